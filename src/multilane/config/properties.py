@@ -1,0 +1,56 @@
+"""What is known about one property: its name, kind, default, range, and whether it does anything here.
+
+Thread: none (pure values).
+
+Owns the vocabulary of the property tables (`client_table`, `consumer_table`, `security_table`, `refused_table`). It
+holds no row itself and never looks at a value that a user gave.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
+
+
+class Kind(Enum):
+    """How the text of a value is read."""
+
+    INTEGER = "a whole number"
+    BYTES = "a number of bytes (100000, 64kb, 1mb)"
+    MILLIS = "a number of milliseconds (500) or a duration with its unit (500ms, 10s, 5m, 1h)"
+    FLAG = "true or false"
+    TEXT = "a text"
+    CHOICE = "one of a few words"
+    LIST = "a comma-separated text or a list"
+    SECRET = "a secret text"  # noqa: S105 - the name of a kind
+    FUNCTION = "a function"
+
+
+class Scope(Enum):
+    """Who understands a property. CLIENT properties are about the connection and fit every client."""
+
+    CLIENT = "client"
+    CONSUMER = "consumer"
+    PRODUCER = "producer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Property:
+    """One row of the table. `name` is Java's dotted name, or ours where Java has none."""
+
+    name: str
+    kind: Kind
+    doc: str
+    scope: Scope = Scope.CLIENT
+    default: object = None
+    minimum: int | None = None
+    maximum: int | None = None
+    choices: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    scaled_aliases: tuple[tuple[str, int], ...] = ()  # other unit: value times the number is ours
+    no_effect: str = ""  # accepted, and this is why it changes nothing here
+    refused: str = ""  # not accepted, and this is why

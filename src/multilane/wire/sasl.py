@@ -1,0 +1,112 @@
+"""The client's side of a SASL login as a conversation: bytes out, challenge in, until both sides are satisfied.
+
+Thread: none (pure). No socket, no clock, no random source: nonce and token are handed in.
+
+`Conversation.first()` gives the opening message; `next(challenge)` gives the next one, or None when the login is
+complete from our side. A `SaslError` names what was wrong and never holds a password, a token or a proof. SCRAM is in
+`scram`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Final, Protocol, assert_never
+
+from multilane.config.security import PasswordLogin, SaslLogin, Token, TokenLogin
+from multilane.errors import SaslError, printable
+from multilane.secret import MASK, Secret
+from multilane.wire.scram import ScramConversation
+
+_UNSENDABLE: Final = re.compile("[\0\ud800-\udfff]")
+_EXTENSION_NAME: Final = re.compile(r"[A-Za-z]+", re.ASCII)
+_EXTENSION_VALUE: Final = re.compile(r"[\x21-\x7e \t\r\n]+", re.ASCII)
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*", re.ASCII)
+
+
+class Conversation(Protocol):
+    """One login on one connection; a new one is made for every attempt."""
+
+    def first(self) -> bytes: ...
+    def next(self, challenge: bytes) -> bytes | None: ...
+
+
+def begin(login: SaslLogin, *, nonce: str, token: Token | None = None) -> Conversation:
+    """The conversation of a configured login. `nonce` serves SCRAM, `token` OAUTHBEARER (fetched beforehand)."""
+    match login:
+        case PasswordLogin(mechanism="PLAIN"):
+            return PlainConversation(login.username, login.password)
+        case PasswordLogin():
+            return ScramConversation(login, nonce)
+        case TokenLogin():
+            if token is None:
+                raise SaslError("OAUTHBEARER needs a token and none was given")
+            return TokenConversation(token, dict(login.extensions))
+        case _ as unreachable:
+            assert_never(unreachable)
+
+
+class PlainConversation:
+    """RFC 4616: everything in one message. The broker's answer carries nothing."""
+
+    def __init__(self, username: str, password: Secret) -> None:
+        for text in (username, password.reveal()):
+            if _UNSENDABLE.search(text) is not None:
+                raise SaslError("PLAIN cannot carry a NUL or a lone surrogate in a user name or a password")
+        self._username = username
+        self._password = password
+
+    def first(self) -> bytes:
+        return f"\0{self._username}\0{self._password.reveal()}".encode()
+
+    def next(self, challenge: bytes) -> bytes | None:
+        if challenge:
+            raise SaslError("the broker answered PLAIN with a challenge, which the mechanism does not have")
+        return None
+
+
+class TokenConversation:
+    """RFC 7628 (OAUTHBEARER). A refusal comes as a challenge with JSON, is answered with one 0x01, and only then does
+    the broker end the login; so the refusal is kept and raised by the answer after it, or by `refusal`."""
+
+    def __init__(self, token: Token, extensions: Mapping[str, str]) -> None:
+        if _TOKEN.fullmatch(token.value.reveal()) is None:
+            raise SaslError("the token provider returned a token with characters that a bearer token cannot have")
+        self._token = token
+        self._extensions = _checked({**extensions, **token.extensions})
+        self.refusal: SaslError | None = None
+
+    def first(self) -> bytes:
+        pairs = "".join(f"{name}={value}\x01" for name, value in self._extensions.items())
+        return f"n,,\x01auth=Bearer {self._token.value.reveal()}\x01{pairs}\x01".encode()
+
+    def next(self, challenge: bytes) -> bytes | None:
+        if self.refusal is not None:
+            raise self.refusal
+        if not challenge:
+            return None
+        told = _refusal_text(challenge).replace(self._token.value.reveal(), MASK)
+        self.refusal = SaslError(f"the broker refused the token: {told}")
+        return b"\x01"
+
+
+def _checked(extensions: Mapping[str, str]) -> Mapping[str, str]:
+    for name, value in extensions.items():
+        if name == "auth" or _EXTENSION_NAME.fullmatch(name) is None:
+            raise SaslError(f"OAUTHBEARER extension {printable(name, 40)!r}: the name must be letters, and not 'auth'")
+        if _EXTENSION_VALUE.fullmatch(value) is None:
+            raise SaslError(f"OAUTHBEARER extension {name}: the value holds characters that cannot be sent")
+    return extensions
+
+
+def _refusal_text(challenge: bytes) -> str:
+    """What the broker's JSON says, or that it says nothing readable. Its text is not trusted."""
+    try:
+        told = json.loads(challenge[:4096].decode())
+    except (ValueError, RecursionError):
+        told = None
+    if not isinstance(told, dict):
+        return "its reason is not readable"
+    parts = [f"{name} {printable(told[name], 200)}" for name in ("status", "scope") if isinstance(told.get(name), str)]
+    return ", ".join(parts) or "it gave no reason"
