@@ -1,0 +1,64 @@
+# Two commands: `make demo` and `make test`. Needed beforehand: Python 3.11 or newer, Java 17 or newer, make.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+QUICK := not broker and not cluster and not slow and not fuzz
+
+.PHONY: help demo test unit lint types imports fuzz bench-consume jars lock clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo           a real Kafka, produce, consume, and what happened"
+	@echo "make test           lint, types, import contracts and every test, with a real Kafka"
+	@echo "make unit           the tests that need no Kafka"
+	@echo "make lint           ruff, mypy, import-linter"
+	@echo "make fuzz           mutated batches and frames, the full count"
+	@echo "make bench-consume  consuming, against other clients"
+	@echo "make lock           resolve requirements.lock anew"
+	@echo "make clean          remove the environment and caches (not the Kafka jars)"
+
+demo: $(READY) jars
+	@$(BIN)/multilane demo
+
+test: lint jars
+	@$(BIN)/python -m pytest
+
+unit: $(READY)
+	@$(BIN)/python -m pytest tests/unit tests/property tests/architecture -m "$(QUICK)"
+
+lint: $(READY)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+fuzz: $(READY)
+	@$(BIN)/python tests/fuzz/run.py
+
+bench-consume: $(READY) jars
+	@$(BIN)/python bench/consume.py
+
+jars: $(READY)
+	@$(BIN)/multilane dev fetch-jars
+
+# The lock names every package with its hashes; ours comes last and brings no dependency of its own.
+$(READY): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "error: no python3 on the PATH: Python 3.11 or newer is needed" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "error: $(PYTHON) is too old: Python 3.11 or newer is needed (make PYTHON=...)" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "error: $(PYTHON) cannot make environments: its ensurepip is missing (on Debian: apt install python3-venv)" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+lock: $(READY)
+	@$(BIN)/uv pip compile pyproject.toml --extra dev --extra test --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --no-header --no-annotate --upgrade --quiet --output-file requirements.lock
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,38 @@
+"""Keeps a cluster in the foreground until a signal comes or a broker ends.
+
+Thread: application (the main thread: signal handlers).
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import TYPE_CHECKING, Final
+
+from multilane.errors import BrokerStartError
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from multilane.dev.kafka import KafkaCluster
+
+_LOOK_SECONDS: Final = 0.5
+
+
+def run_until_told(cluster: KafkaCluster) -> None:
+    """Returns on SIGINT or SIGTERM; raises when a broker ends by itself."""
+    told = threading.Event()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        told.set()
+
+    previous = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        while not told.wait(_LOOK_SECONDS):
+            for node in range(1, cluster.nodes + 1):
+                if not cluster.running(node):
+                    raise BrokerStartError(f"node {node} ended by itself:\n{cluster.logs(node)}")
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,52 @@
+"""The `multilane` program: its commands, its version, and how errors look.
+
+Thread: application.
+
+Commands import what they need when they run, so that `multilane --help` is quick. Our own errors are one line on the
+error stream and exit code 1; anything else is a defect and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from multilane.cli import dev
+from multilane.errors import MultilaneError
+
+app = typer.Typer(
+    name="multilane",
+    help="Kafka consumption with many ordered lanes per partition.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(dev.app, name="dev")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version  # noqa: PLC0415 (costs 20 ms that other commands need not pay)
+
+        typer.echo(f"multilane {version('multilane')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Options of the program itself."""
+    del version
+
+
+def main() -> None:
+    """The entry point."""
+    try:
+        app()
+    except MultilaneError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(1)

@@ -1,0 +1,32 @@
+"""Progress of the one-time download: a bar on a terminal, two plain lines elsewhere.
+
+Thread: application.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import typer
+
+_WHAT = "fetching Apache Kafka (45 MB, once)"
+
+
+@contextmanager
+def fetching(total: int) -> Iterator[Callable[[], None]]:
+    """Shows `total` steps; the function it gives is called after each."""
+    if not sys.stderr.isatty():
+        typer.echo(f"{_WHAT} ...", err=True)
+        yield lambda: None
+        typer.echo("fetched", err=True)
+        return
+    from rich.console import Console  # noqa: PLC0415 (only a terminal needs it)
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as bar:
+        task = bar.add_task(_WHAT, total=total)
+        yield lambda: bar.advance(task)
+        bar.update(task, completed=total)

@@ -1,0 +1,163 @@
+"""The Kafka installation in the user's cache: fetched once, checked at each start.
+
+Thread: any; a file lock keeps two processes from fetching at once.
+
+Owns `<cache>/multilane/kafka-<version>/`: the jars and `bootstrap.checkpoint`, what `kafka-storage format` writes into
+an empty data directory, made once so that a start costs no JVM for formatting. The jars' SHA-256 sums are pinned in
+this package; a manifest beside the files covers the rest. Never repairs silently: a changed file is an error.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from multilane.dev import formatting, ivy
+from multilane.dev.java import Java
+from multilane.errors import DamagedJars
+
+MANIFEST: Final = "SHA256SUMS"
+CHECKPOINT: Final = "bootstrap.checkpoint"
+_REPAIR: Final = "run `multilane dev fetch-jars` to fetch it again"
+
+# Opens a display for so many steps; the function it gives is called after each.
+Progress = Callable[[int], AbstractContextManager[ivy.Step]]
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """A verified installation."""
+
+    directory: Path
+
+    @property
+    def classpath(self) -> str:
+        return f"{self.directory}/*"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.directory / CHECKPOINT
+
+
+def silent(total: int) -> AbstractContextManager[ivy.Step]:
+    del total
+    return nullcontext(lambda: None)
+
+
+def cache_directory(environ: Mapping[str, str] | None = None) -> Path:
+    """Where this version of Kafka is kept: below `MULTILANE_CACHE`, `XDG_CACHE_HOME/multilane` or `~/.cache`."""
+    environ = os.environ if environ is None else environ
+    if own := environ.get("MULTILANE_CACHE"):
+        return Path(own) / f"kafka-{ivy.KAFKA_VERSION}"
+    xdg = environ.get("XDG_CACHE_HOME", "")
+    home = Path(xdg) if Path(xdg).is_absolute() else Path.home() / ".cache"
+    return home / "multilane" / f"kafka-{ivy.KAFKA_VERSION}"
+
+
+def pinned() -> dict[str, str]:
+    """Jar name -> SHA-256, as this version of multilane expects them."""
+    text = resources.files("multilane.dev").joinpath(f"kafka-{ivy.KAFKA_VERSION}.sha256").read_text()
+    return _parse_sums(text)
+
+
+def installed(java: Java, directory: Path | None = None, progress: Progress = silent) -> Installation:
+    """The installation, fetched if there is none; raises DamagedJars when there is one that was changed."""
+    directory = cache_directory() if directory is None else directory
+    if not directory.exists():
+        with _lock(directory):
+            # Another process may have finished while this one waited for the lock.
+            if not directory.exists():
+                _install(java, directory, progress)
+    verify(directory)
+    return Installation(directory)
+
+
+def fetch(java: Java, directory: Path | None = None, progress: Progress = silent) -> Installation:
+    """As `installed`, but replaces an installation that is damaged."""
+    directory = cache_directory() if directory is None else directory
+    try:
+        return installed(java, directory, progress)
+    except DamagedJars:
+        with _lock(directory):
+            shutil.rmtree(directory, ignore_errors=True)
+            _install(java, directory, progress)
+    verify(directory)
+    return Installation(directory)
+
+
+def verify(directory: Path) -> None:
+    """Every file is there, is unchanged, and there is no other that could get onto the class path."""
+    manifest = _read_manifest(directory)
+    expected = pinned()
+    for name, digest in expected.items():
+        if manifest.get(name) != digest:
+            raise DamagedJars(f"{directory / MANIFEST} does not name the pinned {name}: {_REPAIR}")
+    present = {path.name for path in directory.iterdir()} - {MANIFEST}
+    for name in sorted(present ^ manifest.keys()):
+        fault = "is missing from" if name in manifest else "does not belong into"
+        raise DamagedJars(f"{name} {fault} {directory}: {_REPAIR}")
+    for name, digest in manifest.items():
+        if _sha256(directory / name) != digest:
+            raise DamagedJars(f"{directory / name} was changed since it was fetched: {_REPAIR}")
+
+
+def _install(java: Java, directory: Path, progress: Progress) -> None:
+    """Builds the installation beside its place and renames it, so that it exists whole or not at all."""
+    expected = pinned()
+    with tempfile.TemporaryDirectory(prefix="fetch-", dir=directory.parent) as temporary:
+        work = Path(temporary)
+        new = work / "new"
+        new.mkdir()
+        with progress(2 * len(expected) + 1) as step:
+            ivy.retrieve(java, new, work, step)
+            _check_fetched(new, expected)
+            formatting.make_checkpoint(java, new, work, new / CHECKPOINT)
+            step()
+        sums = {path.name: _sha256(path) for path in sorted(new.iterdir())}
+        (new / MANIFEST).write_text("".join(f"{digest}  {name}\n" for name, digest in sums.items()))
+        new.rename(directory)
+
+
+def _check_fetched(new: Path, expected: Mapping[str, str]) -> None:
+    got = {path.name: _sha256(path) for path in new.iterdir()}
+    wrong = sorted(name for name in expected.keys() | got.keys() if expected.get(name) != got.get(name))
+    if wrong:
+        raise DamagedJars(f"what was fetched is not what multilane pins: {', '.join(wrong)}")
+
+
+def _read_manifest(directory: Path) -> dict[str, str]:
+    try:
+        return _parse_sums((directory / MANIFEST).read_text())
+    except (OSError, ValueError) as error:
+        raise DamagedJars(f"{directory / MANIFEST} cannot be read: {_REPAIR}") from error
+
+
+def _parse_sums(text: str) -> dict[str, str]:
+    pairs = (line.split() for line in text.splitlines())
+    return {name: digest for digest, name in pairs}
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise DamagedJars(f"{path} cannot be read: {_REPAIR}") from error
+
+
+@contextmanager
+def _lock(directory: Path) -> Iterator[None]:
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    # The lock file stays: removing it would let a third process lock a new one while a second holds the old.
+    with directory.with_name(directory.name + ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

