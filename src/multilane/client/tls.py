@@ -137,10 +137,11 @@ _REASONS: Final = {
     "PACKET_LENGTH_TOO_LONG": _NOT_TLS,
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": _NO_CLIENT,
     "TLSV1_ALERT_UNKNOWN_CA": f"{_BAD_CLIENT}: it does not trust the authority that signed it",
-    "SSLV3_ALERT_BAD_CERTIFICATE": f"{_BAD_CLIENT}, or it asks for one and got none",
+    # A Java broker says "bad certificate" when it got none, and "unknown" whatever else it dislikes.
+    "SSLV3_ALERT_BAD_CERTIFICATE": f"{_NO_CLIENT} (or the one given is malformed)",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": f"{_BAD_CLIENT}: it has expired",
     "SSLV3_ALERT_CERTIFICATE_REVOKED": f"{_BAD_CLIENT}: it was revoked",
-    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": _BAD_CLIENT,
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": f"{_BAD_CLIENT}: it does not trust who signed it, or it has expired",
     "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": f"{_BAD_CLIENT}: its kind is not supported",
     "TLSV1_ALERT_ACCESS_DENIED": f"{_BAD_CLIENT}: access denied",
     "SSLV3_ALERT_HANDSHAKE_FAILURE": "we have no cipher in common, or it asks for a client certificate",

@@ -199,6 +199,23 @@ class TestRefused:
         error = refused(TRUSTING, tls_server(SERVER, tmp_path, old=True))
         assert "no TLS version that ssl.enabled.protocols allows" in str(error)
 
+    def test_a_broker_older_than_the_versions_asked_for(self, tmp_path: Path) -> None:
+        """The server stands for one without TLS 1.3; its own context shows that it is the client who refuses."""
+        pem = tmp_path / "server.pem"
+        pem.write_text(SERVER.both)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(pem)
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+
+        def talk(peer: socket.socket) -> None:
+            with context.wrap_socket(peer, server_side=True) as secured:
+                secured.sendall(b"hello")
+
+        with serving(talk) as port:
+            assert greeting(TRUSTING, port) == (b"hello", "TLSv1.2")
+        error = refused(TlsConfig(trust=TRUSTING.trust, versions=("TLSv1.3",)), talk)
+        assert "no TLS version that ssl.enabled.protocols allows" in str(error)
+
     def test_plaintext_server_that_answers(self) -> None:
         def talk(peer: socket.socket) -> None:
             peer.recv(64)
@@ -242,6 +259,20 @@ class TestExplain:
 
     def test_ipv6_stands_in_brackets(self) -> None:
         assert str(explain(TimeoutError(), "::1", 9093)).startswith("TLS with [::1]:9093 failed")
+
+    @pytest.mark.parametrize(
+        ("alert", "text"),
+        [
+            ("SSLV3_ALERT_BAD_CERTIFICATE", "it asks for a client certificate; set ssl.certificate.location"),
+            ("SSLV3_ALERT_CERTIFICATE_UNKNOWN", "does not accept our client certificate: it does not trust"),
+        ],
+    )
+    def test_the_alerts_of_java_brokers(self, alert: str, text: str) -> None:
+        error = ssl.SSLError(1, "alert")
+        error.reason = alert
+        told = explain(error, "b", 9093)
+        assert text in str(told)
+        assert told.fatal
 
     def test_unknown_reason_is_told_in_one_clean_line(self) -> None:
         error = explain(ValueError("odd\n\x1bthing" + "x" * 1000), "b", 9093)
