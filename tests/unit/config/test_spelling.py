@@ -142,12 +142,6 @@ class TestScope:
             parse(acks="all")
 
 
-@given(st.text(max_size=60))
-def test_folding_twice_changes_nothing_but_prefixes(key: str) -> None:
-    folded = fold(key)
-    assert fold(folded) in (folded, *(folded.removeprefix(prefix) for prefix in ("kafka.", "spring.kafka.")))
-
-
 @given(st.text(max_size=60).filter(lambda key: fold(key) not in PROPERTIES))
 def test_any_unknown_name_is_a_config_error_in_clean_text(key: str) -> None:
     assume(all(fold(key) != alias for row in PROPERTIES.values() for alias in row.aliases))
