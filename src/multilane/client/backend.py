@@ -1,0 +1,307 @@
+"""The network side of one consumer: its cursors, its managers, and what is decided when a partition is in trouble.
+
+Thread: network. The application side talks to it by events only; decoders by events and the buffer.
+
+Wires cursors, look-ups, validation and fetching of one consumer together and owns the decisions that need more than one
+of them: reset policies, truncation, corrupt batches, topics made anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from multilane.client.buffer import Failed, FetchBuffer, Moved
+from multilane.client.cursor import At, Cursor, CursorTable, Lookup, Phase
+from multilane.client.events import (
+    ApplicationEvent,
+    Assign,
+    BackgroundEvent,
+    BatchReadable,
+    BatchUnreadable,
+    ErrorRaised,
+    EventQueue,
+    FindOffsets,
+    Seek,
+    SetPaused,
+)
+from multilane.client.fetching import DecodeTask, FetchListeners, FetchManager, FetchPolicy
+from multilane.client.futures import fulfil, refuse
+from multilane.client.offsets import Found, OffsetQuery, OffsetsManager
+from multilane.client.request_state import Backoff
+from multilane.client.requests import Channel, Poll
+from multilane.client.reset import ResetRule
+from multilane.client.validation import Truncation, ValidationManager
+from multilane.errors import (
+    BlockFull,
+    ClientClosed,
+    LogTruncated,
+    MultilaneError,
+    OffsetOutOfRange,
+    RecordBatchError,
+)
+from multilane.hooks import Observer
+from multilane.types import NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset
+from multilane.wire.compose import EARLIEST, FetchClass
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from multilane.client.cluster import Cluster
+    from multilane.client.metadata import MetadataManager
+    from multilane.config.consumer import ConsumerConfig
+    from multilane.wire.fetch import FetchedPartition
+
+log = logging.getLogger(__name__)
+
+DecodeSubmit = Callable[["Backend", "np.ndarray", list[DecodeTask]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the network thread lends to each of its backends."""
+
+    metadata: MetadataManager
+    decode: DecodeSubmit
+    wall: Callable[[], float]
+    observer: Observer
+
+
+class Backend:
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        around: Surroundings,
+        buffer: FetchBuffer,
+        background: EventQueue[BackgroundEvent],
+        channel: Channel,
+    ) -> None:
+        self.config = config
+        self.buffer = buffer
+        self.channel = channel
+        self._background = background
+        self._metadata = around.metadata
+        self._observer = around.observer
+        self._reset = ResetRule(config.auto_offset_reset, around.wall)
+        self._cursors = CursorTable()
+        self._interest: frozenset[str] = frozenset()
+        backoff = Backoff(config.connection.retry_backoff, config.connection.retry_backoff_max)
+        self._offsets = OffsetsManager(
+            around.metadata, self._cursors, buffer, backoff=backoff, read_committed=config.read_committed
+        )
+        self._validation = ValidationManager(
+            around.metadata, self._cursors, backoff=backoff, on_truncation=self._truncated, on_refused=self._stop
+        )
+        self._fetching = FetchManager(
+            around.metadata,
+            self._cursors,
+            buffer,
+            _fetch_policy(config, backoff),
+            FetchListeners(
+                decode=lambda frame, tasks: around.decode(self, frame, tasks),
+                out_of_range=self._out_of_range,
+                diverged=self._diverged,
+                corrupt=self._corrupt,
+                stopped=self._stop,
+                observer=around.observer,
+            ),
+            channel,
+        )
+
+    def poll(self, now: float, *, can_decode: bool) -> Iterable[Poll]:
+        """Validation looks before fetching does: a new leader must not be read from unquestioned."""
+        polls = (self._offsets.poll(now), self._validation.poll(now))
+        return (*polls, self._fetching.poll(now)) if can_decode else polls
+
+    def apply(self, event: ApplicationEvent) -> None:
+        match event:
+            case Assign():
+                self._assign(event)
+            case Seek():
+                self._seek(event)
+            case SetPaused():
+                self._set_paused(event)
+            case FindOffsets():
+                self._find(event)
+            case BatchUnreadable():
+                self._batch_unreadable(event)
+            case BatchReadable():
+                self._batch_readable(event)
+
+    def fail(self, error: MultilaneError) -> None:
+        self._background.put(ErrorRaised(error))
+
+    def close(self, reason: MultilaneError | None = None) -> None:
+        self._offsets.abandon(reason or ClientClosed("the consumer was closed while it looked for offsets"))
+        self._cursors.keep_only({})
+        self._watch(frozenset())
+
+    def topic_failed(self, topic: str, error: MultilaneError) -> None:
+        if topic in self._interest:
+            self.fail(error)
+
+    def on_cluster(self, cluster: Cluster) -> None:
+        """Find topics that were deleted and made again: the same name, another id, another log."""
+        for cursor in self._cursors:
+            known, told = cursor.topic_id, cluster.topic_id(cursor.partition.topic)
+            if known is not None and told is not None and known != told:
+                self._recreated(cursor)
+
+    # --- events of the application -----------------------------------------------------------------------------------
+
+    def _assign(self, event: Assign) -> None:
+        self._cursors.keep_only({p: generation for p, (generation, _) in event.starts.items()})
+        for partition, (generation, start) in event.starts.items():
+            if self._cursors.get(partition) is None:
+                self._cursors.put(Cursor(partition, generation, start))
+        self._watch(self._cursors.topics())
+
+    def _watch(self, topics: frozenset[str]) -> None:
+        self._metadata.add_interest(topics - self._interest)
+        self._metadata.drop_interest(self._interest - topics)
+        self._interest = topics
+
+    def _seek(self, event: Seek) -> None:
+        old = self._cursors.get(event.partition)
+        if old is None:
+            return
+        cursor = Cursor(event.partition, event.generation, event.start)
+        cursor.paused = old.paused
+        cursor.leader_epoch = old.leader_epoch
+        self._cursors.put(cursor)
+
+    def _set_paused(self, event: SetPaused) -> None:
+        for partition in event.partitions:
+            cursor = self._cursors.get(partition)
+            if cursor is not None:
+                cursor.paused = event.paused
+
+    def _find(self, event: FindOffsets) -> None:
+        topics = frozenset(p.topic for p in event.wanted)
+        self._metadata.add_interest(topics)
+
+        def done(found: Found | None, error: MultilaneError | None) -> None:
+            self._metadata.drop_interest(topics)
+            if found is not None:
+                fulfil(event.future, found)
+            elif error is not None:
+                refuse(event.future, error)
+
+        self._offsets.add_query(OffsetQuery(event.wanted, event.deadline, done))
+
+    # --- partitions in trouble ---------------------------------------------------------------------------------------
+
+    def _stop(self, cursor: Cursor, error: MultilaneError) -> None:
+        log.error("%s stops: %s", cursor.partition, error)
+        self._observer.count("partition.stopped", topic=cursor.partition.topic, error=type(error).__name__)
+        cursor.stop()
+        self.buffer.put(cursor, Failed(cursor.partition, error))
+
+    def _out_of_range(self, cursor: Cursor, fetched: FetchedPartition) -> None:
+        where = _log_range(fetched)
+        self._observer.count("offset.out_of_range", topic=cursor.partition.topic)
+        lookup = self._reset.lookup(f"offset {cursor.offset} was out of range")
+        if lookup is None:
+            text = (
+                f"{cursor.partition}: offset {cursor.offset} is not in the log{where}; "
+                "seek to an offset that is, or set auto.offset.reset to earliest, latest or by_duration:..."
+            )
+            partition = cursor.partition
+            error = OffsetOutOfRange(text, topic=partition.topic, partition=partition.partition, offset=cursor.offset)
+            self._stop(cursor, error)
+            return
+        log.warning("%s: offset %d is not in the log%s; %s", cursor.partition, cursor.offset, where, self._reset)
+        cursor.lost(lookup)
+
+    def _truncated(self, truncation: Truncation) -> None:
+        cursor, safe = truncation.cursor, truncation.safe
+        partition = cursor.partition
+        self._observer.count("log.truncated", topic=partition.topic)
+        at = "unknown" if safe is None else str(safe.offset)
+        text = (
+            f"{partition}: the log was cut below offset {cursor.offset} (an unclean leader election); "
+            f"the last common offset is {at}; records that were read from there on no longer exist"
+        )
+        lookup = self._reset.lookup("the log was truncated")
+        if lookup is None:
+            error = LogTruncated(
+                text,
+                topic=partition.topic,
+                partition=partition.partition,
+                offset=cursor.offset,
+                diverges_at=None if safe is None else safe.offset,
+            )
+            self._stop(cursor, error)
+            return
+        log.warning("%s; %s", text, "going on from there" if safe is not None else self._reset)
+        if safe is None:
+            cursor.lost(lookup)
+            return
+        cursor.leader_epoch = NO_EPOCH  # the point of divergence is validated again before it is read from
+        cursor.placed(safe)
+        self.buffer.put(cursor, Moved(partition, safe.offset, safe.epoch))
+
+    def _diverged(self, cursor: Cursor, epoch: int, end_offset: int) -> None:
+        safe = At(Offset(end_offset), LeaderEpoch(epoch)) if end_offset >= 0 else None
+        cursor.to(Phase.AWAIT_VALIDATION)
+        self._truncated(Truncation(cursor, safe))
+
+    def _recreated(self, cursor: Cursor) -> None:
+        """Nothing of the new topic has been read, so its beginning is where nothing is lost."""
+        log.warning(
+            "%s: the topic was deleted and made again; reading the new one from its beginning", cursor.partition
+        )
+        self._observer.count("topic.recreated", topic=cursor.partition.topic)
+        cursor.topic_id = None
+        cursor.leader_epoch = cursor.epoch = NO_EPOCH
+        cursor.offset = NO_OFFSET  # an answer of the old topic that is still under way no longer matches
+        if cursor.phase is Phase.STOPPED:
+            return
+        if cursor.phase is not Phase.AWAIT_RESET:
+            cursor.lost(Lookup(EARLIEST, "the topic was made again"))
+
+    def _corrupt(self, cursor: Cursor, error: RecordBatchError) -> None:
+        self._observer.count("batch.unreadable", topic=cursor.partition.topic)
+        cursor.refetches += 1
+        if cursor.refetches > self.config.corrupt_refetches or not error.retriable:
+            cursor.run += 1  # what was voided with the bad batch must not void the word about it
+            self._stop(cursor, error)
+            return
+        log.warning("%s; fetching it again (%d of %d)", error, cursor.refetches, self.config.corrupt_refetches)
+        cursor.rewound(Offset(max(cursor.offset, 0)))
+
+    def _batch_unreadable(self, event: BatchUnreadable) -> None:
+        cursor = self._cursors.current(event.partition, event.generation)
+        if cursor is None or cursor.run != event.run or cursor.phase is Phase.STOPPED:
+            return
+        if cursor.phase is not Phase.FETCHING:
+            return  # it is being placed anew; it will be fetched again anyway
+        cursor.offset = Offset(event.error.offset)
+        if isinstance(event.error, BlockFull):  # sound, only too much for one block
+            cursor.rewound(cursor.offset)
+        else:
+            self._corrupt(cursor, event.error)
+
+    def _batch_readable(self, event: BatchReadable) -> None:
+        cursor = self._cursors.current(event.partition, event.generation)
+        if cursor is not None:
+            cursor.refetches = 0
+
+
+def _fetch_policy(config: ConsumerConfig, backoff: Backoff) -> FetchPolicy:
+    kind = FetchClass(
+        max_wait_ms=int(config.fetch_max_wait * 1_000),
+        min_bytes=config.fetch_min_bytes,
+        max_bytes=config.fetch_max_bytes,
+        read_committed=config.read_committed,
+        rack=config.connection.client_rack,
+    )
+    return FetchPolicy(kind, config.max_partition_fetch_bytes, backoff, config.connection.metadata_max_age)
+
+
+def _log_range(fetched: FetchedPartition) -> str:
+    if fetched.log_start_offset < 0:
+        return ""
+    return f" (it begins at {fetched.log_start_offset} and ends at {fetched.high_watermark})"

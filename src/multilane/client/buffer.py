@@ -1,0 +1,270 @@
+"""What has been fetched and not yet handed out: the one object between network, decoder and application threads.
+
+Thread: any; every method takes the lock, none blocks while holding it.
+
+The network thread reserves a slot per partition of a frame, in the order of the log; a decoder thread fills it; the
+application takes filled slots from the front. So two decoders may finish in any order and records still come in order.
+
+Memory is charged per frame, because a block pins the whole frame it lies in: the charge ends when the last slot of the
+frame has left. If little of a large frame stays behind (a paused partition), that little is copied out and the frame
+let go. Charges bound how much is fetched ahead (`room`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from multilane.types import LeaderEpoch, Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from multilane.client.cursor import Cursor
+    from multilane.errors import MultilaneError
+    from multilane.wire.block import Block
+
+# A frame is let go when what is left in it is below this share, and when it is worth the copy.
+_LEFT_BEHIND_SHARE: Final = 0.25
+_WORTH_COPYING_OUT: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The partition goes on elsewhere: a look-up was answered, or the log changed under us."""
+
+    partition: TopicPartition
+    offset: Offset
+    epoch: LeaderEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The partition stops here."""
+
+    partition: TopicPartition
+    error: MultilaneError
+
+
+class _Frame:
+    """The charge of one received frame."""
+
+    __slots__ = ("bytes", "live_bytes", "slots")
+
+    def __init__(self, size: int) -> None:
+        self.bytes = size
+        self.live_bytes = 0
+        self.slots: set[Slot] = set()
+
+
+class Slot:
+    """A place in a partition's queue. Only the buffer changes it."""
+
+    __slots__ = ("content", "extra_bytes", "frame", "generation", "offset", "partition", "run", "span_bytes", "void")
+
+    def __init__(self, cursor: Cursor, frame: _Frame | None, span_bytes: int) -> None:
+        self.partition = cursor.partition
+        self.generation = cursor.generation
+        self.run = cursor.run
+        self.offset = cursor.offset
+        self.frame = frame
+        self.span_bytes = span_bytes
+        self.extra_bytes = 0
+        self.content: Block | Moved | Failed | None = None
+        self.void = False
+
+
+class FetchBuffer:
+    def __init__(self, limit: int, *, on_ready: Callable[[], None], on_room: Callable[[], None]) -> None:
+        self._lock = threading.Lock()
+        self._limit = limit
+        self._on_ready = on_ready
+        self._on_room = on_room
+        self._charged = 0
+        self._starving = False
+        self._queues: dict[TopicPartition, deque[Slot]] = {}
+        self._generations: dict[TopicPartition, int] = {}
+        self._first_valid_run: dict[TopicPartition, int] = {}
+
+    # --- network thread ----------------------------------------------------------------------------------------------
+
+    def room(self) -> int:
+        """Bytes that may still be fetched. When it is not enough, `on_room` is called as soon as there is more."""
+        with self._lock:
+            left = self._limit - self._charged
+            self._starving = left < self._limit // 2
+            return left
+
+    @property
+    def charged_bytes(self) -> int:
+        with self._lock:
+            return self._charged
+
+    def reserve(self, frame_bytes: int, spans: Iterable[tuple[Cursor, int]]) -> list[Slot]:
+        """A slot for each (cursor before it advances, bytes of its records) of one frame."""
+        with self._lock:
+            frame = _Frame(frame_bytes)
+            slots = [self._append(Slot(cursor, frame, size)) for cursor, size in spans]
+            if any(not s.void for s in slots):
+                self._charged += frame.bytes
+            return slots
+
+    def put(self, cursor: Cursor, content: Moved | Failed) -> None:
+        """Something other than records, in its place behind the records fetched before."""
+        with self._lock:
+            slot = Slot(cursor, None, 0)
+            slot.content = content
+            self._append(slot)
+        self._on_ready()
+
+    def evict(self, partition: TopicPartition) -> Offset | None:
+        """Give up what is buffered of a paused partition; where its fetching must start again, if anything was."""
+        with self._lock:
+            queue = self._queues.get(partition)
+            if not queue or any(not _is_records(s) for s in queue):
+                return None
+            first = queue[0]
+            offset = first.offset
+            for slot in queue:
+                self._leave(slot)
+            queue.clear()
+            return offset
+
+    def is_undecoded(self, partition: TopicPartition) -> bool:
+        with self._lock:
+            return any(s.content is None for s in self._queues.get(partition, ()))
+
+    # --- decoder thread ----------------------------------------------------------------------------------------------
+
+    def fill(self, slot: Slot, block: Block) -> None:
+        with self._lock:
+            if slot.void:
+                return
+            slot.content = block
+            slot.extra_bytes = max(0, block.pinned_bytes - (slot.frame.bytes if slot.frame else 0))
+            self._charged += slot.extra_bytes
+            if block.error is not None:
+                self._void_behind(slot)
+        self._on_ready()
+
+    def void(self, slot: Slot) -> None:
+        """Nothing of this slot can be read; it and what lies behind it in the same run will be fetched again."""
+        with self._lock:
+            if slot.void:
+                return
+            self._void_behind(slot)
+            self._queues[slot.partition].remove(slot)
+            self._leave(slot)
+
+    # --- application thread ------------------------------------------------------------------------------------------
+
+    def expect(self, generations: Mapping[TopicPartition, int]) -> None:
+        """From now on only these partitions, of these generations, are handed out."""
+        with self._lock:
+            for partition in [p for p, g in self._generations.items() if generations.get(p) != g]:
+                self._drop(partition)
+            self._generations = dict(generations)
+
+    def take(self, limit: int | None, skip: Collection[TopicPartition]) -> list[Block | Moved | Failed]:
+        """What is ready, at most `limit` rows, in order per partition; partitions take turns in going first.
+
+        Moves and failures are not rows: they come along at the front of a queue even with a limit of 0.
+        """
+        with self._lock:
+            taken: list[Block | Moved | Failed] = []
+            rows_left = limit
+            for partition in [p for p, q in self._queues.items() if q and p not in skip]:
+                rows_left = self._take_from(partition, rows_left, taken)
+            has_room = self._starving and self._charged <= self._limit // 2
+            if has_room:
+                self._starving = False
+        if has_room:
+            self._on_room()
+        return taken
+
+    def clear(self) -> None:
+        self.expect({})
+
+    # --- under the lock ----------------------------------------------------------------------------------------------
+
+    def _append(self, slot: Slot) -> Slot:
+        partition = slot.partition
+        slot.void = self._generations.get(partition) != slot.generation or slot.run < self._first_valid_run.get(
+            partition, 0
+        )
+        if not slot.void:
+            self._queues.setdefault(partition, deque()).append(slot)
+            if slot.frame is not None:
+                slot.frame.slots.add(slot)
+                slot.frame.live_bytes += slot.span_bytes
+        return slot
+
+    def _take_from(
+        self, partition: TopicPartition, rows_left: int | None, taken: list[Block | Moved | Failed]
+    ) -> int | None:
+        queue = self._queues[partition]
+        took = False
+        while queue and (content := queue[0].content) is not None:
+            slot = queue[0]
+            if isinstance(content, Moved | Failed):
+                self._leave(queue.popleft())
+                taken.append(content)
+                continue
+            if rows_left == 0:
+                break
+            took = True
+            if rows_left is not None and len(content) > rows_left:
+                taken.append(content.slice(0, rows_left))
+                slot.content = content.slice(rows_left)
+                slot.offset = Offset(taken[-1].next_offset)  # type: ignore[union-attr]
+                rows_left = 0
+                break
+            self._leave(queue.popleft())
+            taken.append(content)
+            rows_left = None if rows_left is None else rows_left - len(content)
+        if took:  # to the end of the order: next time the others go first
+            self._queues[partition] = self._queues.pop(partition)
+        return rows_left
+
+    def _leave(self, slot: Slot) -> None:
+        slot.void = True
+        self._charged -= slot.extra_bytes
+        slot.extra_bytes = 0
+        frame = slot.frame
+        if frame is None:
+            return
+        frame.slots.discard(slot)
+        frame.live_bytes -= slot.span_bytes
+        if not frame.slots:
+            self._charged -= frame.bytes
+        elif frame.bytes >= _WORTH_COPYING_OUT and frame.live_bytes < _LEFT_BEHIND_SHARE * frame.bytes:
+            self._copy_out(frame)
+
+    def _copy_out(self, frame: _Frame) -> None:
+        if any(s.content is None for s in frame.slots):
+            return  # still being decoded from the frame
+        for slot in frame.slots:
+            block = slot.content.compact()  # type: ignore[union-attr]
+            slot.content = block
+            slot.frame = None
+            self._charged += block.pinned_bytes - slot.extra_bytes
+            slot.extra_bytes = block.pinned_bytes
+        frame.slots.clear()
+        self._charged -= frame.bytes
+
+    def _void_behind(self, slot: Slot) -> None:
+        partition = slot.partition
+        self._first_valid_run[partition] = slot.run + 1
+        queue = self._queues[partition]
+        while queue and queue[-1] is not slot:
+            self._leave(queue.pop())
+
+    def _drop(self, partition: TopicPartition) -> None:
+        for slot in self._queues.pop(partition, ()):
+            self._leave(slot)
+        self._first_valid_run.pop(partition, None)
+
+
+def _is_records(slot: Slot) -> bool:
+    return not isinstance(slot.content, Moved | Failed)

@@ -1,0 +1,115 @@
+"""The cluster as we know it: brokers, topics, leaders. A frozen picture, replaced and never changed.
+
+Thread: none (pure values); any thread may read one.
+
+Two sources feed it: Metadata responses (`merged`) and the leader hints that come with errors (`with_leader`, KIP-951).
+A hint or response with an older leader epoch never overwrites a newer one of the same topic id: brokers lag behind each
+other, and going back would send fetches to a deposed leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from multilane.types import NO_EPOCH, LeaderEpoch, Node, NodeId, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """Who leads a partition, and since which epoch. `node` is None while there is no leader."""
+
+    node: NodeId | None
+    epoch: LeaderEpoch = NO_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    name: str
+    id: UUID | None
+    partitions: Mapping[int, Leadership]
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    id: str | None = None
+    nodes: Mapping[NodeId, Node] = field(default_factory=lambda: MappingProxyType({}))
+    topics: Mapping[str, Topic] = field(default_factory=lambda: MappingProxyType({}))
+
+    def leadership(self, partition: TopicPartition) -> Leadership | None:
+        topic = self.topics.get(partition.topic)
+        return None if topic is None else topic.partitions.get(partition.partition)
+
+    def topic_id(self, topic: str) -> UUID | None:
+        found = self.topics.get(topic)
+        return None if found is None else found.id
+
+    def with_leader(self, partition: TopicPartition, leader: Leadership, endpoints: Iterable[Node] = ()) -> Cluster:
+        """This cluster after a hint; the same object when the hint tells nothing newer."""
+        topic = self.topics.get(partition.topic)
+        known = None if topic is None else topic.partitions.get(partition.partition)
+        if topic is None or known is None or leader.epoch <= known.epoch:
+            return self
+        nodes = {**self.nodes, **{n.id: n for n in endpoints}}
+        if leader.node not in nodes:
+            return self
+        changed = replace(topic, partitions=MappingProxyType({**topic.partitions, partition.partition: leader}))
+        return replace(
+            self,
+            nodes=MappingProxyType(nodes),
+            topics=MappingProxyType({**self.topics, partition.topic: changed}),
+        )
+
+    def merged(self, response: Any, asked: Sequence[str] | None) -> Cluster:
+        """This cluster after a Metadata response about the topics `asked` (None: about all)."""
+        nodes = {
+            NodeId(int(b.node_id)): Node(NodeId(int(b.node_id)), str(b.host), int(b.port), b.rack)
+            for b in response.brokers
+        }
+        answered = {str(t.name): t for t in response.topics if t.name is not None}
+        kept = {} if asked is None else {n: t for n, t in self.topics.items() if n not in asked}
+        fresh = {
+            name: _newer(self.topics.get(name), _topic(name, told))
+            for name, told in answered.items()
+            if not _gone(told)
+        }
+        return Cluster(
+            id=getattr(response, "cluster_id", None) or self.id,
+            nodes=MappingProxyType(nodes or dict(self.nodes)),
+            topics=MappingProxyType({**kept, **fresh}),
+        )
+
+
+def _gone(told: Any) -> bool:
+    return int(told.error_code) != 0 and not told.partitions
+
+
+def _topic(name: str, told: Any) -> Topic:
+    partitions = {
+        int(p.partition_index): Leadership(
+            NodeId(int(p.leader_id)) if int(p.leader_id) >= 0 else None,
+            LeaderEpoch(int(getattr(p, "leader_epoch", NO_EPOCH))),
+        )
+        for p in told.partitions
+        if int(p.partition_index) >= 0
+    }
+    return Topic(name, getattr(told, "topic_id", None), MappingProxyType(partitions))
+
+
+def _newer(known: Topic | None, told: Topic) -> Topic:
+    """`told`, but with what we know better about partitions of the same topic."""
+    if known is None or known.id != told.id:
+        return told
+    merged = {
+        number: known.partitions[number]
+        if number in known.partitions and known.partitions[number].epoch > leader.epoch
+        else leader
+        for number, leader in told.partitions.items()
+    }
+    return replace(told, partitions=MappingProxyType(merged))

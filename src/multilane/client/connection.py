@@ -1,0 +1,271 @@
+"""One connection to one broker: from dialling to the last answer.
+
+Thread: network.
+
+The states and the moves between them are the table below. Requests may be sent in READY only; what is under way is
+answered in order, and each answer's correlation id is checked before its body is looked at. In RENEWING the SASL login
+is said again on the live connection (KIP-368) after everything under way has been answered, so that it never mixes
+with other traffic.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from multilane.client.handshake import Handshake, Reply, authenticate, introduce
+from multilane.client.requests import NEVER, Channel, RawResponse, UnsentRequest
+from multilane.client.transport import WRITE, Transport
+from multilane.errors import NetworkError, OperationTimeout
+from multilane.wire.framing import Frame, FrameAssembler
+from multilane.wire.messages import decode_response, encode_request, request_type, response_type
+from multilane.wire.versions import Versions
+
+if TYPE_CHECKING:
+    from multilane.client.login import Login
+    from multilane.types import Node
+
+# A turn of the loop belongs to all connections: no one receives more than this in it.
+_RECEIVE_PER_TURN: Final = 32 << 20
+_RENEW_AT: Final = (0.85, 0.95)
+
+
+class State(enum.Enum):
+    CONNECTING = "connecting"
+    INTRODUCING = "introducing"
+    AUTHENTICATING = "authenticating"
+    READY = "ready"
+    RENEWING = "renewing"
+    CLOSED = "closed"
+
+
+TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
+    State.CONNECTING: frozenset({State.INTRODUCING, State.CLOSED}),
+    State.INTRODUCING: frozenset({State.AUTHENTICATING, State.READY, State.CLOSED}),
+    State.AUTHENTICATING: frozenset({State.READY, State.CLOSED}),
+    State.READY: frozenset({State.RENEWING, State.CLOSED}),
+    State.RENEWING: frozenset({State.READY, State.CLOSED}),
+    State.CLOSED: frozenset(),
+}
+_LOGGING_IN: Final = frozenset({State.AUTHENTICATING, State.RENEWING})
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    request: UnsentRequest
+    correlation_id: int
+    version: int
+    kind: type[Any]
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A request and what came back: a decoded response, or the raw frame where that was wanted."""
+
+    request: UnsentRequest
+    response: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    connect_timeout: float
+    request_timeout: float
+    frame_cap: int
+    client_id: str
+    draw: Callable[[], float] = random.random
+
+
+class Connection:
+    def __init__(
+        self,
+        node: Node,
+        channel: Channel,
+        transport: Transport,
+        login: Login | None,
+        limits: ConnectionLimits,
+        now: float,
+    ) -> None:
+        self.node = node
+        self.channel = channel
+        self.transport = transport
+        self.state = State.CONNECTING
+        self.versions = Versions()
+        self.muted_until = 0.0  # the broker asked for silence (throttling)
+        self.last_used = now
+        self.has_more = False  # bytes may be there that the selector does not know of
+        self._login = login
+        self._limits = limits
+        self._assembler = FrameAssembler(limits.frame_cap, str(node))
+        self._outbox: deque[memoryview] = deque()
+        self._in_flight: deque[InFlight] = deque()
+        self._handshake: Handshake | None = None
+        self._handshake_correlation = 0
+        self._correlation = 0
+        self._deadline = now + limits.connect_timeout
+        self._renew_at = NEVER
+
+    # --- what the delegate asks --------------------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._in_flight)
+
+    @property
+    def wants(self) -> int:
+        if self.state is State.CONNECTING:
+            return self.transport.wants
+        return self.transport.wants | (WRITE if self._outbox else 0)
+
+    def may_send(self, now: float) -> bool:
+        return self.state is State.READY and now >= self.muted_until and now < self._renew_at
+
+    def next_timer(self, now: float) -> float:
+        """Seconds until time alone changes something here."""
+        times = [self._deadline, self._renew_at if not self._in_flight else NEVER]
+        if self._in_flight:
+            times.append(self._in_flight[0].expires_at)
+        if self.muted_until > now:
+            times.append(self.muted_until)
+        return max(0.0, min(times) - now)
+
+    def send(self, request: UnsentRequest, now: float) -> None:
+        version = self.versions.pick(request.api, at_least=request.at_least, at_most=request.at_most)
+        entity = request.build(version)
+        self._correlation += 1
+        kind = response_type(request_type(request.api, version))
+        timeout = self._limits.request_timeout if request.timeout is None else request.timeout
+        self._in_flight.append(InFlight(request, self._correlation, version, kind, now + timeout))
+        self.last_used = now
+        self._write(entity, self._correlation)
+
+    def on_ready(self, now: float) -> list[Answer]:
+        """The socket can do something: do all of it that needs no waiting."""
+        if self.state is State.CONNECTING:
+            if not self.transport.establish():
+                return []
+            self._to(State.INTRODUCING)
+            self._deadline = now + self._limits.request_timeout
+            self._start(introduce(), now)
+        self._flush()
+        return self._receive(now)
+
+    def tick(self, now: float) -> None:
+        """Let time pass: deadlines, a login that waits for its token, a login to renew."""
+        if now >= self._deadline:
+            raise NetworkError(f"broker {self.node} did not get past {self.state.value} in time")
+        if self._in_flight and now >= self._in_flight[0].expires_at:
+            raise OperationTimeout(f"broker {self.node} did not answer {self._in_flight[0].request.api.name} in time")
+        if self.state in _LOGGING_IN and self._handshake is None:
+            self._log_in(now)
+        elif self.state is State.READY and now >= self._renew_at and not self._in_flight:
+            self._to(State.RENEWING)
+            self._deadline = now + self._limits.request_timeout
+            self._log_in(now)
+
+    def close(self) -> list[UnsentRequest]:
+        """Hang up; what was under way will not be answered."""
+        if self.state is State.CLOSED:
+            return []
+        self._to(State.CLOSED)
+        self.transport.close()
+        unanswered = [f.request for f in self._in_flight]
+        self._in_flight.clear()
+        return unanswered
+
+    # --- handshakes --------------------------------------------------------------------------------------------------
+
+    def _to(self, state: State) -> None:
+        if state not in TRANSITIONS[self.state]:
+            raise AssertionError(f"connection to {self.node}: no move from {self.state.value} to {state.value}")
+        self.state = state
+
+    def _log_in(self, now: float) -> None:
+        conversation = None if self._login is None else self._login.begin()
+        if self._login is not None and conversation is not None:
+            self._start(authenticate(self._login.mechanism, conversation, self.versions), now)
+
+    def _start(self, handshake: Handshake, now: float) -> None:
+        self._handshake = handshake
+        self._step(handshake, None, now)
+
+    def _step(self, handshake: Handshake, reply: Reply | None, now: float) -> None:
+        try:
+            entity = next(handshake) if reply is None else handshake.send(reply)
+        except StopIteration as agreed:
+            self._handshake = None
+            self._agreed(agreed.value, now)
+            return
+        self._correlation += 1
+        self._handshake_correlation = self._correlation
+        self._write(entity, self._correlation)
+
+    def _agreed(self, result: Any, now: float) -> None:
+        if self.state is State.INTRODUCING:
+            self.versions = result
+            if self._login is not None:
+                self._to(State.AUTHENTICATING)
+                self._log_in(now)
+                return
+        elif result is not None:  # for how long the login is good
+            low, high = _RENEW_AT
+            self._renew_at = now + result * (low + (high - low) * self._limits.draw())
+        else:
+            self._renew_at = NEVER
+        self._to(State.READY)
+        self._deadline = NEVER
+        self.last_used = now
+
+    # --- bytes -------------------------------------------------------------------------------------------------------
+
+    def _write(self, entity: Any, correlation_id: int) -> None:
+        self._outbox.append(memoryview(encode_request(entity, correlation_id, self._limits.client_id)))
+        self._flush()
+
+    def _flush(self) -> None:
+        while self._outbox:
+            data = self._outbox[0]
+            sent = self.transport.send(data)
+            if sent < len(data):
+                self._outbox[0] = data[sent:]
+                return
+            self._outbox.popleft()
+
+    def _receive(self, now: float) -> list[Answer]:
+        answers: list[Answer] = []
+        received = 0
+        self.has_more = False
+        while self.state is not State.CLOSED:
+            target = self._assembler.target()
+            count = self.transport.receive_into(target)
+            if count is None:
+                break
+            received += count
+            for frame in self._assembler.advance(count):
+                self._take(frame, answers, now)
+            if count < len(target) and self.transport.drained_by_short_read:
+                break
+            if received >= _RECEIVE_PER_TURN:
+                self.has_more = True
+                break
+        self.transport.expect(self._assembler.missing)
+        return answers
+
+    def _take(self, frame: Frame, answers: list[Answer], now: float) -> None:
+        if self._handshake is not None:
+            self._step(self._handshake, Reply(frame, self._handshake_correlation), now)
+            return
+        if not self._in_flight:
+            raise NetworkError(f"broker {self.node} sent a response that nobody asked for")
+        flight = self._in_flight[0]
+        if flight.request.raw:
+            response: Any = RawResponse(frame, flight.version, flight.correlation_id, self.node.id, str(self.node))
+        else:
+            response = decode_response(flight.kind, frame, flight.correlation_id)
+        self._in_flight.popleft()
+        self.last_used = now
+        answers.append(Answer(flight.request, response))

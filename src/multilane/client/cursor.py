@@ -1,0 +1,169 @@
+"""One partition's place in its log, as the network thread sees it.
+
+Thread: none (pure); every cursor belongs to the network thread.
+
+A cursor knows where the next fetch starts and which phase it is in. The phases and the moves between them are the table
+below; `to()` is the only way to change phase and refuses what the table does not have.
+
+    AWAIT_RESET       the offset is unknown: ListOffsets will tell it
+    AWAIT_VALIDATION  the leader changed: OffsetForLeaderEpoch will tell whether our records are still in the log
+    FETCHING          may be fetched
+    STOPPED           something is wrong with this partition; the application was told and must seek or reassign
+
+A cursor has two counters against stale answers. `generation` is the application's: it rises with each assign and seek.
+`run` is ours: it rises when we move the cursor back ourselves (a corrupt batch is fetched again). A fetched block
+belongs to the partition only while both still match.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from multilane.types import NO_EPOCH, LeaderEpoch, NodeId, Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+
+class Phase(enum.Enum):
+    AWAIT_RESET = "await reset"
+    AWAIT_VALIDATION = "await validation"
+    FETCHING = "fetching"
+    STOPPED = "stopped"
+
+
+TRANSITIONS: Final[Mapping[Phase, frozenset[Phase]]] = {
+    Phase.AWAIT_RESET: frozenset({Phase.FETCHING, Phase.STOPPED}),
+    Phase.AWAIT_VALIDATION: frozenset({Phase.FETCHING, Phase.AWAIT_RESET, Phase.STOPPED}),
+    Phase.FETCHING: frozenset({Phase.AWAIT_VALIDATION, Phase.AWAIT_RESET, Phase.STOPPED}),
+    Phase.STOPPED: frozenset(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Start at this offset; `epoch` is that of the record before it, where known."""
+
+    offset: Offset
+    epoch: LeaderEpoch = NO_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Start where ListOffsets says: a timestamp in ms, or EARLIEST, LATEST, MAX_TIMESTAMP."""
+
+    timestamp: int
+    reason: str
+
+
+Start = At | Lookup
+
+
+class Cursor:
+    __slots__ = (
+        "epoch",
+        "generation",
+        "in_flight",
+        "leader_epoch",
+        "lookup",
+        "not_before",
+        "offset",
+        "partition",
+        "paused",
+        "phase",
+        "refetches",
+        "replica",
+        "replica_until",
+        "retries",
+        "run",
+        "topic_id",
+    )
+
+    def __init__(self, partition: TopicPartition, generation: int, start: Start) -> None:
+        self.partition = partition
+        self.generation = generation
+        self.run = 0
+        self.paused = False
+        self.in_flight = False
+        self.topic_id: UUID | None = None
+        self.leader_epoch = NO_EPOCH  # the epoch under which we last knew our position to be right
+        self.refetches = 0  # of the same corrupt batch
+        self.retries = 0  # of whatever went wrong last
+        self.not_before = 0.0
+        self.replica: NodeId | None = None  # KIP-392: where the leader told us to read
+        self.replica_until = 0.0
+        self.offset = Offset(-1)
+        self.epoch = NO_EPOCH  # of the last record before `offset`
+        self.lookup: Lookup | None = None
+        if isinstance(start, At):
+            self.offset, self.epoch, self.phase = start.offset, start.epoch, Phase.FETCHING
+        else:
+            self.lookup, self.phase = start, Phase.AWAIT_RESET
+
+    def to(self, phase: Phase) -> None:
+        if phase not in TRANSITIONS[self.phase]:
+            raise AssertionError(f"{self.partition}: no move from {self.phase.value} to {phase.value}")
+        self.phase = phase
+
+    def placed(self, at: At) -> None:
+        """A look-up or validation is answered: fetch from here."""
+        self.offset, self.epoch, self.lookup = at.offset, at.epoch, None
+        self.to(Phase.FETCHING)
+
+    def lost(self, lookup: Lookup) -> None:
+        """The offset is of no use any more; find another. What was fetched until now stays valid."""
+        self.lookup = lookup
+        self.replica = None
+        self.to(Phase.AWAIT_RESET)
+
+    def advanced(self, offset: Offset, epoch: LeaderEpoch) -> None:
+        self.offset = offset
+        if epoch != NO_EPOCH:
+            self.epoch = epoch
+        self.retries = 0
+
+    def rewound(self, offset: Offset) -> None:
+        """Fetch from here again; every block of the present run that lies beyond is void."""
+        self.offset = offset
+        self.run += 1
+        self.replica = None  # a replica with broken bytes: the leader is asked next
+
+    def stop(self) -> None:
+        self.to(Phase.STOPPED)
+
+    def is_fetchable(self, now: float) -> bool:
+        return self.phase is Phase.FETCHING and not self.paused and not self.in_flight and now >= self.not_before
+
+
+class CursorTable:
+    """The cursors of one consumer, by partition."""
+
+    def __init__(self) -> None:
+        self._cursors: dict[TopicPartition, Cursor] = {}
+
+    def __iter__(self) -> Iterator[Cursor]:
+        return iter(self._cursors.values())
+
+    def __len__(self) -> int:
+        return len(self._cursors)
+
+    def get(self, partition: TopicPartition) -> Cursor | None:
+        return self._cursors.get(partition)
+
+    def current(self, partition: TopicPartition, generation: int) -> Cursor | None:
+        """The cursor, unless the application has moved on since `generation`."""
+        cursor = self._cursors.get(partition)
+        return cursor if cursor is not None and cursor.generation == generation else None
+
+    def put(self, cursor: Cursor) -> None:
+        self._cursors[cursor.partition] = cursor
+
+    def keep_only(self, partitions: Mapping[TopicPartition, int]) -> None:
+        """Forget what is no longer assigned, or assigned anew."""
+        self._cursors = {p: c for p, c in self._cursors.items() if partitions.get(p) == c.generation}
+
+    def topics(self) -> frozenset[str]:
+        return frozenset(p.topic for p in self._cursors)

@@ -1,0 +1,306 @@
+"""Sends what the managers want and brings the answers back: all sockets of one network thread.
+
+Thread: network.
+
+Every request first waits here as unsent. It leaves when its broker has a connection that may send: a connection per
+broker and channel, made on demand. When a connection is lost its requests fail, and so do those that waited for it;
+whether to try again, and where, is for the managers to decide.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import selectors
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from multilane.client.connection import Answer, Connection, ConnectionLimits, State
+from multilane.client.directory import Directory
+from multilane.client.request_state import Backoff
+from multilane.client.requests import CONTROL, NEVER, Channel, RawResponse, UnsentRequest
+from multilane.client.transport import open_transport
+from multilane.errors import AuthenticationError, MultilaneError, NetworkError, OperationTimeout, WireError
+from multilane.hooks import Observer
+from multilane.types import Node, NodeId
+
+if TYPE_CHECKING:
+    from multilane.client.login import Login
+    from multilane.client.resolver import Resolver
+    from multilane.client.wakeup import Wakeup
+    from multilane.config.connection import ConnectionConfig
+
+log = logging.getLogger(__name__)
+
+_LONGEST_THROTTLE: Final = 60.0
+
+ConnectionId = tuple[NodeId, Channel]
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What it takes to open connections."""
+
+    resolver: Resolver
+    tls: ssl.SSLContext | None
+    login: Login | None
+
+
+class NetworkDelegate:
+    def __init__(self, config: ConnectionConfig, reach: Reach, wakeup: Wakeup, observer: Observer) -> None:
+        self._config = config
+        self._reach = reach
+        self._wakeup = wakeup
+        self._observer = observer
+        backoff = Backoff(config.reconnect_backoff, config.reconnect_backoff_max)
+        self.directory = Directory(config.bootstrap_servers, backoff, rebootstrap=config.rebootstrap)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(wakeup.fileno(), selectors.EVENT_READ, None)
+        self._connections: dict[ConnectionId, Connection] = {}
+        self._watched: dict[ConnectionId, tuple[int, int]] = {}
+        self._unsent: list[UnsentRequest] = []
+        self._limits = ConnectionLimits(
+            config.connect_timeout, config.request_timeout, config.receive_max_bytes, config.client_id
+        )
+
+    def add(self, request: UnsentRequest, now: float) -> None:
+        timeout = self._config.request_timeout if request.timeout is None else request.timeout
+        request.expires_at = now + timeout
+        self._unsent.append(request)
+
+    def poll(self, timeout: float, now: Callable[[], float]) -> None:
+        """One turn: send what can be sent, wait for the sockets at most `timeout`, take what came."""
+        self._dispatch(now())
+        ready = self._selector.select(self._patience(timeout, now()))
+        at = now()
+        woken = {key.data for key, _ in ready}
+        if None in woken:
+            self._wakeup.clear()
+            woken.discard(None)
+        for place, connection in list(self._connections.items()):
+            if place in woken or connection.has_more:
+                self._serve(connection, at)
+            self._tick(connection, at)
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    def close_channel(self, channel: Channel) -> None:
+        """A consumer is gone: so are the connections that were its own and the requests that waited for them."""
+        self._unsent = [r for r in self._unsent if r.channel != channel]
+        for connection in [c for c in self._connections.values() if c.channel == channel]:
+            self._hang_up(connection)
+
+    def close(self) -> None:
+        for connection in list(self._connections.values()):
+            self._hang_up(connection)
+        self._unsent.clear()
+        self._selector.close()
+
+    def abort(self, error: MultilaneError, now: float) -> None:
+        """The thread dies: everybody who waits for an answer gets the reason."""
+        waiting, self._unsent = self._unsent, []
+        for connection in list(self._connections.values()):
+            waiting += self._hang_up(connection)
+        for request in waiting:
+            with contextlib.suppress(Exception):  # one broken callback must not keep the word from the others
+                request.on_failure(error, now)
+
+    def on_nodes(self, nodes: dict[NodeId, Node]) -> None:
+        """The cluster's brokers are known: connections under bootstrap ids and to moved brokers are no longer used."""
+        for moved in self.directory.adopt(nodes):
+            for connection in [c for c in self._connections.values() if c.node.id == moved]:
+                self._drop(connection, NetworkError(f"broker {connection.node} left or moved"), None)
+
+    # --- sending -----------------------------------------------------------------------------------------------------
+
+    def _dispatch(self, now: float) -> None:
+        pending, self._unsent = self._unsent, []
+        for request in pending:
+            if now >= request.expires_at:
+                error = OperationTimeout(f"no broker could be sent {request.api.name} in time")
+                request.on_failure(error, now)
+                continue
+            try:
+                connection = self._connection_for(request, now)
+            except NetworkError as error:
+                request.on_failure(error, now)
+                continue
+            if connection is None or not connection.may_send(now):
+                self._unsent.append(request)
+                continue
+            self._send(connection, request, now)
+
+    def _send(self, connection: Connection, request: UnsentRequest, now: float) -> None:
+        try:
+            connection.send(request, now)
+        except NetworkError as error:
+            self._drop(connection, error, now)
+        except MultilaneError as error:  # no common version
+            request.on_failure(error, now)
+        self._watch(connection)
+
+    def _connection_for(self, request: UnsentRequest, now: float) -> Connection | None:
+        node = self._least_loaded(now) if request.node is None else request.node
+        if node is None:
+            return None
+        connection = self._connections.get((node, request.channel))
+        if connection is not None:
+            return connection
+        if self.directory.wait(node, now) > 0:
+            if request.node is None:
+                return None
+            raise NetworkError(f"broker {node} cannot be reached at present")
+        return self._open(node, request.channel, now)
+
+    def _least_loaded(self, now: float) -> NodeId | None:
+        """A ready connection with little to do, else one that is being made, else a broker to dial."""
+        control = [c for c in self._connections.values() if c.channel == CONTROL]
+        usable = [c for c in control if not self.directory.is_bootstrap(c.node.id) or not self.directory.knows_cluster]
+        ready = [c for c in usable if c.may_send(now)]
+        if ready:
+            return min(ready, key=lambda c: c.in_flight).node.id
+        dialling = [c for c in usable if c.state is not State.READY]
+        return dialling[0].node.id if dialling else self.directory.any_node(now)
+
+    def _open(self, node_id: NodeId, channel: Channel, now: float) -> Connection | None:
+        node = self.directory.get(node_id)
+        if node is None:
+            raise NetworkError(f"broker {node_id} is not in the cluster")
+        try:
+            addresses = self._reach.resolver.addresses(node.host, node.port)
+            if addresses is None:
+                return None
+            transport = open_transport(addresses, (node.host, node.port), self._reach.tls)
+        except NetworkError as error:
+            self._failed(node, channel, error, now)
+            return None
+        connection = Connection(node, channel, transport, self._reach.login, self._limits, now)
+        self._connections[node_id, channel] = connection
+        self._watch(connection)
+        return connection
+
+    # --- receiving ---------------------------------------------------------------------------------------------------
+
+    def _serve(self, connection: Connection, now: float) -> None:
+        was_ready = connection.state is State.READY
+        try:
+            answers = connection.on_ready(now)
+        except MultilaneError as error:
+            self._drop(connection, error, now)
+            return
+        if not was_ready and connection.state is State.READY:
+            self.directory.succeeded(connection.node.id)
+        for answer in answers:
+            self._deliver(connection, answer, now)
+        self._watch(connection)
+
+    def _deliver(self, connection: Connection, answer: Answer, now: float) -> None:
+        response = answer.response
+        if isinstance(response, RawResponse):
+            response.throttled = lambda ms: self._mute(connection, ms / 1_000, now)
+        else:
+            self._mute(connection, _throttle(response), now)
+        try:
+            answer.request.on_response(response, now)
+        except WireError as error:
+            log.warning("broker %s: %s", connection.node, error)
+            self._observer.count("frame.refused", broker=str(connection.node.id))
+            answer.request.on_failure(error, now)
+            self._drop(connection, error, now)
+
+    def _mute(self, connection: Connection, seconds: float, now: float) -> None:
+        if seconds > 0:
+            self._observer.count("throttle.seconds", seconds, broker=str(connection.node.id))
+            connection.muted_until = now + min(seconds, _LONGEST_THROTTLE)
+
+    def _tick(self, connection: Connection, now: float) -> None:
+        if connection.state is State.CLOSED:
+            return
+        try:
+            connection.tick(now)
+        except MultilaneError as error:
+            self._drop(connection, error, now)
+            return
+        idle = self._config.connections_max_idle
+        if connection.state is State.READY and not connection.in_flight and self._is_surplus(connection, idle, now):
+            self._hang_up(connection)
+        else:
+            self._watch(connection)
+
+    def _is_surplus(self, connection: Connection, idle: float | None, now: float) -> bool:
+        if self.directory.is_bootstrap(connection.node.id) and self.directory.knows_cluster:
+            return True
+        return idle is not None and now - connection.last_used >= idle
+
+    # --- losing ------------------------------------------------------------------------------------------------------
+
+    def _drop(self, connection: Connection, error: MultilaneError, now: float | None) -> None:
+        """The connection failed: tell everybody whose request it carried, and those who waited for it."""
+        at = connection.last_used if now is None else now
+        unanswered = self._hang_up(connection)
+        self._failed(connection.node, connection.channel, error, at)
+        for request in unanswered:
+            request.on_failure(error, at)
+
+    def _failed(self, node: Node, channel: Channel, error: MultilaneError, now: float) -> None:
+        log.info("broker %s, %s: %s", node, channel, error)
+        self._observer.count("connection.failed", broker=str(node.id), error=type(error).__name__)
+        self.directory.failed(node.id, error, now)
+        refused = isinstance(error, AuthenticationError) and not error.retriable
+        pending, self._unsent = self._unsent, []
+        for request in pending:
+            waited_for_it = request.node == node.id and request.channel == channel
+            if waited_for_it or (request.node is None and refused):
+                request.on_failure(error, now)
+            else:
+                self._unsent.append(request)
+
+    def _hang_up(self, connection: Connection) -> list[UnsentRequest]:
+        place = (connection.node.id, connection.channel)
+        watched = self._watched.pop(place, None)
+        if watched is not None:
+            self._selector.unregister(watched[0])
+        if self._connections.get(place) is connection:
+            del self._connections[place]
+        return connection.close()
+
+    # --- waiting -----------------------------------------------------------------------------------------------------
+
+    def _watch(self, connection: Connection) -> None:
+        """Tell the selector what this connection waits for now."""
+        if connection.state is State.CLOSED:
+            return
+        place = (connection.node.id, connection.channel)
+        want = (connection.transport.fileno(), connection.wants)
+        have = self._watched.get(place)
+        if have == want:
+            return
+        if have is not None and have[0] == want[0]:
+            self._selector.modify(want[0], want[1], place)
+        else:  # a host with several addresses: the next one has a socket of its own
+            if have is not None:
+                self._selector.unregister(have[0])
+            self._selector.register(want[0], want[1], place)
+        self._watched[place] = want
+
+    def _patience(self, timeout: float, now: float) -> float | None:
+        if any(c.has_more for c in self._connections.values()):
+            return 0.0
+        waits = [timeout, *(c.next_timer(now) for c in self._connections.values())]
+        idle = self._config.connections_max_idle
+        if idle is not None and self._connections:
+            waits.append(max(0.0, min(c.last_used for c in self._connections.values()) + idle - now))
+        if self._unsent:
+            waits.append(max(0.0, min(r.expires_at for r in self._unsent) - now))
+            waits.append(self.directory.shortest_wait(now) or NEVER)
+        shortest = min(waits)
+        return None if shortest == NEVER else max(0.0, shortest)
+
+
+def _throttle(response: Any) -> float:
+    throttle = getattr(response, "throttle_time", None)
+    return 0.0 if throttle is None else float(throttle.total_seconds())

@@ -1,0 +1,122 @@
+"""The words between the threads: events are frozen values, and the two queues that carry them.
+
+Thread: any.
+
+An application event asks the network thread for something; a background event tells the application thread something.
+What blocks the caller carries a future. Records do not travel here but through the fetch buffer, which keeps the order
+of a partition.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from multilane.client.cursor import Start
+    from multilane.errors import MultilaneError, RecordBatchError
+    from multilane.types import OffsetAndTimestamp, TopicPartition
+
+# --- application events ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """The whole assignment: where each partition starts and under which generation. Known generations go on."""
+
+    starts: Mapping[TopicPartition, tuple[int, Start]]
+
+
+@dataclass(frozen=True, slots=True)
+class Seek:
+    partition: TopicPartition
+    generation: int
+    start: Start
+
+
+@dataclass(frozen=True, slots=True)
+class SetPaused:
+    partitions: frozenset[TopicPartition]
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FindOffsets:
+    """Timestamps (or EARLIEST, LATEST, MAX_TIMESTAMP) to look up."""
+
+    wanted: Mapping[TopicPartition, int]
+    deadline: float
+    future: Future[Mapping[TopicPartition, OffsetAndTimestamp | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchUnreadable:
+    """From a decoder: nothing from this offset on could be decoded."""
+
+    partition: TopicPartition
+    generation: int
+    run: int
+    error: RecordBatchError
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReadable:
+    """From a decoder: a batch that was fetched again is fine."""
+
+    partition: TopicPartition
+    generation: int
+
+
+ApplicationEvent = Assign | Seek | SetPaused | FindOffsets | BatchUnreadable | BatchReadable
+
+# --- background events -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRaised:
+    """Something the application must know: the next poll raises it."""
+
+    error: MultilaneError
+
+
+BackgroundEvent = ErrorRaised
+
+# --- the queues ------------------------------------------------------------------------------------------------------
+
+
+class Signal(Protocol):
+    """Rings when there may be something new; how to wait for it is its owner's matter."""
+
+    def set(self) -> None: ...
+
+
+E = TypeVar("E")
+
+
+class EventQueue(Generic[E]):
+    """First in, first out, from any thread to the one that drains. A deque's ends are atomic: no lock is needed."""
+
+    __slots__ = ("_events", "_signal")
+
+    def __init__(self, signal: Signal) -> None:
+        self._events: deque[E] = deque()
+        self._signal = signal
+
+    def put(self, event: E) -> None:
+        self._events.append(event)
+        self._signal.set()
+
+    def drain(self) -> list[E]:
+        drained: list[E] = []
+        while self._events:
+            drained.append(self._events.popleft())
+        return drained
+
+    def pop(self) -> E | None:
+        return self._events.popleft() if self._events else None
+
+    def __bool__(self) -> bool:
+        return bool(self._events)

@@ -1,0 +1,349 @@
+"""Fetches: which partitions to ask which broker for, and what to make of the answers.
+
+Thread: none (pure state machine); owned by the network thread, one per consumer.
+
+One fetch per broker is under way at a time. As soon as a frame is in, the headers of its record batches tell where
+each partition goes on, so that the next fetch leaves before anything of this frame is decoded: receiving and decoding
+overlap. The frame itself goes to the decoders with a reserved slot per partition in the buffer.
+
+Never touches a record, never blocks, never skips: an answer that is not understood leaves the cursor where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from multilane.client.buffer import FetchBuffer, Slot
+from multilane.client.cluster import Leadership
+from multilane.client.cursor import Cursor, CursorTable, Phase
+from multilane.client.fetch_session import SESSION_ERRORS, FetchSession, SessionKey, key_of
+from multilane.client.request_state import Backoff, RequestState
+from multilane.client.requests import NEVER, Channel, Poll, RawResponse, UnsentRequest
+from multilane.errors import CorruptBatch, MultilaneError, NetworkError, RecordBatchError, broker_error
+from multilane.hooks import NO_OBSERVER, Observer
+from multilane.types import LeaderEpoch, NodeId, Offset, TopicPartition
+from multilane.wire.batches import BatchTable, scan
+from multilane.wire.compose import FETCH_AT_LEAST, FETCH_WITH_TOPIC_IDS, FetchClass, FetchItem, fetch_request
+from multilane.wire.fetch import FetchedFrame, FetchedPartition, walk_fetch_response
+from multilane.wire.messages import ApiKey
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from multilane.client.metadata import MetadataManager
+
+OFFSET_OUT_OF_RANGE: Final = 1
+_SMALLEST_FETCH: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class FetchPolicy:
+    kind: FetchClass
+    partition_max_bytes: int
+    backoff: Backoff
+    replica_max_age: float
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeTask:
+    """One partition's records in a frame, ready to be decoded into a slot."""
+
+    slot: Slot
+    table: BatchTable
+    fetched: FetchedPartition
+    broker: str
+    again: bool  # the first batch could not be read last time
+
+
+@dataclass(frozen=True, slots=True)
+class FetchListeners:
+    """Whom the fetch manager tells; all are called on the network thread and must not block."""
+
+    decode: Callable[[np.ndarray, list[DecodeTask]], None]
+    out_of_range: Callable[[Cursor, FetchedPartition], None]
+    diverged: Callable[[Cursor, int, int], None]
+    corrupt: Callable[[Cursor, RecordBatchError], None]
+    stopped: Callable[[Cursor, MultilaneError], None]
+    observer: Observer = NO_OBSERVER
+
+
+@dataclass(slots=True, eq=False)
+class _Broker:
+    """Our side of one broker: its session and the request that is under way."""
+
+    state: RequestState
+    session: FetchSession = field(default_factory=FetchSession)
+    reserved: int = 0
+    asked: dict[SessionKey, tuple[Cursor, int, int]] = field(default_factory=dict)
+
+
+class FetchManager:
+    def __init__(
+        self,
+        metadata: MetadataManager,
+        cursors: CursorTable,
+        buffer: FetchBuffer,
+        policy: FetchPolicy,
+        listeners: FetchListeners,
+        channel: Channel,
+    ) -> None:
+        self._metadata = metadata
+        self._cursors = cursors
+        self._buffer = buffer
+        self._policy = policy
+        self._listeners = listeners
+        self._channel = channel
+        self._observer = listeners.observer
+        self._brokers: dict[NodeId, _Broker] = {}
+
+    # --- what to ask -------------------------------------------------------------------------------------------------
+
+    def poll(self, now: float) -> Poll:
+        by_node, wait = self._fetchable(now)
+        requests = []
+        for node, cursors in by_node.items():
+            broker = self._brokers.setdefault(node, _Broker(RequestState(self._policy.backoff)))
+            if not broker.state.may_send(now):
+                wait = min(wait, broker.state.wait(now))
+                continue
+            room = self._room()
+            if room < min(_SMALLEST_FETCH, self._policy.partition_max_bytes) and not self._make_room():
+                continue  # the buffer wakes us when the application has taken something
+            requests.append(self._request(node, broker, cursors, max(room, 1)))
+        return Poll(tuple(requests), wait)
+
+    def _fetchable(self, now: float) -> tuple[dict[NodeId, list[Cursor]], float]:
+        by_node: dict[NodeId, list[Cursor]] = {}
+        wait = NEVER
+        leaderless = False
+        for cursor in self._cursors:
+            if not cursor.is_fetchable(now):
+                if cursor.phase is Phase.FETCHING and now < cursor.not_before:
+                    wait = min(wait, cursor.not_before - now)
+                continue
+            node = self._node_for(cursor, now)
+            if node is None:
+                leaderless = True
+                self._delay(cursor, now)
+                wait = min(wait, cursor.not_before - now)
+            else:
+                by_node.setdefault(node, []).append(cursor)
+        if leaderless:
+            self._metadata.request_update()
+        return by_node, wait
+
+    def _node_for(self, cursor: Cursor, now: float) -> NodeId | None:
+        if cursor.replica is not None and (
+            now >= cursor.replica_until or cursor.replica not in self._metadata.cluster.nodes
+        ):
+            cursor.replica = None
+        if cursor.replica is not None:
+            return cursor.replica
+        leader = self._metadata.cluster.leadership(cursor.partition)
+        return None if leader is None else leader.node
+
+    def _room(self) -> int:
+        return self._buffer.room() - sum(b.reserved for b in self._brokers.values())
+
+    def _make_room(self) -> bool:
+        """Paused partitions must not starve the others: what is buffered of them is fetched again later."""
+        evicted = False
+        for cursor in self._cursors:
+            if cursor.paused and cursor.phase is Phase.FETCHING and not cursor.in_flight:
+                offset = self._buffer.evict(cursor.partition)
+                if offset is not None:
+                    cursor.rewound(offset)
+                    evicted = True
+        return evicted
+
+    def _request(self, node: NodeId, broker: _Broker, cursors: list[Cursor], room: int) -> UnsentRequest:
+        items = [self._item(cursor) for cursor in cursors]
+        broker.asked = {
+            key_of(item): (cursor, cursor.generation, cursor.offset)
+            for item, cursor in zip(items, cursors, strict=True)
+        }
+        for cursor in cursors:
+            cursor.in_flight = True
+        session = broker.session.next_request({key_of(i): i for i in items})
+        kind = self._policy.kind
+        limit = min(kind.max_bytes, max(room, _SMALLEST_FETCH), len(items) * self._policy.partition_max_bytes)
+        sized = FetchClass(kind.max_wait_ms, kind.min_bytes, limit, kind.read_committed, kind.rack)
+        broker.reserved = limit
+        broker.state.sent()
+        return UnsentRequest(
+            api=ApiKey.FETCH,
+            build=lambda version: fetch_request(version, sized, session.named, session.forgotten, session.step),
+            on_response=lambda raw, now: self._on_frame(node, broker, raw, now),
+            on_failure=lambda error, now: self._on_failure(node, broker, error, now),
+            node=node,
+            channel=self._channel,
+            at_least=FETCH_AT_LEAST,
+            at_most=None if all(i.topic_id is not None for i in items) else FETCH_WITH_TOPIC_IDS - 1,
+            raw=True,
+        )
+
+    def _item(self, cursor: Cursor) -> FetchItem:
+        if cursor.topic_id is None:
+            cursor.topic_id = self._metadata.cluster.topic_id(cursor.partition.topic)
+        return FetchItem(
+            topic=cursor.partition.topic,
+            topic_id=cursor.topic_id,
+            partition=cursor.partition.partition,
+            offset=cursor.offset,
+            leader_epoch=cursor.leader_epoch if cursor.replica is None else LeaderEpoch(-1),
+            max_bytes=self._policy.partition_max_bytes,
+        )
+
+    # --- what to make of the answer ----------------------------------------------------------------------------------
+
+    def _on_frame(self, node: NodeId, broker: _Broker, raw: RawResponse, now: float) -> None:
+        response = walk_fetch_response(raw.frame, raw.version, raw.correlation_id)
+        raw.throttled(response.throttle_ms)
+        asked = self._answered(broker)
+        if response.error_code:
+            broker.session.reset()
+            broker.state.failed(now)
+            if response.error_code not in SESSION_ERRORS:
+                self._metadata.request_update()
+            self._observer.count("fetch.refused", broker=str(node), code=str(response.error_code))
+            return
+        broker.session.on_answer(response.session_id)
+        broker.state.succeeded()
+        tasks = self._sort_out(response, asked, raw, now)
+        if tasks:
+            self._listeners.decode(raw.frame, tasks)
+
+    def _answered(self, broker: _Broker) -> dict[tuple[object, int], tuple[Cursor, int, int]]:
+        """The request is over; what it asked, found by topic id and by topic name."""
+        asked: dict[tuple[object, int], tuple[Cursor, int, int]] = {}
+        for (topic, topic_id, partition), entry in broker.asked.items():
+            entry[0].in_flight = False
+            asked[topic, partition] = entry
+            if topic_id is not None:
+                asked[topic_id, partition] = entry
+        broker.asked = {}
+        broker.reserved = 0
+        return asked
+
+    def _sort_out(
+        self,
+        response: FetchedFrame,
+        asked: dict[tuple[object, int], tuple[Cursor, int, int]],
+        raw: RawResponse,
+        now: float,
+    ) -> list[DecodeTask]:
+        readable: list[tuple[Cursor, FetchedPartition, BatchTable]] = []
+        for fetched in response.partitions:
+            entry = asked.get((fetched.topic_id or fetched.topic, fetched.partition))
+            if entry is None:
+                self._observer.count("fetch.unasked_partition", broker=raw.broker)
+                continue
+            cursor, generation, offset = entry
+            if not self._is_current(cursor, generation, offset):
+                continue
+            self._note_hints(cursor, fetched, response, now)
+            if fetched.error_code:
+                self._refused(cursor, fetched, now)
+            elif fetched.diverging_epoch is not None:
+                self._listeners.diverged(cursor, *fetched.diverging_epoch)
+            elif fetched.records_end > fetched.records_start:
+                table = self._scan(raw, cursor, fetched)
+                if table is not None:
+                    readable.append((cursor, fetched, table))
+        return self._reserve(readable, raw)
+
+    def _is_current(self, cursor: Cursor, generation: int, offset: int) -> bool:
+        return (
+            self._cursors.current(cursor.partition, generation) is cursor
+            and cursor.offset == offset
+            and cursor.phase is Phase.FETCHING
+        )
+
+    def _scan(self, raw: RawResponse, cursor: Cursor, fetched: FetchedPartition) -> BatchTable | None:
+        table = scan(raw.frame, fetched.records_start, fetched.records_end, cursor.offset)
+        error = table.error
+        if cursor.offset < table.next_offset <= fetched.high_watermark:
+            return table
+        if error is None:  # the checksum does not cover a batch's offset: what cannot be, is not believed
+            reason = (
+                f"its batches end at {table.next_offset}, but {cursor.offset} was asked for "
+                f"and the log ends at {fetched.high_watermark}"
+            )
+            error = CorruptBatch(reason, offset=cursor.offset)
+        partition = cursor.partition
+        self._listeners.corrupt(
+            cursor, error.at(topic=partition.topic, partition=partition.partition, broker=raw.broker)
+        )
+        return None
+
+    def _reserve(
+        self, readable: list[tuple[Cursor, FetchedPartition, BatchTable]], raw: RawResponse
+    ) -> list[DecodeTask]:
+        if not readable:
+            return []
+        spans = [(cursor, fetched.records_end - fetched.records_start) for cursor, fetched, _ in readable]
+        slots = self._buffer.reserve(raw.frame.nbytes, spans)
+        tasks = []
+        for slot, (cursor, fetched, table) in zip(slots, readable, strict=True):
+            cursor.advanced(Offset(table.next_offset), LeaderEpoch(table.last_epoch))
+            if not slot.void:
+                tasks.append(DecodeTask(slot, table, fetched, raw.broker, cursor.refetches > 0))
+        return tasks
+
+    def _note_hints(self, cursor: Cursor, fetched: FetchedPartition, response: FetchedFrame, now: float) -> None:
+        if fetched.preferred_read_replica >= 0:
+            cursor.replica = NodeId(fetched.preferred_read_replica)
+            cursor.replica_until = now + self._policy.replica_max_age
+        if fetched.current_leader is not None and fetched.current_leader[0] >= 0:
+            node, epoch = fetched.current_leader
+            leader = Leadership(NodeId(node), LeaderEpoch(epoch))
+            self._metadata.learn_leader(cursor.partition, leader, response.endpoints)
+
+    # --- what went wrong ---------------------------------------------------------------------------------------------
+
+    def _refused(self, cursor: Cursor, fetched: FetchedPartition, now: float) -> None:
+        was_replica = cursor.replica is not None
+        cursor.replica = None
+        if fetched.error_code == OFFSET_OUT_OF_RANGE:
+            if was_replica:  # a follower may be behind; only the leader's word counts
+                return
+            if self._buffer.is_undecoded(cursor.partition):  # our offset is a guess until the checksums are checked
+                self._delay(cursor, now)
+                return
+            self._listeners.out_of_range(cursor, fetched)
+            return
+        error = broker_error(fetched.error_code, f"Fetch of {cursor.partition}")
+        self._observer.count("fetch.partition_error", topic=cursor.partition.topic, code=error.name)
+        if error.refresh_metadata:
+            self._metadata.request_update()
+        if error.retriable or error.code == -1:
+            self._delay(cursor, now)
+        else:
+            self._listeners.stopped(cursor, error)
+
+    def _on_failure(self, node: NodeId, broker: _Broker, error: MultilaneError, now: float) -> None:
+        cursors = {id(entry[0]): entry[0] for entry in self._answered(broker).values()}.values()
+        broker.session.reset()
+        broker.state.failed(now)
+        self._fall_back(node, cursors)
+        if isinstance(error, NetworkError) or error.refresh_metadata:
+            self._metadata.request_update()
+        if not error.retriable and not error.fatal:
+            for cursor in cursors:
+                if self._cursors.get(cursor.partition) is cursor and cursor.phase is Phase.FETCHING:
+                    self._listeners.stopped(cursor, error)
+
+    def _fall_back(self, node: NodeId, cursors: Iterable[Cursor]) -> None:
+        """KIP-392: a replica that does not answer is left for the leader."""
+        for cursor in cursors:
+            if cursor.replica == node:
+                cursor.replica = None
+
+    def _delay(self, cursor: Cursor, now: float) -> None:
+        cursor.retries += 1
+        cursor.not_before = now + self._policy.backoff.delay(cursor.retries)
+
+    def partitions_under_way(self) -> frozenset[TopicPartition]:
+        return frozenset(c.partition for c in self._cursors if c.in_flight)

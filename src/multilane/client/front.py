@@ -1,0 +1,323 @@
+"""The application side of one consumer, without any waiting.
+
+Thread: application (whichever thread or task uses the consumer; one at a time).
+
+Owns what the application may ask without a round trip: the assignment, the position after the last record handed out,
+what is paused, what has failed. Everything else is an event to the network thread. `Consumer` and `AsyncConsumer`
+differ only in how they wait.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from multilane.client.backend import Backend
+from multilane.client.blocks import Blocks
+from multilane.client.buffer import Failed, FetchBuffer, Moved
+from multilane.client.calls import Call
+from multilane.client.cursor import At, Lookup, Start
+from multilane.client.events import (
+    ApplicationEvent,
+    Assign,
+    BackgroundEvent,
+    EventQueue,
+    FindOffsets,
+    Seek,
+    SetPaused,
+    Signal,
+)
+from multilane.client.network import Attach, Detach, ForBackend
+from multilane.client.offsets import Found
+from multilane.client.requests import Channel
+from multilane.client.reset import ResetRule
+from multilane.client.sharing import Lease
+from multilane.errors import (
+    ClientClosed,
+    ConcurrentUse,
+    ForkedClient,
+    MultilaneError,
+    NoOffsetForPartition,
+    NotAssigned,
+    WakeupError,
+)
+from multilane.types import NO_EPOCH, LeaderEpoch, Offset, OffsetAndTimestamp, TopicPartition
+from multilane.wire.compose import EARLIEST, LATEST
+
+if TYPE_CHECKING:
+    from multilane.config.consumer import ConsumerConfig
+    from multilane.wire.block import Block
+
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
+_consumers: Final = count(1)
+
+
+class _Partition:
+    """What the application knows of one of its partitions."""
+
+    __slots__ = ("epoch", "failure", "generation", "high_watermark", "paused", "position", "start", "told")
+
+    def __init__(self, generation: int, start: Start | None) -> None:
+        self.generation = generation
+        self.start = start
+        self.position: Offset | None = start.offset if isinstance(start, At) else None
+        self.epoch = NO_EPOCH
+        self.high_watermark: int | None = None
+        self.paused = False
+        self.failure: MultilaneError | None = None
+        self.told = False  # whether poll has raised the failure
+
+
+class Front:
+    def __init__(self, config: ConsumerConfig, lease: Lease, signal: Signal, wall: Callable[[], float]) -> None:
+        self.config = config
+        self._lease = lease
+        self._signal = signal
+        self._reset = ResetRule(config.auto_offset_reset, wall)
+        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._generations = count(1)
+        self._background: EventQueue[BackgroundEvent] = EventQueue(signal)
+        self._buffer = FetchBuffer(config.fetch_buffer_bytes, on_ready=signal.set, on_room=lease.thread.wake)
+        channel = Channel(f"fetch-{next(_consumers)}")
+        self._backend = Backend(config, lease.thread.surroundings(), self._buffer, self._background, channel)
+        self._in_use = threading.Lock()
+        self._wakeups = 0
+        self._closed = False
+        lease.thread.put(Attach(self._backend))
+
+    # --- who may call ------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def used(self) -> Iterator[Front]:
+        """Around every public call but wakeup: one thread or task at a time, and only while there is a client."""
+        self._enter()
+        try:
+            yield self
+        finally:
+            self._in_use.release()
+
+    def _enter(self) -> None:
+        if self._closed:
+            raise ClientClosed("this consumer is closed")
+        if self._lease.is_inherited:
+            raise ForkedClient("this consumer was made before a fork; make a new one in this process")
+        if not self._in_use.acquire(blocking=False):
+            raise ConcurrentUse("another thread or task uses this consumer; give each its own, or use a lock")
+
+    # --- assignment --------------------------------------------------------------------------------------------------
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        return frozenset(self._partitions)
+
+    def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+        wanted = [_checked(p) for p in partitions]
+        self._partitions = {p: self._partitions.get(p) or self._new(p) for p in wanted}
+        self._publish()
+
+    def _new(self, partition: TopicPartition) -> _Partition:
+        state = _Partition(next(self._generations), self._reset.lookup("no position was given"))
+        if state.start is None:
+            state.failure = NoOffsetForPartition(
+                f"{partition} has no position: seek first, or set auto.offset.reset to earliest, latest or "
+                "by_duration:..."
+            )
+        return state
+
+    def _publish(self) -> None:
+        """Partitions without a starting point are not fetched: their generation is not told."""
+        placed = {p: s for p, s in self._partitions.items() if s.start is not None}
+        self._buffer.expect({p: s.generation for p, s in placed.items()})
+        self._tell(Assign({p: (s.generation, s.start) for p, s in placed.items() if s.start is not None}))
+        paused = frozenset(p for p, s in placed.items() if s.paused)
+        if paused:
+            self._tell(SetPaused(paused, True))
+
+    # --- positions ---------------------------------------------------------------------------------------------------
+
+    def seek(self, partition: TopicPartition, start: Start) -> None:
+        state = self._state(partition)
+        was_placed = state.start is not None
+        state.generation = next(self._generations)
+        state.start = start
+        state.position = start.offset if isinstance(start, At) else None
+        state.epoch = start.epoch if isinstance(start, At) else NO_EPOCH
+        state.failure, state.told = None, False
+        if not was_placed:
+            self._publish()
+            return
+        self._buffer.expect({p: s.generation for p, s in self._partitions.items() if s.start is not None})
+        self._tell(Seek(partition, state.generation, start))
+
+    def seek_lookup(self, partitions: Collection[TopicPartition], timestamp: int) -> None:
+        """Seek these, or all there are, to the beginning or the end."""
+        states = [_checked(p) for p in (partitions or self._partitions)]
+        for partition in states:
+            self._state(partition)
+        for partition in states:
+            self.seek(partition, Lookup(timestamp, "seek"))
+
+    def position(self, partition: TopicPartition) -> Offset | None:
+        """The offset of the next record poll hands out; None while it is being looked up."""
+        state = self._state(partition)
+        if state.failure is not None and state.position is None:
+            raise state.failure
+        return state.position
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        state = self._state(partition)
+        if state.high_watermark is None or state.position is None:
+            return None
+        return max(0, state.high_watermark - state.position)
+
+    def set_paused(self, partitions: Iterable[TopicPartition], paused: bool) -> None:
+        states = [(p, self._state(p)) for p in map(_checked, partitions)]
+        for _, state in states:
+            state.paused = paused
+        self._tell(SetPaused(frozenset(p for p, _ in states), paused))
+        self._signal.set()
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        return frozenset(p for p, s in self._partitions.items() if s.paused)
+
+    def failures(self) -> Mapping[TopicPartition, MultilaneError]:
+        return {p: s.failure for p, s in self._partitions.items() if s.failure is not None}
+
+    # --- records -----------------------------------------------------------------------------------------------------
+
+    def collect(self) -> Blocks:
+        """What is there now. Raises what the network thread had to say, and new failures when nothing else is."""
+        event = self._background.pop()
+        if event is not None:
+            raise event.error
+        taken = self._buffer.take(self.config.max_poll_records, self.paused)
+        blocks = [b for item in taken if (b := self._note(item)) is not None and len(b)]
+        if not blocks:
+            self._raise_new_failure()
+        return Blocks(blocks)
+
+    def absorb(self) -> None:
+        """Take notice of moves without handing anything out: of partitions whose place is not known yet."""
+        placed = [p for p, s in self._partitions.items() if s.position is not None]
+        for item in self._buffer.take(0, placed):
+            self._note(item)
+
+    def _note(self, item: Block | Moved | Failed) -> Block | None:
+        if isinstance(item, Failed):
+            state = self._partitions.get(item.partition)
+            if state is not None:
+                state.failure, state.told = item.error, False
+            return None
+        if isinstance(item, Moved):
+            state = self._partitions.get(item.partition)
+            if state is not None:
+                state.position, state.epoch = item.offset, item.epoch
+            return None
+        state = self._partitions.get(TopicPartition(item.topic, item.partition))
+        if state is not None:
+            state.position = Offset(item.next_offset)
+            state.epoch = LeaderEpoch(item.leader_epoch) if item.leader_epoch >= 0 else state.epoch
+            state.high_watermark = item.high_watermark
+        return item
+
+    def _raise_new_failure(self) -> None:
+        for state in self._partitions.values():
+            if state.failure is not None and not state.told and not state.paused:
+                state.told = True
+                raise state.failure
+
+    def raise_standing_failure(self) -> None:
+        """A partition that stopped stays stopped; a poll that would come back empty says so again."""
+        for state in self._partitions.values():
+            if state.failure is not None and not state.paused:
+                raise state.failure
+
+    # --- questions to the network thread -----------------------------------------------------------------------------
+
+    def find_offsets(self, wanted: Mapping[TopicPartition, int], deadline: float) -> Future[Found]:
+        future: Future[Found] = Future()
+        checked = {_checked(p): int(t) for p, t in wanted.items()}
+        if not checked:
+            future.set_result({})
+            return future
+        self._tell(FindOffsets(checked, deadline, future))
+        return future
+
+    def call(self, call: Call) -> Future[Any]:
+        self._lease.thread.put(call)
+        return call.future
+
+    # --- waking and closing ------------------------------------------------------------------------------------------
+
+    def wakeup(self) -> None:
+        self._wakeups += 1
+        self._signal.set()
+
+    def check_wakeup(self) -> None:
+        if self._wakeups:
+            self._wakeups = 0
+            raise WakeupError("wakeup() was called")
+
+    def begin_close(self) -> Future[None] | None:
+        """Leave the network thread; None when there is nothing to leave."""
+        if self._closed:
+            return None
+        self._closed = True
+        self._buffer.clear()
+        if self._lease.is_inherited:
+            return None
+        future: Future[None] = Future()
+        self._lease.thread.put(Detach(self._backend, future))
+        return future
+
+    def end_close(self) -> Future[None] | None:
+        return self._lease.release()
+
+    def _state(self, partition: TopicPartition | tuple[str, int]) -> _Partition:
+        state = self._partitions.get(_checked(partition))
+        if state is None:
+            raise NotAssigned(f"{TopicPartition(*partition)} is not assigned to this consumer; assign it first")
+        return state
+
+    def _tell(self, event: ApplicationEvent) -> None:
+        self._lease.thread.put(ForBackend(self._backend, event))
+
+
+def beginning(partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    return dict.fromkeys(partitions, EARLIEST)
+
+
+def end(partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    return dict.fromkeys(partitions, LATEST)
+
+
+def only_offsets(found: Mapping[TopicPartition, OffsetAndTimestamp | None]) -> dict[TopicPartition, Offset]:
+    """Look-ups of the beginning or the end always find one."""
+    return {p: f.offset for p, f in found.items() if f is not None}
+
+
+def at_time(timestamp: int) -> Lookup:
+    if timestamp < 0:
+        raise ValueError(f"timestamp {timestamp}: write milliseconds since 1970")
+    return Lookup(timestamp, "seek to a time")
+
+
+def at_offset(offset: int, leader_epoch: int | None) -> At:
+    if offset < 0:
+        raise ValueError(f"offset {offset}: offsets begin at 0; use seek_to_beginning or seek_to_end")
+    return At(Offset(offset), NO_EPOCH if leader_epoch is None else LeaderEpoch(leader_epoch))
+
+
+def _checked(partition: TopicPartition | tuple[Any, Any]) -> TopicPartition:
+    topic, number = partition
+    if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+        raise ValueError(f"{topic!r} is not a topic name: 1 to 249 letters, digits, dots, hyphens or underscores")
+    if not isinstance(number, int) or number < 0:
+        raise ValueError(f"partition {number!r} of {topic}: write a number from 0")
+    return TopicPartition(topic, number)

@@ -1,0 +1,271 @@
+"""The network thread: one loop for any number of consumers with the same brokers and credentials.
+
+Thread: network, but for the methods marked `any thread`, which only put events and wake the loop.
+
+Each turn takes the events that came, asks every manager what it wants (a plain `for`), sends it, and waits for the
+sockets until the earliest moment anyone named. An exception that nobody expected ends the thread and is told to
+everybody: every pending future gets it and every consumer's next poll raises it. Nothing is logged and forgotten.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from multilane.client.backend import Backend, Surroundings
+from multilane.client.calls import Call, CallManager
+from multilane.client.decoder import DecoderPool, FrameJob
+from multilane.client.delegate import NetworkDelegate, Reach
+from multilane.client.events import ApplicationEvent, EventQueue, FindOffsets
+from multilane.client.fetching import DecodeTask
+from multilane.client.futures import fulfil, refuse
+from multilane.client.login import Login
+from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
+from multilane.client.request_state import Backoff
+from multilane.client.requests import NEVER, Poll
+from multilane.client.resolver import Resolver
+from multilane.client.tls import tls_context
+from multilane.client.wakeup import Wakeup
+from multilane.clock import Clock
+from multilane.errors import BrokerError, ClientClosed, ClientFailed, MultilaneError
+from multilane.hooks import Observer
+from multilane.wire.decode import DecodeOptions, load_kernels
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from multilane.client.cluster import Cluster
+    from multilane.config.connection import ConnectionConfig
+
+log = logging.getLogger(__name__)
+
+_numbers: Final = count(1)
+_JOIN_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    backend: Backend
+
+
+@dataclass(frozen=True, slots=True)
+class Detach:
+    backend: Backend
+    future: Future[None]
+
+
+@dataclass(frozen=True, slots=True)
+class ForBackend:
+    backend: Backend
+    event: ApplicationEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """A decoder met something unexpected."""
+
+    error: BaseException
+
+
+NetworkEvent = Attach | Detach | ForBackend | Call | Crash
+
+
+class NetworkThread:
+    def __init__(self, config: ConnectionConfig, clock: Clock, observer: Observer) -> None:
+        number = next(_numbers)
+        self._clock = clock
+        self._observer = observer
+        self._wakeup = Wakeup()
+        self._events: EventQueue[NetworkEvent] = EventQueue(self._wakeup)
+        self._chores: ThreadPoolExecutor | None = None
+        self._number = number
+        self._decoders = DecoderPool(f"multilane-decoder-{number}", lambda error: self._events.put(Crash(error)))
+        self._delegate = NetworkDelegate(config, self._reach(config), self._wakeup, observer)
+        backoff = Backoff(config.retry_backoff, config.retry_backoff_max)
+        self._metadata = MetadataManager(
+            MetadataPolicy(config.metadata_max_age, backoff, config.rebootstrap_trigger),
+            MetadataListeners(self._on_cluster, self._on_topic_error, self._on_metadata_failure, self._on_rebootstrap),
+        )
+        self._calls = CallManager(backoff)
+        self._backends: list[Backend] = []
+        self._can_decode = False
+        self._stopping = False
+        self.failure: ClientFailed | None = None
+        self.ended: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, name=f"multilane-network-{number}", daemon=True)
+
+    # --- any thread --------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._decoders.submit(self._load_kernels)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._wakeup.get_up()
+        self._wakeup.lie_down()
+        self._wakeup.set()
+
+    def put(self, event: NetworkEvent) -> None:
+        self._events.put(event)
+        if self.failure is not None:  # nobody drains any more; the event may have missed the last word
+            self._refuse_events(self.failure)
+
+    def wake(self) -> None:
+        self._wakeup.set()
+
+    def surroundings(self) -> Surroundings:
+        return Surroundings(self._metadata, self._decode, self._clock.wall, self._observer)
+
+    def assert_network_thread(self) -> None:
+        if threading.current_thread() is not self._thread:
+            raise AssertionError("this belongs to the network thread")
+
+    # --- the loop ----------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._turn()
+            self._shut(ClientClosed("the client was closed"))
+        except BaseException as error:  # noqa: BLE001 - fail loudly, whatever it was
+            self._fail(error)
+        finally:
+            fulfil(self.ended, None)
+
+    def _turn(self) -> None:
+        for event in self._events.drain():
+            self._handle(event)
+        wait = self._ask_managers(self._clock.monotonic())
+        self._wakeup.lie_down()
+        if self._events or self._stopping:
+            wait = 0.0
+        self._delegate.poll(wait, self._clock.monotonic)
+        self._wakeup.get_up()
+
+    def _ask_managers(self, now: float) -> float:
+        wait = NEVER
+        for poll in (self._metadata.poll(now), self._calls.poll(now)):
+            wait = min(wait, self._enqueue(poll, now))
+        for backend in self._backends:
+            for poll in backend.poll(now, can_decode=self._can_decode):
+                wait = min(wait, self._enqueue(poll, now))
+        return wait
+
+    def _enqueue(self, poll: Poll, now: float) -> float:
+        for request in poll.requests:
+            self._delegate.add(request, now)
+        return poll.wait
+
+    def _handle(self, event: NetworkEvent) -> None:
+        match event:
+            case Attach():
+                self._backends.append(event.backend)
+            case Detach():
+                self._detach(event)
+            case ForBackend():
+                event.backend.apply(event.event)
+            case Call():
+                self._calls.add(event)
+            case Crash():
+                raise event.error
+
+    def _detach(self, event: Detach) -> None:
+        event.backend.close()
+        if event.backend in self._backends:
+            self._backends.remove(event.backend)
+        self._delegate.close_channel(event.backend.channel)
+        fulfil(event.future, None)
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _fail(self, cause: BaseException) -> None:
+        failure = ClientFailed(f"the network thread failed: {type(cause).__name__}: {cause}")
+        failure.__cause__ = cause
+        log.critical("multilane's network thread failed", exc_info=cause)
+        for backend in self._backends:
+            backend.fail(failure)
+        self.failure = failure
+        self._shut(failure)
+
+    def _shut(self, reason: MultilaneError) -> None:
+        self._delegate.abort(reason, self._clock.monotonic())
+        for backend in self._backends:
+            backend.close(reason)
+        self._calls.abandon(reason)
+        self._refuse_events(reason)
+        self._delegate.close()
+        self._decoders.close()
+        self._decoders.join(_JOIN_SECONDS)
+        if self._chores is not None:
+            self._chores.shutdown(wait=False, cancel_futures=True)
+        self._wakeup.close()
+
+    def _refuse_events(self, reason: MultilaneError) -> None:
+        for event in self._events.drain():
+            match event:
+                case Detach():
+                    fulfil(event.future, None)
+                case Call():
+                    refuse(event.future, reason)
+                case ForBackend(event=FindOffsets() as find):
+                    refuse(find.future, reason)
+                case _:
+                    pass
+
+    # --- what the parts tell each other ------------------------------------------------------------------------------
+
+    def _on_cluster(self, cluster: Cluster) -> None:
+        self._delegate.on_nodes(dict(cluster.nodes))
+        for backend in self._backends:
+            backend.on_cluster(cluster)
+
+    def _on_topic_error(self, topic: str, error: BrokerError) -> None:
+        for backend in self._backends:
+            backend.topic_failed(topic, error)
+
+    def _on_metadata_failure(self, error: MultilaneError) -> None:
+        for backend in self._backends:
+            backend.fail(error)
+
+    def _on_rebootstrap(self) -> None:
+        log.warning("no broker of the cluster answers: starting over from bootstrap.servers")
+        self._observer.count("rebootstrap")
+        self._delegate.directory.forget_cluster()
+
+    def _decode(self, backend: Backend, frame: np.ndarray, tasks: list[DecodeTask]) -> None:
+        config = backend.config
+        options = DecodeOptions(
+            check_crc=config.check_crcs,
+            read_committed=config.read_committed,
+            max_decompressed_bytes=config.max_decompressed_bytes,
+        )
+        self._decoders.submit(
+            FrameJob(frame, tasks, options, backend.buffer, lambda event: self._events.put(ForBackend(backend, event)))
+        )
+
+    def _load_kernels(self) -> None:
+        load_kernels()
+        self._can_decode = True
+        self._wakeup.set()
+
+    def _reach(self, config: ConnectionConfig) -> Reach:
+        security = config.security
+        login = None
+        if security.sasl is not None:
+            login = Login(security.sasl, self._chore_pool, self._clock.wall, self._wakeup.set)
+        return Reach(
+            Resolver(self._chore_pool, self._wakeup.set),
+            None if security.tls is None else tls_context(security.tls),
+            login,
+        )
+
+    def _chore_pool(self) -> Executor:
+        """For what may block: name servers and token functions. Made when first needed."""
+        if self._chores is None:
+            self._chores = ThreadPoolExecutor(2, thread_name_prefix=f"multilane-chores-{self._number}")
+        return self._chores

@@ -1,0 +1,278 @@
+"""Finds offsets: where a log begins, ends, or was at a time.
+
+Thread: none (pure state machine); owned by the network thread, one per consumer.
+
+Answers two askers with one mechanism: cursors that have no position (`AWAIT_RESET`), and the application's look-ups
+(`offsets_for_times`, `beginning_offsets`, ...). A look-up is split by leader; what fails for a reason that passes (no
+leader yet, leader moved) is asked again until the look-up's deadline, what fails for good fails the look-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from multilane.client.buffer import Failed, Moved
+from multilane.client.cursor import At, Cursor, CursorTable, Lookup, Phase
+from multilane.client.request_state import Backoff
+from multilane.client.requests import NEVER, Poll, UnsentRequest
+from multilane.errors import MultilaneError, OperationTimeout, broker_error
+from multilane.types import LeaderEpoch, NodeId, Offset, OffsetAndTimestamp, TopicPartition
+from multilane.wire.compose import (
+    LATEST,
+    LIST_OFFSETS_AT_LEAST,
+    MAX_TIMESTAMP,
+    MAX_TIMESTAMP_AT_LEAST,
+    list_offsets_request,
+)
+from multilane.wire.messages import ApiKey
+
+if TYPE_CHECKING:
+    from multilane.client.buffer import FetchBuffer
+    from multilane.client.metadata import MetadataManager
+
+Found = Mapping[TopicPartition, OffsetAndTimestamp | None]
+
+
+@dataclass(slots=True, eq=False)
+class OffsetQuery:
+    """A look-up of the application. `done` is called once, with the answer or with what went wrong."""
+
+    wanted: Mapping[TopicPartition, int]
+    deadline: float
+    done: Callable[[Found | None, MultilaneError | None], None]
+    found: dict[TopicPartition, OffsetAndTimestamp | None] = field(default_factory=dict)
+    in_flight: set[TopicPartition] = field(default_factory=set)
+    failures: int = 0
+    not_before: float = 0.0
+    last_error: MultilaneError | None = None
+
+
+class OffsetsManager:
+    def __init__(
+        self,
+        metadata: MetadataManager,
+        cursors: CursorTable,
+        buffer: FetchBuffer,
+        *,
+        backoff: Backoff,
+        read_committed: bool,
+    ) -> None:
+        self._metadata = metadata
+        self._cursors = cursors
+        self._buffer = buffer
+        self._backoff = backoff
+        self._read_committed = read_committed
+        self._queries: list[OffsetQuery] = []
+
+    def add_query(self, query: OffsetQuery) -> None:
+        self._queries.append(query)
+
+    def abandon(self, error: MultilaneError) -> None:
+        """The consumer closes: nobody will wait for these any more."""
+        queries, self._queries = self._queries, []
+        for query in queries:
+            query.done(None, error)
+
+    def poll(self, now: float) -> Poll:
+        self._expire(now)
+        requests: list[UnsentRequest] = []
+        waits = [NEVER]
+        for query in self._queries:
+            waits.append(max(0.0, query.deadline - now))
+            waits.append(self._poll_query(query, now, requests))
+        waits.append(self._poll_resets(now, requests))
+        return Poll(tuple(requests), min(waits))
+
+    # --- look-ups of the application ---------------------------------------------------------------------------------
+
+    def _expire(self, now: float) -> None:
+        for query in [q for q in self._queries if now >= q.deadline]:
+            self._queries.remove(query)
+            missing = ", ".join(str(p) for p in sorted(set(query.wanted) - set(query.found))[:5])
+            cause = f": {query.last_error}" if query.last_error else ""
+            query.done(None, OperationTimeout(f"no offsets of {missing} within the time given{cause}"))
+
+    def _poll_query(self, query: OffsetQuery, now: float, requests: list[UnsentRequest]) -> float:
+        open_ = {p: t for p, t in query.wanted.items() if p not in query.found and p not in query.in_flight}
+        if not open_:
+            return NEVER
+        if now < query.not_before:
+            return query.not_before - now
+        by_leader, leaderless = self._by_leader(open_)
+        for node, wanted in by_leader.items():
+            query.in_flight.update(wanted)
+            requests.append(
+                self._request(
+                    node,
+                    wanted,
+                    lambda answers, at, q=query: self._answered_query(q, answers, at),  # type: ignore[misc]
+                    lambda error, at, q=query, w=wanted: self._failed_query(q, w, error, at),  # type: ignore[misc]
+                )
+            )
+        if leaderless:
+            self._metadata.request_update()
+            query.failures += 1
+            query.not_before = now + self._backoff.delay(query.failures)
+            return query.not_before - now
+        return NEVER
+
+    def _answered_query(self, query: OffsetQuery, answers: Iterable[_Answer], now: float) -> None:
+        for answer in answers:
+            query.in_flight.discard(answer.partition)
+            if answer.code == 0:
+                query.found[answer.partition] = answer.found
+            elif not self._survives(query, broker_error(answer.code, f"ListOffsets of {answer.partition}"), now):
+                return
+        if query in self._queries and len(query.found) == len(query.wanted):
+            self._queries.remove(query)
+            query.done(query.found, None)
+
+    def _failed_query(
+        self, query: OffsetQuery, wanted: Iterable[TopicPartition], error: MultilaneError, now: float
+    ) -> None:
+        query.in_flight.difference_update(wanted)
+        self._survives(query, error, now)
+
+    def _survives(self, query: OffsetQuery, error: MultilaneError, now: float) -> bool:
+        """Whether the query goes on after this error; if not, it has been told."""
+        query.last_error = error
+        if error.refresh_metadata:
+            self._metadata.request_update()
+        if error.retriable:
+            query.failures += 1
+            query.not_before = now + self._backoff.delay(query.failures)
+            return True
+        if query in self._queries:
+            self._queries.remove(query)
+            query.done(None, error)
+        return False
+
+    # --- cursors without a position ----------------------------------------------------------------------------------
+
+    def _poll_resets(self, now: float, requests: list[UnsentRequest]) -> float:
+        lost = [c for c in self._cursors if c.phase is Phase.AWAIT_RESET and not c.in_flight]
+        ready = {c.partition: c for c in lost if now >= c.not_before}
+        by_leader, leaderless = self._by_leader({p: _lookup(c) for p, c in ready.items()})
+        for node, wanted in by_leader.items():
+            asked = [ready[p] for p in wanted]
+            for cursor in asked:
+                cursor.in_flight = True
+            requests.append(
+                self._request(
+                    node,
+                    wanted,
+                    lambda answers, at, a=asked: self._answered_resets(a, answers, at),  # type: ignore[misc]
+                    lambda error, at, a=asked: self._failed_resets(a, error, at),  # type: ignore[misc]
+                )
+            )
+        if leaderless:
+            self._metadata.request_update()
+            for partition in leaderless:
+                self._delay(ready[partition], now)
+        return min((max(0.0, c.not_before - now) for c in lost if not c.in_flight), default=NEVER)
+
+    def _answered_resets(self, asked: list[Cursor], answers: Iterable[_Answer], now: float) -> None:
+        by_partition = {a.partition: a for a in answers}
+        for cursor in asked:
+            cursor.in_flight = False
+            if self._cursors.get(cursor.partition) is not cursor or cursor.phase is not Phase.AWAIT_RESET:
+                continue
+            answer = by_partition.get(cursor.partition)
+            if answer is None:
+                self._delay(cursor, now)
+            elif answer.code:
+                self._reset_refused(cursor, broker_error(answer.code, f"ListOffsets of {cursor.partition}"), now)
+            else:
+                self._place(cursor, answer)
+
+    def _place(self, cursor: Cursor, answer: _Answer) -> None:
+        if answer.found is None:  # no record is that late: what comes next is at the end
+            cursor.lookup = Lookup(LATEST, cursor.lookup.reason if cursor.lookup else "seek")
+            return
+        at = At(answer.found.offset, LeaderEpoch(-1))
+        cursor.retries = 0
+        cursor.placed(at)
+        self._buffer.put(cursor, Moved(cursor.partition, at.offset, at.epoch))
+
+    def _failed_resets(self, asked: list[Cursor], error: MultilaneError, now: float) -> None:
+        for cursor in asked:
+            cursor.in_flight = False
+            if self._cursors.get(cursor.partition) is cursor and cursor.phase is Phase.AWAIT_RESET:
+                self._reset_refused(cursor, error, now)
+
+    def _reset_refused(self, cursor: Cursor, error: MultilaneError, now: float) -> None:
+        if error.refresh_metadata:
+            self._metadata.request_update()
+        if error.retriable or error.fatal:  # what is fatal for the connection is told by the connection
+            self._delay(cursor, now)
+        else:
+            cursor.stop()
+            self._buffer.put(cursor, Failed(cursor.partition, error))
+
+    def _delay(self, cursor: Cursor, now: float) -> None:
+        cursor.retries += 1
+        cursor.not_before = now + self._backoff.delay(cursor.retries)
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    def _by_leader(
+        self, wanted: Mapping[TopicPartition, int]
+    ) -> tuple[dict[NodeId, dict[TopicPartition, tuple[int, int]]], list[TopicPartition]]:
+        by_leader: dict[NodeId, dict[TopicPartition, tuple[int, int]]] = {}
+        leaderless: list[TopicPartition] = []
+        for partition, timestamp in wanted.items():
+            leader = self._metadata.cluster.leadership(partition)
+            if leader is None or leader.node is None:
+                leaderless.append(partition)
+            else:
+                by_leader.setdefault(leader.node, {})[partition] = (timestamp, leader.epoch)
+        return by_leader, leaderless
+
+    def _request(
+        self,
+        node: NodeId,
+        wanted: Mapping[TopicPartition, tuple[int, int]],
+        on_answers: Callable[[list[_Answer], float], None],
+        on_failure: Callable[[MultilaneError, float], None],
+    ) -> UnsentRequest:
+        newest = any(timestamp == MAX_TIMESTAMP for timestamp, _ in wanted.values())
+        return UnsentRequest(
+            api=ApiKey.LIST_OFFSETS,
+            build=lambda version: list_offsets_request(
+                version, wanted, read_committed=self._read_committed, timeout_ms=30_000
+            ),
+            on_response=lambda response, now: on_answers(_answers(response, wanted), now),
+            on_failure=on_failure,
+            node=node,
+            at_least=MAX_TIMESTAMP_AT_LEAST if newest else LIST_OFFSETS_AT_LEAST,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    partition: TopicPartition
+    code: int
+    found: OffsetAndTimestamp | None
+
+
+def _answers(response: Any, wanted: Mapping[TopicPartition, object]) -> list[_Answer]:
+    """What was answered about partitions that we asked for; anything else is not ours to believe."""
+    answers = []
+    for topic in response.topics:
+        for told in topic.partitions:
+            partition = TopicPartition(str(topic.name), int(told.partition_index))
+            if partition in wanted:
+                answers.append(_Answer(partition, int(told.error_code), _found(told)))
+    return answers
+
+
+def _found(told: Any) -> OffsetAndTimestamp | None:
+    if int(told.offset) < 0:
+        return None
+    return OffsetAndTimestamp(Offset(int(told.offset)), int(told.timestamp), LeaderEpoch(int(told.leader_epoch)))
+
+
+def _lookup(cursor: Cursor) -> int:
+    return LATEST if cursor.lookup is None else cursor.lookup.timestamp

@@ -1,0 +1,79 @@
+"""The one contract of everything that wants the network.
+
+Thread: none (values and a protocol); used on the network thread.
+
+A request manager is a state machine without I/O. The loop asks it `poll(now)`; it answers with the requests it wants
+sent and with the time until it wants to be asked again. Answers come back through the callbacks of each request. A
+manager never blocks: group heartbeats and every other consumer wait behind it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NewType, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from multilane.errors import MultilaneError
+    from multilane.types import NodeId
+    from multilane.wire.messages import ApiKey
+
+# A broker answers the requests of one connection one after the other, so what may wait has a connection of its own.
+Channel = NewType("Channel", str)
+CONTROL: Final = Channel("control")
+
+NEVER: Final = math.inf
+
+
+def _unthrottled(_milliseconds: int) -> None:
+    return None
+
+
+@dataclass(slots=True, eq=False)
+class RawResponse:
+    """A response frame that nobody has parsed: Fetch responses are walked in place.
+
+    Whoever parses it tells `throttled` for how long the broker wants silence.
+    """
+
+    frame: np.ndarray
+    version: int
+    correlation_id: int
+    node: NodeId
+    broker: str
+    throttled: Callable[[int], None] = _unthrottled
+
+
+@dataclass(slots=True, eq=False)
+class UnsentRequest:
+    """A request that waits for a connection. Exactly one of its two callbacks is called, once."""
+
+    api: ApiKey
+    build: Callable[[int], Any]
+    on_response: Callable[[Any, float], None]
+    on_failure: Callable[[MultilaneError, float], None]
+    node: NodeId | None = None
+    channel: Channel = CONTROL
+    at_least: int = 0
+    at_most: int | None = None
+    timeout: float | None = None
+    raw: bool = False
+    expires_at: float = NEVER
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """What a manager wants now, and in how many seconds it wants to be asked again at the latest."""
+
+    requests: tuple[UnsentRequest, ...] = ()
+    wait: float = NEVER
+
+
+NOTHING: Final = Poll()
+
+
+class RequestManager(Protocol):
+    def poll(self, now: float) -> Poll: ...

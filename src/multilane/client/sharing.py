@@ -1,0 +1,90 @@
+"""Which clients share a network thread: all with the same brokers, protocol and credentials.
+
+Thread: any; a lock guards the table.
+
+A thread is started for its first client and stopped when its last has gone. After a fork the child has none: threads
+and sockets stay with the parent, and the child's own clients start their own.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Hashable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from multilane.client.network import NetworkThread
+from multilane.clock import Clock, SystemClock
+from multilane.config.connection import connection_key
+from multilane.hooks import NO_OBSERVER, Observer
+
+if TYPE_CHECKING:
+    from multilane.config.connection import ConnectionConfig
+
+
+@dataclass(slots=True, eq=False)
+class _Shared:
+    thread: NetworkThread
+    clients: int
+
+
+class ThreadTable:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._threads: dict[Hashable, _Shared] = {}
+
+    def acquire(self, config: ConnectionConfig, clock: Clock | None = None, observer: Observer | None = None) -> Lease:
+        """A running network thread for this configuration. Own clock or observer: a thread of one's own."""
+        private = object() if clock is not None or observer is not None else None
+        key = (connection_key(config), private)
+        with self._lock:
+            shared = self._threads.get(key)
+            if shared is None or shared.thread.failure is not None:
+                shared = _Shared(NetworkThread(config, clock or SystemClock(), observer or NO_OBSERVER), 0)
+                shared.thread.start()
+                self._threads[key] = shared
+            shared.clients += 1
+            return Lease(self, key, shared.thread)
+
+    def release(self, key: Hashable, thread: NetworkThread) -> Future[None] | None:
+        """One client less; when it was the last, the future tells when thread and sockets are gone."""
+        with self._lock:
+            shared = self._threads.get(key)
+            if shared is None or shared.thread is not thread:
+                return None  # it had failed and been replaced
+            shared.clients -= 1
+            if shared.clients > 0:
+                return None
+            del self._threads[key]
+        thread.stop()
+        return thread.ended
+
+    def after_fork(self) -> None:
+        self._lock = threading.Lock()
+        self._threads = {}
+
+
+class Lease:
+    """One client's share of a network thread. `release` gives it back, once."""
+
+    __slots__ = ("_key", "_pid", "_table", "thread")
+
+    def __init__(self, table: ThreadTable, key: Hashable, thread: NetworkThread) -> None:
+        self._table = table
+        self._key = key
+        self._pid = os.getpid()
+        self.thread = thread
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this process got the lease by being forked: then there is no thread behind it."""
+        return os.getpid() != self._pid
+
+    def release(self) -> Future[None] | None:
+        return None if self.is_inherited else self._table.release(self._key, self.thread)
+
+
+THREADS = ThreadTable()
+os.register_at_fork(after_in_child=THREADS.after_fork)

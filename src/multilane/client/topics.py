@@ -1,0 +1,50 @@
+"""A fresh look at topics: the Metadata request as a single call.
+
+Thread: none (pure).
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any, Final
+
+from multilane.client.calls import Call
+from multilane.errors import MultilaneError, broker_error
+from multilane.types import TopicPartition
+from multilane.wire.compose import METADATA_AT_LEAST, metadata_request
+from multilane.wire.messages import ApiKey
+
+_UNKNOWN_TOPIC: Final = 3
+
+
+def topic_metadata_call(topics: tuple[str, ...] | None, deadline: float) -> Call:
+    """Metadata of these topics, or of all. A topic that does not exist is an answer, not a reason to ask again."""
+    return Call(
+        api=ApiKey.METADATA,
+        build=lambda version: metadata_request(version, topics, create=False),
+        deadline=deadline,
+        future=Future(),
+        at_least=METADATA_AT_LEAST,
+        judge=_judge,
+    )
+
+
+def _judge(response: Any) -> MultilaneError | None:
+    for topic in response.topics:
+        code = int(topic.error_code)
+        if code == _UNKNOWN_TOPIC:
+            error = broker_error(code, f"Metadata of topic {topic.name}")
+            error.retriable = False
+            return error
+        if code:
+            return broker_error(code, f"Metadata of topic {topic.name}")
+    return None
+
+
+def partitions_of(response: Any, topic: str) -> tuple[TopicPartition, ...]:
+    return tuple(
+        TopicPartition(topic, number)
+        for told in response.topics
+        if told.name == topic
+        for number in sorted(int(p.partition_index) for p in told.partitions)
+    )

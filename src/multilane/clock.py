@@ -1,0 +1,47 @@
+"""Time as a value that is handed in, so that a test owns it.
+
+Thread: any.
+
+The only module that reads the system's clocks. `monotonic()` drives every timer and deadline; `wall()` (seconds since
+the epoch) is for what people read and for Kafka timestamps.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where `now` comes from."""
+
+    def monotonic(self) -> float: ...
+    def wall(self) -> float: ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wall(self) -> float:
+        return time.time()
+
+
+class ManualClock:
+    """A clock that moves when told to."""
+
+    def __init__(self, now: float = 0.0, wall: float = 1_700_000_000.0) -> None:
+        self._now = now
+        self._wall = wall
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def wall(self) -> float:
+        return self._wall
+
+    def advance(self, seconds: float) -> None:
+        self._now += seconds
+        self._wall += seconds

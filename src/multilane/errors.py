@@ -1,0 +1,247 @@
+"""Every error multilane raises: one tree, and three facts a caller may act on.
+
+Thread: any (values).
+
+`retriable` says that the same request may succeed later, `refresh_metadata` that our picture of the cluster is old,
+`fatal` that the client cannot go on. The facts are class attributes (or set per broker code), so that code asks the
+error and never keeps a list of its own.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from multilane.broker_codes import BROKER_CODES
+
+_BROKER_TEXT_LIMIT: Final = 512
+_UNKNOWN: Final = ("UNKNOWN_CODE", False, False)
+
+
+class MultilaneError(Exception):
+    """Root of the tree."""
+
+    retriable: bool = False
+    refresh_metadata: bool = False
+    fatal: bool = False
+
+
+class ConfigError(MultilaneError):
+    """The configuration is wrong; the text names the key, the value's fault and what to write instead."""
+
+
+class ClientClosed(MultilaneError):
+    """The call came after close()."""
+
+
+class ClientFailed(MultilaneError):
+    """The network thread met an unexpected exception; every client on it is lost. The cause is chained."""
+
+    fatal = True
+
+
+class ForkedClient(ClientClosed):
+    """The client was made before a fork: its threads and sockets belong to the parent."""
+
+
+class NotAssigned(MultilaneError, ValueError):
+    """The partition is not assigned to this consumer."""
+
+
+class ConcurrentUse(MultilaneError):
+    """A consumer belongs to one thread (or task) at a time; only wakeup() may come from another."""
+
+
+class WakeupError(MultilaneError):
+    """wakeup() was called from another thread while this one waited."""
+
+
+class OperationTimeout(MultilaneError, TimeoutError):
+    """The deadline passed before the brokers answered."""
+
+    retriable = True
+
+
+# --- the network -----------------------------------------------------------------------------------------------------
+
+
+class NetworkError(MultilaneError):
+    """A connection could not be made or was lost."""
+
+    retriable = True
+    refresh_metadata = True
+
+
+class AuthenticationError(MultilaneError):
+    """The broker or we refused the other's identity. It stays refused until someone changes something."""
+
+    fatal = True
+
+
+class TlsError(AuthenticationError):
+    """The TLS handshake failed: certificate, host name or protocol."""
+
+
+class SaslError(AuthenticationError):
+    """SASL authentication failed."""
+
+
+class UnsupportedVersion(MultilaneError):
+    """Broker and client have no version of a request in common."""
+
+    fatal = True
+
+
+# --- bytes that break the protocol -----------------------------------------------------------------------------------
+
+
+class WireError(MultilaneError):
+    """What a broker sent does not follow the protocol."""
+
+    retriable = True
+
+
+class FrameError(WireError):
+    """A response frame is malformed: length, correlation id, truncated or trailing bytes, hostile lengths."""
+
+
+class RecordBatchError(WireError):
+    """A record batch cannot be read. The position stays in front of it."""
+
+    what: ClassVar[str] = "record batch cannot be read"
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        offset: int,
+        topic: str | None = None,
+        partition: int | None = None,
+        broker: str | None = None,
+    ) -> None:
+        self.reason = reason
+        self.offset = offset
+        self.topic = topic
+        self.partition = partition
+        self.broker = broker
+        where = "" if topic is None else f" {topic}-{partition}"
+        source = "" if broker is None else f" from broker {broker}"
+        super().__init__(f"{self.what}:{where} at offset {offset}{source}: {reason}")
+
+    def at(self, *, topic: str, partition: int, broker: str) -> RecordBatchError:
+        """The same error with its place named; the decoder knows only the offset."""
+        return type(self)(self.reason, offset=self.offset, topic=topic, partition=partition, broker=broker)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild_batch_error, (type(self), self.reason, self.offset, self.topic, self.partition, self.broker))
+
+
+def _rebuild_batch_error(
+    kind: type[RecordBatchError], reason: str, offset: int, topic: str, partition: int, broker: str
+) -> RecordBatchError:
+    return kind(reason, offset=offset, topic=topic, partition=partition, broker=broker)
+
+
+class CorruptBatch(RecordBatchError):
+    """Lengths, counts, varints or the checksum of a batch are wrong."""
+
+    what = "corrupt record batch"
+
+
+class UnsupportedBatch(RecordBatchError):
+    """A record format older than v2, or a codec we do not know."""
+
+    what = "unsupported record batch"
+    retriable = False
+
+
+class OversizedBatch(RecordBatchError):
+    """A batch decompresses to more than the cap."""
+
+    what = "oversized record batch"
+    retriable = False
+
+
+class BlockFull(RecordBatchError):
+    """One fetch's batches hold more than a block may; what follows is sound and must be fetched again."""
+
+    what = "block is full"
+
+
+# --- positions -------------------------------------------------------------------------------------------------------
+
+
+class OffsetOutOfRange(MultilaneError):
+    """The wanted offset is not in the log and no reset policy was asked for."""
+
+    def __init__(self, message: str, *, topic: str, partition: int, offset: int) -> None:
+        self.topic, self.partition, self.offset = topic, partition, offset
+        super().__init__(message)
+
+
+class NoOffsetForPartition(MultilaneError):
+    """A partition has no position and `auto.offset.reset` is `none`."""
+
+
+class LogTruncated(MultilaneError):
+    """Records that we had read are gone from the log: it diverges below our position (an unclean election)."""
+
+    def __init__(self, message: str, *, topic: str, partition: int, offset: int, diverges_at: int | None) -> None:
+        self.topic, self.partition, self.offset, self.diverges_at = topic, partition, offset, diverges_at
+        super().__init__(message)
+
+
+# --- errors that brokers answer --------------------------------------------------------------------------------------
+
+
+def printable(text: str | None, limit: int = _BROKER_TEXT_LIMIT) -> str:
+    """A broker's own words, made safe to log: control characters out, length bounded."""
+    if not text:
+        return ""
+    clean = "".join(c if c.isprintable() else " " for c in text[: limit + 1])
+    return clean if len(clean) <= limit else clean[:limit] + "..."
+
+
+class BrokerError(MultilaneError):
+    """A broker answered with an error code."""
+
+    def __init__(self, code: int, context: str = "", text: str | None = None) -> None:
+        self.code = code
+        self.name, self.retriable, self.refresh_metadata = BROKER_CODES.get(code, _UNKNOWN)
+        detail = printable(text)
+        parts = [f"broker answered {self.name} ({code})"]
+        if context:
+            parts.append(f"to {context}")
+        super().__init__(" ".join(parts) + (f": {detail}" if detail else ""))
+
+
+class UnknownBrokerCode(BrokerError):
+    """An error code that this client's tables do not have: the broker is newer than we are."""
+
+
+def broker_error(code: int, context: str = "", text: str | None = None) -> BrokerError:
+    """The error for a code; an unknown code is a typed error too, and not retried."""
+    kind = BrokerError if code in BROKER_CODES else UnknownBrokerCode
+    return kind(code, context, text)
+
+
+# --- the Kafka for development ---------------------------------------------------------------------------------------
+
+
+class DevKafkaError(MultilaneError):
+    """The embedded Kafka could not be set up or started; the text says what to do about it."""
+
+
+class JavaNotFound(DevKafkaError):
+    """No Java, or only one that is too old for Kafka."""
+
+
+class DamagedJars(DevKafkaError):
+    """A file of the Kafka installation is not the one that was pinned."""
+
+
+class PortInUse(DevKafkaError):
+    """Someone else listens on a port that was asked for."""
+
+
+class BrokerStartError(DevKafkaError):
+    """A broker ended, or did not answer in time; the end of its log is in the text."""

@@ -1,0 +1,48 @@
+"""What happened, told to whoever wants to know: counters and events without a metrics library.
+
+Thread: any; the receiver is called on the thread where it happened and must not block.
+
+Components report through the `Observer` they were given. `NO_OBSERVER` costs one call. Names are Kafka's own words in
+dotted form; labels hold no keys, values or credentials.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Protocol
+
+
+class Observer(Protocol):
+    def count(self, name: str, value: float = 1, **labels: str) -> None: ...
+
+
+class _Nobody:
+    def count(self, name: str, value: float = 1, **labels: str) -> None:
+        return None
+
+
+NO_OBSERVER: Observer = _Nobody()
+
+
+class Counts:
+    """An observer that adds up, by name and by (name, labels): for tests, `stats()` and later exporters."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._totals: Counter[str] = Counter()
+        self._labelled: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
+
+    def count(self, name: str, value: float = 1, **labels: str) -> None:
+        with self._lock:
+            self._totals[name] += value  # type: ignore[assignment]
+            if labels:
+                self._labelled[name, tuple(sorted(labels.items()))] += value  # type: ignore[assignment]
+
+    def total(self, name: str) -> float:
+        with self._lock:
+            return self._totals[name]
+
+    def snapshot(self) -> dict[str, float]:
+        with self._lock:
+            return dict(self._totals)

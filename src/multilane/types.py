@@ -1,0 +1,48 @@
+"""The small values that every layer speaks of.
+
+Thread: any (frozen values).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, NewType
+
+Offset = NewType("Offset", int)
+LeaderEpoch = NewType("LeaderEpoch", int)
+NodeId = NewType("NodeId", int)
+
+NO_EPOCH = LeaderEpoch(-1)
+NO_OFFSET = Offset(-1)
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A broker's address as the cluster tells it."""
+
+    id: NodeId
+    host: str
+    port: int
+    rack: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.id} ({self.host}:{self.port})"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndTimestamp:
+    """What a look-up by time found."""
+
+    offset: Offset
+    timestamp: int
+    leader_epoch: LeaderEpoch = NO_EPOCH
