@@ -17,8 +17,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from multilane.clock import SystemClock
 from multilane.dev import ivy, jars
+from multilane.dev.certificates import Authority
 from multilane.dev.java import find_java
 from multilane.dev.kafka import KafkaCluster
+from multilane.dev.settings import Listener
 from multilane.errors import BrokerStartError, DamagedJars, DevKafkaError, PortInUse
 
 pytestmark = pytest.mark.broker
@@ -222,9 +224,15 @@ def test_a_wrong_password_stays_outside(kafka, credentials, mechanism):
         AdminClient({**properties, "log_level": 0}).list_topics(timeout=2)
 
 
-def test_mtls_wants_a_certificate(kafka, credentials):
+@pytest.mark.parametrize("shown", ["none", "expired"])
+def test_mtls_wants_a_good_certificate(kafka, credentials, shown):
     properties = _security(kafka, "MTLS", credentials, "")
-    del properties["ssl.certificate.location"], properties["ssl.key.location"]
+    if shown == "none":
+        del properties["ssl.certificate.location"], properties["ssl.key.location"]
+    else:
+        expired = kafka.certificates.authority.issue("expired-client", names=(), days=(-10, -1))
+        properties["ssl.certificate.location"] = str(expired.certificate)
+        properties["ssl.key.location"] = str(expired.key)
     with pytest.raises(KafkaException):
         AdminClient({**properties, "log_level": 0}).list_topics(timeout=2)
 
@@ -266,6 +274,7 @@ def test_a_killed_leader_comes_back_on_the_same_ports(cluster, cluster_topic, ev
     first, before = leader(), cluster.bootstrap()
     cluster.kill(first)
     assert not cluster.running(first)
+    cluster.wait_ready()
     eventually(lambda: leader() not in (first, -1), 30)
     produce(cluster.bootstrap(), name, [b"during"])
     cluster.start(first)
@@ -300,3 +309,16 @@ def test_a_stopped_node_hands_its_leaders_over(cluster, cluster_topic, eventuall
     eventually(lambda: leaders() == {1, 2})
     with pytest.raises(DevKafkaError, match="node 3 is not running"):
         cluster.pause(3)
+
+
+def test_a_listener_may_show_a_bad_certificate(tmp_path):
+    """What tests of clients need: one broker with good and bad listeners side by side."""
+    stranger = Authority(tmp_path).issue("stranger")
+    listeners = ("SSL", Listener("STRANGER", "SSL", keystore=stranger.keystore))
+    with KafkaCluster(heap="256m", listeners=listeners) as cluster:
+        common = {"security.protocol": "SSL", "ssl.ca.location": str(cluster.certificates.ca), "log_level": 0}
+        good = AdminClient({**common, "bootstrap.servers": cluster.bootstrap("SSL")})
+        assert len(good.list_topics(timeout=20).brokers) == 1
+        bad = AdminClient({**common, "bootstrap.servers": cluster.bootstrap("STRANGER")})
+        with pytest.raises(KafkaException):
+            bad.list_topics(timeout=2)

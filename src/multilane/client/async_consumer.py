@@ -6,6 +6,7 @@ Thread: the event loop's, one task at a time; `wakeup` from any.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from types import TracebackType
@@ -22,6 +23,8 @@ from multilane.errors import MultilaneError, OperationTimeout
 from multilane.hooks import Observer
 from multilane.types import Offset, OffsetAndTimestamp, TopicPartition
 from multilane.wire.compose import EARLIEST, LATEST, MAX_TIMESTAMP
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -69,6 +72,8 @@ class AsyncConsumer:
         **more: object,
     ) -> None:
         config = parse_consumer({**(properties or {}), **more})
+        for warning in config.warnings:
+            log.warning("%s", warning)
         self._clock = clock or SystemClock()
         self._ring = LoopSignal(asyncio.get_running_loop())
         lease = THREADS.acquire(config.connection, clock, observer)

@@ -133,6 +133,11 @@ class Backend:
     def fail(self, error: MultilaneError) -> None:
         self._background.put(ErrorRaised(error))
 
+    def refused(self, error: MultilaneError) -> None:
+        """The cluster will not talk to us: poll says so, and nobody need wait for a look-up."""
+        self.fail(error)
+        self._offsets.abandon(error)
+
     def close(self, reason: MultilaneError | None = None) -> None:
         self._offsets.abandon(reason or ClientClosed("the consumer was closed while it looked for offsets"))
         self._cursors.keep_only({})

@@ -5,6 +5,7 @@ Thread: application, one at a time; `wakeup` from any.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
@@ -23,6 +24,8 @@ from multilane.errors import MultilaneError, OperationTimeout
 from multilane.hooks import Observer
 from multilane.types import Offset, OffsetAndTimestamp, TopicPartition
 from multilane.wire.compose import EARLIEST, LATEST, MAX_TIMESTAMP
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -49,6 +52,8 @@ class Consumer:
         **more: object,
     ) -> None:
         config = parse_consumer({**(properties or {}), **more})
+        for warning in config.warnings:
+            log.warning("%s", warning)
         self._clock = clock or SystemClock()
         self._ring = threading.Event()
         lease = THREADS.acquire(config.connection, clock, observer)

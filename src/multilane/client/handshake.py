@@ -58,8 +58,9 @@ def authenticate(mechanism: str, conversation: Conversation, versions: Versions)
         reply = yield kind(auth_bytes=message)
         response = decode_response(response_type(kind), reply.frame, reply.correlation_id)
         if int(response.error_code):
+            refusal = getattr(conversation, "refusal", None)  # a token's: the mechanism told the reason one step before
             told = printable(response.error_message) or "no reason given"
-            raise SaslError(f"the broker refused the {mechanism} login: {told}")
+            raise refusal or SaslError(f"the broker refused the {mechanism} login: {told}")
         message = conversation.next(bytes(response.auth_bytes))
         if message is None:
             return _lifetime(response)

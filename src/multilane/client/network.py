@@ -106,9 +106,7 @@ class NetworkThread:
 
     def stop(self) -> None:
         self._stopping = True
-        self._wakeup.get_up()
-        self._wakeup.lie_down()
-        self._wakeup.set()
+        self._wakeup.ring()
 
     def put(self, event: NetworkEvent) -> None:
         self._events.put(event)
@@ -230,7 +228,7 @@ class NetworkThread:
 
     def _on_metadata_failure(self, error: MultilaneError) -> None:
         for backend in self._backends:
-            backend.fail(error)
+            backend.refused(error)
 
     def _on_rebootstrap(self) -> None:
         log.warning("no broker of the cluster answers: starting over from bootstrap.servers")

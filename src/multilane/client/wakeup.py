@@ -24,9 +24,13 @@ class Wakeup:
     def set(self) -> None:
         """Call after the thing to be seen is in its place: the sleeper looks once more after it has lain down."""
         if self._asleep:
-            self._asleep = False
-            with contextlib.suppress(OSError):  # full: it wakes anyway; closed: nobody sleeps any more
-                self._writer.send(b"\0")
+            self.ring()
+
+    def ring(self) -> None:
+        """Wake, asleep or not."""
+        self._asleep = False
+        with contextlib.suppress(OSError):  # full: it wakes anyway; closed: nobody sleeps any more
+            self._writer.send(b"\0")
 
     def lie_down(self) -> None:
         self._asleep = True

@@ -2,8 +2,8 @@
 
 Thread: none (a constant).
 
-Defaults are Java's but for `auto.offset.reset` (none: a lost position is an error until someone chooses) and
-`allow.auto.create.topics` (false: reading creates nothing).
+Defaults are Java's but for `auto.offset.reset` (none: a lost position is an error until someone chooses),
+`allow.auto.create.topics` (false: reading creates nothing) and `max.poll.records` (no limit: a block is the unit).
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
         name="max.poll.records",
         kind=Kind.INTEGER,
         scope=Scope.CONSUMER,
-        default=500,
+        default=INT_MAX,
         minimum=1,
         maximum=INT_MAX,
-        doc="The most records one poll() hands out.",
+        doc="The most records one poll() hands out. Java's default is 500; here a poll hands out whole blocks.",
     ),
     Property(
         name="auto.offset.reset",

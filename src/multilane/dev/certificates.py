@@ -43,11 +43,12 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """What a cluster with TLS shows its clients."""
+    """What a cluster with TLS shows its clients; `authority` signs more, good or bad."""
 
     ca: Path
     server: KeyPair
     client: KeyPair
+    authority: Authority = field(repr=False)
 
 
 class Authority:
@@ -118,6 +119,7 @@ def make_certificates(directory: Path) -> Certificates:
         authority.path,
         authority.issue("server", subject="localhost"),
         authority.issue("client", names=(), subject="multilane client"),
+        authority,
     )
 
 

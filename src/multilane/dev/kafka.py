@@ -105,7 +105,7 @@ class KafkaCluster:
             self._set_up(self._installation)
             for broker in self._brokers.values():
                 broker.start()
-            self.wait_ready(timeout)
+            self._wait_nodes(set(self._brokers), timeout)
             self._add_users(timeout)
         except BaseException:
             self.close()
@@ -156,10 +156,7 @@ class KafkaCluster:
 
     def wait_ready(self, timeout: float = READY_SECONDS) -> None:
         """Waits until every running node answers and knows every running node."""
-        running = {node for node, broker in self._brokers.items() if broker.running or broker.exit_code is not None}
-        deadline = self.clock.monotonic() + timeout
-        for node in running:
-            self._wait_node(node, running, deadline)
+        self._wait_nodes({node for node, broker in self._brokers.items() if broker.running}, timeout)
 
     # --- facts -------------------------------------------------------------------------------------------------------
 
@@ -284,6 +281,11 @@ class KafkaCluster:
         deadline = self.clock.monotonic() + timeout
         for node in self._ports:
             self._wait_node(node, {node}, deadline, (secured.name, login))
+
+    def _wait_nodes(self, nodes: set[int], timeout: float) -> None:
+        deadline = self.clock.monotonic() + timeout
+        for node in nodes:
+            self._wait_node(node, nodes, deadline)
 
     def _wait_node(
         self, node: int, expected: set[int], deadline: float, through: tuple[str, Mapping[str, str]] = (PLAINTEXT, {})
