@@ -24,9 +24,9 @@ class Sasl(StrEnum):
 @app.command("fetch-jars")
 def fetch_jars() -> None:
     """Fetch Kafka's jars into the user cache, or check those that are there."""
-    from multilane.cli.progress import fetching  # noqa: PLC0415 (commands import when they run)
-    from multilane.dev import jars  # noqa: PLC0415
-    from multilane.dev.java import find_java  # noqa: PLC0415
+    from multilane.cli.progress import fetching  # commands import when they run
+    from multilane.dev import jars
+    from multilane.dev.java import find_java
 
     installation = jars.fetch(find_java(), progress=fetching)
     typer.echo(f"Kafka is in {installation.directory}, {len(jars.pinned())} jars, checksums verified")
@@ -42,10 +42,10 @@ def kafka(
     data: Annotated[Path | None, typer.Option(help="Keep the data in this directory.")] = None,
 ) -> None:
     """Run Apache Kafka on 127.0.0.1 until Ctrl-C."""
-    from multilane.cli import connecting  # noqa: PLC0415 (commands import when they run)
-    from multilane.cli.foreground import run_until_told  # noqa: PLC0415
-    from multilane.cli.progress import fetching  # noqa: PLC0415
-    from multilane.dev.kafka import KafkaCluster  # noqa: PLC0415
+    from multilane.cli import connecting  # commands import when they run
+    from multilane.cli.foreground import run_until_told
+    from multilane.cli.progress import fetching
+    from multilane.dev.kafka import KafkaCluster
 
     listeners = ["PLAINTEXT"] + ["SSL"] * tls + ["MTLS"] * mtls
     listeners += (["SASL_PLAINTEXT"] + ["SASL_SSL"] * tls) * (sasl is not None)

@@ -27,7 +27,7 @@ app.add_typer(dev.app, name="dev")
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version  # noqa: PLC0415 (costs 20 ms that other commands need not pay)
+        from importlib.metadata import version  # costs 20 ms that other commands need not pay
 
         typer.echo(f"multilane {version('multilane')}")
         raise typer.Exit

@@ -22,8 +22,8 @@ def fetching(total: int) -> Iterator[Callable[[], None]]:
         yield lambda: None
         typer.echo("fetched", err=True)
         return
-    from rich.console import Console  # noqa: PLC0415 (only a terminal needs it)
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+    from rich.console import Console  # only a terminal needs it
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as bar:

@@ -255,7 +255,7 @@ class KafkaCluster:
     def _make_tls(self, directory: Path) -> TlsFiles | None:
         if not any(listener.tls for listener in self._listeners):
             return None
-        from multilane.dev.certificates import make_certificates  # noqa: PLC0415 (an extra, needed only here)
+        from multilane.dev.certificates import make_certificates  # an extra, needed only here
 
         self._certificates = make_certificates(directory / "tls")
         return TlsFiles(keystore=self._certificates.server.keystore, truststore=self._certificates.ca)

@@ -26,8 +26,8 @@ _SILENT.propagate = False
 
 def answers(address: str, timeout: float, security: Mapping[str, str] | None = None) -> set[int]:
     """The ids of the nodes that the broker at `address` names; none when it does not answer in time."""
-    from confluent_kafka import KafkaException  # noqa: PLC0415 (heavy; loaded when a cluster starts)
-    from confluent_kafka.admin import AdminClient  # noqa: PLC0415
+    from confluent_kafka import KafkaException  # heavy; loaded when a cluster starts
+    from confluent_kafka.admin import AdminClient
 
     # Refused connections are what we wait through: no word of them, and quick new attempts.
     quiet = {"log_level": 0, "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 100}
@@ -47,9 +47,9 @@ def scram_login(user: str, secret: Secret, ca: Path | None) -> dict[str, str]:
 
 def add_scram_users(bootstrap: str, users: Mapping[str, Secret]) -> None:
     """Makes (or changes) each user for both SCRAM mechanisms, in the order given."""
-    from confluent_kafka import KafkaException  # noqa: PLC0415
-    from confluent_kafka.admin import AdminClient  # noqa: PLC0415
-    from confluent_kafka.admin._scram import (  # noqa: PLC0415 (where the package's types say they are)
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.admin._scram import (  # where the package's types say they are
         ScramCredentialInfo,
         ScramMechanism,
         UserScramCredentialAlteration,
