@@ -1,0 +1,135 @@
+"""Blocks as Arrow record batches, and blocks copied out of their frame.
+
+Thread: any. pyarrow releases the GIL in its casts.
+Owns: the schema that users see. Never: changes a block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from multilane.wire.block import Block, Bytes, Columns, Ints, Views
+from multilane.wire.loading import kernels
+
+_HEADER: Final = [pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]
+HEADERS_TYPE: Final = pa.list_(pa.struct(_HEADER))
+INLINE: Final = 12  # a view holds up to this many bytes itself
+_TIMESTAMP: Final = pa.timestamp("ms", tz="UTC")
+
+
+def schema(*, copy: bool) -> pa.Schema:
+    """The columns that every batch has, whatever is in it."""
+    binary = pa.binary() if copy else pa.binary_view()
+    return pa.schema(
+        [
+            ("key", binary),
+            ("value", binary),
+            ("topic", pa.dictionary(pa.int8(), pa.string())),
+            ("partition", pa.int32()),
+            ("offset", pa.int64()),
+            ("timestamp", _TIMESTAMP),
+            ("timestamp_type", pa.int8()),
+            ("headers", HEADERS_TYPE),
+        ]
+    )
+
+
+def record_batch(block: Block, *, copy: bool) -> pa.RecordBatch:
+    rows = len(block)
+    keys, values = block.keys, block.values
+    offsets, timestamps = block.offsets, block.timestamps
+    if copy:
+        keys, values = keys.cast(pa.binary()), values.cast(pa.binary())
+        offsets, timestamps = offsets.copy(), timestamps.copy()
+    topics = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int8)), pa.array([block.topic]))
+    columns = {
+        "key": keys,
+        "value": values,
+        "topic": topics,
+        "partition": pa.array(np.full(rows, block.partition, np.int32)),
+        "offset": pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(offsets)]),
+        "timestamp": pa.Array.from_buffers(_TIMESTAMP, rows, [None, pa.py_buffer(timestamps)]),
+        "timestamp_type": pa.array(block.timestamp_types),
+        "headers": _headers(block),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _headers(block: Block) -> pa.Array:
+    """A list per row, empty for a row without headers; all null when no row of the block has any."""
+    if block.columns.header_spans is None:
+        return pa.nulls(len(block), HEADERS_TYPE)
+    ends = [0]
+    names: list[str] = []
+    contents: list[bytes | None] = []
+    for row in range(len(block)):
+        for name, content in block.headers(row):
+            names.append(name)
+            contents.append(content)
+        ends.append(len(names))
+    pairs = pa.StructArray.from_arrays([pa.array(names, pa.string()), pa.array(contents, pa.binary())], fields=_HEADER)
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pairs, type=HEADERS_TYPE)
+
+
+def compact(block: Block) -> Block:
+    """Copy the rows of `block` to memory of their own."""
+    keys, key_valid, key_bytes = _copied(block.keys)
+    values, value_valid, value_bytes = _copied(block.values)
+    # Both columns share one list of buffers: the values' views move up by the number of the keys' buffers.
+    _shift_buffers(values, len(key_bytes))
+    spans, header_buffers = _copied_headers(block)
+    columns = Columns(
+        offsets=block.offsets.copy(),
+        timestamps=block.timestamps.copy(),
+        keys=keys,
+        values=values,
+        key_valid=key_valid,
+        value_valid=value_valid,
+        header_spans=spans,
+        segments=_own_segments(block),
+        buffers=(*key_bytes, *value_bytes),
+        header_buffers=header_buffers,
+    )
+    return replace(block, columns=columns, start=0, stop=len(block))
+
+
+def _copied(array: pa.BinaryViewArray) -> tuple[Views, Bytes | None, tuple[Bytes, ...]]:
+    """(views, bitmap, buffers) over a copy of the array's content: through plain binary and back, which shares it."""
+    views = array.cast(pa.binary()).cast(pa.binary_view())
+    buffers = views.buffers()
+    words = np.frombuffer(buffers[1], np.uint64).reshape(-1, 2)[views.offset : views.offset + len(array)].copy()
+    valid = None
+    if array.null_count:
+        valid = np.packbits(array.is_valid().to_numpy(zero_copy_only=False), bitorder="little")
+    return words, valid, tuple(np.frombuffer(b, np.uint8) for b in buffers[2:])
+
+
+def _shift_buffers(views: Views, by: int) -> None:
+    long = (views[:, 0] & np.uint64(0xFFFFFFFF)) > np.uint64(INLINE)
+    views[long, 1] += np.uint64(by)
+
+
+def _copied_headers(block: Block) -> tuple[Ints | None, tuple[Bytes, ...]]:
+    source = block.columns.header_spans
+    if source is None:
+        return None, ()
+    spans = source[block.start : block.stop]
+    moved = np.empty(len(spans), np.int64)
+    out = np.empty(int((spans >> 32).sum()), np.uint8)
+    held = block.columns.header_buffers
+    kernels().gather_headers(held[0], held[-1], spans, out, moved)
+    return moved, (out,)
+
+
+def _own_segments(block: Block) -> Ints:
+    """The segments that the block's rows lie in, counted from its first row."""
+    segments = block.columns.segments
+    first = max(int(np.searchsorted(segments[:, 0], block.start, side="right")) - 1, 0)
+    last = int(np.searchsorted(segments[:, 0], block.stop, side="left"))
+    own = segments[first:last].copy()
+    own[:, 0] = np.maximum(own[:, 0] - block.start, 0)
+    return own

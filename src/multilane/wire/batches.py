@@ -1,0 +1,76 @@
+"""The batch table: what the headers of a span's record batches say, with nothing decoded.
+
+Thread: network (the GIL is kept: a hand-over would cost more than the microseconds this takes).
+Owns: where a span's next position is, so that the next fetch can go out before anything is decoded.
+Never: reads a record, decompresses, checks a checksum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from multilane.errors import CorruptBatch, RecordBatchError, UnsupportedBatch
+from multilane.wire.layout import COLUMNS, MAX_BUFFER_BYTES, REASONS, Row, Status
+from multilane.wire.loading import kernels
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+
+_USUAL_BATCH: Final = 4096
+_NO_ROWS: Final[Ints] = np.empty((0, COLUMNS), np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTable:
+    """The batches of one span; `rows` has the columns of `layout.Row`."""
+
+    rows: Ints
+    next_offset: int
+    last_epoch: int
+    record_count: int
+    error: RecordBatchError | None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def transactional(self) -> bool:
+        """Whether any batch belongs to a transaction or is a marker."""
+        return bool((self.rows[:, Row.ATTRIBUTES] & 0x30).any())
+
+
+def scan(frame: Bytes, start: int, end: int, fetch_offset: int) -> BatchTable:
+    """List the whole batches of frame[start:end]; the frame is one Fetch response, contiguous.
+
+    A batch cut short at the end is normal, for brokers cut there, unless it is the first: they send one whole at least.
+    """
+    if not 0 <= start <= end <= frame.size or frame.size > MAX_BUFFER_BYTES:
+        raise ValueError(f"span [{start}, {end}) does not fit a frame of {frame.size} bytes")
+    if start == end:
+        return BatchTable(_NO_ROWS, fetch_offset, -1, 0, None)
+    headers = kernels().scan_headers
+    rows = np.empty(((end - start) // _USUAL_BATCH + 1, COLUMNS), np.int64)
+    found, status, total = headers(frame, start, end, rows)
+    if found > len(rows):  # smaller batches than usual: the kernel has counted them, and now they fit
+        rows = np.empty((found, COLUMNS), np.int64)
+        headers(frame, start, end, rows)
+    rows = rows[:found]
+    if not found:
+        return BatchTable(rows, fetch_offset, -1, 0, _scan_error(status, fetch_offset, frame, start))
+    base, delta, epoch = rows[-1, [Row.BASE_OFFSET, Row.LAST_DELTA, Row.LEADER_EPOCH]].tolist()
+    bad_at = int(rows[-1, Row.POSITION] + rows[-1, Row.LENGTH])
+    partial_tail = status == Status.PARTIAL
+    error = None if partial_tail else _scan_error(status, base + delta + 1, frame, bad_at)
+    return BatchTable(rows, max(fetch_offset, base + delta + 1), epoch, total, error)
+
+
+def _scan_error(status: int, offset: int, frame: Bytes, position: int) -> RecordBatchError | None:
+    if status == Status.OK:
+        return None
+    if status == Status.OLD_FORMAT:
+        return UnsupportedBatch(f"record format v{int(frame[position + 16])} is not v2", offset=offset)
+    return CorruptBatch(REASONS[status], offset=offset)

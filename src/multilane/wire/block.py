@@ -1,0 +1,224 @@
+"""A block: the rows of one partition's span as columns over the bytes that were received.
+
+Thread: any (immutable).
+Owns: references to the frame and the arena its views point into; as long as a block lives, so do they (`pinned_bytes`).
+Never: copies keys or values unless asked (`compact`, `arrow(copy=True)`, `records`); imports pyarrow before that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from multilane.errors import RecordBatchError
+from multilane.wire import headers as header_bytes
+from multilane.wire.layout import COLUMN_BYTES
+from multilane.wire.record import Headers, Record
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+Views = npt.NDArray[np.uint64]
+
+CHUNK: Final = 4096
+_LENGTH_MASK: Final = np.uint64(0xFFFFFFFF)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The arrays behind one or many blocks; slices share them.
+
+    A view is Arrow's: 16 bytes, the length first. `segments` has a row per batch: first row, leader epoch, timestamp
+    type. `header_spans` is None when no row has headers, `*_valid` (Arrow bitmaps) when the column has no null.
+    """
+
+    offsets: Ints
+    timestamps: Ints
+    keys: Views
+    values: Views
+    key_valid: Bytes | None
+    value_valid: Bytes | None
+    header_spans: Ints | None
+    segments: Ints
+    buffers: tuple[Bytes, ...]
+    header_buffers: tuple[Bytes, ...]
+
+    @property
+    def pinned_bytes(self) -> int:
+        arrays = [self.offsets, self.timestamps, self.keys, self.values, self.key_valid, self.value_valid]
+        arrays += [self.header_spans, self.segments, *self.buffers, *self.header_buffers]
+        held = {id(root): root.nbytes for root in (_root(a) for a in arrays if a is not None)}
+        return sum(held.values())
+
+
+def _root(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The array that owns the memory: what stays alive is the whole of it."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def _python_bytes(array: pa.BinaryViewArray) -> list[bytes | None]:
+    # Twice as fast as to_pylist(), which makes a scalar of every view first.
+    return array.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Block:
+    """Rows [start, stop) of the columns, of one partition, in offset order."""
+
+    topic: str
+    partition: int
+    columns: Columns
+    start: int
+    stop: int
+    next_offset: int
+    leader_epoch: int = -1
+    error: RecordBatchError | None = None
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def __repr__(self) -> str:
+        reach = f"[{self.first_offset}..{int(self.offsets[-1])}]" if len(self) else "[]"
+        fault = "" if self.error is None else f", error={type(self.error).__name__}"
+        return f"Block({self.topic}-{self.partition}, {len(self)} rows {reach}, next={self.next_offset}{fault})"
+
+    @property
+    def offsets(self) -> Ints:
+        return self.columns.offsets[self.start : self.stop]
+
+    @property
+    def timestamps(self) -> Ints:
+        """Milliseconds since 1970."""
+        return self.columns.timestamps[self.start : self.stop]
+
+    @property
+    def first_offset(self) -> int:
+        return int(self.columns.offsets[self.start]) if len(self) else self.next_offset
+
+    @property
+    def timestamp_types(self) -> npt.NDArray[np.int8]:
+        """0: the producer's time, 1: the broker's."""
+        segments = self.columns.segments
+        ends = np.append(segments[1:, 0], self.stop)
+        types = np.repeat(segments[:, 2].astype(np.int8), np.maximum(ends - segments[:, 0], 0))
+        return types[self.start : self.stop]
+
+    @property
+    def pinned_bytes(self) -> int:
+        """Bytes of the memory this block keeps alive; a frame counts whole."""
+        return self.columns.pinned_bytes
+
+    @property
+    def own_bytes(self) -> int:
+        """Bytes these rows need: keys, values, headers and the columns themselves."""
+        content = self._content_bytes(self.columns.keys) + self._content_bytes(self.columns.values)
+        spans = self.columns.header_spans
+        headers = 0 if spans is None else int((spans[self.start : self.stop] >> 32).sum())
+        return content + headers + COLUMN_BYTES * len(self)
+
+    def _content_bytes(self, views: Views) -> int:
+        return int((views[self.start : self.stop, 0] & _LENGTH_MASK).sum())
+
+    @property
+    def keys(self) -> pa.BinaryViewArray:
+        return self._binary(self.columns.keys, self.columns.key_valid)
+
+    @property
+    def values(self) -> pa.BinaryViewArray:
+        return self._binary(self.columns.values, self.columns.value_valid)
+
+    def _binary(self, views: Views, valid: Bytes | None) -> pa.BinaryViewArray:
+        import pyarrow as pa
+
+        bitmap = None if valid is None else pa.py_buffer(valid)
+        buffers = [bitmap, pa.py_buffer(views), *(pa.py_buffer(b) for b in self.columns.buffers)]
+        return pa.Array.from_buffers(pa.binary_view(), len(self), buffers, offset=self.start)
+
+    def slice(self, start: int, stop: int | None = None) -> Block:
+        """Rows [start, stop) without a copy. One that leaves rows out at the end goes on at the first of them."""
+        first, last, _ = slice(start, stop).indices(len(self))
+        last = max(first, last)
+        begin, end = self.start + first, self.start + last
+        if end == self.stop:
+            return replace(self, start=begin)
+        here = self.epoch_at(last - 1) if last else -1
+        rest = int(self.columns.offsets[end])
+        return replace(self, start=begin, stop=end, next_offset=rest, leader_epoch=here, error=None)
+
+    def with_watermarks(self, high_watermark: int, last_stable_offset: int, log_start_offset: int) -> Block:
+        return replace(
+            self,
+            high_watermark=high_watermark,
+            last_stable_offset=last_stable_offset,
+            log_start_offset=log_start_offset,
+        )
+
+    def epoch_at(self, row: int) -> int:
+        """The leader epoch of the batch that row came from."""
+        at = self.start + self._row(row)
+        segment = int(np.searchsorted(self.columns.segments[:, 0], at, side="right")) - 1
+        return int(self.columns.segments[segment, 1])
+
+    def headers(self, row: int) -> Headers:
+        at = self.start + self._row(row)
+        spans = self.columns.header_spans
+        return () if spans is None else header_bytes.parse(int(spans[at]), self.columns.header_buffers)
+
+    def _row(self, row: int) -> int:
+        if not -len(self) <= row < len(self):
+            raise IndexError(f"row {row} of a block of {len(self)}")
+        return row % len(self)
+
+    def records(self) -> Iterator[Record]:
+        """Records, made in chunks of 4,096 as they are asked for."""
+        for at in range(0, len(self), CHUNK):
+            yield from _records_of(self.slice(at, at + CHUNK))
+
+    def arrow(self, *, copy: bool = False) -> pa.RecordBatch:
+        """The rows as an Arrow record batch. With `copy` keys and values are plain binary and pin nothing."""
+        from multilane.wire import arrow
+
+        return arrow.record_batch(self, copy=copy)
+
+    def compact(self) -> Block:
+        """The same rows, copied out: pins only what they need."""
+        from multilane.wire import arrow
+
+        return arrow.compact(self)
+
+
+def _records_of(block: Block) -> Iterator[Record]:
+    """All records of a small block, by C loops only: map over columns that are Python lists."""
+    types = block.timestamp_types
+    one_type = bool((types == types[0]).all())
+    return map(
+        Record,
+        repeat(block.topic),
+        repeat(block.partition),
+        block.offsets.tolist(),
+        block.timestamps.tolist(),
+        repeat(int(types[0])) if one_type else types.tolist(),
+        _python_bytes(block.keys),
+        _python_bytes(block.values),
+        _headers_of(block),
+    )
+
+
+def _headers_of(block: Block) -> Iterator[Headers]:
+    spans = block.columns.header_spans
+    if spans is None:
+        return repeat(())
+    buffers = block.columns.header_buffers
+    return (header_bytes.parse(span, buffers) for span in spans[block.start : block.stop].tolist())

@@ -1,0 +1,207 @@
+"""Decompression with a cap: compressed records -> an arena of bytes.
+
+Thread: decoder. cramjam releases the GIL in every call. Beside a busy Python thread each release costs a switch
+interval (5 ms) before we run again, so the compressed batches of a span are decompressed in few calls: as a train.
+Owns: the arena, the cap on decompressed bytes, the marks between the batches of a train.
+Never: allocates more than the cap because of a length that somebody else wrote.
+
+A train is several batches' streams behind one another, a small hand-made frame after each, whose content is a mark: a
+secret of this process and the batch's number. gzip, lz4 and zstd read such a row of frames as one stream. The kernel
+accepts a batch only if its records end exactly at its own mark, so a batch that decompresses to less, to more or that
+swallows its neighbour is seen; the span is then read again batch by batch. Raw snappy has no frames and no train.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import cramjam
+import numpy as np
+import numpy.typing as npt
+
+from multilane.errors import CorruptBatch, OversizedBatch, RecordBatchError
+from multilane.wire.layout import MARK_SIZE
+
+Bytes = npt.NDArray[np.uint8]
+
+GZIP: Final = 1
+SNAPPY: Final = 2
+LZ4: Final = 3
+ZSTD: Final = 4
+KNOWN_CODECS: Final = frozenset((0, GZIP, SNAPPY, LZ4, ZSTD))
+
+SECRET: Final = int.from_bytes(os.urandom(8), "little")
+
+_INTO: Final[dict[int, Callable[[Any, Any], int]]] = {
+    GZIP: cramjam.gzip.decompress_into,
+    LZ4: cramjam.lz4.decompress_into,
+    ZSTD: cramjam.zstd.decompress_into,
+}
+_XERIAL: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = 16
+_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+_FIRST_GUESS: Final = 8  # times the compressed size; memory that is not written is not used
+_SMALLEST: Final = 4096
+_FIRST_TRAIN: Final = 256 * 1024  # compressed; small, for it only teaches how much this span expands
+_TRAIN_SHARE: Final = 4  # later trains aim at this part of the cap, so that one that expands more still fits
+_MARGIN: Final = 1.25
+
+
+class Arena:
+    """One growing buffer that holds the decompressed records of a span."""
+
+    __slots__ = ("_buffer", "expansion", "used")
+
+    def __init__(self) -> None:
+        self._buffer: Bytes = np.empty(0, np.uint8)
+        self.used = 0
+        self.expansion = 0.0  # decompressed bytes per compressed byte in the last train, 0 before the first
+
+    def room(self, size: int) -> Bytes:
+        """The next `size` bytes, to be written; nothing is taken until `used` moves."""
+        if self._buffer.size - self.used < size:
+            grown = np.empty(self.used + max(size, self.used), np.uint8)
+            grown[: self.used] = self._buffer[: self.used]
+            self._buffer = grown
+        return self._buffer[self.used : self.used + size]
+
+    def close(self) -> Bytes:
+        """The bytes written, with the unused rest given back."""
+        if self._buffer.size > self.used:
+            # In place (a realloc), so that nothing is copied; no view of the buffer lives any more.
+            self._buffer.resize(self.used, refcheck=False)
+        return self._buffer
+
+
+def decompress(codec: int, data: Bytes, arena: Arena, cap: int, offset: int) -> None:
+    """Decompress one batch's records behind what the arena holds; `offset` names the batch in errors."""
+    if codec == SNAPPY:
+        _unsnappy(data, arena, cap, offset)
+        return
+    size = _declared_size(codec, data)
+    if size is not None and size > cap and codec == ZSTD:
+        raise OversizedBatch(f"declares {size} bytes decompressed, the cap is {cap}", offset=offset)
+    guess = max(_SMALLEST, _FIRST_GUESS * data.size) if size is None else size
+    fault = _grow_into(codec, data, arena, guess, cap)
+    if fault is not None:
+        raise _stream_error(fault, cap, offset)
+
+
+def decompress_train(codec: int, cars: Sequence[tuple[int, Bytes]], arena: Arena, cap: int) -> bool:
+    """Decompress (batch number, stream) pairs in one call, a mark after each; False when that does not work."""
+    parts: list[Any] = []
+    for number, data in cars:
+        parts.append(data.data)
+        parts.append(_mark_frame(codec, number))
+    train = b"".join(parts)
+    before = arena.used
+    guess = _MARGIN * arena.expansion * len(train) if arena.expansion else _FIRST_GUESS * len(train)
+    if _grow_into(codec, train, arena, max(_SMALLEST, int(guess)), cap) is not None:
+        return False
+    arena.expansion = (arena.used - before) / len(train)
+    return True
+
+
+def train_limit(arena: Arena, cap: int) -> int:
+    """How many compressed bytes to put into the next train."""
+    return int(cap / _TRAIN_SHARE / max(arena.expansion, 1.0)) if arena.expansion else _FIRST_TRAIN
+
+
+def _grow_into(codec: int, data: Bytes | bytes, arena: Arena, guess: int, cap: int) -> Exception | None:
+    """Decompress into a bounded buffer that grows up to the cap; the last failure, if even that was no use.
+
+    A failure may mean a full buffer or broken data. Growing for both keeps the outcome free of cramjam's wording;
+    broken data fails early every time and there are few steps.
+    """
+    size = min(max(guess, 1), cap)
+    while True:
+        try:
+            arena.used += _INTO[codec](data, arena.room(size))
+        except cramjam.DecompressionError as fault:
+            if size >= cap:
+                return fault
+            size = min(size * 4, cap)
+        else:
+            return None
+
+
+def _stream_error(fault: Exception, cap: int, offset: int) -> RecordBatchError:
+    # "failed to write whole buffer" is the Rust standard library's word for an output buffer that is full.
+    if "write whole buffer" in str(fault):
+        return OversizedBatch(f"decompresses to more than the cap of {cap} bytes", offset=offset)
+    return CorruptBatch(f"cannot be decompressed: {fault}", offset=offset)
+
+
+def _unsnappy(data: Bytes, arena: Arena, cap: int, offset: int) -> None:
+    """Raw snappy, or xerial's framing of it: a header and length-prefixed raw chunks. Sizes are declared up front."""
+    total = 0
+    for chunk in _snappy_chunks(data, offset):
+        try:
+            size = cramjam.snappy.decompress_raw_len(chunk.data)
+            total += size
+            if total > cap:
+                raise OversizedBatch(f"declares {total} bytes decompressed, the cap is {cap}", offset=offset)
+            arena.used += cramjam.snappy.decompress_raw_into(chunk.data, arena.room(size).data)
+        except cramjam.DecompressionError as fault:
+            raise CorruptBatch(f"cannot be decompressed: {fault}", offset=offset) from None
+
+
+def _snappy_chunks(data: Bytes, offset: int) -> list[Bytes]:
+    if bytes(data[: len(_XERIAL)]) != _XERIAL:
+        return [data]
+    chunks = []
+    at = _XERIAL_HEADER
+    while at < data.size:
+        size = int.from_bytes(bytes(data[at : at + 4]), "big")
+        at += 4
+        if size == 0 or size > data.size - at:
+            raise CorruptBatch("a snappy chunk is empty or runs past the end of the batch", offset=offset)
+        chunks.append(data[at : at + size])
+        at += size
+    return chunks
+
+
+# --- what streams say of themselves ----------------------------------------------------------------------------------
+
+
+def _declared_size(codec: int, data: Bytes) -> int | None:
+    """The decompressed size a stream declares, if it does; only a hint, bounded by the caller."""
+    if codec == GZIP and data.size >= 18:
+        return int.from_bytes(bytes(data[-4:]), "little")
+    if codec == LZ4 and data.size >= 15 and data[4] & 0x08:
+        return int.from_bytes(bytes(data[6:14]), "little")
+    if codec == ZSTD and bytes(data[:4]) == _ZSTD_MAGIC and data.size > 4:
+        return _zstd_size(bytes(data[4:18]))
+    return None
+
+
+def _zstd_size(header: bytes) -> int | None:
+    """The content size in a zstd frame header (behind the magic number)."""
+    descriptor = header[0]
+    single = descriptor >> 5 & 1
+    width = (1 if single else 0, 2, 4, 8)[descriptor >> 6]
+    at = 1 + (not single) + (0, 1, 2, 4)[descriptor & 3]
+    if not width or len(header) < at + width:
+        return None
+    size = int.from_bytes(header[at : at + width], "little")
+    return size + 256 if width == 2 else size
+
+
+# --- marks -----------------------------------------------------------------------------------------------------------
+
+
+def _mark_frame(codec: int, number: int) -> bytes:
+    """A whole frame of the codec, made by hand, that decompresses to the mark (stored, so nothing is compressed)."""
+    mark = SECRET.to_bytes(8, "little") + number.to_bytes(8, "little")
+    if codec == GZIP:
+        stored = b"\x01" + MARK_SIZE.to_bytes(2, "little") + (0xFFFF - MARK_SIZE).to_bytes(2, "little") + mark
+        tail = zlib.crc32(mark).to_bytes(4, "little") + MARK_SIZE.to_bytes(4, "little")
+        return b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff" + stored + tail
+    if codec == LZ4:
+        # Independent blocks, no checksums, 64 KB blocks; 0x82 is the header's own checksum; bit 31: not compressed.
+        return b"\x04\x22\x4d\x18\x60\x40\x82" + (MARK_SIZE | 1 << 31).to_bytes(4, "little") + mark + bytes(4)
+    # One segment with a one-byte content size, then one last raw block.
+    return _ZSTD_MAGIC + bytes((0x20, MARK_SIZE)) + (MARK_SIZE << 3 | 1).to_bytes(3, "little") + mark

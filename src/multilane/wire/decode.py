@@ -1,0 +1,314 @@
+"""Record batches -> a block of columns.
+
+Thread: decoder. One kernel call decodes a whole span without the GIL; checksums keep it (google-crc32c does not
+release it, at 10 GB/s: a 16 MB span costs 2 ms); decompression gives it up once per train (see codecs).
+Owns: the order of the checks, and what is kept when a batch in the middle is bad: all good ones before it.
+Never: skips a batch that cannot be read. Never raises anything but a RecordBatchError for what a broker sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Final
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from multilane.errors import BlockFull, CorruptBatch, OversizedBatch, RecordBatchError, UnsupportedBatch
+from multilane.wire.batches import BatchTable, Bytes, Ints
+from multilane.wire.block import Block, Columns, Views
+from multilane.wire.codecs import KNOWN_CODECS, SECRET, SNAPPY, Arena, decompress, decompress_train, train_limit
+from multilane.wire.layout import (
+    APPEND_TIME_BIT,
+    BODY_MINIMUM,
+    CODEC_MASK,
+    COLUMN_BYTES,
+    CONTROL_BIT,
+    CRC_START,
+    HEADER_SIZE,
+    PLAN_COLUMNS,
+    REASONS,
+    TALLY_SIZE,
+    Plan,
+    Row,
+    Status,
+    Tally,
+)
+from multilane.wire.loading import kernels, load_kernels
+from multilane.wire.transactions import AbortedTransactions, aborted_batches
+
+__all__ = ["DecodeOptions", "decode", "load_kernels"]
+
+_MB: Final = 1 << 20
+_NOTHING: Final[Bytes] = np.empty(0, np.uint8)
+
+_Made = tuple[Ints, Ints, Views, Views, Ints]
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeOptions:
+    """How to read. `max_block_bytes` bounds a whole span: decompressed records and columns together."""
+
+    check_crc: bool = True
+    read_committed: bool = False
+    max_decompressed_bytes: int = 64 * _MB
+    max_block_bytes: int = 256 * _MB
+
+
+@dataclass(slots=True)
+class _Span:
+    """The batches that are still good, and why the list ends where it ends."""
+
+    frame: Bytes
+    rows: Ints
+    error: RecordBatchError | None
+    arena: Arena = field(default_factory=Arena)
+
+    def cut(self, index: int, error: RecordBatchError) -> None:
+        """Batch `index` is bad: only those before it count."""
+        self.rows = self.rows[:index]
+        self.error = error
+
+    def payload(self, batch: int) -> Bytes:
+        position, length = int(self.rows[batch, Row.POSITION]), int(self.rows[batch, Row.LENGTH])
+        return self.frame[position + HEADER_SIZE : position + length]
+
+    def base(self, batch: int) -> int:
+        return int(self.rows[batch, Row.BASE_OFFSET])
+
+
+def decode(  # noqa: PLR0913 - the last three name the span
+    frame: Bytes,
+    table: BatchTable,
+    options: DecodeOptions,
+    *,
+    topic: str,
+    partition: int,
+    fetch_offset: int,
+    aborted: AbortedTransactions = (),
+) -> Block:
+    """Decode a scanned span; records below `fetch_offset` are dropped.
+
+    A batch that cannot be read is raised when it is the first of the span. Else the block ends before it, with the
+    error in `error` and `next_offset` in front of it.
+    """
+    span = _Span(frame, table.rows, table.error)
+    if options.check_crc:
+        _check_sums(span, fetch_offset)
+    _check_codecs(span)
+    wanted = _wanted(span, options, fetch_offset, aborted)
+    columns = _read(span, wanted, options, fetch_offset)
+    if span.error is not None and not len(span.rows):
+        raise span.error
+    next_offset, epoch = fetch_offset, -1
+    if len(span.rows):
+        last = span.rows[-1]
+        next_offset = max(fetch_offset, int(last[Row.BASE_OFFSET] + last[Row.LAST_DELTA]) + 1)
+        epoch = int(last[Row.LEADER_EPOCH])
+    return Block(topic, partition, columns, 0, len(columns.offsets), next_offset, epoch, span.error)
+
+
+def _check_sums(span: _Span, fetch_offset: int) -> None:
+    data = span.frame  # google-crc32c takes arrays, but no memoryviews
+    checksum = google_crc32c.value
+    columns = [Row.POSITION, Row.LENGTH, Row.CRC, Row.BASE_OFFSET, Row.LAST_DELTA]
+    for index, (position, length, crc, base, delta) in enumerate(span.rows[:, columns].tolist()):
+        if base + delta < fetch_offset:
+            continue  # nothing of it will be used
+        if checksum(data[position + CRC_START : position + length]) != crc:
+            span.cut(index, CorruptBatch("its checksum does not match", offset=base))
+            return
+
+
+def _check_codecs(span: _Span) -> None:
+    codecs = span.rows[:, Row.ATTRIBUTES] & CODEC_MASK
+    unknown = np.flatnonzero(codecs > max(KNOWN_CODECS))
+    if len(unknown):
+        index = int(unknown[0])
+        error = UnsupportedBatch(f"codec {int(codecs[index])} is not known", offset=span.base(index))
+        span.cut(index, error)
+
+
+def _wanted(span: _Span, options: DecodeOptions, fetch_offset: int, aborted: AbortedTransactions) -> Ints:
+    """Indices of the batches that give rows."""
+    listed = tuple(aborted) if options.read_committed else ()
+    dropped = np.zeros(len(span.rows), np.bool_)
+    if listed:
+        dropped, index, error = aborted_batches(span.frame, span.rows, listed)
+        if error is not None:
+            span.cut(index, error)
+    rows = span.rows
+    last = rows[:, Row.BASE_OFFSET] + rows[:, Row.LAST_DELTA]
+    control = (rows[:, Row.ATTRIBUTES] & CONTROL_BIT) != 0
+    keep = ~control & ~dropped[: len(rows)] & (last >= fetch_offset) & (rows[:, Row.COUNT] > 0)
+    return np.flatnonzero(keep)
+
+
+# --- the plan --------------------------------------------------------------------------------------------------------
+
+
+def _plan(rows: Ints, wanted: Ints) -> Ints:
+    """The kernel's orders for the wanted batches, all of them as if uncompressed."""
+    chosen = rows[wanted]
+    append = (chosen[:, Row.ATTRIBUTES] & APPEND_TIME_BIT) != 0
+    plans = np.zeros((len(wanted), PLAN_COLUMNS), np.int64)
+    plans[:, Plan.START] = chosen[:, Row.POSITION] + HEADER_SIZE
+    plans[:, Plan.LIMIT] = chosen[:, Row.POSITION] + chosen[:, Row.LENGTH]
+    plans[:, Plan.BASE_OFFSET] = chosen[:, Row.BASE_OFFSET]
+    plans[:, Plan.LAST_DELTA] = chosen[:, Row.LAST_DELTA]
+    plans[:, Plan.TIMESTAMP] = np.where(append, chosen[:, Row.MAX_TIMESTAMP], chosen[:, Row.BASE_TIMESTAMP])
+    plans[:, Plan.APPEND_TIME] = append
+    plans[:, Plan.COUNT] = chosen[:, Row.COUNT]
+    plans[:, Plan.EPOCH] = chosen[:, Row.LEADER_EPOCH]
+    plans[:, Plan.BATCH] = wanted
+    return plans
+
+
+def _read(span: _Span, wanted: Ints, options: DecodeOptions, fetch_offset: int) -> Columns:
+    """Decode the wanted batches, in trains if that goes through, else batch by batch for an exact verdict."""
+    plans = _plan(span.rows, wanted)
+    codecs = span.rows[wanted, Row.ATTRIBUTES] & CODEC_MASK
+    if np.count_nonzero(codecs) > 1 and not (codecs == SNAPPY).any():
+        whole = plans.copy()
+        if _load_trains(span, whole, codecs, options):
+            columns, tally = _run(span, whole, options, fetch_offset)
+            if tally[Tally.FAILED] < 0:
+                return columns
+        span.arena = Arena()
+    plans = _load_each(span, plans, codecs, options)
+    columns, tally = _run(span, plans, options, fetch_offset)
+    failed = int(tally[Tally.FAILED])
+    if failed >= 0:
+        batch = int(plans[failed, Plan.BATCH])
+        span.cut(batch, CorruptBatch(REASONS[int(tally[Tally.STATUS])], offset=span.base(batch)))
+    return columns
+
+
+def _load_trains(span: _Span, plans: Ints, codecs: Ints, options: DecodeOptions) -> bool:
+    cap = options.max_decompressed_bytes
+    for codec, members in _trains(span, plans, codecs, cap):
+        if not decompress_train(codec, [(n, span.payload(n)) for n in members], span.arena, cap):
+            return False
+    packed = codecs != 0
+    plans[packed, Plan.ARENA] = 1
+    plans[packed, Plan.START] = -1
+    plans[packed, Plan.LIMIT] = -1
+    counts = int(plans[packed, Plan.COUNT].sum())
+    everything = span.arena.used + COLUMN_BYTES * int(plans[:, Plan.COUNT].sum())
+    return counts * BODY_MINIMUM <= span.arena.used and everything <= options.max_block_bytes
+
+
+def _trains(span: _Span, plans: Ints, codecs: Ints, cap: int) -> Iterator[tuple[int, list[int]]]:
+    """(codec, batch numbers) of neighbours that share a codec, cut by compressed size; plain batches stand aside."""
+    members: list[int] = []
+    current = size = 0
+    for batch, codec in zip(plans[:, Plan.BATCH].tolist(), codecs.tolist(), strict=True):
+        if not codec:
+            continue
+        length = int(span.rows[batch, Row.LENGTH])
+        if members and (codec != current or size + length > train_limit(span.arena, cap)):
+            yield current, members
+            members, size = [], 0
+        members.append(batch)
+        current, size = codec, size + length
+    if members:
+        yield current, members
+
+
+def _load_each(span: _Span, plans: Ints, codecs: Ints, options: DecodeOptions) -> Ints:
+    """Decompress batch by batch; ends the plan at the first that cannot be or that would pass the block's bound."""
+    used = 0
+    for i, codec in enumerate(codecs.tolist()):
+        batch, count = int(plans[i, Plan.BATCH]), int(plans[i, Plan.COUNT])
+        try:
+            size = _load_one(span, batch, codec, count, options) if codec else 0
+            _check_room(used, size + COLUMN_BYTES * count, options.max_block_bytes, span.base(batch))
+        except RecordBatchError as error:
+            span.cut(batch, error)
+            return plans[:i]
+        if codec:
+            plans[i, Plan.ARENA] = 1
+            plans[i, Plan.START] = span.arena.used - size
+            plans[i, Plan.LIMIT] = span.arena.used
+        used += size + COLUMN_BYTES * count
+    return plans
+
+
+def _load_one(span: _Span, batch: int, codec: int, count: int, options: DecodeOptions) -> int:
+    before = span.arena.used
+    decompress(codec, span.payload(batch), span.arena, options.max_decompressed_bytes, span.base(batch))
+    size = span.arena.used - before
+    if count * BODY_MINIMUM > size:
+        raise CorruptBatch(REASONS[Status.BAD_COUNT], offset=span.base(batch))
+    return size
+
+
+def _check_room(used: int, more: int, limit: int, offset: int) -> None:
+    if used + more <= limit:
+        return
+    if not used:
+        raise OversizedBatch(f"takes {more} bytes decoded, a block may have {limit}", offset=offset)
+    raise BlockFull(f"{used} bytes are decoded and {more} more would pass {limit}", offset=offset)
+
+
+# --- the kernel call -------------------------------------------------------------------------------------------------
+
+
+def _run(span: _Span, plans: Ints, options: DecodeOptions, fetch_offset: int) -> tuple[Columns, Ints]:
+    compiled = kernels()
+    arena = span.arena.close() if span.arena.used else _NOTHING
+    in_arena = plans[:, Plan.ARENA] != 0
+    buffers = _buffers(span.frame, arena, in_arena)
+    plans[:, Plan.BUFFER] = plans[:, Plan.ARENA] if len(buffers) == 2 else 0
+    room = int(plans[:, Plan.COUNT].sum())
+    made: _Made = (
+        np.empty(room, np.int64),
+        np.empty(room, np.int64),
+        np.empty((room, 2), np.uint64),
+        np.empty((room, 2), np.uint64),
+        np.empty(room, np.int64),
+    )
+    tally = np.zeros(TALLY_SIZE, np.int64)
+    cap = options.max_decompressed_bytes
+    compiled.decode_batches(span.frame, arena, np.uint64(SECRET), plans, fetch_offset, cap, made, tally)
+    return _columns(compiled, made, plans, tally, buffers), tally
+
+
+def _buffers(frame: Bytes, arena: Bytes, in_arena: npt.NDArray[np.bool_]) -> tuple[Bytes, ...]:
+    """What the views will point into: a span that was decompressed whole does not pin the frame."""
+    if not len(in_arena):
+        return ()
+    if in_arena.all():
+        return (arena,)
+    return (frame, arena) if in_arena.any() else (frame,)
+
+
+def _columns(compiled: ModuleType, made: _Made, plans: Ints, tally: Ints, buffers: tuple[Bytes, ...]) -> Columns:
+    rows, failed = int(tally[Tally.ROWS]), int(tally[Tally.FAILED])
+    offsets, timestamps, keys, values, headers = made
+    keys, values = keys[:rows], values[:rows]
+    read = plans if failed < 0 else plans[:failed]
+    spans = headers[:rows] if tally[Tally.WITH_HEADERS] else None
+    return Columns(
+        offsets=offsets[:rows],
+        timestamps=timestamps[:rows],
+        keys=keys,
+        values=values,
+        key_valid=_bitmap(compiled, keys, int(tally[Tally.NULL_KEYS])),
+        value_valid=_bitmap(compiled, values, int(tally[Tally.NULL_VALUES])),
+        header_spans=spans,
+        segments=read[:, [Plan.FIRST_ROW, Plan.EPOCH, Plan.APPEND_TIME]],
+        buffers=buffers if rows else (),
+        header_buffers=buffers if rows and spans is not None else (),
+    )
+
+
+def _bitmap(compiled: ModuleType, views: Views, nulls: int) -> Bytes | None:
+    if not nulls:
+        return None
+    bitmap = np.zeros((len(views) + 7) // 8, np.uint8)
+    compiled.mark_nulls(views, bitmap)
+    return bitmap

@@ -1,0 +1,51 @@
+"""Record headers, read when somebody looks at them.
+
+Thread: any (pure).
+Owns: the meaning of a header span: byte length (32 bits), buffer (bit 31), position (31 bits); 0 when there are none.
+Never: checks bounds. The kernel has walked every span of a block before the block exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from multilane.wire.record import Headers
+
+_POSITION_MASK = 0x7FFFFFFF
+
+
+def parse(span: int, buffers: Sequence[npt.NDArray[np.uint8]]) -> Headers:
+    """Keys that are not UTF-8 keep their place with replacement characters: a header must not stop a partition."""
+    if not span:
+        return ()
+    at = span & _POSITION_MASK
+    data = buffers[span >> 31 & 1][at : at + (span >> 32)].tobytes()
+    count, at = _varint(data, 0)
+    found: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        size, at = _varint(data, at)
+        key = data[at : at + size].decode("utf-8", "replace")
+        at += size
+        size, at = _varint(data, at)
+        if size < 0:
+            found.append((key, None))
+        else:
+            found.append((key, data[at : at + size]))
+            at += size
+    return tuple(found)
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    byte = data[at]
+    at += 1
+    raw = byte & 0x7F
+    shift = 7
+    while byte & 0x80:
+        byte = data[at]
+        at += 1
+        raw |= (byte & 0x7F) << shift
+        shift += 7
+    return (raw >> 1) ^ -(raw & 1), at

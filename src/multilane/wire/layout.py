@@ -1,0 +1,125 @@
+"""The numbers that the kernels and the Python around them share: columns, statuses, sizes.
+
+Thread: none (constants).
+Owns: the meaning of every column of the batch table, of the decode plan and of the kernels' tallies.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+HEADER_SIZE: Final = 61  # a v2 batch's header, up to the first record
+BATCH_OVERHEAD: Final = 12  # base offset and length: the length field does not count them
+BODY_MINIMUM: Final = 7  # the smallest record: seven one-byte fields
+CRC_START: Final = 21  # the checksum covers everything behind itself
+MARK_SIZE: Final = 16
+MAX_BASE_OFFSET: Final = (1 << 63) - 1 - (1 << 32)  # base + delta + 1 cannot overflow
+MAX_BUFFER_BYTES: Final = (1 << 31) - 1  # positions in a view are int32
+COLUMN_BYTES: Final = 56  # what a row's columns take: offset, timestamp, two views, header span
+
+CODEC_MASK: Final = 0x07
+APPEND_TIME_BIT: Final = 0x08
+TRANSACTIONAL_BIT: Final = 0x10
+CONTROL_BIT: Final = 0x20
+# Bit 6 says that the base timestamp is the cleaner's delete horizon: only markers and tombstones meet it, and deltas
+# are still counted from it, so that reading needs no case of its own.
+DELETE_HORIZON_BIT: Final = 0x40
+
+
+class Row(IntEnum):
+    """Columns of `BatchTable.rows`."""
+
+    POSITION = 0
+    LENGTH = 1  # whole batch, header included
+    BASE_OFFSET = 2
+    LAST_DELTA = 3
+    ATTRIBUTES = 4
+    BASE_TIMESTAMP = 5
+    MAX_TIMESTAMP = 6
+    PRODUCER_ID = 7
+    PRODUCER_EPOCH = 8
+    COUNT = 9
+    CRC = 10
+    LEADER_EPOCH = 11
+
+
+COLUMNS: Final = len(Row)
+
+
+class Plan(IntEnum):
+    """Columns of the decode plan: one row for every batch that gives rows."""
+
+    ARENA = 0  # 1 when the records were decompressed, 0 when they lie in the frame
+    BUFFER = 1  # which of the block's buffers views shall name
+    START = 2  # of the records; -1: behind the mark that ended the batch before
+    LIMIT = 3  # end of the records; -1: ends at a mark
+    BASE_OFFSET = 4
+    LAST_DELTA = 5
+    TIMESTAMP = 6  # base timestamp, or the one timestamp of all rows under log append time
+    APPEND_TIME = 7
+    COUNT = 8
+    EPOCH = 9
+    FIRST_ROW = 10  # written by the kernel
+    BATCH = 11  # index in the batch table
+
+
+PLAN_COLUMNS: Final = len(Plan)
+
+
+class Tally(IntEnum):
+    """What `decode_batches` reports."""
+
+    ROWS = 0
+    FAILED = 1  # index of the plan that could not be read, or -1
+    STATUS = 2
+    NULL_KEYS = 3
+    NULL_VALUES = 4
+    WITH_HEADERS = 5
+
+
+TALLY_SIZE: Final = len(Tally)
+
+
+class Status(IntEnum):
+    """Why a kernel stopped."""
+
+    OK = 0
+    PARTIAL = 1
+    BAD_LENGTH = 2
+    OLD_FORMAT = 3
+    BAD_BASE = 4
+    BAD_LAST_DELTA = 5
+    BAD_COUNT = 6
+    RECORD_LENGTH = 7
+    VARINT = 8
+    OFFSET_DELTA = 9
+    KEY_LENGTH = 10
+    VALUE_LENGTH = 11
+    HEADER_COUNT = 12
+    HEADER_KEY = 13
+    HEADER_VALUE = 14
+    RECORD_REST = 15
+    BATCH_REST = 16
+    OVERSIZED = 17
+
+
+REASONS: Final[dict[int, str]] = {
+    Status.PARTIAL: "the first batch is cut short",
+    Status.BAD_LENGTH: "the batch's length is too small",
+    Status.OLD_FORMAT: "its record format is not v2",
+    Status.BAD_BASE: "the batch's base offset is negative, too large or below the end of the batch before",
+    Status.BAD_LAST_DELTA: "the batch's last offset delta is negative",
+    Status.BAD_COUNT: "the batch's record count is negative or more than its bytes allow",
+    Status.RECORD_LENGTH: "a record's length is too small or runs past the end of the batch",
+    Status.VARINT: "a varint is too long or runs past the end",
+    Status.OFFSET_DELTA: "a record's offset delta is negative or past the batch's last",
+    Status.KEY_LENGTH: "a key runs past the end of its record",
+    Status.VALUE_LENGTH: "a value runs past the end of its record",
+    Status.HEADER_COUNT: "a record's header count is negative or more than its bytes allow",
+    Status.HEADER_KEY: "a header's key is null or runs past the end of its record",
+    Status.HEADER_VALUE: "a header's value runs past the end of its record",
+    Status.RECORD_REST: "a record's fields do not fill its length",
+    Status.BATCH_REST: "the records do not fill the batch",
+    Status.OVERSIZED: "the batch decompresses to more than the cap",
+}

@@ -1,0 +1,91 @@
+"""Which batches of a span belong to aborted transactions.
+
+Thread: decoder (pure).
+Owns: the rule of `read_committed`. Never: looks at a data batch's records.
+
+The broker lists (producer, first offset) of every aborted transaction that touches the span. Such a transaction holds
+the producer's batches from its first offset up to the producer's next marker. So we walk the batches in offset order:
+entries that have begun make their producer aborted, a marker of that producer ends it. Any marker does, also a commit:
+a producer has one transaction at a time, so an entry that is still open at a commit marker is a stale one (its data
+and its abort marker were compacted away), and to keep it would drop committed records. The list may be unsorted and
+hold duplicates; entries of transactions without data end at their marker like others. When the fetch starts inside a
+transaction its entry is in the list; when it starts at the marker, the marker ends what the entry has begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from multilane.errors import CorruptBatch, RecordBatchError
+from multilane.wire.batches import Bytes, Ints
+from multilane.wire.layout import CODEC_MASK, CONTROL_BIT, HEADER_SIZE, TRANSACTIONAL_BIT, Row
+
+ABORT = 0
+COMMIT = 1
+_ENDS = frozenset((ABORT, COMMIT))
+_VARINT_LIMIT = 10
+
+AbortedTransactions = Iterable[tuple[int, int]]
+
+
+def aborted_batches(
+    frame: Bytes, rows: Ints, aborted: AbortedTransactions
+) -> tuple[npt.NDArray[np.bool_], int, RecordBatchError | None]:
+    """A mask over `rows`, and where and why a marker could not be read (len(rows), None when all could)."""
+    mask = np.zeros(len(rows), np.bool_)
+    waiting = sorted({(first, producer) for producer, first in aborted}, reverse=True)
+    open_producers: set[int] = set()
+    columns = [Row.BASE_OFFSET, Row.LAST_DELTA, Row.ATTRIBUTES, Row.PRODUCER_ID]
+    for index, (base, delta, attributes, producer) in enumerate(rows[:, columns].tolist()):
+        while waiting and waiting[-1][0] <= base + delta:
+            open_producers.add(waiting.pop()[1])
+        if attributes & CONTROL_BIT:
+            try:
+                kind = control_type(frame, rows[index])
+            except CorruptBatch as error:
+                return mask, index, error
+            if kind in _ENDS:
+                open_producers.discard(producer)
+        elif attributes & TRANSACTIONAL_BIT and producer in open_producers:
+            mask[index] = True
+    return mask, len(rows), None
+
+
+def control_type(frame: Bytes, row: Ints) -> int | None:
+    """The type of a control batch's record; None when compaction has emptied the batch.
+
+    A record that cannot be walked is an error: to pass over an end marker would turn later records invisible. Types
+    that we do not know, and keys too short to hold one, are not end markers and are passed over.
+    """
+    position, length, base = (int(row[c]) for c in (Row.POSITION, Row.LENGTH, Row.BASE_OFFSET))
+    if not row[Row.COUNT]:
+        return None
+    if row[Row.ATTRIBUTES] & CODEC_MASK:
+        raise CorruptBatch("a control batch is compressed", offset=base)
+    record = bytes(frame[position + HEADER_SIZE : position + length])
+    try:
+        size, at = _varint(record, 0)
+        end = at + size
+        at = _varint(record, at + 1)[1]
+        at = _varint(record, at)[1]
+        key_size, at = _varint(record, at)
+    except IndexError:
+        raise CorruptBatch("a control record is cut short", offset=base) from None
+    if end > len(record) or key_size > end - at:
+        raise CorruptBatch("a control record runs past the end of its batch", offset=base)
+    # The key is two int16: its version, then the type. A later version only appends.
+    return int.from_bytes(record[at + 2 : at + 4], "big", signed=True) if key_size >= 4 else None
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    raw = 0
+    for shift in range(0, 7 * _VARINT_LIMIT, 7):
+        byte = data[at]
+        at += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (raw >> 1) ^ -(raw & 1), at
+    raise IndexError("varint too long")
