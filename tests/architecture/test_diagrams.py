@@ -1,0 +1,31 @@
+"""The state diagrams in docs/DESIGN.md are those of the tables in the code."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from multilane.client import connection, cursor
+
+DESIGN = Path(__file__).parents[2] / "docs" / "DESIGN.md"
+TABLES = {"cursor": cursor.TRANSITIONS, "connection": connection.TRANSITIONS}
+
+
+def drawn(table: Mapping[enum.Enum, frozenset[enum.Enum]]) -> str:
+    order = list(table)
+    lines = ["stateDiagram-v2"]
+    for state, successors in table.items():
+        lines += [f"    {state.name} --> {s.name}" for s in sorted(successors, key=order.index)]
+        if not successors:
+            lines.append(f"    {state.name} --> [*]")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_diagram_is_the_table(name: str) -> None:
+    found = re.search(rf"<!-- diagram: {name} -->\n```mermaid\n(.*?)\n```\n<!-- end -->", DESIGN.read_text(), re.DOTALL)
+    assert found is not None, f"docs/DESIGN.md has no diagram of {name}"
+    assert found[1] == drawn(TABLES[name])
