@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import resource
+import signal
 import struct
 import sys
 from collections import Counter
@@ -217,20 +218,27 @@ def run(count: int, seed: int, first: int = 0) -> Counter[str]:
     outcomes: Counter[str] = Counter()
     for number in range(first, first + count):
         random = Random(f"{seed}/{number}")  # noqa: S311 - repeatable on purpose
-        faulthandler.dump_traceback_later(SECONDS_PER_CASE, exit=True)
+        signal.alarm(SECONDS_PER_CASE)  # kills the process, also when a kernel never returns
         try:
             outcomes[check(make_case(random), random)] += 1
         except BaseException as error:
             sys.stderr.write(f"case {number} of seed {seed}: {type(error).__name__}: {error}\n")
             raise
-    faulthandler.cancel_dump_traceback_later()
+    signal.alarm(0)
     return outcomes
 
 
-def _cap_memory() -> None:
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limit = pages * resource.getpagesize() + MEMORY
+def _cap_memory() -> int:
+    """Cap the address space at what it is now and some more; what it is now, in KB."""
+    now = _status("VmSize")
+    limit = now * 1024 + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    return now
+
+
+def _status(field: str) -> int:
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -240,10 +248,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0)
     chosen = parser.parse_args(argv)
     faulthandler.enable()
+    faulthandler.register(signal.SIGALRM, chain=True)
     load_kernels()
     run(300, seed=-1)  # everything that is loaded on first use is loaded before memory is capped
-    _cap_memory()
+    before = _cap_memory()
     outcomes = run(chosen.count, chosen.seed, chosen.first)
+    sys.stdout.write(f"memory grew by {(_status('VmPeak') - before) // 1024} MB of address space at most\n")
     for outcome, times in sorted(outcomes.items()):
         sys.stdout.write(f"{times:8} {outcome}\n")
     return 0

@@ -90,7 +90,7 @@ def compact(block: Block) -> Block:
         key_valid=key_valid,
         value_valid=value_valid,
         header_spans=spans,
-        segments=_own_segments(block),
+        segments=block.own_segments(),
         buffers=(*key_bytes, *value_bytes),
         header_buffers=header_buffers,
     )
@@ -123,13 +123,3 @@ def _copied_headers(block: Block) -> tuple[Ints | None, tuple[Bytes, ...]]:
     held = block.columns.header_buffers
     kernels().gather_headers(held[0], held[-1], spans, out, moved)
     return moved, (out,)
-
-
-def _own_segments(block: Block) -> Ints:
-    """The segments that the block's rows lie in, counted from its first row."""
-    segments = block.columns.segments
-    first = max(int(np.searchsorted(segments[:, 0], block.start, side="right")) - 1, 0)
-    last = int(np.searchsorted(segments[:, 0], block.stop, side="left"))
-    own = segments[first:last].copy()
-    own[:, 0] = np.maximum(own[:, 0] - block.start, 0)
-    return own

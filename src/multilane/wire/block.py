@@ -110,10 +110,18 @@ class Block:
     @property
     def timestamp_types(self) -> npt.NDArray[np.int8]:
         """0: the producer's time, 1: the broker's."""
+        segments = self.own_segments()
+        rows = np.diff(segments[:, 0], append=len(self))
+        return np.repeat(segments[:, 2].astype(np.int8), rows)
+
+    def own_segments(self) -> Ints:
+        """The segments that these rows lie in, counted from the first row."""
         segments = self.columns.segments
-        ends = np.append(segments[1:, 0], self.stop)
-        types = np.repeat(segments[:, 2].astype(np.int8), np.maximum(ends - segments[:, 0], 0))
-        return types[self.start : self.stop]
+        first = max(int(np.searchsorted(segments[:, 0], self.start, side="right")) - 1, 0)
+        last = int(np.searchsorted(segments[:, 0], self.stop, side="left"))
+        own = segments[first:last].copy()
+        own[:, 0] = np.maximum(own[:, 0] - self.start, 0)
+        return own
 
     @property
     def pinned_bytes(self) -> int:

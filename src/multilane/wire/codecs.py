@@ -1,6 +1,6 @@
 """Decompression with a cap: compressed records -> an arena of bytes.
 
-Thread: decoder. cramjam releases the GIL in every call. Beside a busy Python thread each release costs a switch
+Thread: decoder. cramjam releases the GIL in every call. Beside a busy Python thread a release may cost a switch
 interval (5 ms) before we run again, so the compressed batches of a span are decompressed in few calls: as a train.
 Owns: the arena, the cap on decompressed bytes, the marks between the batches of a train.
 Never: allocates more than the cap because of a length that somebody else wrote.
@@ -8,7 +8,8 @@ Never: allocates more than the cap because of a length that somebody else wrote.
 A train is several batches' streams behind one another, a small hand-made frame after each, whose content is a mark: a
 secret of this process and the batch's number. gzip, lz4 and zstd read such a row of frames as one stream. The kernel
 accepts a batch only if its records end exactly at its own mark, so a batch that decompresses to less, to more or that
-swallows its neighbour is seen; the span is then read again batch by batch. Raw snappy has no frames and no train.
+swallows its neighbour is seen; the span is then read again batch by batch. Raw snappy has no frames and no train; its
+calls are so short that they mostly end before another thread wakes up.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from multilane.wire.layout import (
     CONTROL_BIT,
     CRC_START,
     HEADER_SIZE,
+    MAX_BUFFER_BYTES,
     PLAN_COLUMNS,
     REASONS,
     TALLY_SIZE,
@@ -50,12 +51,22 @@ _Made = tuple[Ints, Ints, Views, Views, Ints]
 
 @dataclass(frozen=True, slots=True)
 class DecodeOptions:
-    """How to read. `max_block_bytes` bounds a whole span: decompressed records and columns together."""
+    """How to read. `max_block_bytes` bounds a whole span: decompressed records and columns together.
+
+    Without it a block may have four of the largest batches, and 256 MB at least.
+    """
 
     check_crc: bool = True
     read_committed: bool = False
     max_decompressed_bytes: int = 64 * _MB
-    max_block_bytes: int = 256 * _MB
+    max_block_bytes: int | None = None
+
+    @property
+    def block_limit(self) -> int:
+        wanted = self.max_block_bytes
+        if wanted is None:
+            wanted = max(256 * _MB, 4 * self.max_decompressed_bytes)
+        return min(wanted, MAX_BUFFER_BYTES)
 
 
 @dataclass(slots=True)
@@ -198,7 +209,7 @@ def _load_trains(span: _Span, plans: Ints, codecs: Ints, options: DecodeOptions)
     plans[packed, Plan.LIMIT] = -1
     counts = int(plans[packed, Plan.COUNT].sum())
     everything = span.arena.used + COLUMN_BYTES * int(plans[:, Plan.COUNT].sum())
-    return counts * BODY_MINIMUM <= span.arena.used and everything <= options.max_block_bytes
+    return counts * BODY_MINIMUM <= span.arena.used and everything <= options.block_limit
 
 
 def _trains(span: _Span, plans: Ints, codecs: Ints, cap: int) -> Iterator[tuple[int, list[int]]]:
@@ -225,7 +236,7 @@ def _load_each(span: _Span, plans: Ints, codecs: Ints, options: DecodeOptions) -
         batch, count = int(plans[i, Plan.BATCH]), int(plans[i, Plan.COUNT])
         try:
             size = _load_one(span, batch, codec, count, options) if codec else 0
-            _check_room(used, size + COLUMN_BYTES * count, options.max_block_bytes, span.base(batch))
+            _check_room(used, size + COLUMN_BYTES * count, options.block_limit, span.base(batch))
         except RecordBatchError as error:
             span.cut(batch, error)
             return plans[:i]
@@ -264,17 +275,19 @@ def _run(span: _Span, plans: Ints, options: DecodeOptions, fetch_offset: int) ->
     buffers = _buffers(span.frame, arena, in_arena)
     plans[:, Plan.BUFFER] = plans[:, Plan.ARENA] if len(buffers) == 2 else 0
     room = int(plans[:, Plan.COUNT].sum())
-    made: _Made = (
-        np.empty(room, np.int64),
-        np.empty(room, np.int64),
-        np.empty((room, 2), np.uint64),
-        np.empty((room, 2), np.uint64),
-        np.empty(room, np.int64),
-    )
+    made = _allocate(room)
     tally = np.zeros(TALLY_SIZE, np.int64)
     cap = options.max_decompressed_bytes
     compiled.decode_batches(span.frame, arena, np.uint64(SECRET), plans, fetch_offset, cap, made, tally)
     return _columns(compiled, made, plans, tally, buffers), tally
+
+
+def _allocate(room: int) -> _Made:
+    """The columns of `room` rows in one piece of memory: large pieces come from the system in huge pages."""
+    block = np.empty(COLUMN_BYTES // 8 * room, np.int64)
+    offsets, timestamps, headers = block[:room], block[room : 2 * room], block[2 * room : 3 * room]
+    keys, values = block[3 * room : 5 * room], block[5 * room :]
+    return offsets, timestamps, keys.view(np.uint64).reshape(-1, 2), values.view(np.uint64).reshape(-1, 2), headers
 
 
 def _buffers(frame: Bytes, arena: Bytes, in_arena: npt.NDArray[np.bool_]) -> tuple[Bytes, ...]:

@@ -259,6 +259,8 @@ def _decode_batch(data, plan, at, limit, row, floor, columns, tally):
     offsets, timestamps, keys, values, headers = columns
     buffer = plan[_P_BUFFER]
     base, last, stamp, append = plan[_P_BASE_OFFSET], plan[_P_LAST_DELTA], plan[_P_TIMESTAMP], plan[_P_APPEND]
+    null_keys, null_values, with_headers = np.int64(0), np.int64(0), np.int64(0)
+    previous = np.int64(-1)
     for _ in range(plan[_P_COUNT]):
         size, at = _varint(data, at, limit, 5)
         if at < 0:
@@ -273,8 +275,9 @@ def _decode_batch(data, plan, at, limit, row, floor, columns, tally):
         delta, at = _varint(data, at, end, 5)
         if at < 0:
             return _VARINT, at, row
-        if delta < 0 or delta > last:
+        if delta <= previous or delta > last:
             return _OFFSET_DELTA, at, row
+        previous = delta
         offsets[row] = base + delta
         key_size, at = _varint(data, at, end, 5)
         if at < 0:
@@ -305,9 +308,13 @@ def _decode_batch(data, plan, at, limit, row, floor, columns, tally):
             return _RECORD_REST, at, row
         if base + delta >= floor:
             row += 1
-            tally[_T_NULL_KEYS] += key_size < 0
-            tally[_T_NULL_VALUES] += value_size < 0
-            tally[_T_HEADERS] += span != 0
+            null_keys += key_size < 0
+            null_values += value_size < 0
+            with_headers += span != 0
+    # Counted only now: the rows of a batch that fails do not count.
+    tally[_T_NULL_KEYS] += null_keys
+    tally[_T_NULL_VALUES] += null_values
+    tally[_T_HEADERS] += with_headers
     return _OK, at, row
 
 

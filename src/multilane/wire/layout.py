@@ -113,7 +113,7 @@ REASONS: Final[dict[int, str]] = {
     Status.BAD_COUNT: "the batch's record count is negative or more than its bytes allow",
     Status.RECORD_LENGTH: "a record's length is too small or runs past the end of the batch",
     Status.VARINT: "a varint is too long or runs past the end",
-    Status.OFFSET_DELTA: "a record's offset delta is negative or past the batch's last",
+    Status.OFFSET_DELTA: "a record's offset delta is negative, does not grow or is past the batch's last",
     Status.KEY_LENGTH: "a key runs past the end of its record",
     Status.VALUE_LENGTH: "a value runs past the end of its record",
     Status.HEADER_COUNT: "a record's header count is negative or more than its bytes allow",

@@ -18,6 +18,7 @@ from batch_builder import (
     varint,
 )
 from multilane.errors import BlockFull, CorruptBatch, OversizedBatch, UnsupportedBatch
+from multilane.wire.decode import DecodeOptions
 from reference_reader import read as reference
 from span_reading import read, read_bytes, rows_of
 
@@ -164,6 +165,7 @@ BROKEN = {
     "timestamp varint runs out": (fields(b"\0", b"\x80" * 6), "varint"),
     "offset delta negative": (fields(b"\0\0", varint(-1), EMPTY, b"\0"), "offset delta"),
     "offset delta past the last": (fields(b"\0\0", varint(1), EMPTY, b"\0"), "offset delta"),
+    "offset delta that does not grow": (encode_record(Rec(0)) * 2, "offset delta"),
     "key past the record": (fields(HEAD, varint(100), b"abcd"), "key"),
     "value past the record": (fields(HEAD, b"\1", varint(100), b"abcd"), "value"),
     "header count missing": (fields(HEAD, b"\1", varint(2), b"ab"), "varint"),
@@ -182,7 +184,8 @@ BROKEN = {
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_records(name, codec):
     body, words = BROKEN[name]
-    bad = Batch([], 3, body=body, count=1, last_delta=0, codec=codec)
+    count = 2 if "does not grow" in name else 1
+    bad = Batch([], 3, body=body, count=count, last_delta=0, codec=codec)
     with pytest.raises(CorruptBatch, match=words) as caught:
         read(bad)
     assert caught.value.offset == 3
@@ -259,6 +262,13 @@ def test_a_block_has_a_bound():
     assert rest.first_offset == 200
     with pytest.raises(OversizedBatch):
         read(*batches, max_block_bytes=56 * 50)
+
+
+def test_the_bound_of_a_block_follows_the_cap_and_stays_addressable():
+    assert DecodeOptions().block_limit == 256 << 20
+    assert DecodeOptions(max_decompressed_bytes=100 << 20).block_limit == 400 << 20
+    assert DecodeOptions(max_decompressed_bytes=1 << 40).block_limit == (1 << 31) - 1
+    assert DecodeOptions(max_block_bytes=5).block_limit == 5
 
 
 @pytest.mark.parametrize("count", [0, 1])
