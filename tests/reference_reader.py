@@ -54,7 +54,7 @@ def _read_batch(batch: bytes, reading: Reading, fetch_offset: int) -> None:
     )
     reading.next_offset = max(fetch_offset, base + last + 1)
     if attributes & 0x20:
-        if reading.aborted and count and control_type(batch[61:]) in (0, 1):
+        if reading.aborted and count and _ends_transaction(batch, attributes, must=base + last >= fetch_offset):
             reading.markers.append((producer, base + last))
         return
     if base + last < fetch_offset or not count or (attributes & 0x10 and reading.hides(producer, base + last)):
@@ -84,10 +84,23 @@ def _read_batch(batch: bytes, reading: Reading, fetch_offset: int) -> None:
             reading.rows.append((base + delta, time, append, key, value, tuple(headers)))
 
 
+def _ends_transaction(batch: bytes, attributes: int, *, must: bool) -> bool:
+    """Whether a control batch is an end marker; one that cannot be read is an error only if it `must` be read."""
+    try:
+        return control_type(b"" if attributes & 7 else batch[61:]) in (0, 1)  # never compressed
+    except IndexError:
+        if must:
+            raise
+        return False
+
+
 def control_type(record: bytes) -> int | None:
-    at = varint(record, varint(record, 0)[1] + 1)[1]
-    key, _ = sized(record, varint(record, at)[1])
-    return struct.unpack_from(">h", key, 2)[0] if key and len(key) >= 4 else None
+    size, start = varint(record, 0)
+    at = varint(record, start + 1)[1]
+    key_size, at = varint(record, varint(record, at)[1])
+    if start + size > len(record) or key_size > start + size - at:
+        raise IndexError
+    return struct.unpack_from(">h", record, at + 2)[0] if key_size >= 4 else None
 
 
 def _text(name: bytes, reading: Reading) -> str:

@@ -183,6 +183,8 @@ def check(data: bytes, random: Random) -> str:
     except RecordBatchError as error:
         return f"refused: {type(error).__name__}"
     read = data[: _end_of_good(table, block)]
+    if block.error is not None and block.error.offset != block.next_offset:
+        raise Wrong(f"the error is at {block.error.offset}, the block ends at {block.next_offset}")
     whole = _compare(read, block, fetch_offset, aborted if options.read_committed else [])
     return whole if block.error is None else f"part read, then {type(block.error).__name__}"
 
@@ -208,9 +210,8 @@ def _compare(data: bytes, block: Block, fetch_offset: int, aborted: list[tuple[i
 
 def _end_of_good(table: BatchTable, block: Block) -> int:
     """Where the batches end that the block says it has read."""
-    good = table.rows
-    if block.error is not None and block.error is not table.error:
-        good = good[good[:, Row.BASE_OFFSET] < block.error.offset]
+    ends = table.rows[:, Row.BASE_OFFSET] + table.rows[:, Row.LAST_DELTA] + 1
+    good = table.rows[ends <= block.next_offset]
     return int(good[-1, Row.POSITION] + good[-1, Row.LENGTH]) if len(good) else 0
 
 

@@ -25,7 +25,7 @@ from reference_reader import read as reference
 from span_reading import read_bytes, rows_of
 
 load_kernels()
-settings.register_profile("decoder", deadline=None, max_examples=150)
+settings.register_profile("decoder", deadline=None, max_examples=100)
 
 contents = st.one_of(st.none(), st.binary(max_size=30), st.binary(min_size=60, max_size=140))
 header_pairs = st.lists(

@@ -37,11 +37,6 @@ class BatchTable:
     def __len__(self) -> int:
         return len(self.rows)
 
-    @property
-    def transactional(self) -> bool:
-        """Whether any batch belongs to a transaction or is a marker."""
-        return bool((self.rows[:, Row.ATTRIBUTES] & 0x30).any())
-
 
 def scan(frame: Bytes, start: int, end: int, fetch_offset: int) -> BatchTable:
     """List the whole batches of frame[start:end]; the frame is one Fetch response, contiguous.

@@ -104,22 +104,34 @@ def decode(  # noqa: PLR0913 - the last three name the span
     """Decode a scanned span; records below `fetch_offset` are dropped.
 
     A batch that cannot be read is raised when it is the first of the span. Else the block ends before it, with the
-    error in `error` and `next_offset` in front of it.
+    error in `error` and `next_offset` in front of it. An error's offset is always where reading has to go on.
     """
     span = _Span(frame, table.rows, table.error)
     if options.check_crc:
         _check_sums(span, fetch_offset)
-    _check_codecs(span)
+    _check_codecs(span, fetch_offset)
     wanted = _wanted(span, options, fetch_offset, aborted)
     columns = _read(span, wanted, options, fetch_offset)
-    if span.error is not None and not len(span.rows):
-        raise span.error
     next_offset, epoch = fetch_offset, -1
     if len(span.rows):
         last = span.rows[-1]
         next_offset = max(fetch_offset, int(last[Row.BASE_OFFSET] + last[Row.LAST_DELTA]) + 1)
         epoch = int(last[Row.LEADER_EPOCH])
-    return Block(topic, partition, columns, 0, len(columns.offsets), next_offset, epoch, span.error)
+    error = _in_front(span.error, next_offset)
+    if error is not None and not len(span.rows):
+        raise error
+    return Block(topic, partition, columns, 0, len(columns.offsets), next_offset, epoch, error)
+
+
+def _in_front(error: RecordBatchError | None, position: int) -> RecordBatchError | None:
+    """The error with the position in front of the bad batch as its offset.
+
+    Not the batch's own base offset: the checksum does not cover it, so it may be anything, and whoever goes on from
+    there would skip records. And when the fetch landed inside of the batch, its base is behind us.
+    """
+    if error is None or error.offset == position:
+        return error
+    return type(error)(error.reason, offset=position)
 
 
 def _check_sums(span: _Span, fetch_offset: int) -> None:
@@ -134,9 +146,10 @@ def _check_sums(span: _Span, fetch_offset: int) -> None:
             return
 
 
-def _check_codecs(span: _Span) -> None:
+def _check_codecs(span: _Span, fetch_offset: int) -> None:
     codecs = span.rows[:, Row.ATTRIBUTES] & CODEC_MASK
-    unknown = np.flatnonzero(codecs > max(KNOWN_CODECS))
+    needed = span.rows[:, Row.BASE_OFFSET] + span.rows[:, Row.LAST_DELTA] >= fetch_offset
+    unknown = np.flatnonzero(needed & (codecs > max(KNOWN_CODECS)))
     if len(unknown):
         index = int(unknown[0])
         error = UnsupportedBatch(f"codec {int(codecs[index])} is not known", offset=span.base(index))
@@ -148,7 +161,7 @@ def _wanted(span: _Span, options: DecodeOptions, fetch_offset: int, aborted: Abo
     listed = tuple(aborted) if options.read_committed else ()
     dropped = np.zeros(len(span.rows), np.bool_)
     if listed:
-        dropped, index, error = aborted_batches(span.frame, span.rows, listed)
+        dropped, index, error = aborted_batches(span.frame, span.rows, listed, fetch_offset)
         if error is not None:
             span.cut(index, error)
     rows = span.rows

@@ -32,9 +32,12 @@ AbortedTransactions = Iterable[tuple[int, int]]
 
 
 def aborted_batches(
-    frame: Bytes, rows: Ints, aborted: AbortedTransactions
+    frame: Bytes, rows: Ints, aborted: AbortedTransactions, fetch_offset: int
 ) -> tuple[npt.NDArray[np.bool_], int, RecordBatchError | None]:
-    """A mask over `rows`, and where and why a marker could not be read (len(rows), None when all could)."""
+    """A mask over `rows`, and where and why a marker could not be read (len(rows), None when all could).
+
+    Below `fetch_offset` a broken marker is no matter: what it ended is not in the broker's list.
+    """
     mask = np.zeros(len(rows), np.bool_)
     waiting = sorted({(first, producer) for producer, first in aborted}, reverse=True)
     open_producers: set[int] = set()
@@ -46,6 +49,8 @@ def aborted_batches(
             try:
                 kind = control_type(frame, rows[index])
             except CorruptBatch as error:
+                if base + delta < fetch_offset:
+                    continue
                 return mask, index, error
             if kind in _ENDS:
                 open_producers.discard(producer)

@@ -187,7 +187,7 @@ def test_broken_records(name, codec):
     count = 2 if "does not grow" in name else 1
     bad = Batch([], 3, body=body, count=count, last_delta=0, codec=codec)
     with pytest.raises(CorruptBatch, match=words) as caught:
-        read(bad)
+        read(bad, fetch_offset=3)
     assert caught.value.offset == 3
     block = read(GOOD.with_(codec=codec), bad, Batch(rows(2), 9, codec=codec))
     assert (block.offsets.tolist(), block.next_offset) == ([0, 1, 2], 3)
@@ -251,6 +251,24 @@ def test_the_first_bad_batch_wins():
 def test_a_bad_batch_behind_the_position_moves_nothing_back():
     block = read(Batch(rows(2), 0), Batch(rows(6), 2, crc=0), fetch_offset=5)
     assert (len(block), block.next_offset, type(block.error)) == (0, 5, CorruptBatch)
+    assert block.error.offset == 5
+    with pytest.raises(CorruptBatch) as caught:
+        read(Batch(rows(6), 2, crc=0), fetch_offset=5)
+    assert caught.value.offset == 5
+
+
+def test_a_bad_batch_that_lies_about_its_offset_moves_nothing_forward():
+    """The base offset is not under the checksum: going on from there would skip records."""
+    block = read(GOOD, Batch(rows(2), 1 << 40, crc=0))
+    assert (block.next_offset, block.error.offset) == (3, 3)
+    with pytest.raises(CorruptBatch) as caught:
+        read(Batch(rows(2), 1 << 40, crc=0), fetch_offset=7)
+    assert caught.value.offset == 7
+
+
+def test_an_unknown_codec_below_the_position_does_not_matter():
+    block = read(GOOD.with_(flags=6), Batch(rows(1), 3), fetch_offset=3)
+    assert (block.offsets.tolist(), block.error) == ([3], None)
 
 
 def test_a_block_has_a_bound():

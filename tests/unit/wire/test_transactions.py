@@ -155,6 +155,11 @@ def test_a_marker_that_cannot_be_read_stops_the_block(body):
     assert (block.offsets.tolist(), block.next_offset, type(block.error)) == ([0], 1, CorruptBatch)
 
 
+def test_a_broken_marker_below_the_position_does_not_matter():
+    log = [data(0, 2), marker(ABORT, 1, 1, body=b"\xff" * 20), data(2, 2)]
+    assert committed(*log, aborted=[(1, 0)], fetch_offset=2) == [2]
+
+
 def test_a_compressed_marker_stops_the_block():
     block = read(data(0, 2), marker(ABORT, 1, 1, codec=LZ4), aborted=[(1, 0)], read_committed=True)
     assert (block.next_offset, type(block.error)) == (1, CorruptBatch)
