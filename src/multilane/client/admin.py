@@ -1,0 +1,307 @@
+"""The admin client: looks at a cluster over our own wire, changes it through librdkafka.
+
+Thread: application; any number of threads may use one client.
+
+Reads are calls on the shared network thread. Writes (`topic_writes`) load confluent-kafka when the first one is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from uuid import UUID
+
+from multilane.client import answers
+from multilane.client.answers import (
+    ClusterDescription,
+    CommittedOffset,
+    GroupDescription,
+    GroupListing,
+    TopicDescription,
+)
+from multilane.client.asking import Asker, Question
+from multilane.client.offset_lookup import OffsetLookup
+from multilane.client.topic_writes import TopicWrites
+from multilane.config.connection import parse_connection
+from multilane.errors import BrokerError, MultilaneError, UnsupportedVersion, broker_error
+from multilane.wire.compose import EARLIEST, LATEST, MAX_TIMESTAMP, METADATA_AT_LEAST, metadata_request
+from multilane.wire.compose_groups import (
+    DESCRIBE_GROUPS_AT_LEAST,
+    FIND_COORDINATOR_AT_LEAST,
+    LIST_GROUPS_AT_LEAST,
+    OFFSET_FETCH_AT_LEAST,
+    consumer_group_describe_request,
+    describe_groups_request,
+    find_coordinator_request,
+    list_groups_request,
+    offset_fetch_request,
+)
+from multilane.wire.messages import ApiKey
+
+if TYPE_CHECKING:
+    from multilane.clock import Clock
+    from multilane.hooks import Observer
+    from multilane.types import NodeId, OffsetAndTimestamp, TopicPartition
+
+At = Literal["earliest", "latest", "max_timestamp"] | int
+
+_LOOKUPS: Final = {"earliest": EARLIEST, "latest": LATEST, "max_timestamp": MAX_TIMESTAMP}
+_GROUP_ID_NOT_FOUND: Final = 69
+_DEAD: Final = "Dead"
+
+
+class Admin:
+    """Describes and changes topics, and describes groups.
+
+    >>> with Admin({"bootstrap.servers": "localhost:9092"}) as admin:
+    ...     admin.create_topics({"orders": 6})
+    ...     print(admin.topics(["orders"])["orders"].partitions)
+
+    Every call blocks until it is done or its `timeout` (default: `default.api.timeout.ms`) is over.
+    """
+
+    def __init__(
+        self,
+        properties: Mapping[str, object] | None = None,
+        /,
+        *,
+        clock: Clock | None = None,
+        observer: Observer | None = None,
+        **more: object,
+    ) -> None:
+        config = parse_connection({**(properties or {}), **more})
+        self._writes = TopicWrites(config)
+        self._asker = Asker(config, clock, observer)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """A second call does nothing."""
+        self._asker.close()
+        self._writes.close()
+
+    # --- the cluster and its topics ----------------------------------------------------------------------------------
+
+    def cluster(self, timeout: float | None = None) -> ClusterDescription:
+        return self._cluster(self._asker.deadline(timeout))
+
+    def topics(self, names: Collection[str] | None = None, timeout: float | None = None) -> dict[str, TopicDescription]:
+        """The topics named, or all of them. A named one that does not exist is an error."""
+        return self._topics(names, self._asker.deadline(timeout))
+
+    def offsets(
+        self,
+        partitions: Iterable[TopicPartition | tuple[str, int]],
+        at: At = "latest",
+        *,
+        read_committed: bool = False,
+        timeout: float | None = None,
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Where each partition begins, ends, has its largest timestamp, or was at a time (ms since 1970).
+
+        None where no record is: none as late as the time given, or none at all for `max_timestamp`.
+        """
+        deadline = self._asker.deadline(timeout)
+        lookup = OffsetLookup(self._asker, lambda names: self._topics(names, deadline), deadline)
+        return lookup.find(partitions, _timestamp(at), read_committed=read_committed)
+
+    # --- groups ------------------------------------------------------------------------------------------------------
+
+    def groups(self, timeout: float | None = None) -> tuple[GroupListing, ...]:
+        """Every group of every broker."""
+        deadline = self._asker.deadline(timeout)
+        question = Question(ApiKey.LIST_GROUPS, list_groups_request, LIST_GROUPS_AT_LEAST, _listing_error)
+        found: list[GroupListing] = []
+        for broker in self._cluster(deadline).brokers:
+            find = partial(self._still_there, broker.id, deadline)
+            response, node = self._asker.ask_responsible(find, question, deadline)
+            found += answers.listings_in(response, node)
+        return tuple(sorted(found, key=lambda g: g.id))
+
+    def describe_groups(self, names: Iterable[str], timeout: float | None = None) -> dict[str, GroupDescription]:
+        """Members and their partitions, whichever protocol a group uses. One that does not exist is an error."""
+        deadline = self._asker.deadline(timeout)
+        return {name: self._describe(name, deadline) for name in names}
+
+    def group_offsets(self, group: str, timeout: float | None = None) -> dict[TopicPartition, CommittedOffset]:
+        """All offsets a group has committed. A group that does not exist has none: the answer is empty.
+
+        That answer is given only when the group's coordinator said so; while there is no coordinator, or while it
+        loads, the question is asked again. Offsets of topics that were deleted since are left out.
+        """
+        deadline = self._asker.deadline(timeout)
+        question = Question(
+            ApiKey.OFFSET_FETCH,
+            lambda version: offset_fetch_request(version, group),
+            OFFSET_FETCH_AT_LEAST,
+            lambda response: _offsets_error(response, group),
+        )
+        response, _ = self._asker.ask_responsible(lambda: self._coordinator(group, deadline), question, deadline)
+        told: Any = answers.offsets_group(response, group)
+        by_id = any(not hasattr(topic, "name") for topic in told.topics)
+        return answers.committed_in(told, self._names_by_id(deadline) if by_id else {})
+
+    # --- writes ------------------------------------------------------------------------------------------------------
+
+    def create_topics(
+        self,
+        topics: Mapping[str, int],
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Creates topics (name -> number of partitions) and waits until every partition has a leader.
+
+        -1 stands for the cluster's defaults, for partitions as well as for the replication factor.
+        """
+        deadline = self._write_deadline(timeout)
+        self._writes.create_topics(topics, replication_factor, configs or {}, self._asker.left(deadline))
+        self._wait_topics(tuple(topics), _all_led, deadline)
+
+    def delete_topics(self, names: Collection[str], timeout: float | None = None) -> None:
+        deadline = self._write_deadline(timeout)
+        self._writes.delete_topics(names, self._asker.left(deadline))
+
+    def create_partitions(self, totals: Mapping[str, int], timeout: float | None = None) -> None:
+        """Raises the number of partitions of each topic to the total given; waits until the new ones have leaders."""
+        deadline = self._write_deadline(timeout)
+        self._writes.create_partitions(totals, self._asker.left(deadline))
+        self._wait_topics(tuple(totals), lambda t: len(t.partitions) >= totals[t.name] and _all_led(t), deadline)
+
+    def alter_topic_config(self, topic: str, changes: Mapping[str, str | None], timeout: float | None = None) -> None:
+        """Sets the configurations given and leaves the others alone; None goes back to the default."""
+        deadline = self._write_deadline(timeout)
+        self._writes.alter_topic_config(topic, changes, self._asker.left(deadline))
+
+    def delete_records(
+        self, before: Mapping[TopicPartition, int], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Deletes the records before an offset (-1: all there are); gives where each log begins now."""
+        deadline = self._write_deadline(timeout)
+        return self._writes.delete_records(before, self._asker.left(deadline))
+
+    # --- how ---------------------------------------------------------------------------------------------------------
+
+    def _write_deadline(self, timeout: float | None) -> float:
+        self._asker.check()
+        return self._asker.deadline(timeout)
+
+    def _cluster(self, deadline: float) -> ClusterDescription:
+        question = Question(ApiKey.METADATA, partial(metadata_request, topics=(), create=False), METADATA_AT_LEAST)
+        return answers.cluster_in(self._asker.ask(question, deadline))
+
+    def _topics(self, names: Collection[str] | None, deadline: float) -> dict[str, TopicDescription]:
+        if names is not None and not names:
+            return {}
+        wanted = None if names is None else tuple(names)
+        question = Question(
+            ApiKey.METADATA,
+            partial(metadata_request, topics=wanted, create=False),
+            METADATA_AT_LEAST,
+            lambda response: answers.topic_errors(response, named=wanted is not None),
+        )
+        return answers.topics_in(self._asker.ask(question, deadline))
+
+    def _wait_topics(self, names: tuple[str, ...], ready: Callable[[TopicDescription], bool], deadline: float) -> None:
+        """The controller answers before every broker has heard of it."""
+        failures = 0
+        while True:
+            missing = broker_error(3, f"Metadata of {', '.join(names[:5])}")
+            try:
+                found = self._topics(names, deadline)
+            except BrokerError as error:
+                if error.code != missing.code:
+                    raise
+                found = {}
+            if len(found) == len(names) and all(map(ready, found.values())):
+                return
+            failures += 1
+            self._asker.pause(failures, deadline, missing)
+
+    def _names_by_id(self, deadline: float) -> dict[UUID, str]:
+        return {t.id: t.name for t in self._topics(None, deadline).values() if t.id is not None}
+
+    def _still_there(self, node: NodeId, deadline: float) -> NodeId:
+        if all(b.id != node for b in self._cluster(deadline).brokers):
+            raise MultilaneError(f"broker {node} left the cluster while its groups were asked for; ask again")
+        return node
+
+    def _coordinator(self, group: str, deadline: float) -> NodeId:
+        question = Question(
+            ApiKey.FIND_COORDINATOR,
+            lambda version: find_coordinator_request(version, group),
+            FIND_COORDINATOR_AT_LEAST,
+            lambda response: _coded(answers.coordinator_in(response, group)[0], f"FindCoordinator of group {group}"),
+        )
+        return answers.coordinator_in(self._asker.ask(question, deadline), group)[1]
+
+    def _describe(self, group: str, deadline: float) -> GroupDescription:
+        """Brokers before 3.7 do not know the newer question; others answer it only for groups of that kind."""
+        try:
+            told, node = self._ask_group(
+                ApiKey.CONSUMER_GROUP_DESCRIBE, consumer_group_describe_request, 0, group, deadline
+            )
+            return answers.consumer_group(told, node)
+        except UnsupportedVersion:
+            pass
+        except BrokerError as error:
+            if error.code != _GROUP_ID_NOT_FOUND:
+                raise
+        told, node = self._ask_group(
+            ApiKey.DESCRIBE_GROUPS, describe_groups_request, DESCRIBE_GROUPS_AT_LEAST, group, deadline
+        )
+        if str(told.group_state) == _DEAD:
+            raise broker_error(_GROUP_ID_NOT_FOUND, f"DescribeGroups of group {group}")
+        return answers.classic_group(told, node)
+
+    def _ask_group(
+        self, api: ApiKey, build: Callable[[int, tuple[str, ...]], Any], at_least: int, group: str, deadline: float
+    ) -> tuple[Any, NodeId]:
+        question = Question(api, lambda v: build(v, (group,)), at_least, lambda response: _group_error(response, group))
+        response, node = self._asker.ask_responsible(lambda: self._coordinator(group, deadline), question, deadline)
+        return next(g for g in response.groups if str(g.group_id) == group), node
+
+
+def _all_led(topic: TopicDescription) -> bool:
+    return bool(topic.partitions) and all(p.leader is not None for p in topic.partitions)
+
+
+def _timestamp(at: At) -> int:
+    if isinstance(at, str):
+        if at not in _LOOKUPS:
+            raise ValueError(f"at={at!r}: write {', '.join(_LOOKUPS)} or milliseconds since 1970")
+        return _LOOKUPS[at]
+    if at < 0:
+        raise ValueError(f"at={at}: write milliseconds since 1970")
+    return at
+
+
+def _coded(code: int, context: str, text: str | None = None) -> BrokerError | None:
+    return broker_error(code, context, text) if code else None
+
+
+def _listing_error(response: Any) -> MultilaneError | None:
+    return _coded(int(response.error_code), "ListGroups")
+
+
+def _group_error(response: Any, group: str) -> MultilaneError | None:
+    told = next((g for g in response.groups if str(g.group_id) == group), None)
+    if told is None:
+        return broker_error(-1, f"the description of group {group}", "the response does not name the group")
+    return _coded(int(told.error_code), f"the description of group {group}", getattr(told, "error_message", None))
+
+
+def _offsets_error(response: Any, group: str) -> MultilaneError | None:
+    told = answers.offsets_group(response, group)
+    if told is None:
+        return broker_error(-1, f"OffsetFetch of group {group}", "the response does not name the group")
+    error = answers.offset_errors(told, group)
+    return None if error is not None and error.code == _GROUP_ID_NOT_FOUND else error

@@ -1,0 +1,139 @@
+"""What became of records that were sent: one future for a record, one for many.
+
+Thread: callbacks run on whichever thread serves the producer, one at a time; the rest on the sender's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from multilane.client.futures import fulfil, refuse
+from multilane.errors import ClientFailed, MultilaneError
+from multilane.types import NO_OFFSET, Offset, TopicPartition
+
+
+class Fates:
+    """What all deliveries of one producer share: how its errors are told, how many records' fate is known, and whether
+    any ever arrived."""
+
+    __slots__ = ("_translate", "proven", "settled")
+
+    def __init__(self, translate: Callable[[Any, Any], MultilaneError]) -> None:
+        self._translate = translate
+        self.settled = 0
+        self.proven = False
+
+    def error(self, error: Any, message: Any) -> MultilaneError:
+        """Whatever goes wrong in here, the record's future must still be completed."""
+        try:
+            return self._translate(error, message)
+        except Exception as cause:  # noqa: BLE001 - told to whoever waits for the record
+            failure = ClientFailed(f"a delivery error could not be read: {type(cause).__name__}: {cause}")
+            failure.__cause__ = cause
+            return failure
+
+
+@dataclass(frozen=True, slots=True)
+class RecordMetadata:
+    """Where a record was stored. `offset` is -1 when nobody was asked (`acks=0`)."""
+
+    topic: str
+    partition: int
+    offset: Offset
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Records of one `send_many` in one partition; others' records may stand between the two offsets."""
+
+    records: int
+    first_offset: Offset
+    last_offset: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class Deliveries:
+    records: int
+    partitions: Mapping[TopicPartition, Written]
+
+
+def deliver_to(future: Future[RecordMetadata], fates: Fates) -> Callable[[Any, Any], None]:
+    """The delivery callback of a single record."""
+
+    def on_delivery(error: Any, message: Any) -> None:
+        fates.settled += 1
+        if error is not None:
+            refuse(future, fates.error(error, message))
+            return
+        fates.proven = True
+        offset, (_, timestamp) = message.offset(), message.timestamp()
+        place = NO_OFFSET if offset is None or offset < 0 else Offset(offset)
+        fulfil(future, RecordMetadata(message.topic(), message.partition(), place, timestamp))
+
+    return on_delivery
+
+
+class Tally:
+    """Counts the deliveries of one `send_many`. The first failure decides, once every record's fate is known.
+
+    The sender seals it with the total while deliveries come in. Each side writes its own number before it reads the
+    other's, so that at least one of them sees both; the lock decides which one when both do.
+    """
+
+    def __init__(self, fates: Fates) -> None:
+        self.future: Future[Deliveries] = Future()
+        self._fates = fates
+        self._done = 0
+        self._total: int | None = None
+        self._counts: dict[tuple[str, int], list[int]] = {}
+        self._error: MultilaneError | None = None
+        self._lock = threading.Lock()
+        self._told = False
+
+    def on_delivery(self, error: Any, message: Any) -> None:
+        self._fates.settled += 1
+        if error is None:
+            self._note(message)
+        elif self._error is None:
+            self._error = self._fates.error(error, message)
+        self._done += 1
+        if self._done == self._total:
+            self._tell()
+
+    def seal(self, total: int) -> None:
+        self._total = total
+        if self._done == total:
+            self._tell()
+
+    def _note(self, message: Any) -> None:
+        self._fates.proven = True
+        offset = message.offset()
+        offset = NO_OFFSET if offset is None or offset < 0 else offset
+        key = (message.topic(), message.partition())
+        counts = self._counts.get(key)
+        if counts is None:
+            self._counts[key] = [1, offset, offset]
+            return
+        counts[0] += 1
+        counts[1] = min(counts[1], offset)
+        counts[2] = max(counts[2], offset)
+
+    def _tell(self) -> None:
+        with self._lock:
+            if self._told:
+                return
+            self._told = True
+        if self._error is not None:
+            refuse(self.future, self._error)
+            return
+        written = {
+            TopicPartition(*key): Written(n, Offset(first), Offset(last))
+            for key, (n, first, last) in sorted(self._counts.items())
+        }
+        fulfil(self.future, Deliveries(self._done, MappingProxyType(written)))

@@ -1,0 +1,234 @@
+"""The one door to librdkafka: our configuration in its words, its errors in ours, its log in Python's.
+
+Thread: any (pure, but for the log and the token function, which run on whichever thread polls a client).
+
+Secrets are revealed here and nowhere else on the way to librdkafka; what it writes is searched for them before it is
+logged or raised. Never imports confluent-kafka when it is loaded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from weakref import WeakSet
+
+from multilane.config.security import PasswordLogin, SecurityConfig, Token, TokenLogin
+from multilane.config.tls import Pem, PemFile, TlsConfig
+from multilane.errors import (
+    ClientClosed,
+    ClientFailed,
+    ConfigError,
+    LibrdkafkaError,
+    MultilaneError,
+    NetworkError,
+    OperationTimeout,
+    SaslError,
+    TlsError,
+    broker_error,
+    printable,
+)
+from multilane.secret import MASK, Secret
+
+if TYPE_CHECKING:
+    from multilane.config.connection import ConnectionConfig
+
+log = logging.getLogger(__name__)
+
+_BOTH_VERSIONS: Final = frozenset({"TLSv1.2", "TLSv1.3"})
+_LARGEST_INT32: Final = (1 << 31) - 1
+# A secret this short would be found everywhere.
+_SHORTEST_MASKED: Final = 4
+
+UNKNOWN_TOPIC_OR_PARTITION: Final = 3
+FATAL: Final = -150
+AUTHENTICATION: Final = -169
+SSL: Final = -181
+_LOCAL_UNKNOWN: Final = frozenset({-188, -190})
+_LOCAL: Final[Mapping[int, type[MultilaneError]]] = {
+    -192: OperationTimeout,  # a message's time was up
+    -185: OperationTimeout,
+    -166: OperationTimeout,
+    -195: NetworkError,
+    -193: NetworkError,  # a host name
+    -187: NetworkError,  # all brokers
+    AUTHENTICATION: SaslError,
+    SSL: TlsError,
+    -186: ConfigError,
+    FATAL: ClientFailed,
+    -152: ClientClosed,  # purged from the queue
+    -151: ClientClosed,  # purged on its way
+    -197: ClientClosed,
+}
+
+# librdkafka's names, and the range it accepts of each; ours are wider.
+_TIMES: Final[tuple[tuple[str, str, int, int], ...]] = (
+    ("socket.timeout.ms", "request_timeout", 10, 300_000),
+    ("socket.connection.setup.timeout.ms", "connect_timeout", 1_000, _LARGEST_INT32),
+    ("reconnect.backoff.ms", "reconnect_backoff", 0, 3_600_000),
+    ("reconnect.backoff.max.ms", "reconnect_backoff_max", 0, 3_600_000),
+    ("retry.backoff.ms", "retry_backoff", 1, 300_000),
+    ("retry.backoff.max.ms", "retry_backoff_max", 1, 300_000),
+    ("metadata.max.age.ms", "metadata_max_age", 1, 86_400_000),
+    ("metadata.recovery.rebootstrap.trigger.ms", "rebootstrap_trigger", 0, _LARGEST_INT32),
+)
+
+
+class Hush:
+    """Takes known secrets out of texts."""
+
+    __slots__ = ("_secrets",)
+
+    def __init__(self, secrets: Iterable[Secret] = ()) -> None:
+        self._secrets = tuple(s for s in secrets if len(s.reveal()) >= _SHORTEST_MASKED)
+
+    def __call__(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret.reveal(), MASK)
+        return text
+
+
+class LogBridge:
+    """What confluent-kafka calls its logger; passes on to ours."""
+
+    __slots__ = ("_hush",)
+
+    def __init__(self, hush: Hush) -> None:
+        self._hush = hush
+
+    def log(self, level: int, text: str, *values: object) -> None:
+        if log.isEnabledFor(level):
+            log.log(level, "%s", printable(self._hush(text % values if values else text)))
+
+
+def connection_settings(config: ConnectionConfig) -> dict[str, Any]:
+    """A connection as librdkafka wants it. The result holds secrets: hand it over and forget it."""
+    settings: dict[str, Any] = {
+        name: min(max(lowest, round(getattr(config, field) * 1_000)), highest)
+        for name, field, lowest, highest in _TIMES
+    }
+    idle = config.connections_max_idle
+    settings |= {
+        "bootstrap.servers": ",".join(f"[{h}]:{p}" if ":" in h else f"{h}:{p}" for h, p in config.bootstrap_servers),
+        "client.id": config.client_id,
+        "connections.max.idle.ms": 0 if idle is None else min(round(idle * 1_000), _LARGEST_INT32),
+        "metadata.recovery.strategy": "rebootstrap" if config.rebootstrap else "none",
+        "receive.message.max.bytes": config.receive_max_bytes,
+        "security.protocol": config.security.protocol.value,
+    }
+    settings |= {
+        name: size
+        for name, size in (
+            ("socket.receive.buffer.bytes", config.receive_buffer_bytes),
+            ("socket.send.buffer.bytes", config.send_buffer_bytes),
+        )
+        if size is not None
+    }
+    return settings | _tls_settings(config.security.tls) | _sasl_settings(config.security)
+
+
+def _tls_settings(tls: TlsConfig | None) -> dict[str, Any]:
+    if tls is None:
+        return {}
+    if frozenset(tls.versions) != _BOTH_VERSIONS:
+        raise ConfigError(
+            "ssl.enabled.protocols: librdkafka, through which records and changes are written, always offers TLSv1.2 "
+            "and TLSv1.3; leave the property out here"
+        )
+    settings: dict[str, Any] = {"ssl.endpoint.identification.algorithm": "https" if tls.verify_hostname else "none"}
+    settings |= _pem(tls.trust, "ssl.ca")
+    settings |= _pem(tls.certificate, "ssl.certificate")
+    settings |= _pem(tls.key or tls.certificate, "ssl.key")  # one file may hold both
+    if tls.key_password is not None:
+        settings["ssl.key.password"] = tls.key_password.reveal()
+    return settings
+
+
+def _pem(pem: Pem | None, name: str) -> dict[str, str]:
+    if pem is None:
+        return {}
+    return {f"{name}.location": pem.path} if isinstance(pem, PemFile) else {f"{name}.pem": pem.text.reveal()}
+
+
+def _sasl_settings(security: SecurityConfig) -> dict[str, Any]:
+    sasl = security.sasl
+    if sasl is None:
+        return {}
+    settings: dict[str, Any] = {"sasl.mechanism": sasl.mechanism}
+    if isinstance(sasl, PasswordLogin):
+        return settings | {"sasl.username": sasl.username, "sasl.password": sasl.password.reveal()}
+    return settings | {"oauth_cb": token_function(sasl)}
+
+
+def token_function(login: TokenLogin) -> Callable[[str], tuple[str, float, str, dict[str, str]]]:
+    """confluent-kafka's form of a token provider. An exception's text may hold a credential: only its type is told."""
+
+    def provide(_config: str) -> tuple[str, float, str, dict[str, str]]:
+        try:
+            token = login.provider()
+        except Exception as error:  # noqa: BLE001 - whatever the user's function raises
+            raise SaslError(f"sasl.oauthbearer.token.provider raised {type(error).__name__}") from None
+        if not isinstance(token, Token):
+            raise SaslError(f"sasl.oauthbearer.token.provider returned {type(token).__name__}, not a Token")
+        extensions = {**dict(login.extensions), **token.extensions}
+        return token.value.reveal(), token.expires_at, token.principal, extensions
+
+    return provide
+
+
+def secrets_of(config: ConnectionConfig) -> tuple[Secret, ...]:
+    """What must not show up in a text of librdkafka."""
+    found: list[Secret | None] = []
+    if isinstance(config.security.sasl, PasswordLogin):
+        found.append(config.security.sasl.password)
+    if config.security.tls is not None:
+        found.append(config.security.tls.key_password)
+    return tuple(s for s in found if s is not None)
+
+
+def error_from(error: Any, doing: str, hush: Hush) -> MultilaneError:
+    """A KafkaError as one of ours. Codes of brokers are positive, or -1; the others are librdkafka's own."""
+    code = int(error.code())
+    text = hush(str(error.str()))
+    if code >= -1:
+        return broker_error(code, doing, text)
+    if code in _LOCAL_UNKNOWN:
+        unknown = broker_error(UNKNOWN_TOPIC_OR_PARTITION, doing, text)
+        unknown.retriable = False  # librdkafka has asked again for long enough
+        return unknown
+    kind = _LOCAL.get(code, LibrdkafkaError)
+    return kind(f"{doing}: {printable(text)} ({error.name()})")
+
+
+def raised_error(error: BaseException, doing: str, hush: Hush) -> MultilaneError:
+    """The same for a KafkaException that was raised, which carries the KafkaError."""
+    inner = error.args[0] if error.args else None
+    if hasattr(inner, "code"):
+        return error_from(inner, doing, hush)
+    return LibrdkafkaError(f"{doing}: {printable(hush(str(error)))}")
+
+
+class HandleOwner(Protocol):
+    """Who holds a client of confluent-kafka, once it is made."""
+
+    @property
+    def handle(self) -> object | None: ...
+
+
+_OWNERS: Final[WeakSet[Any]] = WeakSet()
+
+
+def survive_forks(owner: HandleOwner) -> None:
+    """A forked child has the handle but not librdkafka's threads; to free it there would wait for them for ever."""
+    _OWNERS.add(owner)
+
+
+def _keep_handles() -> None:
+    for owner in list(_OWNERS):
+        if owner.handle is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner.handle))
+
+
+os.register_at_fork(after_in_child=_keep_handles)

@@ -1,0 +1,394 @@
+"""The producer: librdkafka behind futures.
+
+Thread: application, any number at a time. Futures are completed on the producer's poll thread or, while records are
+sent in quick succession, by the sender itself; one thread at a time.
+
+Nothing is loaded and no thread starts before the first send. Every record's fate is told exactly once, by its future:
+acknowledged, refused, out of time, or given up by close.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from itertools import count
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+from multilane.client.delivery import Deliveries, Fates, RecordMetadata, Tally, Written, deliver_to
+from multilane.client.librdkafka import (
+    AUTHENTICATION,
+    SSL,
+    Hush,
+    LogBridge,
+    connection_settings,
+    error_from,
+    raised_error,
+    secrets_of,
+    survive_forks,
+)
+from multilane.clock import Clock, SystemClock
+from multilane.config.producer import parse_producer
+from multilane.errors import ClientClosed, ClientFailed, ForkedClient, MultilaneError, OperationTimeout, SaslError
+
+if TYPE_CHECKING:
+    from multilane.config.producer import ProducerConfig
+
+__all__ = ["Deliveries", "OutgoingRecord", "Producer", "RecordMetadata", "Written"]
+
+log = logging.getLogger(__name__)
+
+Payload = bytes | bytearray | memoryview | str | None
+Headers = Sequence[tuple[str, bytes | str | None]]
+
+_POLL_SECONDS: Final = 0.2
+_STAY_AWAY_SECONDS: Final = 0.02
+_SERVE_EVERY: Final = 200
+_CLOSE_SECONDS: Final = 30.0
+_ABANDON_SECONDS: Final = 1.0
+_ANY_PARTITION: Final = -1
+_NOW: Final = 0
+_NOTHING_MORE: Final[Mapping[str, Any]] = {}
+_PURGED: Final = frozenset({-152, -151})
+_TIMED_OUT: Final = -192
+_numbers: Final = count(1)
+
+
+class OutgoingRecord(NamedTuple):
+    """What `send_many` takes: text is sent as UTF-8, the timestamp is in ms since 1970 (None: now)."""
+
+    topic: str
+    value: Payload = None
+    key: Payload = None
+    headers: Headers = ()
+    partition: int | None = None
+    timestamp: int | None = None
+
+
+class Producer:
+    """Writes records.
+
+    >>> with Producer({"bootstrap.servers": "localhost:9092"}) as producer:
+    ...     stored = producer.send("orders", b"3 apples", key=b"alice").result()
+    ...     print(stored.partition, stored.offset)
+
+    Records are acknowledged by all in-sync replicas and stored once and in order, unless the properties say otherwise.
+    """
+
+    def __init__(
+        self, properties: Mapping[str, object] | None = None, /, *, clock: Clock | None = None, **more: object
+    ) -> None:
+        self._config = parse_producer({**(properties or {}), **more})
+        self._clock = clock or SystemClock()
+        self._hush = Hush(secrets_of(self._config.connection))
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._turn = threading.Condition()
+        self._turns = 0
+        self._kafka: Any = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._stop = threading.Event()
+        self._serving = threading.Lock()
+        self._counting = threading.Lock()
+        self._sent = 0
+        self._bursts = 0
+        self._fates = Fates(self._translate)
+        self._trouble: MultilaneError | None = None
+        self._refused: MultilaneError | None = None
+        self._verdict: MultilaneError | None = None  # why records were purged
+        survive_forks(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def handle(self) -> object | None:
+        handle: object | None = self._kafka
+        return handle
+
+    # --- sending -----------------------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        value: Payload = None,
+        key: Payload = None,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> Future[RecordMetadata]:
+        """Puts a record on its way. Waits for room at most `max.block.ms`; the future tells where it was stored."""
+        future: Future[RecordMetadata] = Future()
+        record = (topic, value, key, headers, partition, timestamp)
+        self._put(self._started(), record, deliver_to(future, self._fates))
+        return future
+
+    def send_many(self, records: Iterable[OutgoingRecord | tuple[Any, ...]]) -> Future[Deliveries]:
+        """Puts many records on their way; the one future tells when all are stored, and where.
+
+        Cheaper than a future each. Of several failures the first is told. Raises when there is no room for
+        `max.block.ms`; the records before that one are on their way.
+        """
+        kafka = self._started()
+        tally = Tally(self._fates)
+        on_delivery = tally.on_delivery
+        sent = 0
+        for record in records:
+            self._put(kafka, record, on_delivery)
+            sent += 1
+        tally.seal(sent)
+        return tally.future
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Sends without lingering and waits until the fate of every record is known; OperationTimeout if it takes
+        longer. Without a timeout that is bounded by `delivery.timeout.ms`."""
+        self._check()
+        if self._kafka is None:
+            return
+        limit = self._config.delivery_timeout + 5.0 if timeout is None else timeout
+        left = self._drain(limit)
+        if left:
+            raise OperationTimeout(f"{left} records are not acknowledged yet{self._because()}")
+
+    def close(self, timeout: float | None = None) -> None:
+        """Waits for acknowledgements at most `timeout` (default 30 s), gives up what is left and ends the threads."""
+        with self._lock:
+            if self._closed or os.getpid() != self._pid:
+                self._closed = True
+                return
+            self._closed = True
+        if self._kafka is None:
+            return
+        left = self._drain(_CLOSE_SECONDS if timeout is None else timeout)
+        if left:
+            log.warning("closing the producer: %d records were given up", left)
+            self._abandon(self._kafka)
+        self._stop.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        if self._open:
+            self._abandon(self._kafka)
+        self._kafka = None
+
+    # --- how ---------------------------------------------------------------------------------------------------------
+
+    def _put(self, kafka: Any, record: Sequence[Any], on_delivery: Any) -> None:
+        topic, value, key, partition, more = _checked(*record)
+        deadline = None
+        while True:
+            seen = self._turns
+            sent = self._count(1)
+            try:
+                kafka.produce(topic, value, key, partition, on_delivery, **more)
+                break
+            except BufferError:
+                self._count(-1)
+                now = self._clock.monotonic()
+                deadline = now + self._config.max_block if deadline is None else deadline
+                self._wait_for_room(kafka, seen, deadline - now)
+            except Exception as error:
+                self._count(-1)
+                if type(error).__name__ != "KafkaException":
+                    raise
+                raise raised_error(error, f"a record to {topic}", self._hush) from None
+        if self._stop.is_set():
+            self._abandon(kafka)
+        elif sent % _SERVE_EVERY == 0:
+            self._bursts += 1
+            self._try_serve(kafka, 0.0)
+
+    def _count(self, records: int) -> int:
+        """Before a record is handed over, so that what is settled is never more than what was sent."""
+        with self._counting:
+            self._sent += records
+            return self._sent
+
+    @property
+    def _open(self) -> int:
+        """Records whose fate is not known."""
+        return self._sent - self._fates.settled
+
+    def _wait_for_room(self, kafka: Any, seen: int, patience: float) -> None:
+        """Room is made by acknowledgements: take them, or wait for the thread that does."""
+        if patience <= 0:
+            raise OperationTimeout(f"no room for the record within max.block.ms{self._because()}")
+        patience = min(patience, _POLL_SECONDS)
+        if not self._try_serve(kafka, patience):
+            with self._turn:
+                self._turn.wait_for(lambda: self._turns != seen, patience)
+        self._check()
+
+    def _drain(self, timeout: float) -> int:
+        return self._drain_from(self._kafka, timeout)
+
+    def _drain_from(self, kafka: Any, timeout: float) -> int:
+        """Records whose fate is still open after this."""
+        deadline = self._clock.monotonic() + timeout
+        while self._open and (left := deadline - self._clock.monotonic()) > 0:
+            self._bursts += 1
+            if self._serving.acquire(timeout=left):
+                try:
+                    self._serve(lambda: kafka.flush(min(left, _POLL_SECONDS)))
+                finally:
+                    self._serving.release()
+        return self._open
+
+    def _abandon(self, kafka: Any) -> None:
+        """Give up what is left. A send that races with close comes here by itself: it was counted before close looked,
+        or it sees after its produce that the poll thread is gone."""
+        self._verdict = ClientClosed(f"the producer was closed before the record was acknowledged{self._because()}")
+        kafka.purge()
+        self._drain_from(kafka, _ABANDON_SECONDS)
+
+    def _check(self) -> None:
+        if os.getpid() != self._pid:
+            raise ForkedClient("this producer was made before a fork; make a new one in this process")
+        if self._closed:
+            raise ClientClosed("this producer is closed")
+
+    def _because(self) -> str:
+        return f"; the last trouble was: {self._trouble}" if self._trouble is not None else ""
+
+    # --- the start ---------------------------------------------------------------------------------------------------
+
+    def _started(self) -> Any:
+        self._check()
+        if self._kafka is None:
+            with self._lock:
+                self._check()
+                if self._kafka is None:
+                    self._start()
+        return self._kafka
+
+    def _start(self) -> None:
+        from confluent_kafka import KafkaException
+        from confluent_kafka import Producer as Librdkafka
+
+        settings = {**producer_settings(self._config), "error_cb": self._on_error}
+        try:
+            kafka = Librdkafka(settings, logger=LogBridge(self._hush))
+        except KafkaException as error:
+            raise raised_error(error, "librdkafka does not take the configuration", self._hush) from None
+        name = f"multilane-producer-{next(_numbers)}"
+        self._thread = threading.Thread(target=self._run, args=(kafka,), name=name, daemon=True)
+        self._thread.start()
+        self._kafka = kafka
+
+    # --- serving callbacks -------------------------------------------------------------------------------------------
+
+    def _run(self, kafka: Any) -> None:
+        """The poll thread, for whoever sends a few records and waits. It stays away while senders are busy: they serve
+        themselves, because librdkafka's callbacks on another thread would fight for the interpreter at every record."""
+        bursts = -1
+        while not self._stop.is_set():
+            if bursts != self._bursts:
+                bursts = self._bursts
+                self._stop.wait(_STAY_AWAY_SECONDS)
+                continue
+            with self._serving:
+                self._serve(lambda: kafka.poll(_POLL_SECONDS))
+
+    def _try_serve(self, kafka: Any, timeout: float) -> bool:
+        """Take what has come in, unless another thread is at it."""
+        if not self._serving.acquire(blocking=False):
+            return False
+        try:
+            self._serve(lambda: kafka.poll(timeout))
+        finally:
+            self._serving.release()
+        return True
+
+    def _serve(self, poll: Callable[[], object]) -> None:
+        """Run callbacks; the caller holds `_serving`, so that one thread at a time does."""
+        try:
+            poll()
+            if self._refused is not None:
+                self._give_up(self._refused)
+        except SaslError as error:  # of the token function
+            self._trouble = self._refused = error
+        except Exception as error:  # fail loudly, whatever it was
+            log.critical("multilane's producer failed", exc_info=error)
+            self._purge(ClientFailed(f"a callback of the producer failed: {type(error).__name__}: {error}"))
+        with self._turn:
+            self._turns += 1
+            self._turn.notify_all()
+
+    def _give_up(self, error: MultilaneError) -> None:
+        """Our identity was refused. Before the first success that will not pass by itself: nobody should have to wait
+        for the delivery timeout to hear of a wrong password."""
+        self._refused = None
+        if not self._fates.proven:
+            self._purge(error)
+
+    def _purge(self, verdict: MultilaneError) -> None:
+        self._verdict = verdict
+        if self._kafka is not None:
+            self._kafka.purge()
+
+    def _on_error(self, error: Any) -> None:
+        self._trouble = error_from(error, "the producer", self._hush)
+        if error.code() in (AUTHENTICATION, SSL):
+            self._refused = self._trouble
+
+    def _translate(self, error: Any, message: Any) -> MultilaneError:
+        code = error.code()
+        if code in _PURGED and self._verdict is not None:
+            return self._verdict
+        partition = message.partition()  # none was chosen if the topic's partitions were never learnt
+        what = f"a record to {message.topic()}" + ("" if partition is None or partition < 0 else f"-{partition}")
+        if code == _TIMED_OUT:
+            return OperationTimeout(f"{what}: not acknowledged within delivery.timeout.ms{self._because()}")
+        return error_from(error, what, self._hush)
+
+
+def producer_settings(config: ProducerConfig) -> dict[str, Any]:
+    """A producer as librdkafka wants it. The result holds secrets: hand it over and forget it."""
+    return connection_settings(config.connection) | {
+        "acks": config.acks,
+        "enable.idempotence": config.idempotence,
+        "linger.ms": config.linger * 1_000,
+        "batch.size": min(config.batch_size, config.max_request_size),
+        "queue.buffering.max.kbytes": max(1, config.buffer_memory // 1024),
+        "queue.buffering.max.messages": 0,  # bounded in bytes alone
+        "delivery.timeout.ms": round(config.delivery_timeout * 1_000),
+        "request.timeout.ms": min(round(config.connection.request_timeout * 1_000), 900_000),
+        "compression.type": config.compression,
+        "message.max.bytes": config.max_request_size,
+        "max.in.flight.requests.per.connection": config.max_in_flight,
+        "retries": config.retries,
+        "partitioner": config.partitioner,
+    }
+
+
+def _checked(
+    topic: str,
+    value: Payload = None,
+    key: Payload = None,
+    headers: Headers = (),
+    partition: int | None = None,
+    timestamp: int | None = None,
+) -> tuple[str, bytes | str | None, bytes | str | None, int, Mapping[str, Any]]:
+    """A record in librdkafka's order and words. In one piece, because it runs for every record."""
+    if partition is None:
+        partition = _ANY_PARTITION
+    elif partition < 0:
+        raise ValueError(f"partition {partition}: write a number from 0, or None")
+    if timestamp is not None and timestamp <= 0:
+        raise ValueError(f"timestamp {timestamp}: write milliseconds since 1970, or None for now")
+    if isinstance(value, (bytearray, memoryview)):
+        value = bytes(value)
+    if isinstance(key, (bytearray, memoryview)):
+        key = bytes(key)
+    more: Mapping[str, Any] = _NOTHING_MORE
+    if headers or timestamp is not None:
+        more = {"headers": list(headers), "timestamp": timestamp or _NOW}
+    return topic, value, key, partition, more

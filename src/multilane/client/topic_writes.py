@@ -1,0 +1,134 @@
+"""Changes to topics, through confluent-kafka's admin client.
+
+Thread: application; a lock guards the making of the client.
+
+The library is loaded and its threads start with the first change. Never reads anything: that is our own wire's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future, wait
+from typing import TYPE_CHECKING, Any, Final
+
+from multilane.client.librdkafka import Hush, LogBridge, connection_settings, raised_error, secrets_of, survive_forks
+from multilane.clock import Clock, SystemClock
+from multilane.errors import ClientClosed, OperationTimeout
+from multilane.types import TopicPartition
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+    from multilane.config.connection import ConnectionConfig
+
+_POLL_SECONDS: Final = 0.1
+# The broker should give up before we do, so that its reason arrives.
+_SHORTEST_TIMEOUT: Final = 0.1
+
+
+class TopicWrites:
+    def __init__(self, config: ConnectionConfig, clock: Clock | None = None) -> None:
+        self._config = config
+        self._clock = clock or SystemClock()
+        self._hush = Hush(secrets_of(config))
+        self._lock = threading.Lock()
+        self._client: AdminClient | None = None
+        self._closed = False
+        survive_forks(self)
+
+    @property
+    def handle(self) -> object | None:
+        return self._client
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._client = None
+
+    def create_topics(
+        self, topics: Mapping[str, int], replication_factor: int, configs: Mapping[str, str], timeout: float
+    ) -> None:
+        from confluent_kafka.cimpl import NewTopic
+
+        wanted = [NewTopic(name, count, replication_factor, config=dict(configs)) for name, count in topics.items()]
+        if wanted:
+            self._wait(self._made().create_topics(wanted, **_times(timeout)), "CreateTopics of", timeout)
+
+    def delete_topics(self, names: Collection[str], timeout: float) -> None:
+        if names:
+            self._wait(self._made().delete_topics(list(names), **_times(timeout)), "DeleteTopics of", timeout)
+
+    def create_partitions(self, totals: Mapping[str, int], timeout: float) -> None:
+        from confluent_kafka.cimpl import NewPartitions
+
+        wanted = [NewPartitions(name, total) for name, total in totals.items()]
+        if wanted:
+            self._wait(self._made().create_partitions(wanted, **_times(timeout)), "CreatePartitions of", timeout)
+
+    def alter_topic_config(self, topic: str, changes: Mapping[str, str | None], timeout: float) -> None:
+        from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+        from confluent_kafka.admin._resource import ResourceType
+
+        entries = [
+            ConfigEntry(
+                name,
+                value,
+                incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+            )
+            for name, value in changes.items()
+        ]
+        if entries:
+            resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+            times = {"request_timeout": max(_SHORTEST_TIMEOUT, timeout)}
+            futures = self._made().incremental_alter_configs([resource], **times)
+            self._wait(dict(zip([topic], futures.values(), strict=True)), "IncrementalAlterConfigs of", timeout)
+
+    def delete_records(self, before: Mapping[TopicPartition, int], timeout: float) -> dict[TopicPartition, int]:
+        from confluent_kafka import TopicPartition as Place
+
+        if not before:
+            return {}
+        places = [Place(p.topic, p.partition, offset) for p, offset in before.items()]
+        futures = self._made().delete_records(places, **_times(timeout))
+        named = {TopicPartition(place.topic, place.partition): future for place, future in futures.items()}
+        deleted = self._wait(named, "DeleteRecords of", timeout)
+        return {partition: int(result.low_watermark) for partition, result in deleted.items()}
+
+    def _made(self) -> AdminClient:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        with self._lock:
+            if self._closed:
+                raise ClientClosed("this admin client is closed")
+            if self._client is None:
+                try:
+                    self._client = AdminClient(connection_settings(self._config), logger=LogBridge(self._hush))
+                except KafkaException as error:
+                    raise raised_error(error, "librdkafka does not take the configuration", self._hush) from None
+            return self._client
+
+    def _wait(self, futures: Mapping[Any, Future[Any]], doing: str, timeout: float) -> dict[Any, Any]:
+        """Polls meanwhile: the log and token functions run inside poll. The first error is raised, after all ended."""
+        from confluent_kafka import KafkaException
+
+        client = self._made()
+        deadline = self._clock.monotonic() + timeout + 1.0
+        while not all(f.done() for f in futures.values()):
+            if self._clock.monotonic() >= deadline:
+                raise OperationTimeout(f"{doing} {', '.join(map(str, futures))}: no answer in time")
+            wait(futures.values(), _POLL_SECONDS)
+            client.poll(0)
+        results = {}
+        for name, future in futures.items():
+            try:
+                results[name] = future.result()
+            except KafkaException as error:
+                raise raised_error(error, f"{doing} {name}", self._hush) from None
+        return results
+
+
+def _times(timeout: float) -> dict[str, float]:
+    seconds = max(_SHORTEST_TIMEOUT, timeout)
+    return {"request_timeout": seconds, "operation_timeout": seconds}
