@@ -105,6 +105,7 @@ class Backend:
                 diverged=self._diverged,
                 corrupt=self._corrupt,
                 stopped=self._stop,
+                refused=self.fail,
                 observer=around.observer,
             ),
             channel,
@@ -173,8 +174,7 @@ class Backend:
         if old is None:
             return
         cursor = Cursor(event.partition, event.generation, event.start)
-        cursor.paused = old.paused
-        cursor.leader_epoch = old.leader_epoch
+        cursor.paused = old.paused  # but not the leader's epoch: an epoch that was given is to be validated
         self._cursors.put(cursor)
 
     def _set_paused(self, event: SetPaused) -> None:
@@ -270,23 +270,24 @@ class Backend:
     def _corrupt(self, cursor: Cursor, error: RecordBatchError) -> None:
         self._observer.count("batch.unreadable", topic=cursor.partition.topic)
         cursor.refetches += 1
+        cursor.replica = None  # a replica with broken bytes: the leader is asked next
         if cursor.refetches > self.config.corrupt_refetches or not error.retriable:
-            cursor.run += 1  # what was voided with the bad batch must not void the word about it
             self._stop(cursor, error)
             return
         log.warning("%s; fetching it again (%d of %d)", error, cursor.refetches, self.config.corrupt_refetches)
-        cursor.rewound(Offset(max(cursor.offset, 0)))
 
     def _batch_unreadable(self, event: BatchUnreadable) -> None:
+        """Two decoders may tell in either order; the later run has the earlier offset and is the one that counts."""
         cursor = self._cursors.current(event.partition, event.generation)
-        if cursor is None or cursor.run != event.run or cursor.phase is Phase.STOPPED:
+        if cursor is None or event.run <= cursor.run:
             return
-        if cursor.phase is not Phase.FETCHING:
-            return  # it is being placed anew; it will be fetched again anyway
-        cursor.offset = Offset(event.error.offset)
-        if isinstance(event.error, BlockFull):  # sound, only too much for one block
-            cursor.rewound(cursor.offset)
-        else:
+        if cursor.phase is Phase.AWAIT_RESET:  # placed anew: what it goes on with belongs to the new run
+            cursor.run = event.run
+            return
+        cursor.rewound(Offset(event.error.offset), event.run)
+        if cursor.phase is Phase.STOPPED:  # the word about it left the buffer with what lay behind the bad batch
+            self.buffer.put(cursor, Failed(cursor.partition, event.error))
+        elif not isinstance(event.error, BlockFull):  # which is sound, only too much for one block
             self._corrupt(cursor, event.error)
 
     def _batch_readable(self, event: BatchReadable) -> None:

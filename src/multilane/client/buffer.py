@@ -5,6 +5,10 @@ Thread: any; every method takes the lock, none blocks while holding it.
 The network thread reserves a slot per partition of a frame, in the order of the log; a decoder thread fills it; the
 application takes filled slots from the front. So two decoders may finish in any order and records still come in order.
 
+A slot that cannot be decoded ends the partition's run: what lies behind it leaves, and slots of the old run that are
+reserved afterwards are void from the start, until the network thread has heard of it and fetches under the new run. So
+nothing is handed out across the hole, however late the word comes.
+
 Memory is charged per frame, because a block pins the whole frame it lies in: the charge ends when the last slot of the
 frame has left. If little of a large frame stays behind (a paused partition), that little is copied out and the frame
 let go. Charges bound how much is fetched ahead (`room`).
@@ -85,7 +89,7 @@ class FetchBuffer:
         self._starving = False
         self._queues: dict[TopicPartition, deque[Slot]] = {}
         self._generations: dict[TopicPartition, int] = {}
-        self._first_valid_run: dict[TopicPartition, int] = {}
+        self._runs: dict[TopicPartition, int] = {}
 
     # --- network thread ----------------------------------------------------------------------------------------------
 
@@ -118,44 +122,52 @@ class FetchBuffer:
             self._append(slot)
         self._on_ready()
 
-    def evict(self, partition: TopicPartition) -> Offset | None:
-        """Give up what is buffered of a paused partition; where its fetching must start again, if anything was."""
+    def evict(self, cursor: Cursor) -> tuple[Offset, int] | None:
+        """Give up what is buffered of a paused partition; where and in which run to go on, if anything was."""
         with self._lock:
-            queue = self._queues.get(partition)
-            if not queue or any(not _is_records(s) for s in queue):
+            queue = self._queues.get(cursor.partition)
+            if not queue or not self._is_valid(queue[0]) or any(not _is_records(s) for s in queue):
                 return None
-            first = queue[0]
-            offset = first.offset
+            offset = queue[0].offset
             for slot in queue:
                 self._leave(slot)
             queue.clear()
-            return offset
+            return offset, self._end_run(cursor.partition)
 
-    def is_undecoded(self, partition: TopicPartition) -> bool:
+    def is_settled(self, cursor: Cursor) -> bool:
+        """Whether every batch before the cursor's offset was readable. Until then the offset is a guess."""
         with self._lock:
-            return any(s.content is None for s in self._queues.get(partition, ()))
+            voided = self._runs.get(cursor.partition, 0) != cursor.run
+            return not voided and all(s.content is not None for s in self._queues.get(cursor.partition, ()))
 
     # --- decoder thread ----------------------------------------------------------------------------------------------
 
-    def fill(self, slot: Slot, block: Block) -> None:
+    def fill(self, slot: Slot, block: Block) -> int | None:
+        """What was decoded. If that is not all of it, the run in which the rest must be fetched again."""
+        run = None
         with self._lock:
             if slot.void:
-                return
+                return None
             slot.content = block
             slot.extra_bytes = max(0, block.pinned_bytes - (slot.frame.bytes if slot.frame else 0))
             self._charged += slot.extra_bytes
             if block.error is not None:
-                self._void_behind(slot)
+                run = self._void_behind(slot)
         self._on_ready()
+        return run
 
-    def void(self, slot: Slot) -> None:
-        """Nothing of this slot can be read; it and what lies behind it in the same run will be fetched again."""
+    def void(self, slot: Slot) -> int | None:
+        """Nothing of this slot can be read: it leaves with all that lies behind it.
+
+        Returns the run in which it must be fetched again; None when it had left before, which is nobody's concern.
+        """
         with self._lock:
             if slot.void:
-                return
-            self._void_behind(slot)
+                return None
+            run = self._void_behind(slot)
             self._queues[slot.partition].remove(slot)
             self._leave(slot)
+            return run
 
     # --- application thread ------------------------------------------------------------------------------------------
 
@@ -190,9 +202,7 @@ class FetchBuffer:
 
     def _append(self, slot: Slot) -> Slot:
         partition = slot.partition
-        slot.void = self._generations.get(partition) != slot.generation or slot.run < self._first_valid_run.get(
-            partition, 0
-        )
+        slot.void = not self._is_valid(slot)
         if not slot.void:
             self._queues.setdefault(partition, deque()).append(slot)
             if slot.frame is not None:
@@ -253,17 +263,24 @@ class FetchBuffer:
         frame.slots.clear()
         self._charged -= frame.bytes
 
-    def _void_behind(self, slot: Slot) -> None:
+    def _is_valid(self, slot: Slot) -> bool:
         partition = slot.partition
-        self._first_valid_run[partition] = slot.run + 1
-        queue = self._queues[partition]
+        return self._generations.get(partition) == slot.generation and self._runs.get(partition, 0) == slot.run
+
+    def _void_behind(self, slot: Slot) -> int:
+        queue = self._queues[slot.partition]
         while queue and queue[-1] is not slot:
             self._leave(queue.pop())
+        return self._end_run(slot.partition)
+
+    def _end_run(self, partition: TopicPartition) -> int:
+        run = self._runs[partition] = self._runs.get(partition, 0) + 1
+        return run
 
     def _drop(self, partition: TopicPartition) -> None:
         for slot in self._queues.pop(partition, ()):
             self._leave(slot)
-        self._first_valid_run.pop(partition, None)
+        self._runs.pop(partition, None)
 
 
 def _is_records(slot: Slot) -> bool:

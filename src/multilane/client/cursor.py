@@ -11,8 +11,8 @@ below; `to()` is the only way to change phase and refuses what the table does no
     STOPPED           something is wrong with this partition; the application was told and must seek or reassign
 
 A cursor has two counters against stale answers. `generation` is the application's: it rises with each assign and seek.
-`run` is ours: it rises when we move the cursor back ourselves (a corrupt batch is fetched again). A fetched block
-belongs to the partition only while both still match.
+`run` is the buffer's: it rises when what was fetched is given up (a corrupt batch, an eviction), and the cursor takes
+it over when it moves back. A fetched block belongs to the partition only while both still match.
 """
 
 from __future__ import annotations
@@ -125,10 +125,10 @@ class Cursor:
             self.epoch = epoch
         self.retries = 0
 
-    def rewound(self, offset: Offset) -> None:
-        """Fetch from here again; every block of the present run that lies beyond is void."""
+    def rewound(self, offset: Offset, run: int) -> None:
+        """Fetch from here again, in a new run."""
         self.offset = offset
-        self.run += 1
+        self.run = run
         self.replica = None  # a replica with broken bytes: the leader is asked next
 
     def stop(self) -> None:

@@ -95,18 +95,19 @@ class FrameJob:
                 aborted=fetched.aborted,
             )
         except RecordBatchError as error:
-            self.buffer.void(slot)
-            self._report(task, error)
+            self._report(task, error, self.buffer.void(slot))
             return
-        self.buffer.fill(
+        run = self.buffer.fill(
             slot, block.with_watermarks(fetched.high_watermark, fetched.last_stable_offset, fetched.log_start_offset)
         )
         if block.error is not None:
-            self._report(task, block.error)
+            self._report(task, block.error, run)
         elif task.again:
             self.tell(BatchReadable(partition, slot.generation))
 
-    def _report(self, task: DecodeTask, error: RecordBatchError) -> None:
+    def _report(self, task: DecodeTask, error: RecordBatchError, run: int | None) -> None:
+        if run is None:  # sought away, or voided with one before it: it will be fetched again, or nobody wants it
+            return
         slot = task.slot
         located = error.at(topic=slot.partition.topic, partition=slot.partition.partition, broker=task.broker)
-        self.tell(BatchUnreadable(slot.partition, slot.generation, slot.run, located))
+        self.tell(BatchUnreadable(slot.partition, slot.generation, run, located))

@@ -54,7 +54,7 @@ class FindOffsets:
 
 @dataclass(frozen=True, slots=True)
 class BatchUnreadable:
-    """From a decoder: nothing from this offset on could be decoded."""
+    """From a decoder: nothing from this offset on could be decoded. `run` is the one to fetch it again in."""
 
     partition: TopicPartition
     generation: int

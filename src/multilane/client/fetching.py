@@ -21,7 +21,15 @@ from multilane.client.cursor import Cursor, CursorTable, Phase
 from multilane.client.fetch_session import SESSION_ERRORS, FetchSession, SessionKey, key_of
 from multilane.client.request_state import Backoff, RequestState
 from multilane.client.requests import NEVER, Channel, Poll, RawResponse, UnsentRequest
-from multilane.errors import CorruptBatch, MultilaneError, NetworkError, RecordBatchError, broker_error
+from multilane.errors import (
+    AuthenticationError,
+    CorruptBatch,
+    MultilaneError,
+    NetworkError,
+    RecordBatchError,
+    UnsupportedVersion,
+    broker_error,
+)
 from multilane.hooks import NO_OBSERVER, Observer
 from multilane.types import LeaderEpoch, NodeId, Offset, TopicPartition
 from multilane.wire.batches import BatchTable, scan
@@ -66,6 +74,7 @@ class FetchListeners:
     diverged: Callable[[Cursor, int, int], None]
     corrupt: Callable[[Cursor, RecordBatchError], None]
     stopped: Callable[[Cursor, MultilaneError], None]
+    refused: Callable[[MultilaneError], None]
     observer: Observer = NO_OBSERVER
 
 
@@ -152,9 +161,9 @@ class FetchManager:
         evicted = False
         for cursor in self._cursors:
             if cursor.paused and cursor.phase is Phase.FETCHING and not cursor.in_flight:
-                offset = self._buffer.evict(cursor.partition)
-                if offset is not None:
-                    cursor.rewound(offset)
+                given_up = self._buffer.evict(cursor)
+                if given_up is not None:
+                    cursor.rewound(*given_up)
                     evicted = True
         return evicted
 
@@ -249,7 +258,7 @@ class FetchManager:
             elif fetched.diverging_epoch is not None:
                 self._listeners.diverged(cursor, *fetched.diverging_epoch)
             elif fetched.records_end > fetched.records_start:
-                table = self._scan(raw, cursor, fetched)
+                table = self._scan(raw, cursor, fetched, now)
                 if table is not None:
                     readable.append((cursor, fetched, table))
         return self._reserve(readable, raw)
@@ -261,11 +270,14 @@ class FetchManager:
             and cursor.phase is Phase.FETCHING
         )
 
-    def _scan(self, raw: RawResponse, cursor: Cursor, fetched: FetchedPartition) -> BatchTable | None:
+    def _scan(self, raw: RawResponse, cursor: Cursor, fetched: FetchedPartition, now: float) -> BatchTable | None:
         table = scan(raw.frame, fetched.records_start, fetched.records_end, cursor.offset)
         error = table.error
         if cursor.offset < table.next_offset <= fetched.high_watermark:
             return table
+        if not self._buffer.is_settled(cursor):  # nothing is judged by an offset that is a guess
+            self._delay(cursor, now)
+            return None
         if error is None:  # the checksum does not cover a batch's offset: what cannot be, is not believed
             reason = (
                 f"its batches end at {table.next_offset}, but {cursor.offset} was asked for "
@@ -294,12 +306,21 @@ class FetchManager:
 
     def _note_hints(self, cursor: Cursor, fetched: FetchedPartition, response: FetchedFrame, now: float) -> None:
         if fetched.preferred_read_replica >= 0:
-            cursor.replica = NodeId(fetched.preferred_read_replica)
-            cursor.replica_until = now + self._policy.replica_max_age
+            self._prefer(cursor, NodeId(fetched.preferred_read_replica), now)
         if fetched.current_leader is not None and fetched.current_leader[0] >= 0:
             node, epoch = fetched.current_leader
             leader = Leadership(NodeId(node), LeaderEpoch(epoch))
             self._metadata.learn_leader(cursor.partition, leader, response.endpoints)
+
+    def _prefer(self, cursor: Cursor, replica: NodeId, now: float) -> None:
+        """KIP-392. The leader sends nothing but the name, so a replica that we do not know must not be asked after
+        in a circle: the picture of the cluster is old."""
+        if replica not in self._metadata.cluster.nodes:
+            self._metadata.request_update()
+            self._delay(cursor, now)
+            return
+        cursor.replica = replica
+        cursor.replica_until = now + self._policy.replica_max_age
 
     # --- what went wrong ---------------------------------------------------------------------------------------------
 
@@ -309,7 +330,7 @@ class FetchManager:
         if fetched.error_code == OFFSET_OUT_OF_RANGE:
             if was_replica:  # a follower may be behind; only the leader's word counts
                 return
-            if self._buffer.is_undecoded(cursor.partition):  # our offset is a guess until the checksums are checked
+            if not self._buffer.is_settled(cursor):  # our offset is a guess until the checksums are checked
                 self._delay(cursor, now)
                 return
             self._listeners.out_of_range(cursor, fetched)
@@ -330,7 +351,9 @@ class FetchManager:
         self._fall_back(node, cursors)
         if isinstance(error, NetworkError) or error.refresh_metadata:
             self._metadata.request_update()
-        if not error.retriable and not error.fatal:
+        if isinstance(error, AuthenticationError):  # another connection may be fine; this one's fault must be known
+            self._listeners.refused(error)
+        elif isinstance(error, UnsupportedVersion) or not (error.retriable or error.fatal):
             for cursor in cursors:
                 if self._cursors.get(cursor.partition) is cursor and cursor.phase is Phase.FETCHING:
                     self._listeners.stopped(cursor, error)

@@ -136,11 +136,11 @@ class NetworkThread:
             fulfil(self.ended, None)
 
     def _turn(self) -> None:
-        for event in self._events.drain():
+        self._wakeup.look()
+        while (event := self._events.pop()) is not None:  # one by one: if one fails, the others are still there
             self._handle(event)
         wait = self._ask_managers(self._clock.monotonic())
-        self._wakeup.lie_down()
-        if self._events or self._stopping:
+        if not self._wakeup.lie_down() or self._stopping:
             wait = 0.0
         self._delegate.poll(wait, self._clock.monotonic)
         self._wakeup.get_up()
@@ -206,6 +206,8 @@ class NetworkThread:
     def _refuse_events(self, reason: MultilaneError) -> None:
         for event in self._events.drain():
             match event:
+                case Attach():
+                    event.backend.fail(reason)
                 case Detach():
                     fulfil(event.future, None)
                 case Call():

@@ -9,7 +9,7 @@ leader yet, leader moved) is asked again until the look-up's deadline, what fail
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from multilane.client.buffer import Failed, Moved
 from multilane.client.cursor import At, Cursor, CursorTable, Lookup, Phase
 from multilane.client.request_state import Backoff
 from multilane.client.requests import NEVER, Poll, UnsentRequest
-from multilane.errors import MultilaneError, OperationTimeout, broker_error
+from multilane.errors import AuthenticationError, MultilaneError, OperationTimeout, UnsupportedVersion, broker_error
 from multilane.types import LeaderEpoch, NodeId, Offset, OffsetAndTimestamp, TopicPartition
 from multilane.wire.compose import (
     LATEST,
@@ -79,7 +79,7 @@ class OffsetsManager:
         self._expire(now)
         requests: list[UnsentRequest] = []
         waits = [NEVER]
-        for query in self._queries:
+        for query in list(self._queries):  # one that is refused at once leaves
             waits.append(max(0.0, query.deadline - now))
             waits.append(self._poll_query(query, now, requests))
         waits.append(self._poll_resets(now, requests))
@@ -91,7 +91,8 @@ class OffsetsManager:
         for query in [q for q in self._queries if now >= q.deadline]:
             self._queries.remove(query)
             missing = ", ".join(str(p) for p in sorted(set(query.wanted) - set(query.found))[:5])
-            cause = f": {query.last_error}" if query.last_error else ""
+            error = query.last_error or self._metadata.failure
+            cause = f": {error}" if error else ""
             query.done(None, OperationTimeout(f"no offsets of {missing} within the time given{cause}"))
 
     def _poll_query(self, query: OffsetQuery, now: float, requests: list[UnsentRequest]) -> float:
@@ -107,20 +108,26 @@ class OffsetsManager:
                 self._request(
                     node,
                     wanted,
-                    lambda answers, at, q=query: self._answered_query(q, answers, at),  # type: ignore[misc]
+                    lambda answers, at, q=query, w=wanted: self._answered_query(q, w, answers, at),  # type: ignore[misc]
                     lambda error, at, q=query, w=wanted: self._failed_query(q, w, error, at),  # type: ignore[misc]
                 )
             )
         if leaderless:
+            refusal = self._metadata.failure
+            if isinstance(refusal, AuthenticationError) and not self._survives(query, refusal, now):
+                return NEVER
             self._metadata.request_update()
-            query.failures += 1
-            query.not_before = now + self._backoff.delay(query.failures)
+            self._delay_query(query, now)
             return query.not_before - now
         return NEVER
 
-    def _answered_query(self, query: OffsetQuery, answers: Iterable[_Answer], now: float) -> None:
+    def _answered_query(
+        self, query: OffsetQuery, wanted: Collection[TopicPartition], answers: Collection[_Answer], now: float
+    ) -> None:
+        query.in_flight.difference_update(wanted)
+        if len(answers) < len(wanted):  # the broker left some out: ask again, but not at once
+            self._delay_query(query, now)
         for answer in answers:
-            query.in_flight.discard(answer.partition)
             if answer.code == 0:
                 query.found[answer.partition] = answer.found
             elif not self._survives(query, broker_error(answer.code, f"ListOffsets of {answer.partition}"), now):
@@ -141,13 +148,16 @@ class OffsetsManager:
         if error.refresh_metadata:
             self._metadata.request_update()
         if error.retriable:
-            query.failures += 1
-            query.not_before = now + self._backoff.delay(query.failures)
+            self._delay_query(query, now)
             return True
         if query in self._queries:
             self._queries.remove(query)
             query.done(None, error)
         return False
+
+    def _delay_query(self, query: OffsetQuery, now: float) -> None:
+        query.failures += 1
+        query.not_before = now + self._backoff.delay(query.failures)
 
     # --- cursors without a position ----------------------------------------------------------------------------------
 
@@ -205,7 +215,8 @@ class OffsetsManager:
     def _reset_refused(self, cursor: Cursor, error: MultilaneError, now: float) -> None:
         if error.refresh_metadata:
             self._metadata.request_update()
-        if error.retriable or error.fatal:  # what is fatal for the connection is told by the connection
+        told_elsewhere = error.fatal and not isinstance(error, UnsupportedVersion)
+        if error.retriable or told_elsewhere:
             self._delay(cursor, now)
         else:
             cursor.stop()

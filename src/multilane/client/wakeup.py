@@ -2,7 +2,8 @@
 
 Thread: any thread sets, the network thread clears.
 
-A byte is written only when the thread is about to sleep or asleep: in a busy loop setting costs nothing.
+A byte is written only when the thread is about to sleep or asleep: in a busy loop setting costs nothing. What is set
+while the thread is busy is kept: `lie_down` says so, and the thread looks again instead of sleeping.
 """
 
 from __future__ import annotations
@@ -17,12 +18,18 @@ class Wakeup:
         self._reader.setblocking(False)
         self._writer.setblocking(False)
         self._asleep = False
+        self._rung = False
 
     def fileno(self) -> int:
         return self._reader.fileno()
 
     def set(self) -> None:
-        """Call after the thing to be seen is in its place: the sleeper looks once more after it has lain down."""
+        """Call after the thing to be seen is in its place.
+
+        Here the ring is noted before the sleeper is looked at; there the sleeper lies down before it looks for a ring.
+        So whichever comes first, one of the two sees the other.
+        """
+        self._rung = True
         if self._asleep:
             self.ring()
 
@@ -32,8 +39,14 @@ class Wakeup:
         with contextlib.suppress(OSError):  # full: it wakes anyway; closed: nobody sleeps any more
             self._writer.send(b"\0")
 
-    def lie_down(self) -> None:
+    def look(self) -> None:
+        """Before looking at everything: what is set from now on may have come too late to be seen."""
+        self._rung = False
+
+    def lie_down(self) -> bool:
+        """Whether the thread may sleep: nothing was set since it began to look."""
         self._asleep = True
+        return not self._rung
 
     def get_up(self) -> None:
         self._asleep = False

@@ -44,8 +44,8 @@ class FrameAssembler:
 
     def target(self) -> memoryview:
         if self._frame is not None:
-            return memoryview(self._frame)[self._filled :]
-        return memoryview(self._scratch)[self._held :]
+            return memoryview(self._frame)[self._filled :]  # type: ignore[arg-type, unused-ignore]
+        return memoryview(self._scratch)[self._held :]  # type: ignore[arg-type, unused-ignore]
 
     def advance(self, count: int) -> list[Frame]:
         if self._frame is None:
@@ -61,7 +61,7 @@ class FrameAssembler:
         frames: list[Frame] = []
         start = 0
         while self._held - start >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._scratch, start)
+            (length,) = _LENGTH.unpack_from(self._scratch, start)  # type: ignore[arg-type, unused-ignore]
             check_frame_length(length, self._cap, self._broker)
             body = start + _LENGTH.size
             if self._held - body < length:

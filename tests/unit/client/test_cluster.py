@@ -1,0 +1,83 @@
+"""The picture of the cluster: what a response or a hint may change, and what not."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from multilane.client.cluster import Cluster, Leadership
+from multilane.types import LeaderEpoch, Node, NodeId, TopicPartition
+from response_builder import TOPIC_ID, cluster_of, metadata_response
+
+TP = TopicPartition("t", 0)
+NODES = [Node(NodeId(1), "one", 1), Node(NodeId(2), "two", 2, "rack-b")]
+
+
+def _leader(node: int | None, epoch: int) -> Leadership:
+    return Leadership(None if node is None else NodeId(node), LeaderEpoch(epoch))
+
+
+@pytest.mark.parametrize("version", range(9, 14))
+def test_a_response_of_every_version_is_understood(version):
+    cluster = Cluster().merged(metadata_response(version, NODES, {"t": {0: (1, 7), 1: (-1, 3)}}), ["t"])
+    assert dict(cluster.nodes) == {1: NODES[0], 2: NODES[1]}
+    assert cluster.leadership(TP) == _leader(1, 7)
+    assert cluster.leadership(TopicPartition("t", 1)) == _leader(None, 3)
+    assert cluster.leadership(TopicPartition("t", 2)) is None
+    assert cluster.leadership(TopicPartition("u", 0)) is None
+    assert cluster.topic_id("t") == (TOPIC_ID if version >= 10 else None)
+    assert cluster.id == "test-cluster"
+
+
+def test_an_older_epoch_never_overwrites_a_newer():
+    known = cluster_of({TP: (1, 7)})
+    assert known.merged(metadata_response(12, NODES, {"t": {0: (2, 6)}}), ["t"]).leadership(TP) == _leader(1, 7)
+    assert known.merged(metadata_response(12, NODES, {"t": {0: (2, 7)}}), ["t"]).leadership(TP) == _leader(2, 7)
+    assert known.merged(metadata_response(12, NODES, {"t": {0: (2, 8)}}), ["t"]).leadership(TP) == _leader(2, 8)
+
+
+def test_a_topic_made_anew_starts_from_its_own_epochs():
+    other = UUID(int=99)
+    response = metadata_response(12, NODES, {"t": {0: (2, 0)}}, ids={"t": other})
+    cluster = cluster_of({TP: (1, 7)}).merged(response, ["t"])
+    assert cluster.leadership(TP) == _leader(2, 0)
+    assert cluster.topic_id("t") == other
+
+
+def test_topics_that_were_not_asked_for_stay_and_gone_ones_go():
+    known = cluster_of({TP: (1, 7), TopicPartition("u", 0): (1, 1)})
+    response = metadata_response(12, NODES, {"t": {}}, codes={"t": 3})
+    cluster = known.merged(response, ["t"])
+    assert set(cluster.topics) == {"u"}
+    assert set(known.merged(metadata_response(12, NODES, {"t": {0: (1, 7)}}), None).topics) == {"t"}
+
+
+def test_an_answer_without_brokers_does_not_take_ours_away():
+    assert cluster_of({TP: (1, 7)}).merged(metadata_response(12, [], {}), []).nodes.keys() == {1, 2, 3}
+
+
+def test_a_newer_hint_changes_one_partition_and_adds_its_endpoint():
+    known = cluster_of({TP: (1, 7), TopicPartition("t", 1): (1, 7)})
+    new = Node(NodeId(9), "nine", 9)
+    hinted = known.with_leader(TP, _leader(9, 8), [new])
+    assert hinted.leadership(TP) == _leader(9, 8)
+    assert hinted.leadership(TopicPartition("t", 1)) == _leader(1, 7)
+    assert hinted.nodes[NodeId(9)] == new
+    assert known.leadership(TP) == _leader(1, 7)
+
+
+@pytest.mark.parametrize(
+    ("partition", "leader"),
+    [
+        (TP, _leader(2, 7)),
+        (TP, _leader(2, 6)),
+        (TP, _leader(44, 8)),
+        (TopicPartition("t", 5), _leader(2, 8)),
+        (TopicPartition("u", 0), _leader(2, 8)),
+    ],
+    ids=["same epoch", "older epoch", "unknown broker", "unknown partition", "unknown topic"],
+)
+def test_a_hint_that_tells_nothing_changes_nothing(partition, leader):
+    known = cluster_of({TP: (1, 7)})
+    assert known.with_leader(partition, leader) is known
