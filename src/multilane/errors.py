@@ -224,6 +224,13 @@ def broker_error(code: int, context: str = "", text: str | None = None) -> Broke
     return kind(code, context, text)
 
 
+# --- writes ----------------------------------------------------------------------------------------------------------
+
+
+class LibrdkafkaError(MultilaneError):
+    """librdkafka, through which everything is written, failed for a reason that has no other name here."""
+
+
 # --- the Kafka for development ---------------------------------------------------------------------------------------
 
 
