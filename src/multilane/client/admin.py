@@ -25,7 +25,7 @@ from multilane.client.asking import Asker, Question
 from multilane.client.offset_lookup import OffsetLookup
 from multilane.client.topic_writes import TopicWrites
 from multilane.config.connection import parse_connection
-from multilane.errors import BrokerError, MultilaneError, UnsupportedVersion, broker_error
+from multilane.errors import BrokerError, MultilaneError, NetworkError, UnsupportedVersion, broker_error
 from multilane.wire.compose import EARLIEST, LATEST, MAX_TIMESTAMP, METADATA_AT_LEAST, metadata_request
 from multilane.wire.compose_groups import (
     DESCRIBE_GROUPS_AT_LEAST,
@@ -116,15 +116,15 @@ class Admin:
     # --- groups ------------------------------------------------------------------------------------------------------
 
     def groups(self, timeout: float | None = None) -> tuple[GroupListing, ...]:
-        """Every group of every broker."""
+        """Every group of every broker; from the start again when a broker leaves, because its groups move."""
         deadline = self._asker.deadline(timeout)
-        question = Question(ApiKey.LIST_GROUPS, list_groups_request, LIST_GROUPS_AT_LEAST, _listing_error)
-        found: list[GroupListing] = []
-        for broker in self._cluster(deadline).brokers:
-            find = partial(self._still_there, broker.id, deadline)
-            response, node = self._asker.ask_responsible(find, question, deadline)
-            found += answers.listings_in(response, node)
-        return tuple(sorted(found, key=lambda g: g.id))
+        failures = 0
+        while True:
+            try:
+                return self._groups(deadline)
+            except NetworkError as error:
+                failures += 1
+                self._asker.pause(failures, deadline, error)
 
     def describe_groups(self, names: Iterable[str], timeout: float | None = None) -> dict[str, GroupDescription]:
         """Members and their partitions, whichever protocol a group uses. One that does not exist is an error."""
@@ -229,9 +229,18 @@ class Admin:
     def _names_by_id(self, deadline: float) -> dict[UUID, str]:
         return {t.id: t.name for t in self._topics(None, deadline).values() if t.id is not None}
 
+    def _groups(self, deadline: float) -> tuple[GroupListing, ...]:
+        question = Question(ApiKey.LIST_GROUPS, list_groups_request, LIST_GROUPS_AT_LEAST, _listing_error)
+        found: dict[str, GroupListing] = {}
+        for broker in self._cluster(deadline).brokers:
+            find = partial(self._still_there, broker.id, deadline)
+            response, node = self._asker.ask_responsible(find, question, deadline)
+            found |= {group.id: group for group in answers.listings_in(response, node)}
+        return tuple(sorted(found.values(), key=lambda g: g.id))
+
     def _still_there(self, node: NodeId, deadline: float) -> NodeId:
         if all(b.id != node for b in self._cluster(deadline).brokers):
-            raise MultilaneError(f"broker {node} left the cluster while its groups were asked for; ask again")
+            raise NetworkError(f"broker {node} left the cluster while its groups were asked for")
         return node
 
     def _coordinator(self, group: str, deadline: float) -> NodeId:

@@ -46,7 +46,7 @@ UNKNOWN_TOPIC_OR_PARTITION: Final = 3
 FATAL: Final = -150
 AUTHENTICATION: Final = -169
 SSL: Final = -181
-_LOCAL_UNKNOWN: Final = frozenset({-188, -190})
+_UNKNOWN: Final = frozenset({UNKNOWN_TOPIC_OR_PARTITION, -188, -190})
 _LOCAL: Final[Mapping[int, type[MultilaneError]]] = {
     -192: OperationTimeout,  # a message's time was up
     -185: OperationTimeout,
@@ -192,9 +192,9 @@ def error_from(error: Any, doing: str, hush: Hush) -> MultilaneError:
     """A KafkaError as one of ours. Codes of brokers are positive, or -1; the others are librdkafka's own."""
     code = int(error.code())
     text = hush(str(error.str()))
-    if code >= -1:
+    if code >= -1 and code != UNKNOWN_TOPIC_OR_PARTITION:
         return broker_error(code, doing, text)
-    if code in _LOCAL_UNKNOWN:
+    if code in _UNKNOWN:
         unknown = broker_error(UNKNOWN_TOPIC_OR_PARTITION, doing, text)
         unknown.retriable = False  # librdkafka has asked again for long enough
         return unknown

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import count
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from multilane.client.delivery import Deliveries, Fates, RecordMetadata, Tally, Written, deliver_to
 from multilane.client.librdkafka import (
@@ -30,6 +30,7 @@ from multilane.client.librdkafka import (
     secrets_of,
     survive_forks,
 )
+from multilane.client.outgoing import Headers, OutgoingRecord, Payload, librdkafka_record
 from multilane.clock import Clock, SystemClock
 from multilane.config.producer import parse_producer
 from multilane.errors import ClientClosed, ClientFailed, ForkedClient, MultilaneError, OperationTimeout, SaslError
@@ -41,31 +42,15 @@ __all__ = ["Deliveries", "OutgoingRecord", "Producer", "RecordMetadata", "Writte
 
 log = logging.getLogger(__name__)
 
-Payload = bytes | bytearray | memoryview | str | None
-Headers = Sequence[tuple[str, bytes | str | None]]
-
 _POLL_SECONDS: Final = 0.2
 _STAY_AWAY_SECONDS: Final = 0.02
 _SERVE_EVERY: Final = 200
 _CLOSE_SECONDS: Final = 30.0
 _ABANDON_SECONDS: Final = 1.0
-_ANY_PARTITION: Final = -1
-_NOW: Final = 0
-_NOTHING_MORE: Final[Mapping[str, Any]] = {}
 _PURGED: Final = frozenset({-152, -151})
 _TIMED_OUT: Final = -192
+_LONGEST_TOPIC_WAIT_MS: Final = 30_000
 _numbers: Final = count(1)
-
-
-class OutgoingRecord(NamedTuple):
-    """What `send_many` takes: text is sent as UTF-8, the timestamp is in ms since 1970 (None: now)."""
-
-    topic: str
-    value: Payload = None
-    key: Payload = None
-    headers: Headers = ()
-    partition: int | None = None
-    timestamp: int | None = None
 
 
 class Producer:
@@ -182,7 +167,7 @@ class Producer:
     # --- how ---------------------------------------------------------------------------------------------------------
 
     def _put(self, kafka: Any, record: Sequence[Any], on_delivery: Any) -> None:
-        topic, value, key, partition, more = _checked(*record)
+        topic, value, key, partition, more = librdkafka_record(*record)
         deadline = None
         while True:
             seen = self._turns
@@ -366,29 +351,5 @@ def producer_settings(config: ProducerConfig) -> dict[str, Any]:
         "max.in.flight.requests.per.connection": config.max_in_flight,
         "retries": config.retries,
         "partitioner": config.partitioner,
+        "topic.metadata.propagation.max.ms": min(round(config.max_block * 1_000), _LONGEST_TOPIC_WAIT_MS),
     }
-
-
-def _checked(
-    topic: str,
-    value: Payload = None,
-    key: Payload = None,
-    headers: Headers = (),
-    partition: int | None = None,
-    timestamp: int | None = None,
-) -> tuple[str, bytes | str | None, bytes | str | None, int, Mapping[str, Any]]:
-    """A record in librdkafka's order and words. In one piece, because it runs for every record."""
-    if partition is None:
-        partition = _ANY_PARTITION
-    elif partition < 0:
-        raise ValueError(f"partition {partition}: write a number from 0, or None")
-    if timestamp is not None and timestamp <= 0:
-        raise ValueError(f"timestamp {timestamp}: write milliseconds since 1970, or None for now")
-    if isinstance(value, (bytearray, memoryview)):
-        value = bytes(value)
-    if isinstance(key, (bytearray, memoryview)):
-        key = bytes(key)
-    more: Mapping[str, Any] = _NOTHING_MORE
-    if headers or timestamp is not None:
-        more = {"headers": list(headers), "timestamp": timestamp or _NOW}
-    return topic, value, key, partition, more

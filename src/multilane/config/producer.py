@@ -64,7 +64,7 @@ PRODUCER_PROPERTIES: Final[tuple[Property, ...]] = (
     _row(
         "max.block.ms",
         Kind.MILLIS,
-        "How long send() may wait for room.",
+        "How long send() may wait for room, and a record for its topic to be known (30 s at most).",
         default=60_000,
         minimum=0,
         maximum=INT_MAX,

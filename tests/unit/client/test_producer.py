@@ -246,6 +246,31 @@ def test_close_gives_up_what_is_left_and_ends_the_thread():
         producer.send("t", b"x")
 
 
+def test_senders_that_race_with_close_hear_of_every_record():
+    producer = Producer(NOWHERE)
+    futures: list[list] = [[] for _ in range(3)]
+    begun = threading.Barrier(4)
+
+    def send(mine):
+        begun.wait(10)
+        try:
+            while True:
+                mine.append(producer.send("t", b"x"))
+        except ClientClosed:
+            return
+
+    threads = [threading.Thread(target=send, args=(mine,)) for mine in futures]
+    for thread in threads:
+        thread.start()
+    begun.wait(10)
+    producer.close(timeout=0.05)
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    for future in (f for mine in futures for f in mine):
+        assert isinstance(future.exception(5), ClientClosed)
+
+
 def test_flush_says_how_many_are_open():
     with Producer(NOWHERE) as producer:
         producer.send("t", b"x")
