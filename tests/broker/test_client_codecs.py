@@ -91,7 +91,7 @@ def test_the_time_of_the_broker(kafka, topic, codec):
 def test_records_larger_than_any_fetch(kafka, topic, codec):
     """Kafka sends at least one whole batch, however small the fetch; what compresses well becomes large here."""
     name = topic(max_message_bytes=10_000_000)
-    noise = random.Random(7)
+    noise = random.Random(7)  # noqa: S311 (seeded, so that it repeats)
     contents = [
         Content(noise.randbytes(3_000_000), b"noise"),
         Content(b"compresses well " * 250_000, b"repeated"),

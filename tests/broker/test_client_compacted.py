@@ -28,7 +28,7 @@ def compacted(kafka, topic):
         max_compaction_lag_ms=500,
     )
     producer = new_producer(kafka.bootstrap(), compression_type="lz4", linger_ms=20)
-    chance = random.Random(5)
+    chance = random.Random(5)  # noqa: S311 (seeded, so that it repeats)
     for lap in range(30):
         send(producer, name, [written(lap, chance.randrange(KEYS)) for _ in range(20)])
     deadline = Deadline(60)

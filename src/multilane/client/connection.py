@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from multilane.client.handshake import Handshake, Reply, authenticate, introduce
 from multilane.client.requests import NEVER, Channel, RawResponse, UnsentRequest
 from multilane.client.transport import WRITE, Transport
-from multilane.errors import NetworkError, OperationTimeout
+from multilane.errors import MultilaneError, NetworkError, OperationTimeout, SaslError, UnknownBrokerCode
 from multilane.wire.framing import Frame, FrameAssembler
 from multilane.wire.messages import decode_response, encode_request, request_type, response_type
 from multilane.wire.versions import Versions
@@ -65,7 +65,8 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A request and what came back: a decoded response, or the raw frame where that was wanted."""
+    """A request and what came back: a decoded response, the raw frame where that was wanted, or the error that it
+    amounts to."""
 
     request: UnsentRequest
     response: Any
@@ -108,6 +109,7 @@ class Connection:
         self._correlation = 0
         self._deadline = now + limits.connect_timeout
         self._renew_at = NEVER
+        self._failure: MultilaneError | None = None  # what went wrong after the answers that were handed out last
 
     # --- what the delegate asks --------------------------------------------------------------------------------------
 
@@ -164,6 +166,7 @@ class Connection:
             self._log_in(now)
         elif self.state is State.READY and now >= self._renew_at and not self._in_flight:
             self._to(State.RENEWING)
+            self._renew_at = NEVER
             self._deadline = now + self._limits.request_timeout
             self._log_in(now)
 
@@ -185,7 +188,10 @@ class Connection:
         self.state = state
 
     def _log_in(self, now: float) -> None:
-        conversation = None if self._login is None else self._login.begin()
+        try:
+            conversation = None if self._login is None else self._login.begin()
+        except SaslError as error:
+            raise self._named(error) from None
         if self._login is not None and conversation is not None:
             self._start(authenticate(self._login.mechanism, conversation, self.versions), now)
 
@@ -200,9 +206,15 @@ class Connection:
             self._handshake = None
             self._agreed(agreed.value, now)
             return
+        except SaslError as error:
+            raise self._named(error) from None
         self._correlation += 1
         self._handshake_correlation = self._correlation
         self._write(entity, self._correlation)
+
+    def _named(self, error: SaslError) -> SaslError:
+        """The same refusal with the broker's address: a login knows only words."""
+        return SaslError(f"SASL with {self.node.host}:{self.node.port} failed: {error}")
 
     def _agreed(self, result: Any, now: float) -> None:
         if self.state is State.INTRODUCING:
@@ -236,9 +248,22 @@ class Connection:
             self._outbox.popleft()
 
     def _receive(self, now: float) -> list[Answer]:
+        """Answers that came before the connection broke are good: they are handed out first, the failure after."""
+        if self._failure is not None:
+            raise self._failure
         answers: list[Answer] = []
-        received = 0
         self.has_more = False
+        try:
+            self._receive_into(answers, now)
+        except MultilaneError as error:
+            if not answers:
+                raise
+            self._failure = error
+            self.has_more = True
+        return answers
+
+    def _receive_into(self, answers: list[Answer], now: float) -> None:
+        received = 0
         while self.state is not State.CLOSED:
             target = self._assembler.target()
             count = self.transport.receive_into(target)
@@ -253,7 +278,6 @@ class Connection:
                 self.has_more = True
                 break
         self.transport.expect(self._assembler.missing)
-        return answers
 
     def _take(self, frame: Frame, answers: list[Answer], now: float) -> None:
         if self._handshake is not None:
@@ -265,7 +289,15 @@ class Connection:
         if flight.request.raw:
             response: Any = RawResponse(frame, flight.version, flight.correlation_id, self.node.id, str(self.node))
         else:
-            response = decode_response(flight.kind, frame, flight.correlation_id)
+            response = _decoded(flight, frame)
         self._in_flight.popleft()
         self.last_used = now
         answers.append(Answer(flight.request, response))
+
+
+def _decoded(flight: InFlight, frame: Frame) -> Any:
+    """A code that we do not know is this request's misfortune; the frame is sound and so is the connection."""
+    try:
+        return decode_response(flight.kind, frame, flight.correlation_id)
+    except UnknownBrokerCode as error:
+        return error

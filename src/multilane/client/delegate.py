@@ -22,7 +22,7 @@ from multilane.client.directory import Directory
 from multilane.client.request_state import Backoff
 from multilane.client.requests import CONTROL, NEVER, Channel, RawResponse, UnsentRequest
 from multilane.client.transport import open_transport
-from multilane.errors import AuthenticationError, MultilaneError, NetworkError, OperationTimeout, WireError
+from multilane.errors import MultilaneError, NetworkError, OperationTimeout, UnsupportedVersion, WireError
 from multilane.hooks import Observer
 from multilane.types import Node, NodeId
 
@@ -61,6 +61,8 @@ class NetworkDelegate:
         self._connections: dict[ConnectionId, Connection] = {}
         self._watched: dict[ConnectionId, tuple[int, int]] = {}
         self._unsent: list[UnsentRequest] = []
+        self._last_failure: MultilaneError | None = None
+        self._told = False
         self._limits = ConnectionLimits(
             config.connect_timeout, config.request_timeout, config.receive_max_bytes, config.client_id
         )
@@ -72,8 +74,10 @@ class NetworkDelegate:
 
     def poll(self, timeout: float, now: Callable[[], float]) -> None:
         """One turn: send what can be sent, wait for the sockets at most `timeout`, take what came."""
+        self._told = False
         self._dispatch(now())
-        ready = self._selector.select(self._patience(timeout, now()))
+        # Whoever was told of a failure just now has other wishes than those that `timeout` was made from.
+        ready = self._selector.select(0.0 if self._told else self._patience(timeout, now()))
         at = now()
         woken = {key.data for key, _ in ready}
         if None in woken:
@@ -121,27 +125,34 @@ class NetworkDelegate:
         pending, self._unsent = self._unsent, []
         for request in pending:
             if now >= request.expires_at:
-                error = OperationTimeout(f"no broker could be sent {request.api.name} in time")
-                request.on_failure(error, now)
+                self._tell(request, self._unreachable(request), now)
                 continue
             try:
                 connection = self._connection_for(request, now)
             except NetworkError as error:
-                request.on_failure(error, now)
+                self._tell(request, error, now)
                 continue
             if connection is None or not connection.may_send(now):
                 self._unsent.append(request)
                 continue
             self._send(connection, request, now)
 
+    def _unreachable(self, request: UnsentRequest) -> OperationTimeout:
+        cause = "" if self._last_failure is None else f": {self._last_failure}"
+        return OperationTimeout(f"no broker could be sent {request.api.name} in time{cause}")
+
     def _send(self, connection: Connection, request: UnsentRequest, now: float) -> None:
         try:
             connection.send(request, now)
-        except NetworkError as error:
+        except UnsupportedVersion as error:
+            self._tell(request, error, now)
+        except MultilaneError as error:
             self._drop(connection, error, now)
-        except MultilaneError as error:  # no common version
-            request.on_failure(error, now)
         self._watch(connection)
+
+    def _tell(self, request: UnsentRequest, error: MultilaneError, now: float) -> None:
+        self._told = True
+        request.on_failure(error, now)
 
     def _connection_for(self, request: UnsentRequest, now: float) -> Connection | None:
         node = self._least_loaded(now) if request.node is None else request.node
@@ -186,20 +197,25 @@ class NetworkDelegate:
     # --- receiving ---------------------------------------------------------------------------------------------------
 
     def _serve(self, connection: Connection, now: float) -> None:
-        was_ready = connection.state is State.READY
+        before = connection.state
         try:
             answers = connection.on_ready(now)
         except MultilaneError as error:
             self._drop(connection, error, now)
             return
-        if not was_ready and connection.state is State.READY:
+        if before is not State.READY and connection.state is State.READY:
             self.directory.succeeded(connection.node.id)
+            name = "login.renewed" if before is State.RENEWING else "connection.opened"
+            self._observer.count(name, broker=str(connection.node.id))
         for answer in answers:
             self._deliver(connection, answer, now)
         self._watch(connection)
 
     def _deliver(self, connection: Connection, answer: Answer, now: float) -> None:
         response = answer.response
+        if isinstance(response, MultilaneError):
+            answer.request.on_failure(response, now)
+            return
         if isinstance(response, RawResponse):
             response.throttled = lambda ms: self._mute(connection, ms / 1_000, now)
         else:
@@ -244,18 +260,18 @@ class NetworkDelegate:
         unanswered = self._hang_up(connection)
         self._failed(connection.node, connection.channel, error, at)
         for request in unanswered:
-            request.on_failure(error, at)
+            self._tell(request, error, at)
 
     def _failed(self, node: Node, channel: Channel, error: MultilaneError, now: float) -> None:
         log.info("broker %s, %s: %s", node, channel, error)
         self._observer.count("connection.failed", broker=str(node.id), error=type(error).__name__)
-        self.directory.failed(node.id, error, now)
-        refused = isinstance(error, AuthenticationError) and not error.retriable
+        self._last_failure = error
+        refused = self.directory.failed(node.id, error, now)
         pending, self._unsent = self._unsent, []
         for request in pending:
             waited_for_it = request.node == node.id and request.channel == channel
             if waited_for_it or (request.node is None and refused):
-                request.on_failure(error, now)
+                self._tell(request, error, now)
             else:
                 self._unsent.append(request)
 

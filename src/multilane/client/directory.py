@@ -4,7 +4,8 @@ Thread: none (pure); owned by the delegate on the network thread.
 
 Until the cluster is known, and again after a rebootstrap, the addresses of `bootstrap.servers` stand for brokers, under
 negative ids. Each failure to reach a broker makes the next attempt wait longer; a refused identity waits much longer,
-because it stays refused until someone changes something, and must not become a storm of logins.
+because it stays refused until someone changes something, and must not become a storm of logins. A handshake that breaks
+off may be a broker going down; one that breaks off again and again is a refusal.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from multilane.types import Node, NodeId
 
 _REFUSED_AT_LEAST: Final = 2.0
 _REFUSED_AT_MOST: Final = 60.0
+_MOST_INTERRUPTIONS: Final = 3
 
 
 class Directory:
@@ -37,6 +39,7 @@ class Directory:
         self._rebootstrap = rebootstrap
         self._choose = choose
         self._failures: dict[NodeId, int] = {}
+        self._interruptions: dict[NodeId, int] = {}
         self._not_before: dict[NodeId, float] = {}
 
     def get(self, node: NodeId) -> Node | None:
@@ -61,14 +64,26 @@ class Directory:
         """Go back to the bootstrap addresses."""
         self._nodes = {}
 
-    def failed(self, node: NodeId, error: MultilaneError, now: float) -> None:
+    def failed(self, node: NodeId, error: MultilaneError, now: float) -> bool:
+        """One more failure. True when the broker refuses us: nothing will change by trying soon."""
         failures = self._failures.get(node, 0) + 1
         self._failures[node] = failures
-        permanent = isinstance(error, AuthenticationError) and not error.retriable
-        self._not_before[node] = now + (self._refused if permanent else self._backoff).delay(failures)
+        refused = self._is_refusal(node, error)
+        self._not_before[node] = now + (self._refused if refused else self._backoff).delay(failures)
+        return refused
+
+    def _is_refusal(self, node: NodeId, error: MultilaneError) -> bool:
+        if not isinstance(error, AuthenticationError):
+            self._interruptions.pop(node, None)
+            return False
+        if not error.retriable:
+            return True
+        self._interruptions[node] = self._interruptions.get(node, 0) + 1
+        return self._interruptions[node] >= _MOST_INTERRUPTIONS
 
     def succeeded(self, node: NodeId) -> None:
         self._failures.pop(node, None)
+        self._interruptions.pop(node, None)
         self._not_before.pop(node, None)
 
     def wait(self, node: NodeId, now: float) -> float:

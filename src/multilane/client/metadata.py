@@ -59,6 +59,7 @@ class _Progress:
 class MetadataManager:
     def __init__(self, policy: MetadataPolicy, listeners: MetadataListeners) -> None:
         self.cluster = Cluster()
+        self.failure: MultilaneError | None = None  # why the last request failed, until one succeeds
         self._policy = policy
         self._listeners = listeners
         self._interest: Counter[str] = Counter()
@@ -122,6 +123,7 @@ class MetadataManager:
             self._state.failed(now)
             self._rebootstrap()
             return
+        self.failure = None
         self._progress.refreshed_at = now
         self._progress.failing_since = None
         self._note_topic_errors(asked, response)
@@ -142,6 +144,7 @@ class MetadataManager:
                 self._listeners.on_topic_error(str(told.name), broker_error(code, f"Metadata of topic {told.name}"))
 
     def _on_failure(self, error: MultilaneError, now: float) -> None:
+        self.failure = error
         self._state.failed(now)
         self._update_wanted = True
         if isinstance(error, AuthenticationError) or not error.retriable:

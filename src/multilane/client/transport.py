@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from multilane.client.tls import explain
-from multilane.errors import NetworkError
+from multilane.errors import MultilaneError, NetworkError
 
 READ: Final = selectors.EVENT_READ
 WRITE: Final = selectors.EVENT_WRITE
@@ -141,6 +141,7 @@ class TlsTransport(PlainTransport):
         self._context = context
         self._tls: ssl.SSLSocket | None = None
         self._secured = False
+        self._heard = False  # under TLS 1.3 the broker judges our certificate when for us the handshake is over
 
     def establish(self) -> bool:
         if self._secured:
@@ -181,15 +182,20 @@ class TlsTransport(PlainTransport):
             count = self._socket.recv_into(target)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return None
-        except ssl.SSLEOFError:
-            raise NetworkError(f"{self._name} closed the connection") from None
-        except ssl.SSLError as error:  # under TLS 1.3 the broker's word on our certificate comes only now
+        except ssl.SSLEOFError as error:
+            raise self._closed(error) from None
+        except ssl.SSLError as error:
             raise explain(error, *self._peer) from None
         except OSError as error:
-            raise self._lost(error) from None
+            raise (self._lost(error) if self._heard else explain(error, *self._peer)) from None
         if count == 0:
-            raise NetworkError(f"{self._name} closed the connection")
+            raise self._closed(ssl.SSLZeroReturnError())
+        self._heard = True
         return count
+
+    def _closed(self, error: ssl.SSLError) -> MultilaneError:
+        """A broker that closes before its first word may have refused our certificate without saying so."""
+        return NetworkError(f"{self._name} closed the connection") if self._heard else explain(error, *self._peer)
 
     def expect(self, count: int) -> None:
         """Bytes on the wire are not bytes of the frame here: waking at the first is right."""
