@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import threading
 
 import pytest
 
-from multilane import Admin, Consumer, Producer, TopicPartition
+from multilane import Admin, Consumer, Producer, Secret, Token, TopicPartition
 from multilane.client.producer import OutgoingRecord
+from multilane.clock import SystemClock
 from multilane.errors import AuthenticationError, BrokerError, SaslError, TlsError
 
 pytestmark = pytest.mark.broker
@@ -178,6 +181,45 @@ def test_logged_in(kafka, topic, credentials, listener, mechanism):
     with Admin(properties) as admin:
         admin.create_partitions({name: 2})
         assert len(admin.topics([name])[name].partitions) == 2
+
+
+def encoded(part):
+    return base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode()
+
+
+def unsigned_token():
+    """What Kafka's own validator for development accepts."""
+    now = int(SystemClock().wall())
+    claims = {"sub": "alice", "iat": now, "exp": now + 3_600}
+    return Token(Secret(f"{encoded({'alg': 'none'})}.{encoded(claims)}."), now + 3_600.0, "alice")
+
+
+def oauth(kafka, provider):
+    return {
+        "bootstrap.servers": kafka.bootstrap("SASL_SSL"),
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(kafka.certificates.ca),
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.provider": provider,
+    }
+
+
+def test_with_a_token(kafka, topic):
+    name = topic()
+    with Producer(oauth(kafka, unsigned_token)) as producer:
+        assert producer.send(name, b"x").result(30).offset == 0
+    with Admin(oauth(kafka, unsigned_token)) as admin:
+        admin.create_partitions({name: 2})
+        assert len(admin.topics([name])[name].partitions) == 2
+
+
+def test_a_token_that_is_not_to_be_had_is_told_at_once(kafka, topic, caplog):
+    def provider():
+        raise RuntimeError("client_secret=hunter2")
+
+    with Producer(oauth(kafka, provider)) as producer, pytest.raises(SaslError, match="RuntimeError") as caught:
+        producer.send(topic(), b"x").result(30)
+    assert "hunter2" not in str(caught.value) + caplog.text
 
 
 @pytest.mark.parametrize("keystore", ["file", "text"])

@@ -12,7 +12,7 @@ import ctypes
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from weakref import WeakSet
 
 from multilane.config.security import PasswordLogin, SecurityConfig, Token, TokenLogin
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from multilane.config.connection import ConnectionConfig
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+LibrdkafkaToken = tuple[str, float, str, dict[str, str]]
 
 _BOTH_VERSIONS: Final = frozenset({"TLSv1.2", "TLSv1.3"})
 _LARGEST_INT32: Final = (1 << 31) - 1
@@ -159,23 +162,50 @@ def _sasl_settings(security: SecurityConfig) -> dict[str, Any]:
     settings: dict[str, Any] = {"sasl.mechanism": sasl.mechanism}
     if isinstance(sasl, PasswordLogin):
         return settings | {"sasl.username": sasl.username, "sasl.password": sasl.password.reveal()}
-    return settings | {"oauth_cb": token_function(sasl)}
+    return settings | {"oauth_cb": TokenSource(sasl)}
 
 
-def token_function(login: TokenLogin) -> Callable[[str], tuple[str, float, str, dict[str, str]]]:
-    """confluent-kafka's form of a token provider. An exception's text may hold a credential: only its type is told."""
+class TokenSource:
+    """confluent-kafka's form of a token provider. An exception's text may hold a credential: only its type is told.
 
-    def provide(_config: str) -> tuple[str, float, str, dict[str, str]]:
+    A client's constructor waits in vain for 10 s when there is no token, so the first is fetched before it is called.
+    """
+
+    __slots__ = ("_first", "_login")
+
+    def __init__(self, login: TokenLogin) -> None:
+        self._login = login
+        self._first: LibrdkafkaToken | None = None
+
+    def prefetch(self) -> None:
+        self._first = self._fetch()
+
+    def __call__(self, _config: str) -> LibrdkafkaToken:
+        first, self._first = self._first, None
+        return first or self._fetch()
+
+    def _fetch(self) -> LibrdkafkaToken:
         try:
-            token = login.provider()
+            token = self._login.provider()
         except Exception as error:  # noqa: BLE001 - whatever the user's function raises
             raise SaslError(f"sasl.oauthbearer.token.provider raised {type(error).__name__}") from None
         if not isinstance(token, Token):
             raise SaslError(f"sasl.oauthbearer.token.provider returned {type(token).__name__}, not a Token")
-        extensions = {**dict(login.extensions), **token.extensions}
+        extensions = {**dict(self._login.extensions), **token.extensions}
         return token.value.reveal(), token.expires_at, token.principal, extensions
 
-    return provide
+
+def start_client(kind: Callable[..., T], settings: dict[str, Any], hush: Hush) -> T:
+    """A client of confluent-kafka; what it does not accept is told as an error of ours."""
+    source = settings.get("oauth_cb")
+    if isinstance(source, TokenSource):
+        source.prefetch()
+    try:
+        return kind(settings, logger=LogBridge(hush))
+    except Exception as error:
+        if type(error).__name__ != "KafkaException":
+            raise
+        raise raised_error(error, "librdkafka does not take the configuration", hush) from None
 
 
 def secrets_of(config: ConnectionConfig) -> tuple[Secret, ...]:

@@ -23,11 +23,11 @@ from multilane.client.librdkafka import (
     AUTHENTICATION,
     SSL,
     Hush,
-    LogBridge,
     connection_settings,
     error_from,
     raised_error,
     secrets_of,
+    start_client,
     survive_forks,
 )
 from multilane.client.outgoing import Headers, OutgoingRecord, Payload, librdkafka_record
@@ -255,14 +255,10 @@ class Producer:
         return self._kafka
 
     def _start(self) -> None:
-        from confluent_kafka import KafkaException
         from confluent_kafka import Producer as Librdkafka
 
         settings = {**producer_settings(self._config), "error_cb": self._on_error}
-        try:
-            kafka = Librdkafka(settings, logger=LogBridge(self._hush))
-        except KafkaException as error:
-            raise raised_error(error, "librdkafka does not take the configuration", self._hush) from None
+        kafka = start_client(Librdkafka, settings, self._hush)
         name = f"multilane-producer-{next(_numbers)}"
         self._thread = threading.Thread(target=self._run, args=(kafka,), name=name, daemon=True)
         self._thread.start()

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any, Final
 
-from multilane.client.librdkafka import Hush, LogBridge, connection_settings, raised_error, secrets_of, survive_forks
+from multilane.client.librdkafka import Hush, connection_settings, raised_error, secrets_of, start_client, survive_forks
 from multilane.clock import Clock, SystemClock
 from multilane.errors import ClientClosed, OperationTimeout
 from multilane.types import TopicPartition
@@ -96,17 +96,13 @@ class TopicWrites:
         return {partition: int(result.low_watermark) for partition, result in deleted.items()}
 
     def _made(self) -> AdminClient:
-        from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
         with self._lock:
             if self._closed:
                 raise ClientClosed("this admin client is closed")
             if self._client is None:
-                try:
-                    self._client = AdminClient(connection_settings(self._config), logger=LogBridge(self._hush))
-                except KafkaException as error:
-                    raise raised_error(error, "librdkafka does not take the configuration", self._hush) from None
+                self._client = start_client(AdminClient, connection_settings(self._config), self._hush)
             return self._client
 
     def _wait(self, futures: Mapping[Any, Future[Any]], doing: str, timeout: float) -> dict[Any, Any]:

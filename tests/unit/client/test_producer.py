@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from multilane.client.delivery import Fates, Tally
-from multilane.client.librdkafka import Hush, LogBridge, connection_settings, error_from, secrets_of, token_function
+from multilane.client.librdkafka import Hush, LogBridge, TokenSource, connection_settings, error_from, secrets_of
 from multilane.client.producer import Producer, producer_settings
 from multilane.config.connection import parse_connection
 from multilane.config.producer import parse_producer
@@ -152,14 +152,26 @@ def test_a_token_providers_exception_does_not_show_its_text():
         raise RuntimeError("client_secret=hunter2")
 
     with pytest.raises(SaslError) as caught:
-        token_function(oauth(provider).security.sasl)("")
+        TokenSource(oauth(provider).security.sasl)("")
     assert "hunter2" not in str(caught.value)
     assert caught.value.__cause__ is None
 
 
+def test_the_first_token_is_not_asked_for_twice():
+    asked = []
+
+    def provider():
+        asked.append(1)
+        return Token(Secret(f"token-{len(asked)}"), 99.0)
+
+    source = TokenSource(oauth(provider).security.sasl)
+    source.prefetch()
+    assert [source("")[0], source("")[0]] == ["token-1", "token-2"]
+
+
 def test_a_token_provider_must_give_a_token():
     with pytest.raises(SaslError, match="not a Token"):
-        token_function(oauth(lambda: "t0ken").security.sasl)("")
+        TokenSource(oauth(lambda: "t0ken").security.sasl)("")
 
 
 # --- errors and the log ----------------------------------------------------------------------------------------------
