@@ -209,6 +209,7 @@ class FetchManager:
 
     def _on_frame(self, node: NodeId, broker: _Broker, raw: RawResponse, now: float) -> None:
         response = walk_fetch_response(raw.frame, raw.version, raw.correlation_id)
+        self._observer.count("fetch.bytes", raw.frame.nbytes, broker=str(node))
         raw.throttled(response.throttle_ms)
         asked = self._answered(broker)
         if response.error_code:
@@ -351,7 +352,7 @@ class FetchManager:
         self._fall_back(node, cursors)
         if isinstance(error, NetworkError) or error.refresh_metadata:
             self._metadata.request_update()
-        if isinstance(error, AuthenticationError):  # another connection may be fine; this one's fault must be known
+        if isinstance(error, AuthenticationError) and not error.retriable:  # others may be fine: who would tell it?
             self._listeners.refused(error)
         elif isinstance(error, UnsupportedVersion) or not (error.retriable or error.fatal):
             for cursor in cursors:

@@ -196,6 +196,8 @@ class Front:
         event = self._background.pop()
         if event is not None:
             raise event.error
+        if self._lease.thread.failure is not None:  # not only the first time: nothing will ever come again
+            raise self._lease.thread.failure
         taken = self._buffer.take(self.config.max_poll_records, self.paused)
         blocks = [b for item in taken if (b := self._note(item)) is not None and len(b)]
         if not blocks:

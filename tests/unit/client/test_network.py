@@ -1,0 +1,212 @@
+"""The network thread as a whole: what fails is told to everybody, and closing ends in time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from multilane.client.backend import Backend
+from multilane.client.buffer import FetchBuffer
+from multilane.client.consumer import Consumer
+from multilane.client.events import BackgroundEvent, EventQueue, FindOffsets
+from multilane.client.network import Attach, Crash, Detach, ForBackend, NetworkThread
+from multilane.client.requests import Channel
+from multilane.client.topics import topic_metadata_call
+from multilane.clock import SystemClock
+from multilane.config.consumer import ConsumerConfig, parse_consumer
+from multilane.errors import ClientClosed, ClientFailed, MultilaneError
+from multilane.hooks import Counts
+from multilane.types import Node, NodeId, TopicPartition
+from multilane.wire.compose import EARLIEST
+from multilane.wire.messages import ApiKey
+from response_builder import metadata_response
+from scripted_broker import Asked, ScriptedBroker
+
+FAR = 1e9
+
+
+@pytest.fixture
+def silent() -> Iterator[ScriptedBroker]:
+    with ScriptedBroker() as broker:
+        yield broker
+
+
+class Client:
+    """What a consumer's front keeps of the network thread."""
+
+    def __init__(self, thread: NetworkThread, config: ConsumerConfig, name: str) -> None:
+        self.rung = threading.Event()
+        self.background: EventQueue[BackgroundEvent] = EventQueue(self.rung)
+        buffer = FetchBuffer(1 << 20, on_ready=lambda: None, on_room=thread.wake)
+        self.backend = Backend(config, thread.surroundings(), buffer, self.background, Channel(name))
+        thread.put(Attach(self.backend))
+
+    def error(self) -> MultilaneError | None:
+        event = self.background.pop()
+        return None if event is None else event.error
+
+
+def _thread(port: int) -> tuple[NetworkThread, ConsumerConfig]:
+    config = parse_consumer({"bootstrap.servers": f"127.0.0.1:{port}"})
+    return NetworkThread(config.connection, SystemClock(), Counts()), config
+
+
+def _find(client: Client, thread: NetworkThread) -> Future[Any]:
+    future: Future[Any] = Future()
+    thread.put(ForBackend(client.backend, FindOffsets({TopicPartition("t", 0): EARLIEST}, FAR, future)))
+    return future
+
+
+def _call(thread: NetworkThread) -> Future[Any]:
+    call = topic_metadata_call(("t",), FAR)
+    thread.put(call)
+    return call.future
+
+
+def test_an_unexpected_exception_is_told_to_everybody(silent):
+    thread, config = _thread(silent.port)
+    clients = [Client(thread, config, "fetch-1"), Client(thread, config, "fetch-2")]
+    futures = [_find(clients[0], thread), _find(clients[1], thread), _call(thread)]
+    thread.start()
+    silent.wait_for(ApiKey.METADATA)
+    cause = RuntimeError("a bug in a decoder")
+    thread.put(Crash(cause))
+    thread.ended.result(10)
+    for error in [c.error() for c in clients] + [f.exception(0) for f in futures]:
+        assert isinstance(error, ClientFailed)
+        assert error.__cause__ is cause
+        assert "a bug in a decoder" in str(error)
+    assert thread.failure is not None
+
+
+def test_what_comes_in_the_same_turn_as_the_crash_is_told_too(silent):
+    thread, config = _thread(silent.port)
+    client = Client(thread, config, "fetch-1")
+    thread.put(Crash(RuntimeError("bug")))
+    late = Client(thread, config, "fetch-2")
+    futures = [_call(thread), _find(client, thread)]
+    leaving: Future[None] = Future()
+    thread.put(Detach(client.backend, leaving))
+    thread.start()
+    thread.ended.result(10)
+    assert all(isinstance(f.exception(0), ClientFailed) for f in futures)
+    assert leaving.result(0) is None
+    assert isinstance(client.error(), ClientFailed)
+    assert isinstance(late.error(), ClientFailed)
+
+
+def test_what_comes_after_the_end_is_refused(silent):
+    thread, config = _thread(silent.port)
+    client = Client(thread, config, "fetch-1")
+    thread.put(Crash(RuntimeError("bug")))
+    thread.start()
+    thread.ended.result(10)
+    assert isinstance(_call(thread).exception(0), ClientFailed)
+    assert isinstance(_find(client, thread).exception(0), ClientFailed)
+    assert isinstance(Client(thread, config, "fetch-3").error(), ClientFailed)
+
+
+def test_an_exception_in_a_manager_is_told(silent, monkeypatch):
+    thread, config = _thread(silent.port)
+    client = Client(thread, config, "fetch-1")
+
+    def broken(_now: float, *, can_decode: bool) -> Any:
+        raise ZeroDivisionError("a bug in a manager")
+
+    monkeypatch.setattr(client.backend, "poll", broken)
+    thread.start()
+    thread.ended.result(10)
+    assert isinstance(client.error().__cause__, ZeroDivisionError)
+
+
+def test_stopping_refuses_what_is_pending_and_ends(silent):
+    thread, config = _thread(silent.port)
+    client = Client(thread, config, "fetch-1")
+    futures = [_find(client, thread), _call(thread)]
+    thread.start()
+    silent.wait_for(ApiKey.METADATA)
+    thread.stop()
+    thread.ended.result(10)
+    assert all(isinstance(f.exception(0), ClientClosed) for f in futures)
+    assert thread.failure is None
+
+
+def test_a_ring_while_the_loop_is_busy_is_not_slept_over(silent, monkeypatch):
+    """Decoders and takers ring without an event: the loop must look again, although it had just looked."""
+    thread, config = _thread(silent.port)
+    client = Client(thread, config, "fetch-1")
+    looked = threading.Semaphore(0)
+    rings = [2]
+    honest = client.backend.poll
+
+    def ring(now: float, *, can_decode: bool) -> Any:
+        if can_decode and rings[0]:
+            rings[0] -= 1
+            thread.wake()
+            looked.release()
+        return honest(now, can_decode=can_decode)
+
+    monkeypatch.setattr(client.backend, "poll", ring)
+    thread.start()
+    try:
+        for _ in range(2):
+            assert looked.acquire(timeout=10)
+    finally:
+        thread.stop()
+        thread.ended.result(10)
+
+
+def test_only_the_network_thread_may_do_its_work(silent):
+    thread, _ = _thread(silent.port)
+    with pytest.raises(AssertionError, match="belongs to the network thread"):
+        thread.assert_network_thread()
+    thread.start()
+    thread.stop()
+    thread.ended.result(10)
+
+
+def test_a_consumer_closes_in_time_whatever_the_brokers_do(silent):
+    clock = SystemClock()
+    consumer = Consumer({"bootstrap.servers": f"127.0.0.1:{silent.port}", "auto.offset.reset": "earliest"})
+    consumer.assign([("t", 0)])
+    silent.wait_for(ApiKey.METADATA)
+    thread = consumer._front._lease.thread
+    began = clock.monotonic()
+    consumer.close(timeout=5.0)
+    assert clock.monotonic() - began < 5.0
+    assert thread.ended.done()
+    consumer.close()
+    with pytest.raises(ClientClosed):
+        consumer.poll()
+
+
+def test_a_consumer_whose_thread_failed_says_so_at_every_poll(silent):
+    consumer = Consumer({"bootstrap.servers": f"127.0.0.1:{silent.port}", "auto.offset.reset": "earliest"})
+    try:
+        consumer.assign([("t", 0)])
+        thread = consumer._front._lease.thread
+        thread.put(Crash(RuntimeError("bug")))
+        thread.ended.result(10)
+        for _ in range(3):
+            with pytest.raises(ClientFailed, match="bug"):
+                consumer.poll(0.0)
+    finally:
+        consumer.close()
+
+
+def test_topics_nobody_may_read_are_raised_by_poll():
+    def forbidden(asked: Asked) -> None:
+        nodes = [Node(NodeId(1), "127.0.0.1", broker.port)]
+        asked.answer(metadata_response(asked.version, nodes, {"t": {}}, codes={"t": 29}))
+
+    with ScriptedBroker() as broker:
+        broker.answers[ApiKey.METADATA] = forbidden
+        properties = {"bootstrap.servers": f"127.0.0.1:{broker.port}", "auto.offset.reset": "earliest"}
+        with Consumer(properties) as consumer:
+            consumer.assign([("t", 0)])
+            with pytest.raises(MultilaneError, match="TOPIC_AUTHORIZATION_FAILED"):
+                consumer.poll(10.0)

@@ -1,0 +1,278 @@
+"""Looking for offsets: for the application and for cursors that lost theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from multilane.client.buffer import Failed, FetchBuffer, Moved
+from multilane.client.cursor import At, Cursor, CursorTable, Lookup, Phase
+from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
+from multilane.client.offsets import OffsetQuery, OffsetsManager
+from multilane.client.request_state import Backoff
+from multilane.client.requests import NEVER, Poll, UnsentRequest
+from multilane.errors import (
+    BrokerError,
+    ClientClosed,
+    NetworkError,
+    OperationTimeout,
+    SaslError,
+    UnsupportedVersion,
+)
+from multilane.types import LeaderEpoch, Offset, OffsetAndTimestamp, TopicPartition
+from multilane.wire.compose import EARLIEST, LATEST, MAX_TIMESTAMP
+from response_builder import cluster_of, list_offsets_response
+
+P, Q, R = (TopicPartition("t", n) for n in range(3))
+VERSION = 10
+BACKOFF = Backoff(0.1, 1.0, jitter=0.0)
+
+
+class Desk:
+    def __init__(self, leaders: Mapping[TopicPartition, tuple[int | None, int]] | None = None) -> None:
+        self.metadata = MetadataManager(MetadataPolicy(300.0, BACKOFF, 300.0), MetadataListeners())
+        self.lead(leaders or {P: (1, 5), Q: (1, 6), R: (2, 7)})
+        self.metadata._update_wanted = False
+        self.metadata._progress.refreshed_at = 0.0
+        self.cursors = CursorTable()
+        self.buffer = FetchBuffer(1 << 20, on_ready=lambda: None, on_room=lambda: None)
+        self.manager = OffsetsManager(self.metadata, self.cursors, self.buffer, backoff=BACKOFF, read_committed=False)
+        self.answers: list[Any] = []
+
+    def lead(self, leaders: Mapping[TopicPartition, tuple[int | None, int]]) -> None:
+        self.metadata.cluster = cluster_of(leaders)
+
+    def query(self, wanted: Mapping[TopicPartition, int], deadline: float = 10.0) -> None:
+        self.manager.add_query(OffsetQuery(wanted, deadline, lambda found, error: self.answers.append(found or error)))
+
+    def lose(self, *partitions: TopicPartition, timestamp: int = EARLIEST) -> None:
+        for partition in partitions:
+            self.cursors.put(Cursor(partition, 1, Lookup(timestamp, "test")))
+        self.buffer.expect({c.partition: 1 for c in self.cursors})
+
+    def ask(self, now: float = 0.0) -> list[UnsentRequest]:
+        return sorted(self.manager.poll(now).requests, key=lambda r: r.node or 0)
+
+    @property
+    def wants_metadata(self) -> bool:
+        return bool(self.metadata.poll(1.0).requests)
+
+
+def _wanted(request: UnsentRequest) -> dict[TopicPartition, tuple[int, int]]:
+    return {
+        TopicPartition(t.name, p.partition_index): (p.timestamp, p.current_leader_epoch)
+        for t in request.build(VERSION).topics
+        for p in t.partitions
+    }
+
+
+def _answer(request: UnsentRequest, told: Mapping[TopicPartition, tuple[int, int, int]], now: float = 0.0) -> None:
+    request.on_response(list_offsets_response(VERSION, told), now)
+
+
+def _found(offset: int, timestamp: int = 1_000) -> OffsetAndTimestamp:
+    return OffsetAndTimestamp(Offset(offset), timestamp, LeaderEpoch(4))
+
+
+# --- for the application ---------------------------------------------------------------------------------------------
+
+
+def test_a_look_up_is_split_by_leader_and_put_together_again():
+    desk = Desk()
+    desk.query({P: 1_000, Q: EARLIEST, R: LATEST})
+    one, two = desk.ask()
+    assert (one.node, _wanted(one)) == (1, {P: (1_000, 5), Q: (EARLIEST, 6)})
+    assert (two.node, _wanted(two)) == (2, {R: (LATEST, 7)})
+    assert desk.ask() == []
+    _answer(two, {R: (0, 1_000, 70)})
+    assert desk.answers == []
+    _answer(one, {P: (0, 1_000, 10), Q: (0, -1, -1)})
+    assert desk.answers == [{P: _found(10), Q: None, R: _found(70)}]
+    assert desk.manager.poll(0.0) == Poll((), NEVER)
+
+
+def test_only_what_failed_is_asked_again():
+    desk = Desk()
+    desk.query({P: EARLIEST, Q: EARLIEST})
+    (request,) = desk.ask()
+    _answer(request, {P: (0, 1_000, 10), Q: (6, -1, -1)})
+    assert desk.wants_metadata
+    assert desk.ask() == []
+    desk.lead({P: (1, 5), Q: (2, 8)})
+    (request,) = desk.ask(0.1)
+    assert (request.node, _wanted(request)) == (2, {Q: (EARLIEST, 8)})
+    _answer(request, {Q: (0, 1_000, 20)})
+    assert desk.answers == [{P: _found(10), Q: _found(20)}]
+
+
+def test_what_the_broker_left_out_is_asked_again_later():
+    desk = Desk()
+    desk.query({P: EARLIEST, Q: EARLIEST})
+    (request,) = desk.ask()
+    _answer(request, {P: (0, 1_000, 10), R: (0, 1_000, 99)})
+    assert desk.ask() == []
+    assert desk.manager.poll(0.0).wait == pytest.approx(0.1)
+    (request,) = desk.ask(0.1)
+    assert set(_wanted(request)) == {Q}
+    _answer(request, {Q: (0, 1_000, 20)})
+    assert desk.answers == [{P: _found(10), Q: _found(20)}]
+
+
+def test_what_fails_for_good_fails_the_look_up_once():
+    desk = Desk()
+    desk.query({P: EARLIEST, Q: EARLIEST, R: EARLIEST})
+    one, two = desk.ask()
+    _answer(one, {P: (29, -1, -1), Q: (29, -1, -1)})
+    _answer(two, {R: (0, 1_000, 1)})
+    (error,) = desk.answers
+    assert isinstance(error, BrokerError)
+    assert error.code == 29
+    assert desk.manager.poll(0.0) == Poll((), NEVER)
+
+
+def test_a_leader_that_is_not_known_is_waited_for():
+    desk = Desk({P: (None, 5)})
+    desk.query({P: EARLIEST, Q: EARLIEST})
+    assert desk.ask() == []
+    assert desk.wants_metadata
+    assert desk.manager.poll(0.0).wait == pytest.approx(0.1)
+    desk.lead({P: (1, 6), Q: (1, 6)})
+    (request,) = desk.ask(0.1)
+    assert set(_wanted(request)) == {P, Q}
+
+
+def test_a_lost_connection_is_survived_with_back_off():
+    desk = Desk()
+    desk.query({P: EARLIEST})
+    now = 0.0
+    for wait in (0.1, 0.2, 0.4):
+        (request,) = desk.ask(now)
+        request.on_failure(NetworkError("lost"), now)
+        assert desk.ask(now) == []
+        now += wait + 1e-9
+    (request,) = desk.ask(now)
+    _answer(request, {P: (0, 1_000, 10)})
+    assert desk.answers == [{P: _found(10)}]
+
+
+def test_the_deadline_ends_it_with_the_last_reason():
+    desk = Desk()
+    desk.query({P: EARLIEST, R: EARLIEST}, deadline=3.0)
+    one, two = desk.ask()
+    assert desk.manager.poll(0.0).wait == pytest.approx(3.0)
+    _answer(two, {R: (0, 1_000, 1)})
+    one.on_failure(NetworkError("broker 1 is gone"), 2.9)
+    desk.manager.poll(3.0)
+    (error,) = desk.answers
+    assert isinstance(error, OperationTimeout)
+    assert "t-0" in str(error)
+    assert "t-2" not in str(error)
+    assert "broker 1 is gone" in str(error)
+    _answer(one, {P: (0, 1_000, 10)}, 3.1)
+    assert len(desk.answers) == 1
+
+
+def test_closing_tells_those_who_wait():
+    desk = Desk()
+    desk.query({P: EARLIEST})
+    desk.ask()
+    desk.manager.abandon(ClientClosed("bye"))
+    assert isinstance(desk.answers[0], ClientClosed)
+
+
+@pytest.mark.parametrize(("timestamp", "least"), [(MAX_TIMESTAMP, 7), (EARLIEST, 5), (123, 5)])
+def test_the_newest_record_needs_a_newer_broker(timestamp, least):
+    desk = Desk()
+    desk.query({P: timestamp})
+    assert desk.ask()[0].at_least == least
+
+
+# --- for cursors -----------------------------------------------------------------------------------------------------
+
+
+def test_a_lost_cursor_is_placed_and_the_application_told():
+    desk = Desk()
+    desk.lose(P, R)
+    one, two = desk.ask()
+    assert _wanted(one) == {P: (EARLIEST, 5)}
+    assert desk.ask() == []
+    _answer(one, {P: (0, -1, 42)})
+    cursor = desk.cursors.get(P)
+    assert (cursor.phase, cursor.offset, cursor.in_flight) == (Phase.FETCHING, 42, False)
+    assert desk.buffer.take(None, ()) == [Moved(P, Offset(42), LeaderEpoch(-1))]
+    two.on_failure(NetworkError("lost"), 0.0)
+    assert desk.cursors.get(R).phase is Phase.AWAIT_RESET
+    assert [r.node for r in desk.ask(0.1)] == [2]
+
+
+def test_no_record_that_late_means_the_end():
+    desk = Desk()
+    desk.lose(P, timestamp=9_999)
+    (request,) = desk.ask()
+    _answer(request, {P: (0, -1, -1)})
+    (request,) = desk.ask()
+    assert _wanted(request) == {P: (LATEST, 5)}
+    _answer(request, {P: (0, -1, 50)})
+    assert desk.cursors.get(P).offset == 50
+
+
+@pytest.mark.parametrize("code", [3, 5, 6, 74, 75, 78])
+def test_errors_that_pass(code):
+    desk = Desk()
+    desk.lose(P)
+    (request,) = desk.ask()
+    _answer(request, {P: (code, -1, -1)})
+    assert desk.wants_metadata
+    assert desk.manager.poll(0.0).wait == pytest.approx(0.1)
+    assert desk.ask(0.1)
+
+
+@pytest.mark.parametrize("error", [29, 43, UnsupportedVersion("old")])
+def test_errors_that_do_not_pass_stop_the_partition(error):
+    desk = Desk()
+    desk.lose(P)
+    (request,) = desk.ask()
+    if isinstance(error, int):
+        _answer(request, {P: (error, -1, -1)})
+    else:
+        request.on_failure(error, 0.0)
+    assert desk.cursors.get(P).phase is Phase.STOPPED
+    (failed,) = desk.buffer.take(None, ())
+    assert isinstance(failed, Failed)
+    assert desk.manager.poll(9.0) == Poll((), NEVER)
+
+
+def test_a_refused_login_is_tried_again_later():
+    desk = Desk()
+    desk.lose(P)
+    desk.ask()[0].on_failure(SaslError("no"), 0.0)
+    assert desk.cursors.get(P).phase is Phase.AWAIT_RESET
+    assert desk.ask(0.1)
+
+
+def test_a_cursor_that_was_left_out_is_asked_again_later():
+    desk = Desk()
+    desk.lose(P)
+    _answer(desk.ask()[0], {})
+    assert desk.ask() == []
+    assert desk.ask(0.1)
+
+
+def test_leaderless_cursors_wait():
+    desk = Desk({P: (None, 1)})
+    desk.lose(P)
+    assert desk.ask() == []
+    assert desk.wants_metadata
+    assert desk.manager.poll(0.05).wait == pytest.approx(0.05)
+
+
+def test_an_answer_for_a_cursor_that_was_replaced_is_dropped():
+    desk = Desk()
+    desk.lose(P)
+    (request,) = desk.ask()
+    desk.cursors.put(Cursor(P, 2, At(Offset(7))))
+    _answer(request, {P: (0, -1, 42)})
+    assert desk.cursors.get(P).offset == 7
+    assert desk.buffer.take(None, ()) == []

@@ -1,0 +1,157 @@
+"""Asking a new leader whether it has what we have read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from multilane.client.cursor import At, Cursor, CursorTable, Lookup, Phase
+from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
+from multilane.client.request_state import Backoff
+from multilane.client.requests import NEVER, Poll, UnsentRequest
+from multilane.client.validation import Truncation, ValidationManager
+from multilane.errors import BrokerError, MultilaneError, NetworkError, UnsupportedVersion
+from multilane.types import LeaderEpoch, Offset, TopicPartition
+from multilane.wire.compose import EARLIEST
+from response_builder import cluster_of, epoch_response
+
+P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
+VERSION = 4
+BACKOFF = Backoff(0.1, 1.0, jitter=0.0)
+
+
+class Desk:
+    def __init__(self, epoch: int = 3, known: int = 5, leader: tuple[int | None, int] = (2, 6)) -> None:
+        self.metadata = MetadataManager(MetadataPolicy(300.0, BACKOFF, 300.0), MetadataListeners())
+        self.metadata.cluster = cluster_of({P: leader, Q: (1, 5)})
+        self.metadata._update_wanted = False
+        self.metadata._progress.refreshed_at = 0.0
+        self.cursors = CursorTable()
+        self.cursor = Cursor(P, 1, At(Offset(50), LeaderEpoch(epoch)))
+        self.cursor.leader_epoch = LeaderEpoch(known)
+        self.cursors.put(self.cursor)
+        self.truncations: list[Truncation] = []
+        self.refused: list[MultilaneError] = []
+        self.manager = ValidationManager(
+            self.metadata,
+            self.cursors,
+            backoff=BACKOFF,
+            on_truncation=self.truncations.append,
+            on_refused=lambda _cursor, error: self.refused.append(error),
+        )
+
+    def ask(self, now: float = 0.0) -> UnsentRequest:
+        (request,) = self.manager.poll(now).requests
+        return request
+
+    def answer(self, request: UnsentRequest, code: int = 0, epoch: int = 3, end: int = 50) -> None:
+        request.on_response(epoch_response(VERSION, {P: (code, epoch, end)}), 0.0)
+
+
+def _asked(request: UnsentRequest) -> list[tuple[Any, ...]]:
+    return [
+        (t.topic, p.partition, p.current_leader_epoch, p.leader_epoch)
+        for t in request.build(VERSION).topics
+        for p in t.partitions
+    ]
+
+
+def test_a_new_leader_is_asked_before_it_is_read():
+    desk = Desk()
+    request = desk.ask()
+    assert (request.node, request.at_least, _asked(request)) == (2, 3, [("t", 0, 6, 3)])
+    assert desk.cursor.phase is Phase.AWAIT_VALIDATION
+    assert desk.manager.poll(0.0) == Poll((), NEVER)
+    desk.answer(request)
+    assert (desk.cursor.phase, desk.cursor.leader_epoch, desk.cursor.offset) == (Phase.FETCHING, 6, 50)
+    assert desk.manager.poll(0.0) == Poll((), NEVER)
+
+
+def test_a_leader_whose_epoch_goes_further_than_we_read_is_fine():
+    desk = Desk()
+    desk.answer(desk.ask(), end=90)
+    assert desk.cursor.phase is Phase.FETCHING
+    assert desk.truncations == []
+
+
+@pytest.mark.parametrize(
+    ("epoch", "known", "leader", "expected"),
+    [(3, 6, (2, 6), 6), (-1, 5, (2, 6), 6), (6, 5, (2, 6), 6), (3, 7, (2, 6), 7)],
+    ids=["same leader", "nothing read yet", "read under this leader", "older than known"],
+)
+def test_when_there_is_nothing_to_ask(epoch, known, leader, expected):
+    desk = Desk(epoch, known, leader)
+    assert desk.manager.poll(0.0) == Poll((), NEVER)
+    assert (desk.cursor.phase, desk.cursor.leader_epoch) == (Phase.FETCHING, expected)
+
+
+def test_a_fetch_under_way_is_awaited_first():
+    desk = Desk()
+    desk.cursor.in_flight = True
+    assert desk.manager.poll(0.0).requests == ()
+    assert desk.cursor.phase is Phase.FETCHING
+    desk.cursor.in_flight = False
+    desk.ask()
+
+
+def test_a_log_that_was_cut_is_told_with_the_point_of_divergence():
+    desk = Desk()
+    desk.answer(desk.ask(), epoch=2, end=30)
+    assert desk.truncations == [Truncation(desk.cursor, At(Offset(30), LeaderEpoch(2)))]
+
+
+@pytest.mark.parametrize(("epoch", "end"), [(-1, -1), (-1, 60), (3, -1)])
+def test_a_leader_that_does_not_know_our_epoch(epoch, end):
+    desk = Desk()
+    desk.answer(desk.ask(), epoch=epoch, end=end)
+    assert desk.truncations == [Truncation(desk.cursor, None)]
+
+
+@pytest.mark.parametrize("code", [3, 6, 74, 75, 78])
+def test_errors_that_pass_are_asked_again_later(code):
+    desk = Desk()
+    desk.answer(desk.ask(), code=code)
+    assert desk.metadata.poll(0.0).requests
+    assert desk.manager.poll(0.0).wait == pytest.approx(0.1)
+    desk.ask(0.1)
+
+
+def test_a_lost_connection_and_an_answer_without_the_partition_are_asked_again():
+    desk = Desk()
+    desk.ask().on_failure(NetworkError("lost"), 0.0)
+    request = desk.ask(0.1)
+    request.on_response(epoch_response(VERSION, {}), 0.1)
+    assert desk.manager.poll(0.1).requests == ()
+    desk.ask(0.4)
+
+
+def test_errors_that_do_not_pass_are_told():
+    desk = Desk()
+    desk.answer(desk.ask(), code=29)
+    (error,) = desk.refused
+    assert isinstance(error, BrokerError)
+
+
+def test_a_broker_that_cannot_be_asked_is_trusted():
+    desk = Desk()
+    desk.ask().on_failure(UnsupportedVersion("old"), 0.0)
+    assert (desk.cursor.phase, desk.cursor.leader_epoch) == (Phase.FETCHING, 6)
+
+
+def test_a_leader_that_is_gone_again_is_waited_for():
+    desk = Desk()
+    desk.cursor.to(Phase.AWAIT_VALIDATION)
+    desk.metadata.cluster = cluster_of({P: (None, 6)})
+    assert desk.manager.poll(0.0) == Poll((), pytest.approx(0.1))
+    assert desk.metadata.poll(0.0).requests
+
+
+def test_an_answer_that_comes_too_late_changes_nothing():
+    desk = Desk()
+    request = desk.ask()
+    desk.cursor.lost(Lookup(EARLIEST, "test"))
+    desk.answer(request, epoch=2, end=30)
+    assert desk.truncations == []
+    assert desk.cursor.phase is Phase.AWAIT_RESET
+    assert not desk.cursor.in_flight
