@@ -43,6 +43,15 @@ class Counts:
         with self._lock:
             return self._totals[name]
 
+    def by(self, label: str, name: str) -> dict[str, float]:
+        """The counts of `name`, told apart by one of their labels."""
+        found: Counter[str] = Counter()
+        with self._lock:
+            for (counted, labels), value in self._labelled.items():
+                if counted == name:
+                    found[dict(labels).get(label, "")] += value
+        return dict(found)
+
     def snapshot(self) -> dict[str, float]:
         with self._lock:
             return dict(self._totals)

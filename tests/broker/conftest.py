@@ -30,7 +30,8 @@ def kafka() -> Iterator[KafkaCluster]:
 
 @pytest.fixture(scope="session")
 def running_cluster() -> Iterator[KafkaCluster]:
-    with KafkaCluster(nodes=3, heap="384m") as started:
+    nearest = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
+    with KafkaCluster(nodes=3, heap="384m", properties=nearest) as started:
         yield started
 
 

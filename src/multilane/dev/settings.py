@@ -136,6 +136,7 @@ def _addresses(plan: BrokerPlan) -> dict[str, str]:
     return {
         "process.roles": "broker,controller",
         "node.id": str(plan.node_id),
+        "broker.rack": f"rack-{plan.node_id}",
         "log.dirs": str(plan.data),
         "controller.quorum.voters": ",".join(voters),
         "controller.listener.names": CONTROLLER,
