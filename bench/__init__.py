@@ -1,0 +1,1 @@
+"""Benchmarks: each is a module with a `main`, a results file and bars that hold or fall short."""

@@ -1,0 +1,89 @@
+"""What `bench.consume` measures: scenarios, systems, fetch sizes and bars.
+
+Thread: none (pure).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from bench.clients import Source
+from bench.report import Report
+from bench.topics import Filling
+
+RATE: Final = "rate"
+
+JAVA: Final = ("java-classic", "java-consumer")
+RIVALS: Final = ("confluent", "confluent-no-crc", "aiokafka", "kafka-python")
+OURS: Final = ("columns", "arrow", "records", "columns-busy")
+SYSTEMS: Final = (*OURS, *RIVALS, *JAVA)
+# These make an object of every record, or more slowly still: they read the smaller topic.
+SLOW: Final = frozenset((*RIVALS, "records"))
+
+_MB: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One kind of topic. Java reads `java_records`: more, where its compiler would not be done in the second half."""
+
+    value_bytes: int
+    codec: str
+    records: int
+    slow_records: int
+    java_records: int
+
+    @property
+    def name(self) -> str:
+        size = f"{self.value_bytes // 1_000}kb" if self.value_bytes >= 1_000 else f"{self.value_bytes}b"
+        return f"{size}-{self.codec}"
+
+    def filling(self, system: str) -> Filling:
+        records = self.slow_records if system in SLOW else self.java_records if system in JAVA else self.records
+        return Filling(self.value_bytes, self.codec, records)
+
+    def shrunk(self, records: int) -> Scenario:
+        return replace(self, records=records, slow_records=records, java_records=records)
+
+
+SCENARIOS: Final = tuple(
+    scenario
+    for codec in ("none", "lz4")
+    for scenario in (
+        Scenario(100, codec, records=10_000_000, slow_records=2_000_000, java_records=10_000_000),
+        Scenario(1_000, codec, records=500_000, slow_records=500_000, java_records=2_000_000),
+    )
+)
+
+# (bytes of a partition in one fetch, records of one poll): what served each best of 1, 4 and 16 MB and of 500 to
+# 1,000,000 records. One fetch may have 64 MB for everyone.
+_SIZES: Final[dict[str, tuple[int, int]]] = {
+    "columns": (16 * _MB, 1_000_000),
+    "arrow": (16 * _MB, 1_000_000),
+    "records": (4 * _MB, 1_000_000),
+    "confluent": (4 * _MB, 10_000),
+    "confluent-no-crc": (4 * _MB, 10_000),
+    "aiokafka": (_MB, 5_000),
+    "kafka-python": (_MB, 5_000),
+    "java-classic": (_MB, 20_000),
+    "java-consumer": (_MB, 20_000),
+}
+
+
+def source_of(system: str, bootstrap: str, topic: str) -> Source:
+    partition_bytes, poll_records = _SIZES[system.removesuffix("-busy")]
+    return Source(bootstrap, topic, partition_bytes, 64 * _MB, poll_records)
+
+
+def add_bars(report: Report, scenarios: tuple[Scenario, ...]) -> None:
+    """Ratios of median rates, checksums on for ours. Every scenario carries all four."""
+    for scenario in scenarios:
+        name = scenario.name
+        small = scenario.value_bytes < 1_000
+        columns = report.find("columns", name, RATE)
+        java, rivals = report.best(JAVA, name, RATE), report.best(RIVALS, name, RATE)
+        report.bar_ratio(f"columns/java:{name}", columns, java, 3.0 if small else 2.0)
+        report.bar_ratio(f"columns/best-python:{name}", columns, rivals, 5.0 if small else 2.0)
+        report.bar_ratio(f"records/best-python:{name}", report.find("records", name, RATE), rivals, 1.3)
+        report.bar_ratio(f"columns-beside-busy-thread/java:{name}", report.find("columns-busy", name, RATE), java, 1.0)
