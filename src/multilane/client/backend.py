@@ -222,6 +222,8 @@ class Backend:
 
     def _truncated(self, truncation: Truncation) -> None:
         cursor, safe = truncation.cursor, truncation.safe
+        if not self.buffer.is_settled(cursor):  # its offset is a guess: the leader is asked again until it is not
+            return
         partition = cursor.partition
         self._observer.count("log.truncated", topic=partition.topic)
         at = "unknown" if safe is None else str(safe.offset)

@@ -194,6 +194,8 @@ class OffsetsManager:
                 self._delay(cursor, now)
             elif answer.code:
                 self._reset_refused(cursor, broker_error(answer.code, f"ListOffsets of {cursor.partition}"), now)
+            elif answer.found is None and _lookup(cursor) == LATEST:  # every log has an end: no sound answer
+                self._delay(cursor, now)
             else:
                 self._place(cursor, answer)
 

@@ -200,6 +200,18 @@ def test_a_leader_that_knows_nothing_of_our_epoch(policy, phase):
         assert stage.take()[0].error.diverges_at is None
 
 
+def test_a_cut_log_is_not_believed_while_the_offset_is_a_guess():
+    stage = Stage()
+    stage.answer(stage.request(ApiKey.FETCH), {P: {"records": _batch(10, crc=1)}})
+    stage.lead(4)
+    stage.validate(epoch=3, end=11)
+    assert stage.cursor().phase is Phase.AWAIT_VALIDATION
+    stage.settle()
+    assert stage.take() == []
+    stage.validate(epoch=3, end=11)
+    assert (stage.cursor().phase, stage.cursor().offset) == (Phase.FETCHING, 10)
+
+
 def test_divergence_in_a_fetch_is_a_cut_log_too():
     stage = Stage()
     stage.fetch({"diverging": (2, 7)})
@@ -280,6 +292,22 @@ def test_two_bad_frames_decoded_in_the_wrong_order_leave_no_hole():
     stage.fetch({"records": _batch(10)})
     stage.fetch({"records": _batch(12)})
     assert [b.offsets.tolist() for b in stage.take()] == [[10, 11], [12, 13]]
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_two_words_about_bad_batches_in_either_order(backwards):
+    stage = Stage()
+    stage.answer(stage.request(ApiKey.FETCH), {P: {"records": _batch(10, crc=1)}})
+    stage.answer(stage.request(ApiKey.FETCH), {P: {"records": _batch(12, crc=1)}})
+    while stage.jobs:
+        stage.jobs.pop()()
+    assert len(stage.events) == 2
+    if backwards:
+        stage.events.reverse()
+    stage.hear()
+    assert (stage.cursor().offset, stage.cursor().run) == (10, 2)
+    stage.fetch({"records": _batch(10)})
+    assert [b.offsets.tolist() for b in stage.take()] == [[10, 11]]
 
 
 def test_a_bad_batch_and_a_new_leader_at_once():

@@ -15,25 +15,36 @@ import pytest
 
 from multilane.client.connection import State
 from multilane.client.delegate import NetworkDelegate, Reach
+from multilane.client.login import Login
 from multilane.client.requests import CONTROL, Channel, UnsentRequest
 from multilane.client.resolver import Resolver
 from multilane.client.wakeup import Wakeup
 from multilane.clock import ManualClock, SystemClock
 from multilane.config.connection import parse_connection
+from multilane.config.security import PasswordLogin
 from multilane.errors import (
     ClientClosed,
     FrameError,
     MultilaneError,
     NetworkError,
     OperationTimeout,
+    SaslError,
     UnsupportedVersion,
 )
 from multilane.hooks import Counts
+from multilane.secret import Secret
 from multilane.types import Node, NodeId
 from multilane.wire.compose import metadata_request
 from multilane.wire.fetch import walk_fetch_response
 from multilane.wire.messages import ApiKey
-from response_builder import api_versions_response, frame_of, framed, metadata_response
+from response_builder import (
+    api_versions_response,
+    frame_of,
+    framed,
+    make,
+    metadata_response,
+    response_parts,
+)
 from scripted_broker import Asked, ScriptedBroker
 
 FIRST = NodeId(-1)
@@ -62,13 +73,13 @@ class Told:
 
 
 class Office:
-    def __init__(self, *ports: int, **properties: object) -> None:
+    def __init__(self, *ports: int, login: Login | None = None, **properties: object) -> None:
         servers = ",".join(f"127.0.0.1:{p}" for p in ports)
         config = parse_connection({"bootstrap.servers": servers, **properties})
         self.clock = ManualClock(100.0)
         self.counts = Counts()
         self.wakeup = Wakeup()
-        reach = Reach(Resolver(_no_pool, self.wakeup.set), None, None)
+        reach = Reach(Resolver(_no_pool, self.wakeup.set), None, login)
         self.delegate = NetworkDelegate(config, reach, self.wakeup, self.counts)
         self.delegate.directory._choose = max
 
@@ -112,7 +123,7 @@ def broker() -> Iterator[ScriptedBroker]:
 def offices() -> Iterator[Callable[..., Office]]:
     made: list[Office] = []
 
-    def make(*ports: int, **properties: object) -> Office:
+    def make(*ports: int, **properties: Any) -> Office:
         made.append(Office(*ports, **properties))
         return made[-1]
 
@@ -378,3 +389,31 @@ def test_a_ready_connection_forgives_its_broker(offices, broker):
     assert office.delegate._connections[FIRST, CONTROL].state is State.READY
     office.delegate.directory.failed(FIRST, NetworkError("once"), 100.0)
     assert office.delegate.directory.wait(FIRST, 100.0) < 0.07, "counted from one again"
+
+
+def test_a_refused_login_is_told_to_all_who_ask_and_does_not_become_a_storm(offices):
+    def agree(asked: Asked) -> None:
+        parts = response_parts(asked.api, asked.version)
+        asked.answer(make(parts.SaslHandshakeResponse, mechanisms=("PLAIN",)))
+
+    def refuse(asked: Asked) -> None:
+        parts = response_parts(asked.api, asked.version)
+        asked.answer(make(parts.SaslAuthenticateResponse, error_code=58, error_message="no", auth_bytes=b""))
+
+    scripted = {ApiKey.SASL_HANDSHAKE: agree, ApiKey.SASL_AUTHENTICATE: refuse}
+    login = Login(PasswordLogin("PLAIN", "user", Secret("pencil")), _no_pool, lambda: 0.0, lambda: None)
+    with ScriptedBroker(scripted) as broker:
+        office = offices(broker.port, login=login, **{"reconnect.backoff.ms": 1})
+        told = [office.ask(), office.ask(FIRST)]
+        office.until(lambda: all(t.done for t in told))
+        assert all(isinstance(t.errors[0], SaslError) for t in told)
+        for _ in range(20):
+            office.ask(FIRST)
+            office.ask()
+            office.clock.advance(0.05)
+            office.turn(2)
+        assert broker.connections == 1
+        office.clock.advance(3.0)
+        again = office.ask(FIRST)
+        office.until(lambda: again.done)
+        assert broker.connections == 2

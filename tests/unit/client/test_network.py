@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from batch_builder import Batch, join, rows
 from multilane.client.backend import Backend
 from multilane.client.buffer import FetchBuffer
 from multilane.client.consumer import Consumer
@@ -23,7 +24,7 @@ from multilane.hooks import Counts
 from multilane.types import Node, NodeId, TopicPartition
 from multilane.wire.compose import EARLIEST
 from multilane.wire.messages import ApiKey
-from response_builder import metadata_response
+from response_builder import fetch_response, frame_of, framed, list_offsets_response, metadata_response
 from scripted_broker import Asked, ScriptedBroker
 
 FAR = 1e9
@@ -210,3 +211,58 @@ def test_topics_nobody_may_read_are_raised_by_poll():
             consumer.assign([("t", 0)])
             with pytest.raises(MultilaneError, match="TOPIC_AUTHORIZATION_FAILED"):
                 consumer.poll(10.0)
+
+
+LOG = [Batch(rows(3, start=n), n, leader_epoch=1) for n in range(0, 60, 3)]
+PARTITION = TopicPartition("t", 0)
+
+
+class LogBroker(ScriptedBroker):
+    """Serves a log of 60 records, and breaks off in the middle of every third Fetch response."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers[ApiKey.METADATA] = self._tell_cluster
+        self.answers[ApiKey.LIST_OFFSETS] = self._tell_beginning
+        self.answers[ApiKey.FETCH] = self._tell_records
+        self.served = 0
+
+    def _tell_cluster(self, asked: Asked) -> None:
+        asked.answer(metadata_response(asked.version, [Node(NodeId(1), "127.0.0.1", self.port)], {"t": {0: (1, 1)}}))
+
+    def _tell_beginning(self, asked: Asked) -> None:
+        asked.answer(list_offsets_response(asked.version, {PARTITION: (0, -1, 0)}))
+
+    def _tell_records(self, asked: Asked) -> None:
+        offset = asked.entity.topics[0].partitions[0].fetch_offset
+        batches = [b for b in LOG if b.end > offset][:2]
+        if not batches:
+            return  # a long poll at the end of the log
+        told = {PARTITION: {"records": join(batches), "high": 60}}
+        data = framed(frame_of(fetch_response(asked.version, told), asked.correlation_id))
+        self.served += 1
+        if self.served % 3 == 0:
+            asked.send(data[: len(data) // 2])
+            asked.hang_up()
+        else:
+            asked.send(data)
+
+
+def test_a_log_is_read_whole_over_connections_that_break():
+    with LogBroker() as broker:
+        properties = {
+            "bootstrap.servers": f"127.0.0.1:{broker.port}",
+            "auto.offset.reset": "earliest",
+            "retry.backoff.ms": 1,
+            "reconnect.backoff.ms": 1,
+        }
+        with Consumer(properties) as consumer:
+            consumer.assign([PARTITION])
+            offsets: list[int] = []
+            while len(offsets) < 60:
+                blocks = consumer.poll(10.0)
+                assert blocks, "the log does not go on"
+                offsets += [o for b in blocks for o in b.offsets.tolist()]
+            assert offsets == list(range(60))
+            assert consumer.position(PARTITION) == 60
+        assert broker.served > 12

@@ -218,6 +218,14 @@ def test_no_record_that_late_means_the_end():
     assert desk.cursors.get(P).offset == 50
 
 
+def test_a_log_without_an_end_is_not_asked_for_in_a_circle():
+    desk = Desk()
+    desk.lose(P, timestamp=LATEST)
+    _answer(desk.ask()[0], {P: (0, -1, -1)})
+    assert desk.ask() == []
+    assert desk.ask(0.1)
+
+
 @pytest.mark.parametrize("code", [3, 5, 6, 74, 75, 78])
 def test_errors_that_pass(code):
     desk = Desk()
