@@ -38,6 +38,9 @@ PARTITIONS = (TopicPartition("t", 0), TopicPartition("t", 1))
 LOG_END = 40
 FETCH_VERSION, EPOCH_VERSION = 17, 4
 TOLD, HEADER, CHECKSUM, LAST_OFFSET = "true", "header", "checksum", "last offset"
+FAULTS = st.sampled_from(
+    [[], [CHECKSUM], [TOLD, CHECKSUM], [LAST_OFFSET], [TOLD, LAST_OFFSET], [HEADER], [TOLD, HEADER]]
+)
 
 
 def _value(partition: TopicPartition, offset: int) -> bytes:
@@ -70,6 +73,9 @@ def _spoilt(batch: Batch, how: str) -> bytes:
             return batch.with_(last_delta=batch.last + 3, crc=1).build()
         case _:
             return batch.build()
+
+
+OFFSET = st.integers(0, LOG_END)
 
 
 class _Quiet:
@@ -132,6 +138,14 @@ class PipelineMachine(RuleBasedStateMachine):
         for poll in self.backend.poll(self.now, can_decode=True):
             self.wire += poll.requests
 
+    @rule(data=st.data(), rounds=st.integers(1, 3))
+    def go_on(self, data: st.DataObject, rounds: int) -> None:
+        """Turns of the loop, each with its answers, while the decoders have not come to anything yet."""
+        for _ in range(rounds):
+            self.turn(5.0)
+            while self.wire:
+                self.answer(data)
+
     @precondition(lambda self: self.wire)
     @rule(data=st.data())
     def answer(self, data: st.DataObject) -> None:
@@ -146,8 +160,8 @@ class PipelineMachine(RuleBasedStateMachine):
             partition: self._told(
                 partition,
                 offset,
-                data.draw(st.integers(0, 3)),
-                data.draw(st.lists(st.sampled_from([TOLD, CHECKSUM, HEADER, LAST_OFFSET]), max_size=3)),
+                data.draw(st.sampled_from([2, 1, 3, 0])),
+                data.draw(FAULTS),
             )
             for partition, offset in _wanted(request)
         }
@@ -164,22 +178,22 @@ class PipelineMachine(RuleBasedStateMachine):
         frame = as_array(frame_of(fetch_response(FETCH_VERSION, told), 7))
         request.on_response(RawResponse(frame, FETCH_VERSION, 7, NodeId(1), "broker 1"), self.now)
 
-    @precondition(lambda self: self.wire)
-    @rule()
-    def lose_connection(self) -> None:
-        self.wire.pop(0).on_failure(NetworkError("gone"), self.now)
-
-    @rule()
-    def change_leader(self) -> None:
-        self.leader_epoch += 1
-        self._lead(self.leader_epoch)
+    @rule(what=st.sampled_from(["leader", "connection"]))
+    def disturb(self, what: str) -> None:
+        if what == "leader":
+            self.leader_epoch += 1
+            self._lead(self.leader_epoch)
+        elif self.wire:
+            self.wire.pop(0).on_failure(NetworkError("gone"), self.now)
 
     # --- decoders ----------------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.jobs)
-    @rule(which=st.integers(0, 5))
-    def decode(self, which: int) -> None:
-        self.jobs.pop(which % len(self.jobs))()
+    @rule(which=st.lists(st.integers(0, 5), min_size=1, max_size=4))
+    def decode(self, which: list[int]) -> None:
+        for number in which:
+            if self.jobs:
+                self.jobs.pop(number % len(self.jobs))()
 
     # --- the application ---------------------------------------------------------------------------------------------
 
@@ -207,17 +221,22 @@ class PipelineMachine(RuleBasedStateMachine):
         self.failures += 1
         self.seek(failed.partition, self.position[failed.partition])
 
-    @rule(partition=st.sampled_from(PARTITIONS), offset=st.integers(0, LOG_END))
     def seek(self, partition: TopicPartition, offset: int) -> None:
         self.generation[partition] = next(self.generations)
         self.position[partition] = offset
         self.buffer.expect(self.generation)
         self.events.append(Seek(partition, self.generation[partition], _at(offset)))
 
-    @rule(partition=st.sampled_from(PARTITIONS), paused=st.booleans())
     def pause(self, partition: TopicPartition, paused: bool) -> None:
         (self.paused.add if paused else self.paused.discard)(partition)
         self.events.append(SetPaused(frozenset({partition}), paused))
+
+    @rule(partition=st.sampled_from(PARTITIONS), what=st.sampled_from(["pause", "resume", "seek"]), offset=OFFSET)
+    def change_mind(self, partition: TopicPartition, what: str, offset: int) -> None:
+        if what == "seek":
+            self.seek(partition, offset)
+        else:
+            self.pause(partition, what == "pause")
 
     # --- what must hold ----------------------------------------------------------------------------------------------
 
@@ -242,7 +261,7 @@ class PipelineMachine(RuleBasedStateMachine):
             while self.wire:
                 self._answer_honestly()
             while self.jobs:
-                self.decode(0)
+                self.decode([0])
             self.take(None)
         assert self.position == dict.fromkeys(PARTITIONS, LOG_END), "a partition does not go on"
         assert self.buffer.charged_bytes == 0
@@ -265,4 +284,4 @@ def _wanted(request: UnsentRequest) -> list[tuple[TopicPartition, int]]:
 
 
 TestPipeline = PipelineMachine.TestCase
-TestPipeline.settings = settings(max_examples=100, stateful_step_count=40)
+TestPipeline.settings = settings(max_examples=60, stateful_step_count=40)

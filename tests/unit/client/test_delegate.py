@@ -217,13 +217,14 @@ def test_a_throttled_connection_is_silent_until_the_time_is_over(offices):
         first = office.ask(FIRST)
         office.until(lambda: first.done)
         second = office.ask(FIRST)
-        office.turn(10)
-        assert len(broker.asked(ApiKey.METADATA)) == 1
-        assert not second.done
-        office.clock.advance(0.49)
-        office.turn(10)
-        assert len(broker.asked(ApiKey.METADATA)) == 1
+        connection = office.delegate._connections[FIRST, CONTROL]
+        for seconds in (0.0, 0.49):
+            office.clock.advance(seconds)
+            office.turn(3)
+            assert connection.in_flight == 0
         office.clock.advance(0.02)
+        office.turn()
+        assert connection.in_flight == 1
         office.until(lambda: second.done)
         assert second.responses
         assert office.counts.total("throttle.seconds") == pytest.approx(1.0)
@@ -238,7 +239,10 @@ def test_a_hostile_throttle_is_capped(offices):
         first = office.ask(FIRST)
         office.until(lambda: first.done)
         second = office.ask(FIRST)
-        office.clock.advance(60.0)
+        office.clock.advance(59.9)
+        office.turn(3)
+        assert office.delegate._connections[FIRST, CONTROL].in_flight == 0
+        office.clock.advance(0.1)
         office.until(lambda: second.done)
         assert second.responses
 
@@ -412,6 +416,7 @@ def test_a_refused_login_is_told_to_all_who_ask_and_does_not_become_a_storm(offi
             office.ask()
             office.clock.advance(0.05)
             office.turn(2)
+            assert office.delegate.connection_count == 0
         assert broker.connections == 1
         office.clock.advance(3.0)
         again = office.ask(FIRST)

@@ -253,6 +253,15 @@ def test_a_cursor_that_moved_meanwhile_is_left_where_it_is():
     assert not bench.cursor().in_flight
 
 
+def test_an_answer_from_an_offset_that_was_given_up_is_dropped():
+    bench = Bench({P: (1, 5)})
+    request = bench.ask()
+    bench.cursor().rewound(Offset(8), bench.cursor().run)
+    bench.answer(request, {P: {"records": _records(3)}})
+    assert bench.tasks == []
+    assert _wanted(bench.ask()) == {0: 8}
+
+
 def test_a_frame_that_breaks_the_protocol_changes_nothing():
     bench = Bench({P: (1, 5)})
     request = bench.ask()
