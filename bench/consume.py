@@ -151,7 +151,7 @@ def broker(given: str | None, fillings: Sequence[topics.Filling]) -> Iterator[st
 
 def _fill(bootstrap: str, fillings: Sequence[topics.Filling]) -> None:
     for filling in fillings:
-        topics.fill(bootstrap, filling)
+        topics.fill_apart(bootstrap, filling)
         print(f"filled {filling.topic}", flush=True)
 
 
