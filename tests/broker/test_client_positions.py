@@ -89,6 +89,16 @@ def test_looking_up(kafka, timed):
             consumer.end_offsets([TopicPartition("nowhere", 0)], timeout=0.5)
 
 
+def test_a_look_up_that_finds_no_broker_says_why():
+    properties = {"bootstrap.servers": "127.0.0.1:1", "request.timeout.ms": 300, "fetch.max.wait.ms": 100}
+    with Consumer(properties) as consumer:
+        with pytest.raises(OperationTimeout, match=r"cannot connect to .*127\.0\.0\.1:1: Connection refused"):
+            consumer.end_offsets([TopicPartition("nowhere", 0)], timeout=1.0)
+        with pytest.raises(OperationTimeout, match=r"cannot connect to .*127\.0\.0\.1:1: Connection refused"):
+            consumer.partitions_for("nowhere", timeout=0.5)
+        assert not consumer.poll(0.1)
+
+
 async def test_looking_up_in_a_loop(kafka, timed):
     name, rows = timed
     full = TopicPartition(name, 0)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka.admin import AdminClient
+
 from broker.flow import Flow
 from broker.produce import numbered, produce
 from broker.reading import poll_until, read_rows, row
-from confluent_kafka.admin import AdminClient
-
 from multilane import Consumer, TopicPartition
 from multilane.hooks import Counts
 

@@ -52,8 +52,10 @@ class _Open:
 
 
 class CallManager:
-    def __init__(self, backoff: Backoff) -> None:
+    def __init__(self, backoff: Backoff, why: Callable[[], MultilaneError | None] = lambda: None) -> None:
+        """`why` tells what keeps requests from leaving, if anything does."""
         self._backoff = backoff
+        self._why = why
         self._open: list[_Open] = []
 
     def add(self, call: Call) -> None:
@@ -64,7 +66,8 @@ class CallManager:
         wait = NEVER
         for entry in list(self._open):
             if now >= entry.call.deadline:
-                cause = f": {entry.error}" if entry.error else ""
+                error = entry.error or self._why()
+                cause = f": {error}" if error else ""
                 self._finish(entry, error=OperationTimeout(f"no answer to {entry.call.api.name} in time{cause}"))
                 continue
             wait = min(wait, entry.call.deadline - now)

@@ -61,7 +61,7 @@ class NetworkDelegate:
         self._connections: dict[ConnectionId, Connection] = {}
         self._watched: dict[ConnectionId, tuple[int, int]] = {}
         self._unsent: list[UnsentRequest] = []
-        self._last_failure: MultilaneError | None = None
+        self.last_failure: MultilaneError | None = None  # why a broker could not be reached, until one can
         self._told = False
         self._limits = ConnectionLimits(
             config.connect_timeout, config.request_timeout, config.receive_max_bytes, config.client_id
@@ -138,7 +138,7 @@ class NetworkDelegate:
             self._send(connection, request, now)
 
     def _unreachable(self, request: UnsentRequest) -> OperationTimeout:
-        cause = "" if self._last_failure is None else f": {self._last_failure}"
+        cause = "" if self.last_failure is None else f": {self.last_failure}"
         return OperationTimeout(f"no broker could be sent {request.api.name} in time{cause}")
 
     def _send(self, connection: Connection, request: UnsentRequest, now: float) -> None:
@@ -205,6 +205,7 @@ class NetworkDelegate:
             return
         if before is not State.READY and connection.state is State.READY:
             self.directory.succeeded(connection.node.id)
+            self.last_failure = None
             name = "login.renewed" if before is State.RENEWING else "connection.opened"
             self._observer.count(name, broker=str(connection.node.id))
         for answer in answers:
@@ -265,7 +266,7 @@ class NetworkDelegate:
     def _failed(self, node: Node, channel: Channel, error: MultilaneError, now: float) -> None:
         log.info("broker %s, %s: %s", node, channel, error)
         self._observer.count("connection.failed", broker=str(node.id), error=type(error).__name__)
-        self._last_failure = error
+        self.last_failure = error
         refused = self.directory.failed(node.id, error, now)
         pending, self._unsent = self._unsent, []
         for request in pending:
