@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+
 from multilane.client import connection, cursor
 
 DESIGN = Path(__file__).parents[2] / "docs" / "DESIGN.md"

@@ -126,7 +126,7 @@ class FetchBuffer:
         """Give up what is buffered of a paused partition; where and in which run to go on, if anything was."""
         with self._lock:
             queue = self._queues.get(cursor.partition)
-            if not queue or not self._is_valid(queue[0]) or any(not _is_records(s) for s in queue):
+            if not queue or any(s.generation != cursor.generation or not _is_records(s) for s in queue):
                 return None
             offset = queue[0].offset
             for slot in queue:

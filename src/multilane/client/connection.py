@@ -266,18 +266,22 @@ class Connection:
         received = 0
         while self.state is not State.CLOSED:
             target = self._assembler.target()
-            count = self.transport.receive_into(target)
+            count = self.transport.receive_into(target, due=self._assembler.missing > 0)
             if count is None:
                 break
             received += count
             for frame in self._assembler.advance(count):
                 self._take(frame, answers, now)
-            if count < len(target) and self.transport.drained_by_short_read:
+            if self._expects_nothing or (count < len(target) and self.transport.drained_by_short_read):
                 break
             if received >= _RECEIVE_PER_TURN:
                 self.has_more = True
                 break
         self.transport.expect(self._assembler.missing)
+
+    @property
+    def _expects_nothing(self) -> bool:
+        return self._assembler.is_empty and not self._in_flight and self._handshake is None
 
     def _take(self, frame: Frame, answers: list[Answer], now: float) -> None:
         if self._handshake is not None:

@@ -3,7 +3,8 @@
 Thread: none (a constant).
 
 Defaults are Java's but for `auto.offset.reset` (none: a lost position is an error until someone chooses),
-`allow.auto.create.topics` (false: reading creates nothing) and `max.poll.records` (no limit: a block is the unit).
+`allow.auto.create.topics` (false: reading creates nothing), `max.poll.records` (no limit: a block is the unit) and
+`max.partition.fetch.bytes` (4 MB: few, large frames).
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
         name="max.partition.fetch.bytes",
         kind=Kind.BYTES,
         scope=Scope.CONSUMER,
-        default=1_048_576,
+        default=4_194_304,
         minimum=0,
         maximum=INT_MAX,
         aliases=("fetch.message.max.bytes",),

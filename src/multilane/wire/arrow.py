@@ -45,18 +45,23 @@ def record_batch(block: Block, *, copy: bool) -> pa.RecordBatch:
     if copy:
         keys, values = keys.cast(pa.binary()), values.cast(pa.binary())
         offsets, timestamps = offsets.copy(), timestamps.copy()
-    topics = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int8)), pa.array([block.topic]))
+    topics = pa.DictionaryArray.from_arrays(_over(pa.int8(), np.zeros(rows, np.int8)), pa.array([block.topic]))
     columns = {
         "key": keys,
         "value": values,
         "topic": topics,
-        "partition": pa.array(np.full(rows, block.partition, np.int32)),
-        "offset": pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(offsets)]),
-        "timestamp": pa.Array.from_buffers(_TIMESTAMP, rows, [None, pa.py_buffer(timestamps)]),
-        "timestamp_type": pa.array(block.timestamp_types),
+        "partition": _over(pa.int32(), np.full(rows, block.partition, np.int32)),
+        "offset": _over(pa.int64(), offsets),
+        "timestamp": _over(_TIMESTAMP, timestamps),
+        "timestamp_type": _over(pa.int8(), block.timestamp_types),
         "headers": _headers(block),
     }
     return pa.RecordBatch.from_pydict(columns)
+
+
+def _over(kind: pa.DataType, column: np.ndarray) -> pa.Array:
+    """An array over the column's own memory. pa.array() would look for pandas in the file system each time."""
+    return pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(column)])
 
 
 def _headers(block: Block) -> pa.Array:

@@ -211,8 +211,7 @@ def _records_of(block: Block) -> Iterator[Record]:
     """All records of a small block, by C loops only: map over columns that are Python lists."""
     types = block.timestamp_types
     one_type = bool((types == types[0]).all())
-    return map(
-        Record,
+    fields = zip(
         repeat(block.topic),
         repeat(block.partition),
         block.offsets.tolist(),
@@ -221,7 +220,9 @@ def _records_of(block: Block) -> Iterator[Record]:
         _python_bytes(block.keys),
         _python_bytes(block.values),
         _headers_of(block),
+        strict=False,  # the repeated ones have no end
     )
+    return map(tuple.__new__, repeat(Record), fields)
 
 
 def _headers_of(block: Block) -> Iterator[Headers]:

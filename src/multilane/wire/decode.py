@@ -244,6 +244,8 @@ def _trains(span: _Span, plans: Ints, codecs: Ints, cap: int) -> Iterator[tuple[
 
 def _load_each(span: _Span, plans: Ints, codecs: Ints, options: DecodeOptions) -> Ints:
     """Decompress batch by batch; ends the plan at the first that cannot be or that would pass the block's bound."""
+    if not codecs.any() and COLUMN_BYTES * int(plans[:, Plan.COUNT].sum()) <= options.block_limit:
+        return plans
     used = 0
     for i, codec in enumerate(codecs.tolist()):
         batch, count = int(plans[i, Plan.BATCH]), int(plans[i, Plan.COUNT])

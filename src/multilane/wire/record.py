@@ -5,7 +5,7 @@ Thread: any (a value).
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 CREATE_TIME: Final = 0
 LOG_APPEND_TIME: Final = 1
@@ -13,39 +13,30 @@ LOG_APPEND_TIME: Final = 1
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
-class Record:
+class Record(NamedTuple):
     """A record that was read.
 
-    Two records are equal when they are the same record of the log: topic, partition and offset. Its repr tells sizes
-    only, for keys and values do not belong in logs. Nothing here pins the fetch response it came from.
+    Two records are equal when they are the same record of the log: topic, partition and offset; that is also how they
+    sort. Its repr tells sizes only, for keys and values do not belong in logs. Nothing here pins the fetch response it
+    came from. A tuple beneath, because millions are made: that halves the cost of one.
     """
 
-    __slots__ = ("headers", "key", "offset", "partition", "timestamp", "timestamp_type", "topic", "value")
-
-    def __init__(  # noqa: PLR0913, PLR0917 - the fields of a record, positional because millions are built
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        timestamp: int,
-        timestamp_type: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers = (),
-    ) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.offset = offset
-        self.timestamp = timestamp
-        self.timestamp_type = timestamp_type
-        self.key = key
-        self.value = value
-        self.headers = headers
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Record):
             return NotImplemented
         return (self.offset, self.partition, self.topic) == (other.offset, other.partition, other.topic)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
 
     def __hash__(self) -> int:
         return hash((self.topic, self.partition, self.offset))
