@@ -261,6 +261,15 @@ def test_eviction_tells_where_to_go_on():
     assert desk.buffer.evict(desk.cursors[P]) is None
 
 
+def test_what_an_older_run_left_behind_is_evicted_too():
+    desk = Desk()
+    desk.put(P, 2)
+    bad, _ = desk.reserve((P, 2))[0]
+    desk.cursors[P].rewound(Offset(2), desk.buffer.void(bad))
+    assert desk.buffer.evict(desk.cursors[P]) == (0, 2)
+    assert desk.buffer.charged_bytes == 0
+
+
 def test_what_is_not_records_is_never_evicted():
     desk = Desk()
     desk.buffer.put(desk.cursors[P], Moved(P, Offset(9), LeaderEpoch(1)))
