@@ -60,7 +60,9 @@ def admin_of(kafka: KafkaCluster) -> AdminClient:
 
 
 def leader_of(admin: AdminClient, topic: str, partition: int = 0) -> int:
-    return int(admin.list_topics(topic, timeout=10).topics[topic].partitions[partition].leader)
+    """The leader's id; -1 while there is none, or the broker that was asked has not heard of the partition."""
+    found = admin.list_topics(topic, timeout=10).topics[topic].partitions.get(partition)
+    return -1 if found is None else int(found.leader)
 
 
 def consumer_of(kafka: KafkaCluster, topic: str, partitions: int = 1, **more: object) -> Consumer:

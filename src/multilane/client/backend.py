@@ -266,6 +266,7 @@ class Backend:
         cursor.offset = NO_OFFSET  # an answer of the old topic that is still under way no longer matches
         if cursor.phase is Phase.STOPPED:
             return
+        cursor.run = self.buffer.seal(cursor)
         if cursor.phase is not Phase.AWAIT_RESET:
             cursor.lost(Lookup(EARLIEST, "the topic was made again"))
 

@@ -134,6 +134,18 @@ class FetchBuffer:
             queue.clear()
             return offset, self._end_run(cursor.partition)
 
+    def seal(self, cursor: Cursor) -> int:
+        """The log behind this partition is no more: keep what is decoded of it, give up the rest. Returns the run of
+        the log that follows, which no late word about the old one can touch."""
+        with self._lock:
+            queue = self._queues.get(cursor.partition, deque())
+            decoded = 0
+            while decoded < len(queue) and queue[decoded].content is not None:
+                decoded += 1
+            while len(queue) > decoded:
+                self._leave(queue.pop())
+            return self._end_run(cursor.partition)
+
     def is_settled(self, cursor: Cursor) -> bool:
         """Whether every batch before the cursor's offset was readable. Until then the offset is a guess."""
         with self._lock:

@@ -251,6 +251,18 @@ def _check_headers(data, at, end):
 
 
 @njit(nogil=True)
+def _header_span(data, at, end, buffer):
+    """Where a record's headers lie, as one number: size, buffer, position; 0 when it has none."""
+    if at < end and data[np.uint64(at)] == 0:
+        return _OK, at + 1, np.int64(0)
+    first = at
+    status, at, many = _check_headers(data, at, end)
+    if status != _OK or many <= 0:
+        return status, at, np.int64(0)
+    return _OK, at, ((at - first) << 32) | (buffer << 31) | first
+
+
+@njit(nogil=True)
 def _decode_batch(data, plan, at, limit, row, floor, columns, tally):
     """Decode one batch's records from data[at:limit] to the columns from `row` on; gives (status, position, row).
 
@@ -293,16 +305,9 @@ def _decode_batch(data, plan, at, limit, row, floor, columns, tally):
             return _VALUE_LENGTH, at, row
         _view(data, at, value_size, buffer, values, row)
         at += max(value_size, 0)
-        span = np.int64(0)
-        if at < end and data[np.uint64(at)] == 0:
-            at += 1
-        else:
-            first = at
-            status, at, many = _check_headers(data, at, end)
-            if status != _OK:
-                return status, at, row
-            if many > 0:
-                span = ((at - first) << 32) | (buffer << 31) | first
+        status, at, span = _header_span(data, at, end, buffer)
+        if status != _OK:
+            return status, at, row
         headers[row] = span
         if at != end:
             return _RECORD_REST, at, row

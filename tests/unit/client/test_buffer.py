@@ -278,6 +278,20 @@ def test_what_is_not_records_is_never_evicted():
     assert len(desk.buffer.take(None, ())) == 2
 
 
+def test_a_log_that_is_no_more_keeps_what_is_decoded_and_can_be_heard_of_no_more():
+    desk = Desk()
+    desk.put(P, 2)
+    late = desk.reserve((P, 2))[0][0]
+    desk.put(P, 2)
+    run = desk.buffer.seal(desk.cursors[P])
+    assert desk.buffer.void(late) is None
+    assert desk.take() == [(0, [0, 1])]
+    assert desk.buffer.charged_bytes == 0
+    desk.cursors[P].rewound(Offset(0), run)
+    desk.put(P, 1)
+    assert desk.take() == [(0, [0])]
+
+
 def test_an_offset_is_a_guess_until_everything_before_it_is_decoded():
     desk = Desk()
     cursor = desk.cursors[P]
