@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -43,6 +43,11 @@ class Reading:
 
     def count(self, partition: int | None = None) -> int:
         return sum(len(rows) for p, rows in self.rows.items() if partition in (None, p))
+
+    def until_beyond(self, flow: Flow, partitions: Iterable[int], count: int = 50) -> None:
+        """Reads until there are so many more of each partition than the brokers have now."""
+        goal = {p: len(flow.acknowledged[p]) + count for p in partitions}
+        self.until(lambda: all(self.count(p) >= wanted for p, wanted in goal.items()))
 
     def check(self, flow: Flow) -> None:
         """Nothing lost, nothing doubled, everything in order."""
@@ -281,8 +286,7 @@ def test_a_killed_leader_loses_and_doubles_nothing(cluster, cluster_topic):
         for _ in range(2):  # the second time perhaps the one that has just taken over
             victim = leader_of(admin, name)
             cluster.kill(victim)
-            seen = reading.count(0)
-            reading.until(lambda: reading.count(0) > seen + 50)  # noqa: B023 (called at once)
+            reading.until_beyond(flow, range(3))
             cluster.start(victim)
             reading.until(lambda: leader_of(admin, name) >= 0)
         reading.check(flow)
@@ -299,12 +303,10 @@ def test_a_leader_that_hangs_holds_nobody_else_up(cluster, cluster_topic):
         victim = leaders[0]
         others = [p for p in range(3) if leaders[p] != victim]
         cluster.pause(victim)
-        seen = {p: reading.count(p) for p in range(3)}
-        reading.until(lambda: all(reading.count(p) > seen[p] + 20 for p in others))
-        reading.until(lambda: reading.count(0) > seen[0] + 50)
+        reading.until_beyond(flow, others)
+        reading.until_beyond(flow, range(3))
         cluster.resume(victim)
-        seen = {p: reading.count(p) for p in range(3)}
-        reading.until(lambda: all(reading.count(p) > seen[p] + 50 for p in range(3)))
+        reading.until_beyond(flow, range(3))
         reading.check(flow)
 
 
@@ -324,8 +326,7 @@ def test_all_brokers_down_and_back(cluster, cluster_topic):
             finally:
                 with ThreadPoolExecutor(3) as pool:  # one alone is no quorum
                     list(pool.map(cluster.start, (1, 2, 3)))
-            seen = {p: reading.count(p) for p in range(3)}
-            reading.until(lambda: all(reading.count(p) > seen[p] + 20 for p in range(3)))
+            reading.until_beyond(flow, range(3))
             reading.check(flow)
 
 

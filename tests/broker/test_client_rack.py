@@ -74,8 +74,8 @@ def test_the_leader_is_read_while_the_replica_is_away(cluster, cluster_topic):
         until(lambda: len(rows) > 200)
         assert fetched(counts)[follower] > fetched(counts)[leader]
         cluster.kill(follower)
-        seen, before = len(rows), fetched(counts)
-        until(lambda: len(rows) > seen + 200)
+        there, before = len(flow.acknowledged[0]), fetched(counts)
+        until(lambda: len(rows) > there + 200)
         assert fetched(counts)[leader] - before[leader] > 200 * 10
         cluster.start(follower)
         back = fetched(counts)[follower]
