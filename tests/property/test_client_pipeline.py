@@ -25,7 +25,7 @@ from multilane.client.decoder import FrameJob
 from multilane.client.events import Assign, EventQueue, Seek, SetPaused
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
 from multilane.client.request_state import Backoff
-from multilane.client.requests import Channel, RawResponse, UnsentRequest
+from multilane.client.requests import RawResponse, UnsentRequest
 from multilane.config.consumer import parse_consumer
 from multilane.errors import NetworkError, RecordBatchError
 from multilane.hooks import NO_OBSERVER
@@ -98,18 +98,23 @@ class PipelineMachine(RuleBasedStateMachine):
         self.leader_epoch = 0
         self.failures = 0
 
-    @initialize(limit=st.sampled_from([600, 4_000, 1 << 20]), refetches=st.sampled_from([0, 1, 50]))
-    def begin(self, limit: int, refetches: int) -> None:
+    @initialize(
+        limit=st.sampled_from([600, 4_000, 1 << 20]),
+        refetches=st.sampled_from([0, 1, 50]),
+        connections=st.sampled_from([1, 2]),
+    )
+    def begin(self, limit: int, refetches: int, connections: int) -> None:
         properties: dict[str, object] = {
             "bootstrap.servers": "broker:9092",
             "max.partition.fetch.bytes": 400,
             "corrupt.batch.refetches": refetches,
+            "fetch.connections": connections,
         }
         config = parse_consumer(properties)
         self.metadata = MetadataManager(MetadataPolicy(300.0, Backoff(0.1, 1.0), 300.0), MetadataListeners())
         self.buffer = FetchBuffer(limit, on_ready=lambda: None, on_room=lambda: None)
         around = Surroundings(self.metadata, self._decode, lambda: 0.0, NO_OBSERVER)
-        self.backend = Backend(config, around, self.buffer, EventQueue(_Quiet()), Channel("fetch-test"))
+        self.backend = Backend(config, around, self.buffer, EventQueue(_Quiet()), "fetch-test")
         self._lead(0)
         self.generation = {p: next(self.generations) for p in PARTITIONS}
         self.position = dict.fromkeys(PARTITIONS, 0)

@@ -31,7 +31,7 @@ from multilane.client.fetching import DecodeTask, FetchListeners, FetchManager, 
 from multilane.client.futures import fulfil, refuse
 from multilane.client.offsets import Found, OffsetQuery, OffsetsManager
 from multilane.client.request_state import Backoff
-from multilane.client.requests import Channel, Poll
+from multilane.client.requests import Poll
 from multilane.client.reset import ResetRule
 from multilane.client.validation import Truncation, ValidationManager
 from multilane.errors import (
@@ -76,11 +76,11 @@ class Backend:
         around: Surroundings,
         buffer: FetchBuffer,
         background: EventQueue[BackgroundEvent],
-        channel: Channel,
+        name: str,
     ) -> None:
         self.config = config
         self.buffer = buffer
-        self.channel = channel
+        self.name = name
         self._background = background
         self._metadata = around.metadata
         self._observer = around.observer
@@ -108,7 +108,7 @@ class Backend:
                 refused=self.fail,
                 observer=around.observer,
             ),
-            channel,
+            name,
         )
 
     def poll(self, now: float, *, can_decode: bool) -> Iterable[Poll]:
@@ -307,7 +307,13 @@ def _fetch_policy(config: ConsumerConfig, backoff: Backoff) -> FetchPolicy:
         read_committed=config.read_committed,
         rack=config.connection.client_rack,
     )
-    return FetchPolicy(kind, config.max_partition_fetch_bytes, backoff, config.connection.metadata_max_age)
+    return FetchPolicy(
+        kind,
+        config.max_partition_fetch_bytes,
+        backoff,
+        config.connection.metadata_max_age,
+        config.fetch_connections,
+    )
 
 
 def _log_range(fetched: FetchedPartition) -> str:

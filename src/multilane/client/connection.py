@@ -266,7 +266,8 @@ class Connection:
         received = 0
         while self.state is not State.CLOSED:
             target = self._assembler.target()
-            count = self.transport.receive_into(target, due=self._assembler.missing > 0)
+            self.transport.expect(self._assembler.missing)
+            count = self.transport.receive_into(target)
             if count is None:
                 break
             received += count

@@ -92,10 +92,10 @@ class NetworkDelegate:
     def connection_count(self) -> int:
         return len(self._connections)
 
-    def close_channel(self, channel: Channel) -> None:
+    def close_owner(self, owner: str) -> None:
         """A consumer is gone: so are the connections that were its own and the requests that waited for them."""
-        self._unsent = [r for r in self._unsent if r.channel != channel]
-        for connection in [c for c in self._connections.values() if c.channel == channel]:
+        self._unsent = [r for r in self._unsent if r.channel.owner != owner]
+        for connection in [c for c in self._connections.values() if c.channel.owner == owner]:
             self._hang_up(connection)
 
     def close(self) -> None:
@@ -264,7 +264,7 @@ class NetworkDelegate:
             self._tell(request, error, at)
 
     def _failed(self, node: Node, channel: Channel, error: MultilaneError, now: float) -> None:
-        log.info("broker %s, %s: %s", node, channel, error)
+        log.info("broker %s, %s: %s", node, channel.owner, error)
         self._observer.count("connection.failed", broker=str(node.id), error=type(error).__name__)
         self.last_failure = error
         refused = self.directory.failed(node.id, error, now)

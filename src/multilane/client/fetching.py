@@ -2,8 +2,8 @@
 
 Thread: none (pure state machine); owned by the network thread, one per consumer.
 
-One fetch per broker is under way at a time. As soon as a frame is in, the headers of its record batches tell where
-each partition goes on, so that the next fetch leaves before anything of this frame is decoded: receiving and decoding
+Two fetches per broker may be under way. As soon as a frame is in, the headers of its record batches tell where each
+partition goes on, so that the next fetch leaves before anything of this frame is decoded: receiving and decoding
 overlap. The frame itself goes to the decoders with a reserved slot per partition in the buffer.
 
 Never touches a record, never blocks, never skips: an answer that is not understood leaves the cursor where it is.
@@ -12,15 +12,16 @@ Never touches a record, never blocks, never skips: an answer that is not underst
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from multilane.client.buffer import FetchBuffer, Slot
 from multilane.client.cluster import Leadership
 from multilane.client.cursor import Cursor, CursorTable, Phase
-from multilane.client.fetch_session import SESSION_ERRORS, FetchSession, SessionKey, key_of
-from multilane.client.request_state import Backoff, RequestState
-from multilane.client.requests import NEVER, Channel, Poll, RawResponse, UnsentRequest
+from multilane.client.fetch_session import SESSION_ERRORS, key_of
+from multilane.client.lines import Line, Lines
+from multilane.client.request_state import Backoff
+from multilane.client.requests import NEVER, Poll, RawResponse, UnsentRequest
 from multilane.errors import (
     AuthenticationError,
     CorruptBatch,
@@ -52,6 +53,7 @@ class FetchPolicy:
     partition_max_bytes: int
     backoff: Backoff
     replica_max_age: float
+    lines: int  # fetches that may be under way to one broker
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +80,6 @@ class FetchListeners:
     observer: Observer = NO_OBSERVER
 
 
-@dataclass(slots=True, eq=False)
-class _Broker:
-    """Our side of one broker: its session and the request that is under way."""
-
-    state: RequestState
-    session: FetchSession = field(default_factory=FetchSession)
-    reserved: int = 0
-    asked: dict[SessionKey, tuple[Cursor, int, int]] = field(default_factory=dict)
-
-
 class FetchManager:
     def __init__(
         self,
@@ -96,32 +88,42 @@ class FetchManager:
         buffer: FetchBuffer,
         policy: FetchPolicy,
         listeners: FetchListeners,
-        channel: Channel,
+        owner: str,
     ) -> None:
         self._metadata = metadata
         self._cursors = cursors
         self._buffer = buffer
         self._policy = policy
         self._listeners = listeners
-        self._channel = channel
         self._observer = listeners.observer
-        self._brokers: dict[NodeId, _Broker] = {}
+        self._lines = Lines(owner, policy.lines, policy.backoff)
 
     # --- what to ask -------------------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> Poll:
         by_node, wait = self._fetchable(now)
-        requests = []
-        for node, cursors in by_node.items():
-            broker = self._brokers.setdefault(node, _Broker(RequestState(self._policy.backoff)))
-            if not broker.state.may_send(now):
-                wait = min(wait, broker.state.wait(now))
-                continue
-            room = self._room()
-            if room < min(_SMALLEST_FETCH, self._policy.partition_max_bytes) and not self._make_room():
-                continue  # the buffer wakes us when the application has taken something
-            requests.append(self._request(node, broker, cursors, max(room, 1)))
+        requests: list[UnsentRequest] = []
+        for node in self._lines.in_turn(by_node):
+            lines = self._lines.to(node)
+            free = [line for line in lines if line.state.may_send(now)]
+            wait = min(wait, *(line.state.wait(now) for line in lines if line not in free), NEVER)
+            sent = self._share_out(free, by_node[node])
+            if sent:
+                self._lines.served(node)
+            requests += sent
         return Poll(tuple(requests), wait)
+
+    def _share_out(self, free: list[Line], cursors: list[Cursor]) -> list[UnsentRequest]:
+        """Partitions and room in equal parts. Where room is short one line takes all: no partition is left out."""
+        room = self._room()
+        least = min(_SMALLEST_FETCH, self._policy.partition_max_bytes)
+        if room < least and not self._make_room():
+            return []  # the buffer wakes us when the application has taken something
+        used = free[: len(cursors)] if room >= least * len(free) else free[:1]
+        return [
+            self._request(line, cursors[number :: len(used)], max(room // len(used), 1))
+            for number, line in enumerate(used)
+        ]
 
     def _fetchable(self, now: float) -> tuple[dict[NodeId, list[Cursor]], float]:
         by_node: dict[NodeId, list[Cursor]] = {}
@@ -154,7 +156,7 @@ class FetchManager:
         return None if leader is None else leader.node
 
     def _room(self) -> int:
-        return self._buffer.room() - sum(b.reserved for b in self._brokers.values())
+        return self._buffer.room() - self._lines.reserved
 
     def _make_room(self) -> bool:
         """Paused partitions must not starve the others: what is buffered of them is fetched again later."""
@@ -167,27 +169,27 @@ class FetchManager:
                     evicted = True
         return evicted
 
-    def _request(self, node: NodeId, broker: _Broker, cursors: list[Cursor], room: int) -> UnsentRequest:
+    def _request(self, line: Line, cursors: list[Cursor], room: int) -> UnsentRequest:
         items = [self._item(cursor) for cursor in cursors]
-        broker.asked = {
+        line.asked = {
             key_of(item): (cursor, cursor.generation, cursor.offset)
             for item, cursor in zip(items, cursors, strict=True)
         }
         for cursor in cursors:
             cursor.in_flight = True
-        session = broker.session.next_request({key_of(i): i for i in items})
+        session = line.session.next_request({key_of(i): i for i in items})
         kind = self._policy.kind
         limit = min(kind.max_bytes, max(room, _SMALLEST_FETCH), len(items) * self._policy.partition_max_bytes)
         sized = FetchClass(kind.max_wait_ms, kind.min_bytes, limit, kind.read_committed, kind.rack)
-        broker.reserved = limit
-        broker.state.sent()
+        line.reserved = limit
+        line.state.sent()
         return UnsentRequest(
             api=ApiKey.FETCH,
             build=lambda version: fetch_request(version, sized, session.named, session.forgotten, session.step),
-            on_response=lambda raw, now: self._on_frame(node, broker, raw, now),
-            on_failure=lambda error, now: self._on_failure(node, broker, error, now),
-            node=node,
-            channel=self._channel,
+            on_response=lambda raw, now: self._on_frame(line, raw, now),
+            on_failure=lambda error, now: self._on_failure(line, error, now),
+            node=line.node,
+            channel=line.channel,
             at_least=FETCH_AT_LEAST,
             at_most=None if all(i.topic_id is not None for i in items) else FETCH_WITH_TOPIC_IDS - 1,
             raw=True,
@@ -207,34 +209,34 @@ class FetchManager:
 
     # --- what to make of the answer ----------------------------------------------------------------------------------
 
-    def _on_frame(self, node: NodeId, broker: _Broker, raw: RawResponse, now: float) -> None:
+    def _on_frame(self, line: Line, raw: RawResponse, now: float) -> None:
         response = walk_fetch_response(raw.frame, raw.version, raw.correlation_id)
-        self._observer.count("fetch.bytes", raw.frame.nbytes, broker=str(node))
+        self._observer.count("fetch.bytes", raw.frame.nbytes, broker=str(line.node))
         raw.throttled(response.throttle_ms)
-        asked = self._answered(broker)
+        asked = self._answered(line)
         if response.error_code:
-            broker.session.reset()
-            broker.state.failed(now)
+            line.session.reset()
+            line.state.failed(now)
             if response.error_code not in SESSION_ERRORS:
                 self._metadata.request_update()
-            self._observer.count("fetch.refused", broker=str(node), code=str(response.error_code))
+            self._observer.count("fetch.refused", broker=str(line.node), code=str(response.error_code))
             return
-        broker.session.on_answer(response.session_id)
-        broker.state.succeeded()
+        line.session.on_answer(response.session_id)
+        line.state.succeeded()
         tasks = self._sort_out(response, asked, raw, now)
         if tasks:
             self._listeners.decode(raw.frame, tasks)
 
-    def _answered(self, broker: _Broker) -> dict[tuple[object, int], tuple[Cursor, int, int]]:
+    def _answered(self, line: Line) -> dict[tuple[object, int], tuple[Cursor, int, int]]:
         """The request is over; what it asked, found by topic id and by topic name."""
         asked: dict[tuple[object, int], tuple[Cursor, int, int]] = {}
-        for (topic, topic_id, partition), entry in broker.asked.items():
+        for (topic, topic_id, partition), entry in line.asked.items():
             entry[0].in_flight = False
             asked[topic, partition] = entry
             if topic_id is not None:
                 asked[topic_id, partition] = entry
-        broker.asked = {}
-        broker.reserved = 0
+        line.asked = {}
+        line.reserved = 0
         return asked
 
     def _sort_out(
@@ -345,11 +347,11 @@ class FetchManager:
         else:
             self._listeners.stopped(cursor, error)
 
-    def _on_failure(self, node: NodeId, broker: _Broker, error: MultilaneError, now: float) -> None:
-        cursors = {id(entry[0]): entry[0] for entry in self._answered(broker).values()}.values()
-        broker.session.reset()
-        broker.state.failed(now)
-        self._fall_back(node, cursors)
+    def _on_failure(self, line: Line, error: MultilaneError, now: float) -> None:
+        cursors = {id(entry[0]): entry[0] for entry in self._answered(line).values()}.values()
+        line.session.reset()
+        line.state.failed(now)
+        self._fall_back(line.node, cursors)
         if isinstance(error, NetworkError) or error.refresh_metadata:
             self._metadata.request_update()
         if isinstance(error, AuthenticationError) and not error.retriable:  # others may be fine: who would tell it?

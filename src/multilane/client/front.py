@@ -34,7 +34,6 @@ from multilane.client.events import (
 )
 from multilane.client.network import Attach, Detach, ForBackend
 from multilane.client.offsets import Found
-from multilane.client.requests import Channel
 from multilane.client.reset import ResetRule
 from multilane.client.sharing import Lease
 from multilane.errors import (
@@ -83,8 +82,8 @@ class Front:
         self._generations = count(1)
         self._background: EventQueue[BackgroundEvent] = EventQueue(signal)
         self._buffer = FetchBuffer(config.fetch_buffer_bytes, on_ready=signal.set, on_room=lease.thread.wake)
-        channel = Channel(f"fetch-{next(_consumers)}")
-        self._backend = Backend(config, lease.thread.surroundings(), self._buffer, self._background, channel)
+        name = f"fetch-{next(_consumers)}"
+        self._backend = Backend(config, lease.thread.surroundings(), self._buffer, self._background, name)
         self._in_use = threading.Lock()
         self._wakeups = 0
         self._closed = False

@@ -176,7 +176,7 @@ class NetworkThread:
         event.backend.close()
         if event.backend in self._backends:
             self._backends.remove(event.backend)
-        self._delegate.close_channel(event.backend.channel)
+        self._delegate.close_owner(event.backend.name)
         fulfil(event.future, None)
 
     # --- the end -----------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NewType, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,8 +21,15 @@ if TYPE_CHECKING:
     from multilane.types import NodeId
     from multilane.wire.messages import ApiKey
 
-# A broker answers the requests of one connection one after the other, so what may wait has a connection of its own.
-Channel = NewType("Channel", str)
+
+class Channel(NamedTuple):
+    """Which of the connections to a broker. A broker answers the requests of one connection one after the other, so
+    what may wait has one of its own; `owner` goes with the consumer it belongs to."""
+
+    owner: str
+    number: int = 0
+
+
 CONTROL: Final = Channel("control")
 
 NEVER: Final = math.inf

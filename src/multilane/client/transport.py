@@ -1,11 +1,11 @@
-"""Bytes over one socket, in the clear or through TLS.
+"""Bytes over one non-blocking socket, in the clear or through TLS.
 
 Thread: network.
 
 Three verbs: `establish` until the socket (and the TLS session) stands, then `send` and `receive_into`, each of which
-does what it can at once. Under a busy Python thread every system call that lets go of the GIL costs five milliseconds
-or more, so megabytes must come in few calls: `expect` tells the kernel to wake us only when that much is there, and the
-rest of a large frame is received in one call that may wait ten milliseconds for it. Nothing else ever waits.
+does what it can at once and never waits. Under a busy Python thread every system call that lets go of the GIL costs up
+to five milliseconds, so megabytes must come in few calls: `expect` tells the kernel to wake us only when that much is
+there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import os
 import selectors
 import socket
 import ssl
-import struct
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -27,7 +26,6 @@ READ: Final = selectors.EVENT_READ
 WRITE: Final = selectors.EVENT_WRITE
 
 _WORTH_WAITING_FOR: Final = 64 * 1024
-_PATIENCE: Final = struct.pack("ll", 0, 10_000)  # seconds and microseconds: what the others on this thread may lose
 _LARGEST_LOW_WATER: Final = 1 << 30  # the kernel caps it by its own buffer limit
 
 SocketAddress = tuple[int, tuple[object, ...]]
@@ -40,7 +38,7 @@ class Transport(Protocol):
     def fileno(self) -> int: ...
     def establish(self) -> bool: ...
     def send(self, data: memoryview) -> int: ...
-    def receive_into(self, target: memoryview, *, due: bool) -> int | None: ...
+    def receive_into(self, target: memoryview) -> int | None: ...
     def expect(self, count: int) -> None: ...
     def close(self) -> None: ...
 
@@ -78,28 +76,20 @@ class PlainTransport:
                 return False
             self._connected = True
             self.wants = READ
-            self._allow_patience()
         return True
-
-    def _allow_patience(self) -> None:
-        """Let a receive wait a moment where it is told to; everything else says that it does not want to wait."""
-        with contextlib.suppress(OSError):
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _PATIENCE)
-            self._socket.setblocking(True)
 
     def send(self, data: memoryview) -> int:
         try:
-            return self._socket.send(data, socket.MSG_DONTWAIT)
+            return self._socket.send(data)
         except BlockingIOError:
             return 0
         except OSError as error:
             raise self._lost(error) from None
 
-    def receive_into(self, target: memoryview, *, due: bool) -> int | None:
-        """How many bytes came; None when there are none now. `due`: all of them are on their way, so that it is worth
-        a moment to get them in one call."""
+    def receive_into(self, target: memoryview) -> int | None:
+        """How many bytes came; None when there are none now."""
         try:
-            count = self._socket.recv_into(target, 0, socket.MSG_WAITALL if due else socket.MSG_DONTWAIT)
+            count = self._socket.recv_into(target)
         except BlockingIOError:
             return None
         except OSError as error:
@@ -187,7 +177,7 @@ class TlsTransport(PlainTransport):
         except OSError as error:
             raise self._lost(error) from None
 
-    def receive_into(self, target: memoryview, *, due: bool) -> int | None:
+    def receive_into(self, target: memoryview) -> int | None:
         try:
             count = self._socket.recv_into(target)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -206,9 +196,6 @@ class TlsTransport(PlainTransport):
     def _closed(self, error: ssl.SSLError) -> MultilaneError:
         """A broker that closes before its first word may have refused our certificate without saying so."""
         return NetworkError(f"{self._name} closed the connection") if self._heard else explain(error, *self._peer)
-
-    def _allow_patience(self) -> None:
-        """OpenSSL reads the socket in small pieces and must never wait for one."""
 
     def expect(self, count: int) -> None:
         """Bytes on the wire are not bytes of the frame here: waking at the first is right."""

@@ -33,6 +33,7 @@ class ConsumerConfig:
     fetch_max_wait: float
     max_partition_fetch_bytes: int
     fetch_buffer_bytes: int
+    fetch_connections: int
     max_poll_records: int
     auto_offset_reset: OffsetReset
     check_crcs: bool
@@ -62,6 +63,7 @@ def parse_consumer(properties: Mapping[str, object]) -> ConsumerConfig:
         fetch_max_wait=values.seconds("fetch.max.wait.ms"),
         max_partition_fetch_bytes=values.integer("max.partition.fetch.bytes"),
         fetch_buffer_bytes=values.integer("fetch.buffer.bytes"),
+        fetch_connections=values.integer("fetch.connections"),
         max_poll_records=values.integer("max.poll.records"),
         auto_offset_reset=parse_reset(values.spelled("auto.offset.reset"), values.text("auto.offset.reset")),
         check_crcs=values.flag("check.crcs"),

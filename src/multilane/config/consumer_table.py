@@ -51,7 +51,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
         minimum=0,
         maximum=INT_MAX,
         aliases=("fetch.message.max.bytes",),
-        doc="The most one partition should give in one Fetch response. Java's default is 1 MB; columns like large frames.",
+        doc="The most one partition should give in one Fetch response. Java's default is 1 MB.",
     ),
     Property(
         name="fetch.buffer.bytes",
@@ -62,6 +62,15 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
         maximum=2**40,
         scaled_aliases=(("queued.max.messages.kbytes", 1024),),
         doc="Bytes that may wait between the network and poll(); no fetch is sent while they are used up.",
+    ),
+    Property(
+        name="fetch.connections",
+        kind=Kind.INTEGER,
+        scope=Scope.CONSUMER,
+        default=2,
+        minimum=1,
+        maximum=4,
+        doc="Fetches to one broker that may be under way, each on a connection of its own.",
     ),
     Property(
         name="max.poll.records",

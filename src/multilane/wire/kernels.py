@@ -264,10 +264,8 @@ def _header_span(data, at, end, buffer):
 
 @njit(nogil=True)
 def _decode_batch(data, plan, at, limit, row, floor, columns, tally):
-    """Decode one batch's records from data[at:limit] to the columns from `row` on; gives (status, position, row).
-
-    A negative length of a key, a value or a header's value means null, as the Java client reads it.
-    """
+    """Decode one batch's records from data[at:limit] to the columns from `row` on; gives (status, position, row)."""
+    # A negative length of a key, a value or a header's value means null.
     offsets, timestamps, keys, values, headers = columns
     buffer = plan[_P_BUFFER]
     base, last, stamp, append = plan[_P_BASE_OFFSET], plan[_P_LAST_DELTA], plan[_P_TIMESTAMP], plan[_P_APPEND]

@@ -17,7 +17,7 @@ from multilane.client.decoder import FrameJob
 from multilane.client.events import Assign, BackgroundEvent, EventQueue, FindOffsets, Seek, SetPaused
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
 from multilane.client.request_state import Backoff
-from multilane.client.requests import Channel, RawResponse, UnsentRequest
+from multilane.client.requests import RawResponse, UnsentRequest
 from multilane.config.consumer import parse_consumer
 from multilane.errors import (
     BrokerError,
@@ -51,7 +51,8 @@ class Stage:
     def __init__(self, *partitions: TopicPartition, offset: int = 10, epoch: int = 3, **properties: object) -> None:
         load_kernels()
         self.now = 1.0
-        config = parse_consumer({"bootstrap.servers": "broker:9092", "corrupt.batch.refetches": 2, **properties})
+        ours = {"bootstrap.servers": "broker:9092", "corrupt.batch.refetches": 2, "fetch.connections": 1}
+        config = parse_consumer({**ours, **properties})
         self.metadata = MetadataManager(MetadataPolicy(300.0, Backoff(0.1, 1.0), 300.0), MetadataListeners())
         self.buffer = FetchBuffer(1 << 27, on_ready=lambda: None, on_room=lambda: None)
         self.events: list[Any] = []
@@ -59,7 +60,7 @@ class Stage:
         self.background: EventQueue[BackgroundEvent] = EventQueue(_Quiet())
         self.counts = Counts()
         around = Surroundings(self.metadata, self._decode, lambda: WALL, self.counts)
-        self.backend = Backend(config, around, self.buffer, self.background, Channel("fetch-1"))
+        self.backend = Backend(config, around, self.buffer, self.background, "fetch-1")
         self.lead(3)
         self.generation = dict.fromkeys(partitions or (P,), 1)
         self.buffer.expect(self.generation)

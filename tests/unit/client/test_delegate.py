@@ -152,7 +152,7 @@ def test_a_channel_has_a_connection_of_its_own_and_goes_with_its_consumer(office
     office.until(lambda: all(t.done for t in told))
     assert office.delegate.connection_count == 2
     waiting = office.ask(NodeId(77), channel=OTHER_CHANNEL)
-    office.delegate.close_channel(OTHER_CHANNEL)
+    office.delegate.close_owner(OTHER_CHANNEL.owner)
     assert office.delegate.connection_count == 1
     office.turn(3)
     assert not waiting.done

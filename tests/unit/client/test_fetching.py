@@ -47,6 +47,7 @@ class Bench:
         limit: int = 100 * MB,
         ids: Mapping[str, UUID | None] | None = None,
         offset: int = 10,
+        lines: int = 1,
     ) -> None:
         load_kernels()
         leaders = {P: (1, 5), Q: (1, 5)} if leaders is None else leaders
@@ -70,7 +71,7 @@ class Bench:
             self.metadata,
             self.cursors,
             self.buffer,
-            FetchPolicy(KIND, MB, BACKOFF, 300.0),
+            FetchPolicy(KIND, MB, BACKOFF, 300.0, lines),
             FetchListeners(
                 decode=lambda _frame, tasks: self.tasks.extend(tasks),
                 out_of_range=lambda cursor, _fetched: self.told.append(("out of range", cursor.partition)),
@@ -80,7 +81,7 @@ class Bench:
                 refused=lambda error: self.told.append(("refused", error)),
                 observer=self.counts,
             ),
-            Channel("fetch-9"),
+            "fetch-9",
         )
 
     def _stopped(self, cursor: Cursor, error: MultilaneError) -> None:
@@ -123,12 +124,45 @@ def _records(count: int, offset: int = 10, **more: Any) -> bytes:
 # --- asking ----------------------------------------------------------------------------------------------------------
 
 
+def test_two_free_lines_share_the_partitions_and_each_keeps_its_session():
+    four = [TopicPartition("t", n) for n in range(4)]
+    bench = Bench(dict.fromkeys(four, (1, 5)), lines=2)
+    one, two = bench.poll().requests
+    assert (one.channel, two.channel) == (Channel("fetch-9", 0), Channel("fetch-9", 1))
+    assert (_wanted(one), _wanted(two)) == ({0: 10, 2: 10}, {1: 10, 3: 10})
+    assert bench.poll().requests == ()
+    bench.answer(two, {four[1]: {"records": _records(2), "high": 12}}, session=7)
+    (again,) = bench.poll().requests
+    assert again.channel == two.channel
+    assert _wanted(again) == {1: 12}, "only what changed is named in a session"
+
+
+def test_brokers_take_turns_where_room_is_short():
+    bench = Bench({P: (1, 5), Q: (2, 5)}, limit=MB)
+    asked = []
+    for _ in range(4):
+        request = bench.ask()
+        asked.append(request.node)
+        bench.answer(request, {})
+    assert asked == [1, 2, 1, 2]
+
+
+def test_what_comes_to_be_fetched_does_not_wait_behind_a_fetch_that_waits():
+    bench = Bench({P: (1, 5), Q: (1, 5)}, lines=2)
+    bench.cursor(Q).paused = True
+    first = bench.ask()
+    bench.cursor(Q).paused = False
+    second = bench.ask()
+    assert (_wanted(first), _wanted(second)) == ({0: 10}, {1: 10})
+    assert first.channel != second.channel
+
+
 def test_one_request_per_broker_with_all_of_its_partitions():
     bench = Bench({P: (1, 5), Q: (2, 5), TopicPartition("t", 2): (1, 5)})
     one, two = sorted(bench.poll().requests, key=lambda r: r.node or 0)
     assert (one.node, two.node) == (1, 2)
     assert (_wanted(one), _wanted(two)) == ({0: 10, 2: 10}, {1: 10})
-    assert (one.api, one.channel, one.raw, one.at_least) == (ApiKey.FETCH, "fetch-9", True, 12)
+    assert (one.api, one.channel, one.raw, one.at_least) == (ApiKey.FETCH, Channel("fetch-9"), True, 12)
     assert bench.poll().requests == ()
     assert bench.manager.partitions_under_way() == {P, Q, TopicPartition("t", 2)}
 

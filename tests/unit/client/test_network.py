@@ -15,7 +15,6 @@ from multilane.client.buffer import FetchBuffer
 from multilane.client.consumer import Consumer
 from multilane.client.events import BackgroundEvent, EventQueue, FindOffsets
 from multilane.client.network import Attach, Crash, Detach, ForBackend, NetworkThread
-from multilane.client.requests import Channel
 from multilane.client.topics import topic_metadata_call
 from multilane.clock import SystemClock
 from multilane.config.consumer import ConsumerConfig, parse_consumer
@@ -43,7 +42,7 @@ class Client:
         self.rung = threading.Event()
         self.background: EventQueue[BackgroundEvent] = EventQueue(self.rung)
         buffer = FetchBuffer(1 << 20, on_ready=lambda: None, on_room=thread.wake)
-        self.backend = Backend(config, thread.surroundings(), buffer, self.background, Channel(name))
+        self.backend = Backend(config, thread.surroundings(), buffer, self.background, name)
         thread.put(Attach(self.backend))
 
     def error(self) -> MultilaneError | None:
