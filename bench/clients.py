@@ -247,7 +247,7 @@ def _count(messages: Any, tally: Tally) -> None:
 
 
 def _column_bytes() -> int:
-    from multilane.wire.layout import COLUMN_BYTES
+    from multilane.wire.records.layout import COLUMN_BYTES
 
     return int(COLUMN_BYTES)
 

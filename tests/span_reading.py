@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from batch_builder import Batch, join
-from multilane.wire.batches import BatchTable, scan
-from multilane.wire.block import Block
-from multilane.wire.decode import DecodeOptions, decode
+from multilane.wire.records.batches import BatchTable, scan
+from multilane.wire.records.block import Block
+from multilane.wire.records.decode import DecodeOptions, decode
 
 Aborted = Sequence[tuple[int, int]]
 

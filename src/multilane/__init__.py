@@ -10,30 +10,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from multilane.client.admin import Admin
+    from multilane.client.admin.admin import Admin
     from multilane.client.async_consumer import AsyncConsumer
     from multilane.client.blocks import Blocks
     from multilane.client.consumer import Consumer
-    from multilane.client.producer import Producer
+    from multilane.client.produce.producer import Producer
     from multilane.config.security import Token
     from multilane.errors import MultilaneError
     from multilane.secret import Secret
     from multilane.types import OffsetAndTimestamp, TopicPartition
-    from multilane.wire.block import Block
-    from multilane.wire.record import Record
+    from multilane.wire.records.block import Block
+    from multilane.wire.records.record import Record
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Admin": "multilane.client.admin",
+    "Admin": "multilane.client.admin.admin",
     "AsyncConsumer": "multilane.client.async_consumer",
-    "Block": "multilane.wire.block",
+    "Block": "multilane.wire.records.block",
     "Blocks": "multilane.client.blocks",
     "Consumer": "multilane.client.consumer",
     "MultilaneError": "multilane.errors",
     "OffsetAndTimestamp": "multilane.types",
-    "Producer": "multilane.client.producer",
-    "Record": "multilane.wire.record",
+    "Producer": "multilane.client.produce.producer",
+    "Record": "multilane.wire.records.record",
     "Secret": "multilane.secret",
     "Token": "multilane.config.security",
     "TopicPartition": "multilane.types",

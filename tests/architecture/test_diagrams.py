@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from multilane.client import connection, cursor
+from multilane.client.fetch import cursor
+from multilane.client.net import connection
 
 DESIGN = Path(__file__).parents[2] / "docs" / "DESIGN.md"
 TABLES = {"cursor": cursor.TRANSITIONS, "connection": connection.TRANSITIONS}

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from multilane import Admin, Consumer, Producer, Secret, Token, TopicPartition
-from multilane.client.producer import OutgoingRecord
+from multilane.client.produce.producer import OutgoingRecord
 from multilane.clock import SystemClock
 from multilane.errors import AuthenticationError, BrokerError, SaslError, TlsError
 

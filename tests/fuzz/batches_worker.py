@@ -33,10 +33,10 @@ import numpy as np
 
 from batch_builder import APPEND_TIME, DELETE_HORIZON, TRANSACTIONAL, Batch, Rec, encode_record, marker
 from multilane.errors import RecordBatchError
-from multilane.wire.batches import BatchTable, scan
-from multilane.wire.block import Block
-from multilane.wire.decode import DecodeOptions, decode, load_kernels
-from multilane.wire.layout import Row
+from multilane.wire.records.batches import BatchTable, scan
+from multilane.wire.records.block import Block
+from multilane.wire.records.decode import DecodeOptions, decode, load_kernels
+from multilane.wire.records.layout import Row
 from reference_reader import kafka_python_rows
 from reference_reader import read as reference
 

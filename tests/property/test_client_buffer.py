@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from batch_builder import Batch, rows
-from multilane.client.buffer import FetchBuffer, Moved, Slot
-from multilane.client.cursor import At, Cursor
+from multilane.client.fetch.buffer import FetchBuffer, Moved, Slot
+from multilane.client.fetch.cursor import At, Cursor
 from multilane.types import LeaderEpoch, Offset, TopicPartition
-from multilane.wire.batches import scan
-from multilane.wire.block import Block
-from multilane.wire.decode import DecodeOptions, decode, load_kernels
+from multilane.wire.records.batches import scan
+from multilane.wire.records.block import Block
+from multilane.wire.records.decode import DecodeOptions, decode, load_kernels
 
 PARTITIONS = tuple(TopicPartition("t", n) for n in range(3))
 MB = 1 << 20

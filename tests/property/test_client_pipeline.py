@@ -18,20 +18,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from batch_builder import Batch, Rec
-from multilane.client.backend import Backend, Surroundings
-from multilane.client.buffer import Failed, FetchBuffer, Moved
-from multilane.client.cursor import At, Start
-from multilane.client.decoder import FrameJob
 from multilane.client.events import Assign, EventQueue, Seek, SetPaused
+from multilane.client.fetch.backend import Backend, Surroundings
+from multilane.client.fetch.buffer import Failed, FetchBuffer, Moved
+from multilane.client.fetch.cursor import At, Start
+from multilane.client.fetch.decoder import FrameJob
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
-from multilane.client.request_state import Backoff
-from multilane.client.requests import RawResponse, UnsentRequest
+from multilane.client.net.request_state import Backoff
+from multilane.client.net.requests import RawResponse, UnsentRequest
 from multilane.config.consumer import parse_consumer
 from multilane.errors import NetworkError, RecordBatchError
 from multilane.hooks import NO_OBSERVER
 from multilane.types import NO_EPOCH, NodeId, Offset, TopicPartition
-from multilane.wire.decode import DecodeOptions, load_kernels
 from multilane.wire.messages import ApiKey
+from multilane.wire.records.decode import DecodeOptions, load_kernels
 from response_builder import as_array, cluster_of, epoch_response, fetch_response, frame_of
 
 PARTITIONS = (TopicPartition("t", 0), TopicPartition("t", 1))

@@ -7,7 +7,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multilane.client.fetch_session import FetchSession, SessionKey, SessionRequest, key_of
+from multilane.client.fetch.fetch_session import FetchSession, SessionKey, SessionRequest, key_of
 from multilane.wire.compose import FetchItem
 
 

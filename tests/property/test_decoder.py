@@ -19,7 +19,7 @@ from batch_builder import (
     marker,
     rows,
 )
-from multilane.wire.decode import load_kernels
+from multilane.wire.records.decode import load_kernels
 from reference_reader import kafka_python_rows
 from reference_reader import read as reference
 from span_reading import read_bytes, rows_of

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from multilane.cli.orders import Tally
     from multilane.client.blocks import Blocks
     from multilane.client.consumer import Consumer
-    from multilane.client.delivery import Deliveries
+    from multilane.client.produce.delivery import Deliveries
     from multilane.types import TopicPartition
-    from multilane.wire.block import Block
+    from multilane.wire.records.block import Block
 
 TOPIC: Final = "orders"
 _PATIENCE: Final = 30.0
@@ -65,7 +65,7 @@ class Demo:
 
     def write(self, tally: Tally) -> Deliveries:
         from multilane.cli.orders import orders
-        from multilane.client.producer import Producer
+        from multilane.client.produce.producer import Producer
 
         with (
             self.step("writing orders", lambda: f"wrote {self.records:,} orders, acknowledged: {self.rate()}"),
@@ -232,8 +232,8 @@ def _show_findings(console: Console, checked: list[Finding]) -> None:
 def run(demo: Demo) -> bool:
     """The demo on a Kafka that is there; whether everything was right."""
     from multilane.cli.orders import Tally
-    from multilane.client.admin import Admin
-    from multilane.wire.decode import load_kernels
+    from multilane.client.admin.admin import Admin
+    from multilane.wire.records.decode import load_kernels
 
     written, objects = Tally(), Tally()
     made = f"made the topic `{TOPIC}` with {demo.partitions} partitions, loaded the decoder"

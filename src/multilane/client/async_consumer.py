@@ -12,11 +12,11 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TypeVar
 
+from multilane.client.admin.topics import partitions_of, topic_metadata_call
 from multilane.client.blocks import Blocks
+from multilane.client.fetch.offsets import Found
 from multilane.client.front import Front, at_offset, at_time, beginning, end, only_offsets
-from multilane.client.offsets import Found
 from multilane.client.sharing import THREADS
-from multilane.client.topics import partitions_of, topic_metadata_call
 from multilane.clock import Clock, SystemClock
 from multilane.config.consumer import parse_consumer
 from multilane.errors import MultilaneError, OperationTimeout

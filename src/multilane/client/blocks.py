@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, overload
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from multilane.wire.block import Block
-    from multilane.wire.record import Record
+    from multilane.wire.records.block import Block
+    from multilane.wire.records.record import Record
 
 
 class Blocks(Sequence["Block"]):
@@ -49,6 +49,6 @@ class Blocks(Sequence["Block"]):
         """One table over all blocks. Without `copy` its binaries are views that keep the received bytes alive."""
         import pyarrow as pa
 
-        from multilane.wire.arrow import schema
+        from multilane.wire.records.arrow import schema
 
         return pa.Table.from_batches([b.arrow(copy=copy) for b in self._blocks], schema(copy=copy))

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from multilane.client.futures import fulfil, refuse
-from multilane.client.request_state import Backoff
-from multilane.client.requests import NEVER, Poll, UnsentRequest
+from multilane.client.net.request_state import Backoff
+from multilane.client.net.requests import NEVER, Poll, UnsentRequest
 from multilane.errors import MultilaneError, OperationTimeout
 
 if TYPE_CHECKING:

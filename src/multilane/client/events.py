@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from multilane.client.cursor import Start
+    from multilane.client.fetch.cursor import Start
     from multilane.errors import MultilaneError, RecordBatchError
     from multilane.types import OffsetAndTimestamp, TopicPartition
 

@@ -17,11 +17,8 @@ from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from multilane.client.backend import Backend
 from multilane.client.blocks import Blocks
-from multilane.client.buffer import Failed, FetchBuffer, Moved
 from multilane.client.calls import Call
-from multilane.client.cursor import At, Lookup, Start
 from multilane.client.events import (
     ApplicationEvent,
     Assign,
@@ -32,9 +29,12 @@ from multilane.client.events import (
     SetPaused,
     Signal,
 )
+from multilane.client.fetch.backend import Backend
+from multilane.client.fetch.buffer import Failed, FetchBuffer, Moved
+from multilane.client.fetch.cursor import At, Lookup, Start
+from multilane.client.fetch.offsets import Found
+from multilane.client.fetch.reset import ResetRule
 from multilane.client.network import Attach, Detach, ForBackend
-from multilane.client.offsets import Found
-from multilane.client.reset import ResetRule
 from multilane.client.sharing import Lease
 from multilane.errors import (
     ClientClosed,
@@ -50,7 +50,7 @@ from multilane.wire.compose import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from multilane.config.consumer import ConsumerConfig
-    from multilane.wire.block import Block
+    from multilane.wire.records.block import Block
 
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 _consumers: Final = count(1)

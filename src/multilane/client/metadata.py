@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from multilane.broker_codes import BROKER_CODES
 from multilane.client.cluster import Cluster, Leadership
-from multilane.client.request_state import Backoff, RequestState
-from multilane.client.requests import NEVER, NOTHING, Poll, UnsentRequest
+from multilane.client.net.request_state import Backoff, RequestState
+from multilane.client.net.requests import NEVER, NOTHING, Poll, UnsentRequest
 from multilane.errors import AuthenticationError, BrokerError, MultilaneError, broker_error
 from multilane.wire.compose import METADATA_AT_LEAST, metadata_request
 from multilane.wire.messages import ApiKey

@@ -16,24 +16,24 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from multilane.client.backend import Backend, Surroundings
 from multilane.client.calls import Call, CallManager
-from multilane.client.decoder import DecoderPool, FrameJob
-from multilane.client.delegate import NetworkDelegate, Reach
 from multilane.client.events import ApplicationEvent, EventQueue, FindOffsets
-from multilane.client.fetching import DecodeTask
+from multilane.client.fetch.backend import Backend, Surroundings
+from multilane.client.fetch.decoder import DecoderPool, FrameJob
+from multilane.client.fetch.fetching import DecodeTask
 from multilane.client.futures import fulfil, refuse
-from multilane.client.login import Login
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
-from multilane.client.request_state import Backoff
-from multilane.client.requests import NEVER, Poll
-from multilane.client.resolver import Resolver
-from multilane.client.tls import tls_context
-from multilane.client.wakeup import Wakeup
+from multilane.client.net.delegate import NetworkDelegate, Reach
+from multilane.client.net.login import Login
+from multilane.client.net.request_state import Backoff
+from multilane.client.net.requests import NEVER, Poll
+from multilane.client.net.resolver import Resolver
+from multilane.client.net.tls import tls_context
+from multilane.client.net.wakeup import Wakeup
 from multilane.clock import Clock
 from multilane.errors import BrokerError, ClientClosed, ClientFailed, MultilaneError
 from multilane.hooks import Observer
-from multilane.wire.decode import DecodeOptions, load_kernels
+from multilane.wire.records.decode import DecodeOptions, load_kernels
 
 if TYPE_CHECKING:
     import numpy as np

@@ -18,9 +18,9 @@ from kio.schema.offset_fetch.v10 import response as offsets10
 from kio.serial import entity_writer
 from kio.static.primitive import i32, i32Timedelta, i64
 
-from multilane.client import admin as admin_module
-from multilane.client import answers
-from multilane.client.admin import Admin
+from multilane.client.admin import admin as admin_module
+from multilane.client.admin import answers
+from multilane.client.admin.admin import Admin
 from multilane.errors import BrokerError, ClientClosed, ConfigError, FrameError, OperationTimeout
 from multilane.types import TopicPartition
 from multilane.wire.compose_groups import find_coordinator_request, offset_fetch_request, read_assignment

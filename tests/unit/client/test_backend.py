@@ -10,14 +10,14 @@ from uuid import UUID
 import pytest
 
 from batch_builder import Batch, rows
-from multilane.client.backend import Backend, Surroundings
-from multilane.client.buffer import Failed, FetchBuffer, Moved
-from multilane.client.cursor import At, Cursor, Lookup, Phase, Start
-from multilane.client.decoder import FrameJob
 from multilane.client.events import Assign, BackgroundEvent, EventQueue, FindOffsets, Seek, SetPaused
+from multilane.client.fetch.backend import Backend, Surroundings
+from multilane.client.fetch.buffer import Failed, FetchBuffer, Moved
+from multilane.client.fetch.cursor import At, Cursor, Lookup, Phase, Start
+from multilane.client.fetch.decoder import FrameJob
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
-from multilane.client.request_state import Backoff
-from multilane.client.requests import RawResponse, UnsentRequest
+from multilane.client.net.request_state import Backoff
+from multilane.client.net.requests import RawResponse, UnsentRequest
 from multilane.config.consumer import parse_consumer
 from multilane.errors import (
     BrokerError,
@@ -30,10 +30,10 @@ from multilane.errors import (
 )
 from multilane.hooks import Counts
 from multilane.types import LeaderEpoch, NodeId, Offset, TopicPartition
-from multilane.wire.block import Block
 from multilane.wire.compose import EARLIEST, LATEST
-from multilane.wire.decode import DecodeOptions, load_kernels
 from multilane.wire.messages import ApiKey
+from multilane.wire.records.block import Block
+from multilane.wire.records.decode import DecodeOptions, load_kernels
 from response_builder import as_array, cluster_of, epoch_response, fetch_response, frame_of, list_offsets_response
 
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from batch_builder import Batch, rows
-from multilane.client.buffer import Failed, FetchBuffer, Moved, Slot
-from multilane.client.cursor import At, Cursor
+from multilane.client.fetch.buffer import Failed, FetchBuffer, Moved, Slot
+from multilane.client.fetch.cursor import At, Cursor
 from multilane.errors import CorruptBatch
 from multilane.types import LeaderEpoch, Offset, TopicPartition
-from multilane.wire.batches import scan
-from multilane.wire.block import Block
-from multilane.wire.decode import DecodeOptions, decode, load_kernels
+from multilane.wire.records.batches import scan
+from multilane.wire.records.block import Block
+from multilane.wire.records.decode import DecodeOptions, decode, load_kernels
 
 P, Q, R = (TopicPartition("t", n) for n in range(3))
 MB = 1 << 20

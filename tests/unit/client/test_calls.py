@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from multilane.client.admin.topics import partitions_of, topic_metadata_call
 from multilane.client.calls import Call, CallManager
-from multilane.client.request_state import Backoff
-from multilane.client.requests import NEVER
-from multilane.client.topics import partitions_of, topic_metadata_call
+from multilane.client.net.request_state import Backoff
+from multilane.client.net.requests import NEVER
 from multilane.errors import (
     BrokerError,
     ClientClosed,

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from multilane.client.connection import TRANSITIONS, Answer, Connection, ConnectionLimits, State
-from multilane.client.requests import NEVER, RawResponse, UnsentRequest
-from multilane.client.requests import Channel as ChannelName
-from multilane.client.transport import WRITE, open_transport
+from multilane.client.net.connection import TRANSITIONS, Answer, Connection, ConnectionLimits, State
+from multilane.client.net.requests import NEVER, RawResponse, UnsentRequest
+from multilane.client.net.requests import Channel as ChannelName
+from multilane.client.net.transport import WRITE, open_transport
 from multilane.errors import FrameError, MultilaneError, NetworkError, OperationTimeout, SaslError, UnknownBrokerCode
 from multilane.secret import Secret
 from multilane.types import Node, NodeId

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from multilane.client.cursor import TRANSITIONS, At, Cursor, CursorTable, Lookup, Phase
+from multilane.client.fetch.cursor import TRANSITIONS, At, Cursor, CursorTable, Lookup, Phase
 from multilane.types import LeaderEpoch, NodeId, Offset, TopicPartition
 from multilane.wire.compose import EARLIEST
 

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from batch_builder import Batch, rows
-from multilane.client.buffer import FetchBuffer
-from multilane.client.cursor import At, Cursor
-from multilane.client.decoder import DecoderPool, FrameJob
 from multilane.client.events import BatchReadable, BatchUnreadable
-from multilane.client.fetching import DecodeTask
+from multilane.client.fetch.buffer import FetchBuffer
+from multilane.client.fetch.cursor import At, Cursor
+from multilane.client.fetch.decoder import DecoderPool, FrameJob
+from multilane.client.fetch.fetching import DecodeTask
 from multilane.errors import CorruptBatch
 from multilane.types import Offset, TopicPartition
-from multilane.wire.batches import scan
-from multilane.wire.decode import DecodeOptions, load_kernels
 from multilane.wire.fetch import FetchedPartition
+from multilane.wire.records.batches import scan
+from multilane.wire.records.decode import DecodeOptions, load_kernels
 from response_builder import as_array
 
 P = TopicPartition("t", 0)

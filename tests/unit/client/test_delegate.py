@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from multilane.client.connection import State
-from multilane.client.delegate import NetworkDelegate, Reach
-from multilane.client.login import Login
-from multilane.client.requests import CONTROL, Channel, UnsentRequest
-from multilane.client.resolver import Resolver
-from multilane.client.wakeup import Wakeup
+from multilane.client.net.connection import State
+from multilane.client.net.delegate import NetworkDelegate, Reach
+from multilane.client.net.login import Login
+from multilane.client.net.requests import CONTROL, Channel, UnsentRequest
+from multilane.client.net.resolver import Resolver
+from multilane.client.net.wakeup import Wakeup
 from multilane.clock import ManualClock, SystemClock
 from multilane.config.connection import parse_connection
 from multilane.config.security import PasswordLogin

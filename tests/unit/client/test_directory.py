@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from multilane.client.directory import Directory
-from multilane.client.request_state import Backoff
+from multilane.client.net.directory import Directory
+from multilane.client.net.request_state import Backoff
 from multilane.errors import NetworkError, SaslError
 from multilane.types import Node, NodeId
 

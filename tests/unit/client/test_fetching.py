@@ -9,13 +9,13 @@ from uuid import UUID
 import pytest
 
 from batch_builder import Batch, rows
-from multilane.client.buffer import FetchBuffer
 from multilane.client.cluster import Leadership
-from multilane.client.cursor import At, Cursor, CursorTable, Lookup, Phase
-from multilane.client.fetching import DecodeTask, FetchListeners, FetchManager, FetchPolicy
+from multilane.client.fetch.buffer import FetchBuffer
+from multilane.client.fetch.cursor import At, Cursor, CursorTable, Lookup, Phase
+from multilane.client.fetch.fetching import DecodeTask, FetchListeners, FetchManager, FetchPolicy
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
-from multilane.client.request_state import Backoff
-from multilane.client.requests import NEVER, Channel, Poll, RawResponse, UnsentRequest
+from multilane.client.net.request_state import Backoff
+from multilane.client.net.requests import NEVER, Channel, Poll, RawResponse, UnsentRequest
 from multilane.errors import (
     BrokerError,
     CorruptBatch,
@@ -29,8 +29,8 @@ from multilane.errors import (
 from multilane.hooks import Counts
 from multilane.types import LeaderEpoch, Node, NodeId, Offset, TopicPartition
 from multilane.wire.compose import EARLIEST, FetchClass
-from multilane.wire.decode import load_kernels
 from multilane.wire.messages import ApiKey
+from multilane.wire.records.decode import load_kernels
 from response_builder import TOPIC_ID, as_array, cluster_of, fetch_response, frame_of
 
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from multilane.client.handshake import Reply, authenticate, introduce
+from multilane.client.net.handshake import Reply, authenticate, introduce
 from multilane.errors import BrokerError, FrameError, SaslError, UnsupportedVersion
 from multilane.secret import Secret
 from multilane.wire.messages import ApiKey

@@ -8,8 +8,8 @@ import pytest
 
 from multilane.client.cluster import Cluster, Leadership
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
-from multilane.client.request_state import Backoff
-from multilane.client.requests import NEVER
+from multilane.client.net.request_state import Backoff
+from multilane.client.net.requests import NEVER
 from multilane.errors import BrokerError, MultilaneError, NetworkError, SaslError, UnsupportedVersion
 from multilane.types import LeaderEpoch, Node, NodeId, TopicPartition
 from multilane.wire.messages import ApiKey

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from batch_builder import Batch, join, rows
-from multilane.client.backend import Backend
-from multilane.client.buffer import FetchBuffer
+from multilane.client.admin.topics import topic_metadata_call
 from multilane.client.consumer import Consumer
 from multilane.client.events import BackgroundEvent, EventQueue, FindOffsets
+from multilane.client.fetch.backend import Backend
+from multilane.client.fetch.buffer import FetchBuffer
 from multilane.client.network import Attach, Crash, Detach, ForBackend, NetworkThread
-from multilane.client.topics import topic_metadata_call
 from multilane.clock import SystemClock
 from multilane.config.consumer import ConsumerConfig, parse_consumer
 from multilane.errors import ClientClosed, ClientFailed, MultilaneError

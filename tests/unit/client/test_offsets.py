@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from multilane.client.buffer import Failed, FetchBuffer, Moved
-from multilane.client.cursor import At, Cursor, CursorTable, Lookup, Phase
+from multilane.client.fetch.buffer import Failed, FetchBuffer, Moved
+from multilane.client.fetch.cursor import At, Cursor, CursorTable, Lookup, Phase
+from multilane.client.fetch.offsets import OffsetQuery, OffsetsManager
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
-from multilane.client.offsets import OffsetQuery, OffsetsManager
-from multilane.client.request_state import Backoff
-from multilane.client.requests import NEVER, Poll, UnsentRequest
+from multilane.client.net.request_state import Backoff
+from multilane.client.net.requests import NEVER, Poll, UnsentRequest
 from multilane.errors import (
     BrokerError,
     ClientClosed,

@@ -10,9 +10,16 @@ import threading
 
 import pytest
 
-from multilane.client.delivery import Fates, Tally
-from multilane.client.librdkafka import Hush, LogBridge, TokenSource, connection_settings, error_from, secrets_of
-from multilane.client.producer import Producer, producer_settings
+from multilane.client.produce.delivery import Fates, Tally
+from multilane.client.produce.librdkafka import (
+    Hush,
+    LogBridge,
+    TokenSource,
+    connection_settings,
+    error_from,
+    secrets_of,
+)
+from multilane.client.produce.producer import Producer, producer_settings
 from multilane.config.connection import parse_connection
 from multilane.config.producer import parse_producer
 from multilane.config.security import Token

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multilane.client.request_state import Backoff, RequestState
+from multilane.client.net.request_state import Backoff, RequestState
 
 STEADY = Backoff(0.1, 1.0, jitter=0.0)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from certificates import EXPIRED, NOT_YET, Authority, Identity, self_signed
-from multilane.client.tls import explain, tls_context
+from multilane.client.net.tls import explain, tls_context
 from multilane.config.tls import PemFile, PemText, TlsConfig
 from multilane.errors import ConfigError, TlsError
 from multilane.secret import Secret

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from multilane.client.cursor import At, Cursor, CursorTable, Lookup, Phase
+from multilane.client.fetch.cursor import At, Cursor, CursorTable, Lookup, Phase
+from multilane.client.fetch.validation import Truncation, ValidationManager
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
-from multilane.client.request_state import Backoff
-from multilane.client.requests import NEVER, Poll, UnsentRequest
-from multilane.client.validation import Truncation, ValidationManager
+from multilane.client.net.request_state import Backoff
+from multilane.client.net.requests import NEVER, Poll, UnsentRequest
 from multilane.errors import BrokerError, MultilaneError, NetworkError, UnsupportedVersion
 from multilane.types import LeaderEpoch, Offset, TopicPartition
 from multilane.wire.compose import EARLIEST

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from multilane.client.delegate import NetworkDelegate, Reach
-from multilane.client.directory import Directory
-from multilane.client.request_state import Backoff
-from multilane.client.requests import NEVER, UnsentRequest
-from multilane.client.resolver import Resolver
-from multilane.client.wakeup import Wakeup
+from multilane.client.net.delegate import NetworkDelegate, Reach
+from multilane.client.net.directory import Directory
+from multilane.client.net.request_state import Backoff
+from multilane.client.net.requests import NEVER, UnsentRequest
+from multilane.client.net.resolver import Resolver
+from multilane.client.net.wakeup import Wakeup
 from multilane.config.consumer import parse_consumer
 from multilane.errors import MultilaneError, NetworkError, OperationTimeout, SaslError, TlsError
 from multilane.hooks import NO_OBSERVER

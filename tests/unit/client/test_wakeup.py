@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from multilane.client.wakeup import Wakeup
+from multilane.client.net.wakeup import Wakeup
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from certificates import Authority
-from multilane.client.tls import tls_context
+from multilane.client.net.tls import tls_context
 from multilane.config.connection import ConnectionConfig, connection_key, parse_connection
 from multilane.config.security import PasswordLogin, SecurityProtocol, Token, TokenLogin
 from multilane.config.tls import PemFile, PemText, TlsConfig

@@ -9,8 +9,8 @@ import pytest
 
 from batch_builder import Batch, Rec, join, rows
 from multilane.errors import CorruptBatch, UnsupportedBatch
-from multilane.wire.batches import scan
-from multilane.wire.layout import Row
+from multilane.wire.records.batches import scan
+from multilane.wire.records.layout import Row
 from span_reading import frame_of, scan_bytes
 
 TWO = [Batch(rows(3), 10, leader_epoch=4), Batch(rows(2), 13, leader_epoch=5, producer_id=9, producer_epoch=2)]

@@ -11,8 +11,8 @@ import pytest
 
 from batch_builder import APPEND_TIME, LZ4, SNAPPY, Batch, Rec
 from multilane.errors import CorruptBatch
-from multilane.wire.arrow import HEADERS_TYPE
-from multilane.wire.block import CHUNK
+from multilane.wire.records.arrow import HEADERS_TYPE
+from multilane.wire.records.block import CHUNK
 from reference_reader import read as reference
 from span_reading import frame_of, read, read_frame, rows_of
 

@@ -11,7 +11,7 @@ import pytest
 
 from batch_builder import GZIP, LZ4, SNAPPY, ZSTD, Batch, Rec, join, rows, xerial
 from multilane.errors import CorruptBatch, OversizedBatch
-from multilane.wire import codecs
+from multilane.wire.records import codecs
 from reference_reader import read as reference
 from span_reading import frame_of, read, read_frame, rows_of
 
@@ -36,8 +36,8 @@ def trains(monkeypatch):
 
         return call
 
-    monkeypatch.setattr("multilane.wire.decode.decompress_train", counted("train", codecs.decompress_train))
-    monkeypatch.setattr("multilane.wire.decode.decompress", counted("single", codecs.decompress))
+    monkeypatch.setattr("multilane.wire.records.decode.decompress_train", counted("train", codecs.decompress_train))
+    monkeypatch.setattr("multilane.wire.records.decode.decompress", counted("single", codecs.decompress))
     return made
 
 

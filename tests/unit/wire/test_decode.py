@@ -18,7 +18,7 @@ from batch_builder import (
     varint,
 )
 from multilane.errors import BlockFull, CorruptBatch, OversizedBatch, UnsupportedBatch
-from multilane.wire.decode import DecodeOptions
+from multilane.wire.records.decode import DecodeOptions
 from reference_reader import read as reference
 from span_reading import read, read_bytes, rows_of
 

@@ -33,7 +33,7 @@ def run_python(code: str, **environment: str) -> str:
 def test_importing_brings_no_compiler():
     code = """
 import sys, multilane
-from multilane.wire import batches, block, record, decode, transactions
+from multilane.wire.records import batches, block, record, decode, transactions
 assert "numba" not in sys.modules, "numba"
 assert "pyarrow" not in sys.modules, "pyarrow"
 decode.load_kernels()
@@ -44,9 +44,9 @@ assert "numba" in sys.modules
 
 READ_ONE = """
 import numpy as np
-from multilane.wire.decode import load_kernels
-from multilane.wire.batches import scan
-from multilane.wire import kernels
+from multilane.wire.records.decode import load_kernels
+from multilane.wire.records.batches import scan
+from multilane.wire.records import kernels
 load_kernels()
 stats = [getattr(kernels, name).stats for name in
          ("scan_headers", "decode_batches", "mark_nulls", "gather_headers")]
@@ -82,14 +82,14 @@ def test_a_fork_while_kernels_load_waits_for_them():
     code = """
 import importlib, os, sys, threading
 import numpy as np
-from multilane.wire import loading
-from multilane.wire.batches import scan
+from multilane.wire.records import loading
+from multilane.wire.records.batches import scan
 
 entered, release = threading.Event(), threading.Event()
 real = importlib.import_module
 
 def slow(name, package=None):
-    if name == "multilane.wire.kernels":
+    if name == "multilane.wire.records.kernels":
         entered.set()
         assert release.wait(60)
     return real(name, package)
@@ -112,7 +112,7 @@ loader.join(60)
 def test_a_fork_by_the_loading_thread_does_not_lock_itself_out():
     code = """
 import os
-from multilane.wire import loading
+from multilane.wire.records import loading
 with loading._lock:
     child = os.fork()
     if child == 0:
@@ -126,7 +126,7 @@ with loading._lock:
 def test_many_threads_load_one_module():
     code = """
 import threading
-from multilane.wire import loading
+from multilane.wire.records import loading
 found = []
 threads = [threading.Thread(target=lambda: found.append(loading.kernels())) for _ in range(8)]
 [t.start() for t in threads]

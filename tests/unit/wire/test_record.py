@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from multilane.wire.record import Record
+from multilane.wire.records.record import Record
 
 
 def record(**changes) -> Record:

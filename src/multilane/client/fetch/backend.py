@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from multilane.client.buffer import Failed, FetchBuffer, Moved
-from multilane.client.cursor import At, Cursor, CursorTable, Lookup, Phase
 from multilane.client.events import (
     ApplicationEvent,
     Assign,
@@ -27,13 +25,15 @@ from multilane.client.events import (
     Seek,
     SetPaused,
 )
-from multilane.client.fetching import DecodeTask, FetchListeners, FetchManager, FetchPolicy
+from multilane.client.fetch.buffer import Failed, FetchBuffer, Moved
+from multilane.client.fetch.cursor import At, Cursor, CursorTable, Lookup, Phase
+from multilane.client.fetch.fetching import DecodeTask, FetchListeners, FetchManager, FetchPolicy
+from multilane.client.fetch.offsets import Found, OffsetQuery, OffsetsManager
+from multilane.client.fetch.reset import ResetRule
+from multilane.client.fetch.validation import Truncation, ValidationManager
 from multilane.client.futures import fulfil, refuse
-from multilane.client.offsets import Found, OffsetQuery, OffsetsManager
-from multilane.client.request_state import Backoff
-from multilane.client.requests import Poll
-from multilane.client.reset import ResetRule
-from multilane.client.validation import Truncation, ValidationManager
+from multilane.client.net.request_state import Backoff
+from multilane.client.net.requests import Poll
 from multilane.errors import (
     BlockFull,
     ClientClosed,

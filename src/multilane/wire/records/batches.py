@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from multilane.errors import CorruptBatch, RecordBatchError, UnsupportedBatch
-from multilane.wire.layout import COLUMNS, MAX_BUFFER_BYTES, REASONS, Row, Status
-from multilane.wire.loading import kernels
+from multilane.wire.records.layout import COLUMNS, MAX_BUFFER_BYTES, REASONS, Row, Status
+from multilane.wire.records.loading import kernels
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from multilane.errors import RecordBatchError
-from multilane.wire import headers as header_bytes
-from multilane.wire.layout import COLUMN_BYTES
-from multilane.wire.record import Headers, Record
+from multilane.wire.records import headers as header_bytes
+from multilane.wire.records.layout import COLUMN_BYTES
+from multilane.wire.records.record import Headers, Record
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -196,13 +196,13 @@ class Block:
 
     def arrow(self, *, copy: bool = False) -> pa.RecordBatch:
         """The rows as an Arrow record batch. With `copy` keys and values are plain binary and pin nothing."""
-        from multilane.wire import arrow
+        from multilane.wire.records import arrow
 
         return arrow.record_batch(self, copy=copy)
 
     def compact(self) -> Block:
         """The same rows, copied out: pins only what they need."""
-        from multilane.wire import arrow
+        from multilane.wire.records import arrow
 
         return arrow.compact(self)
 

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from multilane.client.buffer import FetchBuffer, Slot
 from multilane.client.cluster import Leadership
-from multilane.client.cursor import Cursor, CursorTable, Phase
-from multilane.client.fetch_session import SESSION_ERRORS, key_of
-from multilane.client.lines import Line, Lines
-from multilane.client.request_state import Backoff
-from multilane.client.requests import NEVER, Poll, RawResponse, UnsentRequest
+from multilane.client.fetch.buffer import FetchBuffer, Slot
+from multilane.client.fetch.cursor import Cursor, CursorTable, Phase
+from multilane.client.fetch.fetch_session import SESSION_ERRORS, key_of
+from multilane.client.fetch.lines import Line, Lines
+from multilane.client.net.request_state import Backoff
+from multilane.client.net.requests import NEVER, Poll, RawResponse, UnsentRequest
 from multilane.errors import (
     AuthenticationError,
     CorruptBatch,
@@ -33,10 +33,10 @@ from multilane.errors import (
 )
 from multilane.hooks import NO_OBSERVER, Observer
 from multilane.types import LeaderEpoch, NodeId, Offset, TopicPartition
-from multilane.wire.batches import BatchTable, scan
 from multilane.wire.compose import FETCH_AT_LEAST, FETCH_WITH_TOPIC_IDS, FetchClass, FetchItem, fetch_request
 from multilane.wire.fetch import FetchedFrame, FetchedPartition, walk_fetch_response
 from multilane.wire.messages import ApiKey
+from multilane.wire.records.batches import BatchTable, scan
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,19 +17,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from multilane.client.connection import Answer, Connection, ConnectionLimits, State
-from multilane.client.directory import Directory
-from multilane.client.request_state import Backoff
-from multilane.client.requests import CONTROL, NEVER, Channel, RawResponse, UnsentRequest
-from multilane.client.transport import open_transport
+from multilane.client.net.connection import Answer, Connection, ConnectionLimits, State
+from multilane.client.net.directory import Directory
+from multilane.client.net.request_state import Backoff
+from multilane.client.net.requests import CONTROL, NEVER, Channel, RawResponse, UnsentRequest
+from multilane.client.net.transport import open_transport
 from multilane.errors import MultilaneError, NetworkError, OperationTimeout, UnsupportedVersion, WireError
 from multilane.hooks import Observer
 from multilane.types import Node, NodeId
 
 if TYPE_CHECKING:
-    from multilane.client.login import Login
-    from multilane.client.resolver import Resolver
-    from multilane.client.wakeup import Wakeup
+    from multilane.client.net.login import Login
+    from multilane.client.net.resolver import Resolver
+    from multilane.client.net.wakeup import Wakeup
     from multilane.config.connection import ConnectionConfig
 
 log = logging.getLogger(__name__)

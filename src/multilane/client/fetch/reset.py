@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from multilane.client.cursor import Lookup
+from multilane.client.fetch.cursor import Lookup
 from multilane.config.reset import OffsetReset, ResetPolicy
 from multilane.wire.compose import EARLIEST, LATEST
 

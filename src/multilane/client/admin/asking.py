@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from multilane.client.calls import Call, Judge, no_complaint
-from multilane.client.request_state import Backoff
+from multilane.client.net.request_state import Backoff
 from multilane.client.sharing import THREADS
 from multilane.clock import Clock, SystemClock
 from multilane.errors import ClientClosed, ForkedClient, MultilaneError, OperationTimeout

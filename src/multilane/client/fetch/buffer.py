@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Final
 from multilane.types import LeaderEpoch, Offset, TopicPartition
 
 if TYPE_CHECKING:
-    from multilane.client.cursor import Cursor
+    from multilane.client.fetch.cursor import Cursor
     from multilane.errors import MultilaneError
-    from multilane.wire.block import Block
+    from multilane.wire.records.block import Block
 
 # A frame is let go when what is left in it is below this share, and when it is worth the copy.
 _LEFT_BEHIND_SHARE: Final = 0.25

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from multilane.client.cursor import At, Cursor, CursorTable, Phase
-from multilane.client.request_state import Backoff
-from multilane.client.requests import NEVER, Poll, UnsentRequest
+from multilane.client.fetch.cursor import At, Cursor, CursorTable, Phase
+from multilane.client.net.request_state import Backoff
+from multilane.client.net.requests import NEVER, Poll, UnsentRequest
 from multilane.errors import MultilaneError, UnsupportedVersion, broker_error
 from multilane.types import LeaderEpoch, NodeId, Offset, TopicPartition
 from multilane.wire.compose import EPOCH_AT_LEAST, epoch_request

@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 from numba import int64, njit, types, uint8, uint64, void
 
-from multilane.wire.layout import (
+from multilane.wire.records.layout import (
     BATCH_OVERHEAD,
     BODY_MINIMUM,
     HEADER_SIZE,

@@ -19,7 +19,7 @@ import ssl
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from multilane.client.tls import explain
+from multilane.client.net.tls import explain
 from multilane.errors import MultilaneError, NetworkError
 
 READ: Final = selectors.EVENT_READ

@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from multilane.errors import BlockFull, CorruptBatch, OversizedBatch, RecordBatchError, UnsupportedBatch
-from multilane.wire.batches import BatchTable, Bytes, Ints
-from multilane.wire.block import Block, Columns, Views
-from multilane.wire.codecs import KNOWN_CODECS, SECRET, SNAPPY, Arena, decompress, decompress_train, train_limit
-from multilane.wire.layout import (
+from multilane.wire.records.batches import BatchTable, Bytes, Ints
+from multilane.wire.records.block import Block, Columns, Views
+from multilane.wire.records.codecs import KNOWN_CODECS, SECRET, SNAPPY, Arena, decompress, decompress_train, train_limit
+from multilane.wire.records.layout import (
     APPEND_TIME_BIT,
     BODY_MINIMUM,
     CODEC_MASK,
@@ -38,8 +38,8 @@ from multilane.wire.layout import (
     Status,
     Tally,
 )
-from multilane.wire.loading import kernels, load_kernels
-from multilane.wire.transactions import AbortedTransactions, aborted_batches
+from multilane.wire.records.loading import kernels, load_kernels
+from multilane.wire.records.transactions import AbortedTransactions, aborted_batches
 
 __all__ = ["DecodeOptions", "decode", "load_kernels"]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from multilane.client.asking import Asker, Question
+from multilane.client.admin.asking import Asker, Question
 from multilane.errors import MultilaneError, broker_error
 from multilane.types import LeaderEpoch, Offset, OffsetAndTimestamp, TopicPartition
 from multilane.wire.compose import (
@@ -21,7 +21,7 @@ from multilane.wire.compose import (
 from multilane.wire.messages import ApiKey
 
 if TYPE_CHECKING:
-    from multilane.client.answers import TopicDescription
+    from multilane.client.admin.answers import TopicDescription
     from multilane.types import NodeId
 
 Describe = Callable[[Collection[str]], Mapping[str, "TopicDescription"]]

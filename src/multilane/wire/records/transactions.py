@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from multilane.errors import CorruptBatch, RecordBatchError
-from multilane.wire.batches import Bytes, Ints
-from multilane.wire.layout import CODEC_MASK, CONTROL_BIT, HEADER_SIZE, TRANSACTIONAL_BIT, Row
+from multilane.wire.records.batches import Bytes, Ints
+from multilane.wire.records.layout import CODEC_MASK, CONTROL_BIT, HEADER_SIZE, TRANSACTIONAL_BIT, Row
 
 ABORT = 0
 COMMIT = 1

@@ -35,5 +35,5 @@ def kernels() -> ModuleType:
         return _loaded[0]
     with _lock:
         if not _loaded:
-            _loaded.append(importlib.import_module("multilane.wire.kernels"))
+            _loaded.append(importlib.import_module("multilane.wire.records.kernels"))
     return _loaded[0]

@@ -12,7 +12,14 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any, Final
 
-from multilane.client.librdkafka import Hush, connection_settings, raised_error, secrets_of, start_client, survive_forks
+from multilane.client.produce.librdkafka import (
+    Hush,
+    connection_settings,
+    raised_error,
+    secrets_of,
+    start_client,
+    survive_forks,
+)
 from multilane.clock import Clock, SystemClock
 from multilane.errors import ClientClosed, OperationTimeout
 from multilane.types import TopicPartition

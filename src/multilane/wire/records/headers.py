@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from multilane.wire.record import Headers
+from multilane.wire.records.record import Headers
 
 _POSITION_MASK = 0x7FFFFFFF
 

@@ -18,8 +18,8 @@ from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from multilane.client.delivery import Deliveries, Fates, RecordMetadata, Tally, Written, deliver_to
-from multilane.client.librdkafka import (
+from multilane.client.produce.delivery import Deliveries, Fates, RecordMetadata, Tally, Written, deliver_to
+from multilane.client.produce.librdkafka import (
     AUTHENTICATION,
     SSL,
     Hush,
@@ -30,7 +30,7 @@ from multilane.client.librdkafka import (
     start_client,
     survive_forks,
 )
-from multilane.client.outgoing import Headers, OutgoingRecord, Payload, librdkafka_record
+from multilane.client.produce.outgoing import Headers, OutgoingRecord, Payload, librdkafka_record
 from multilane.clock import Clock, SystemClock
 from multilane.config.producer import parse_producer
 from multilane.errors import ClientClosed, ClientFailed, ForkedClient, MultilaneError, OperationTimeout, SaslError

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Final
 
 from multilane.client.events import ApplicationEvent, BatchReadable, BatchUnreadable
 from multilane.errors import RecordBatchError
-from multilane.wire.decode import DecodeOptions, decode
+from multilane.wire.records.decode import DecodeOptions, decode
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from multilane.client.buffer import FetchBuffer
-    from multilane.client.fetching import DecodeTask
+    from multilane.client.fetch.buffer import FetchBuffer
+    from multilane.client.fetch.fetching import DecodeTask
 
 _MOST_THREADS: Final = 2
 

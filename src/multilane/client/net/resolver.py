@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 
-from multilane.client.transport import SocketAddress
+from multilane.client.net.transport import SocketAddress
 from multilane.errors import NetworkError
 
 Look = Callable[[str, int], list[SocketAddress]]

@@ -13,17 +13,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from uuid import UUID
 
-from multilane.client import answers
-from multilane.client.answers import (
+from multilane.client.admin import answers
+from multilane.client.admin.answers import (
     ClusterDescription,
     CommittedOffset,
     GroupDescription,
     GroupListing,
     TopicDescription,
 )
-from multilane.client.asking import Asker, Question
-from multilane.client.offset_lookup import OffsetLookup
-from multilane.client.topic_writes import TopicWrites
+from multilane.client.admin.asking import Asker, Question
+from multilane.client.admin.offset_lookup import OffsetLookup
+from multilane.client.admin.topic_writes import TopicWrites
 from multilane.config.connection import parse_connection
 from multilane.errors import BrokerError, MultilaneError, NetworkError, UnsupportedVersion, broker_error
 from multilane.wire.compose import EARLIEST, LATEST, MAX_TIMESTAMP, METADATA_AT_LEAST, metadata_request

@@ -2,9 +2,9 @@
 
 Thread: none (pure); owned by a fetch manager on the network thread.
 
-With two lines a broker prepares the next answer while we receive this one, and a partition that comes to be fetched does
-not wait behind a fetch that waits for data. A free line takes every partition that may be fetched; when several are free
-they share them. Where the buffer's room is short, brokers take turns.
+With two lines a broker prepares the next answer while we receive this one, and a partition that comes to be fetched
+does not wait behind a fetch that waits for data. A free line takes every partition that may be fetched; when several
+are free they share them. Where the buffer's room is short, brokers take turns.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import count
 
-from multilane.client.cursor import Cursor
-from multilane.client.fetch_session import FetchSession, SessionKey
-from multilane.client.request_state import Backoff, RequestState
-from multilane.client.requests import Channel
+from multilane.client.fetch.cursor import Cursor
+from multilane.client.fetch.fetch_session import FetchSession, SessionKey
+from multilane.client.net.request_state import Backoff, RequestState
+from multilane.client.net.requests import Channel
 from multilane.types import NodeId
 
 

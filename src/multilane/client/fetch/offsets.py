@@ -13,10 +13,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from multilane.client.buffer import Failed, Moved
-from multilane.client.cursor import At, Cursor, CursorTable, Lookup, Phase
-from multilane.client.request_state import Backoff
-from multilane.client.requests import NEVER, Poll, UnsentRequest
+from multilane.client.fetch.buffer import Failed, Moved
+from multilane.client.fetch.cursor import At, Cursor, CursorTable, Lookup, Phase
+from multilane.client.net.request_state import Backoff
+from multilane.client.net.requests import NEVER, Poll, UnsentRequest
 from multilane.errors import AuthenticationError, MultilaneError, OperationTimeout, UnsupportedVersion, broker_error
 from multilane.types import LeaderEpoch, NodeId, Offset, OffsetAndTimestamp, TopicPartition
 from multilane.wire.compose import (
@@ -29,7 +29,7 @@ from multilane.wire.compose import (
 from multilane.wire.messages import ApiKey
 
 if TYPE_CHECKING:
-    from multilane.client.buffer import FetchBuffer
+    from multilane.client.fetch.buffer import FetchBuffer
     from multilane.client.metadata import MetadataManager
 
 Found = Mapping[TopicPartition, OffsetAndTimestamp | None]

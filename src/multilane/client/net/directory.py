@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from multilane.client.request_state import Backoff
+from multilane.client.net.request_state import Backoff
 from multilane.errors import AuthenticationError, MultilaneError
 from multilane.types import Node, NodeId
 

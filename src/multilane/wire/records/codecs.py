@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from multilane.errors import CorruptBatch, OversizedBatch, RecordBatchError
-from multilane.wire.layout import MARK_SIZE
+from multilane.wire.records.layout import MARK_SIZE
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -17,16 +17,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from multilane.client.handshake import Handshake, Reply, authenticate, introduce
-from multilane.client.requests import NEVER, Channel, RawResponse, UnsentRequest
-from multilane.client.transport import WRITE, Transport
+from multilane.client.net.handshake import Handshake, Reply, authenticate, introduce
+from multilane.client.net.requests import NEVER, Channel, RawResponse, UnsentRequest
+from multilane.client.net.transport import WRITE, Transport
 from multilane.errors import MultilaneError, NetworkError, OperationTimeout, SaslError, UnknownBrokerCode
 from multilane.wire.framing import Frame, FrameAssembler
 from multilane.wire.messages import decode_response, encode_request, request_type, response_type
 from multilane.wire.versions import Versions
 
 if TYPE_CHECKING:
-    from multilane.client.login import Login
+    from multilane.client.net.login import Login
     from multilane.types import Node
 
 # A turn of the loop belongs to all connections: no one receives more than this in it.

@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from multilane.wire.block import Block, Bytes, Columns, Ints, Views
-from multilane.wire.loading import kernels
+from multilane.wire.records.block import Block, Bytes, Columns, Ints, Views
+from multilane.wire.records.loading import kernels
 
 _HEADER: Final = [pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]
 HEADERS_TYPE: Final = pa.list_(pa.struct(_HEADER))

@@ -1,0 +1,1 @@
+"""Administrative reads over our own wire, and writes through librdkafka."""

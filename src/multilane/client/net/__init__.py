@@ -1,0 +1,1 @@
+"""Sockets: from a request that waits to the bytes on the wire."""
