@@ -9,6 +9,7 @@ made of it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from typing import Any, Final
 
@@ -22,11 +23,16 @@ _SCRATCH_BYTES: Final = 64 * 1024
 Frame = np.ndarray[Any, np.dtype[np.uint8]]
 
 
+def _fresh(length: int) -> Frame:
+    return np.empty(length, np.uint8)
+
+
 class FrameAssembler:
     """Fill `target()`, say how much with `advance(n)`, and get the frames that this completed."""
 
-    def __init__(self, cap: int, broker: str) -> None:
+    def __init__(self, cap: int, broker: str, allocate: Callable[[int], Frame] = _fresh) -> None:
         self._cap = cap
+        self._allocate = allocate
         self._broker = broker
         self._scratch = np.empty(_SCRATCH_BYTES, np.uint8)
         self._held = 0  # bytes at the front of the scratch that belong to no frame yet
@@ -78,7 +84,7 @@ class FrameAssembler:
         return frames
 
     def _begin_large(self, length: int, body: int) -> None:
-        self._frame = np.empty(length, np.uint8)  # address space only: pages come as bytes arrive
+        self._frame = self._allocate(length)  # address space at first: pages come as bytes arrive
         self._filled = self._held - body
         self._frame[: self._filled] = self._scratch[body : self._held]
         self._held = 0

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from multilane.client.net.connection import TRANSITIONS, Answer, Connection, ConnectionLimits, State
+from multilane.client.net.frames import FramePool
 from multilane.client.net.requests import NEVER, RawResponse, UnsentRequest
 from multilane.client.net.requests import Channel as ChannelName
 from multilane.client.net.transport import WRITE, open_transport
@@ -34,7 +35,12 @@ from response_builder import (
 from scripted_broker import read_frame
 
 LIMITS = ConnectionLimits(
-    connect_timeout=10.0, request_timeout=30.0, frame_cap=1 << 20, client_id="me", draw=lambda: 0.5
+    connect_timeout=10.0,
+    request_timeout=30.0,
+    frame_cap=1 << 20,
+    client_id="me",
+    allocate=FramePool().take,
+    draw=lambda: 0.5,
 )
 NODES = [Node(NodeId(1), "one", 1)]
 METADATA_VERSION = 13

@@ -78,6 +78,7 @@ class ConnectionLimits:
     request_timeout: float
     frame_cap: int
     client_id: str
+    allocate: Callable[[int], Frame]
     draw: Callable[[], float] = random.random
 
 
@@ -101,7 +102,7 @@ class Connection:
         self.has_more = False  # bytes may be there that the selector does not know of
         self._login = login
         self._limits = limits
-        self._assembler = FrameAssembler(limits.frame_cap, str(node))
+        self._assembler = FrameAssembler(limits.frame_cap, str(node), limits.allocate)
         self._outbox: deque[memoryview] = deque()
         self._in_flight: deque[InFlight] = deque()
         self._handshake: Handshake | None = None

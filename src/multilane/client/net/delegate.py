@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from multilane.client.net.connection import Answer, Connection, ConnectionLimits, State
 from multilane.client.net.directory import Directory
+from multilane.client.net.frames import FramePool
 from multilane.client.net.request_state import Backoff
 from multilane.client.net.requests import CONTROL, NEVER, Channel, RawResponse, UnsentRequest
 from multilane.client.net.transport import open_transport
@@ -64,7 +65,11 @@ class NetworkDelegate:
         self.last_failure: MultilaneError | None = None  # why a broker could not be reached, until one can
         self._told = False
         self._limits = ConnectionLimits(
-            config.connect_timeout, config.request_timeout, config.receive_max_bytes, config.client_id
+            config.connect_timeout,
+            config.request_timeout,
+            config.receive_max_bytes,
+            config.client_id,
+            FramePool().take,
         )
 
     def add(self, request: UnsentRequest, now: float) -> None:

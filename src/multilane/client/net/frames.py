@@ -1,0 +1,52 @@
+"""Memory of large frames, used again as soon as nobody looks at it any more.
+
+Thread: any. Frames are taken on the network thread and come back on whichever thread drops the last block of one, even
+from within garbage collection: so there is no lock here, only appends and pops that are atomic by themselves.
+
+A fresh array of megabytes costs a page fault and a cleared page for every four kilobytes, which is half of the network
+thread's work on large records. Pages that were received into before cost nothing.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from typing import Final
+
+import numpy as np
+
+from multilane.wire.framing import Frame
+
+_SMALLEST: Final = 1 << 20  # below this the allocator itself keeps memory at hand
+_KEEP_BYTES: Final = 96 << 20
+
+
+class FramePool:
+    def __init__(self, keep_bytes: int = _KEEP_BYTES) -> None:
+        self._keep_bytes = keep_bytes
+        self._idle: dict[int, deque[Frame]] = {}
+
+    @property
+    def idle_bytes(self) -> int:
+        return sum(size * len(memories) for size, memories in list(self._idle.items()))
+
+    def take(self, length: int) -> Frame:
+        """An array of `length` bytes with any content."""
+        if length < _SMALLEST:
+            return np.empty(length, np.uint8)
+        size = 1 << (length - 1).bit_length()  # what is not received into is never touched, so rounding up is free
+        memory = self._pop(size)
+        # Through a memoryview: views of the frame then keep the frame alive, and not only the memory beneath it.
+        frame = np.frombuffer(memoryview(memory)[:length], np.uint8)  # type: ignore[arg-type, unused-ignore]
+        weakref.finalize(frame, self._come_back, memory).atexit = False
+        return frame
+
+    def _pop(self, size: int) -> Frame:
+        try:
+            return self._idle[size].pop()
+        except (KeyError, IndexError):
+            return np.empty(size, np.uint8)
+
+    def _come_back(self, memory: Frame) -> None:
+        if self.idle_bytes + memory.nbytes <= self._keep_bytes:
+            self._idle.setdefault(memory.nbytes, deque()).append(memory)

@@ -1,0 +1,71 @@
+"""Frames share memory one after the other, never at the same time."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from multilane.client.net.frames import FramePool
+
+MB = 1 << 20
+
+
+def address(array: np.ndarray) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def test_memory_is_used_again_once_nobody_looks_at_it():
+    pool = FramePool()
+    frame = pool.take(3 * MB)
+    at = address(frame)
+    assert frame.nbytes == 3 * MB
+    del frame
+    gc.collect()
+    assert pool.idle_bytes == 4 * MB
+    again = pool.take(4 * MB)
+    assert address(again) == at
+    assert pool.idle_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda frame: frame[10:20][2:5],
+        pa.py_buffer,
+        lambda frame: np.frombuffer(pa.py_buffer(frame), np.uint8)[5:],
+        lambda frame: memoryview(frame)[3:9],
+    ],
+)
+def test_whoever_looks_at_it_keeps_it_from_being_used_again(look):
+    pool = FramePool()
+    frame = pool.take(2 * MB)
+    frame[:] = 7
+    held = look(frame)
+    del frame
+    gc.collect()
+    assert pool.idle_bytes == 0
+    pool.take(2 * MB)[:] = 9
+    assert np.frombuffer(held, np.uint8)[0] == 7
+    del held
+    gc.collect()
+    assert pool.idle_bytes == 4 * MB
+
+
+def test_small_frames_are_not_kept():
+    pool = FramePool()
+    frame = pool.take(100_000)
+    assert frame.nbytes == 100_000
+    del frame
+    gc.collect()
+    assert pool.idle_bytes == 0
+
+
+def test_what_is_kept_is_bounded():
+    pool = FramePool(keep_bytes=4 * MB)
+    frames = [pool.take(2 * MB) for _ in range(5)]
+    frames.clear()
+    gc.collect()
+    assert pool.idle_bytes == 4 * MB
