@@ -2,8 +2,8 @@
 
 Thread: application.
 
-Reads some records to warm up (kernels loaded, connection up), goes back to the start, and times one pass over the whole
-topic. Prints one line of JSON. The time includes going back and whatever the client does before its first record.
+Reads some records to warm up (kernels loaded, connection up), goes back to the start, and times the passes over the
+whole topic. Prints one line of JSON. The time includes going back and whatever the client does before its first record.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class Order:
     records: int
     warm_records: int
     busy: bool = False
+    passes: int = 1
 
 
 def measure(order: Order) -> dict[str, Any]:
@@ -39,8 +40,9 @@ def measure(order: Order) -> dict[str, Any]:
         stop = _start_busy_thread() if order.busy else None
         tally = Tally()
         began, cpu = time.perf_counter(), time.process_time()
-        client.rewind()
-        client.read(order.records, tally)
+        for done in range(order.passes):
+            client.rewind()
+            client.read(order.records * (done + 1), tally)
         seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu
         if stop is not None:
             stop.set()

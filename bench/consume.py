@@ -60,21 +60,21 @@ class Plan:
         return list(dict.fromkeys(s.filling(system) for s in self.scenarios for system in self.systems))
 
 
-def measure_python(system: str, bootstrap: str, filling: topics.Filling) -> Outcome:
+def measure_python(system: str, bootstrap: str, filling: topics.Filling, passes: int) -> Outcome:
     source = source_of(system, bootstrap, filling.topic)
     busy = system.endswith("-busy")
     warm = filling.records // _WARM_SHARE
-    order = Order(system.removesuffix("-busy"), asdict(source), filling.records, warm, busy)
+    order = Order(system.removesuffix("-busy"), asdict(source), filling.records, warm, busy, passes)
     arguments = [sys.executable, "-m", "bench.child", json.dumps(asdict(order))]
     told = subprocess.run(arguments, stdout=subprocess.PIPE, text=True, cwd=ROOT, timeout=_CHILD_SECONDS, check=True)
-    return outcome_of(json.loads(told.stdout), filling)
+    return outcome_of(json.loads(told.stdout), filling, passes)
 
 
-def outcome_of(told: dict[str, Any], filling: topics.Filling) -> Outcome:
-    """Refuses figures of a reader that did not read every record exactly once."""
+def outcome_of(told: dict[str, Any], filling: topics.Filling, passes: int = 1) -> Outcome:
+    """Refuses figures of a reader that did not read every record exactly once in each pass."""
     each = filling.per_partition
-    expected = topics.PARTITIONS * (each * (each - 1) // 2)
-    if told["records"] != filling.records or told["offset_sum"] != expected:
+    expected = passes * topics.PARTITIONS * (each * (each - 1) // 2)
+    if told["records"] != passes * filling.records or told["offset_sum"] != expected:
         raise RuntimeError(f"{filling.topic}: read {told['records']} records, offsets add up to {told['offset_sum']}")
     return Outcome(
         rate=told["records"] / told["seconds"],
@@ -86,7 +86,8 @@ def outcome_of(told: dict[str, Any], filling: topics.Filling) -> Outcome:
 
 def measure_java(system: str, bootstrap: str, filling: topics.Filling, program: java.JavaProgram) -> Outcome:
     source = source_of(system, bootstrap, filling.topic)
-    rate, usage = java.run(program, source, filling.records, system.removeprefix("java-"))
+    protocol = system.removeprefix("java-").removesuffix("-tuned")
+    rate, usage = java.run(program, source, filling.records, protocol)
     cpu = usage.ru_utime + usage.ru_stime
     return Outcome(rate, cpu / filling.records * 1e6, usage.ru_maxrss * 1024, None)
 
@@ -100,7 +101,7 @@ def measure_all(plan: Plan, bootstrap: str, program: java.JavaProgram) -> dict[t
                 if system in JAVA:
                     outcome = measure_java(system, bootstrap, filling, program)
                 else:
-                    outcome = measure_python(system, bootstrap, filling)
+                    outcome = measure_python(system, bootstrap, filling, scenario.passes)
                 outcomes.setdefault((scenario.name, system), []).append(outcome)
                 load = load_average()[0]
                 print(

@@ -14,7 +14,9 @@ from bench.topics import Filling
 
 RATE: Final = "rate"
 
-JAVA: Final = ("java-classic", "java-consumer")
+JAVA_AS_IT_COMES: Final = ("java-classic", "java-consumer")
+JAVA_TUNED: Final = ("java-classic-tuned", "java-consumer-tuned")
+JAVA: Final = (*JAVA_AS_IT_COMES, *JAVA_TUNED)
 RIVALS: Final = ("confluent", "confluent-no-crc", "aiokafka", "kafka-python")
 OURS: Final = ("columns", "arrow", "records", "columns-busy")
 SYSTEMS: Final = (*OURS, *RIVALS, *JAVA)
@@ -33,6 +35,7 @@ class Scenario:
     records: int
     slow_records: int
     java_records: int
+    passes: int = 1  # over the topic, so that a measurement takes a second or more
 
     @property
     def name(self) -> str:
@@ -52,22 +55,24 @@ SCENARIOS: Final = tuple(
     for codec in ("none", "lz4")
     for scenario in (
         Scenario(100, codec, records=10_000_000, slow_records=2_000_000, java_records=10_000_000),
-        Scenario(1_000, codec, records=500_000, slow_records=500_000, java_records=2_000_000),
+        Scenario(1_000, codec, records=500_000, slow_records=500_000, java_records=2_000_000, passes=4),
     )
 )
 
 # (bytes of a partition in one fetch, records of one poll): the best of a few tries with each client on 100-byte records
 # without compression. One fetch may have 64 MB for everyone.
 _SIZES: Final[dict[str, tuple[int, int]]] = {
-    "columns": (8 * _MB, 1_000_000),
-    "arrow": (8 * _MB, 1_000_000),
-    "records": (4 * _MB, 1_000_000),
+    "columns": (16 * _MB, 1_000_000),
+    "arrow": (16 * _MB, 1_000_000),
+    "records": (16 * _MB, 1_000_000),
     "confluent": (4 * _MB, 10_000),
     "confluent-no-crc": (4 * _MB, 10_000),
     "aiokafka": (_MB, 5_000),
     "kafka-python": (_MB, 5_000),
-    "java-classic": (_MB, 20_000),
-    "java-consumer": (_MB, 20_000),
+    "java-classic": (_MB, 500),  # the tool's and the consumer's own defaults
+    "java-consumer": (_MB, 500),
+    "java-classic-tuned": (_MB, 20_000),
+    "java-consumer-tuned": (_MB, 20_000),
 }
 
 
