@@ -52,10 +52,17 @@ class _Open:
 
 
 class CallManager:
-    def __init__(self, backoff: Backoff, why: Callable[[], MultilaneError | None] = lambda: None) -> None:
-        """`why` tells what keeps requests from leaving, if anything does."""
+    def __init__(
+        self,
+        backoff: Backoff,
+        why: Callable[[], MultilaneError | None] = lambda: None,
+        refresh: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`why` tells what keeps requests from leaving, if anything does; `refresh` asks for a new picture of the
+        cluster."""
         self._backoff = backoff
         self._why = why
+        self._refresh = refresh
         self._open: list[_Open] = []
 
     def add(self, call: Call) -> None:
@@ -77,14 +84,15 @@ class CallManager:
                 wait = min(wait, entry.not_before - now)
                 continue
             entry.in_flight = True
-            requests.append(self._request(entry, now))
+            requests.append(self._request(entry))
         return Poll(tuple(requests), wait)
 
     def abandon(self, error: MultilaneError) -> None:
         for entry in list(self._open):
             self._finish(entry, error=error)
 
-    def _request(self, entry: _Open, now: float) -> UnsentRequest:
+    def _request(self, entry: _Open) -> UnsentRequest:
+        """Under the connection's own time-out: a caller in a hurry must not end a connection that others share."""
         return UnsentRequest(
             api=entry.call.api,
             build=entry.call.build,
@@ -92,7 +100,6 @@ class CallManager:
             on_failure=lambda error, at: self._on_failure(entry, error, at),
             node=entry.call.node,
             at_least=entry.call.at_least,
-            timeout=entry.call.deadline - now,
         )
 
     def _on_response(self, entry: _Open, response: Any, now: float) -> None:
@@ -105,6 +112,8 @@ class CallManager:
     def _on_failure(self, entry: _Open, error: MultilaneError, now: float) -> None:
         entry.in_flight = False
         entry.error = error
+        if error.refresh_metadata:
+            self._refresh()
         if not error.retriable:
             self._finish(entry, error=error)
             return

@@ -90,7 +90,7 @@ class NetworkThread:
             MetadataPolicy(config.metadata_max_age, backoff, config.rebootstrap_trigger),
             MetadataListeners(self._on_cluster, self._on_topic_error, self._on_metadata_failure, self._on_rebootstrap),
         )
-        self._calls = CallManager(backoff, lambda: self._delegate.last_failure)
+        self._calls = CallManager(backoff, lambda: self._delegate.last_failure, self._metadata.request_update)
         self._backends: list[Backend] = []
         self._can_decode = False
         self._stopping = False

@@ -37,7 +37,7 @@ def test_a_call_is_sent_once_and_its_answer_handed_over():
     manager, call = _manager(), _call()
     manager.add(call)
     (request,) = manager.poll(0.0).requests
-    assert (request.api, request.timeout, request.build(3)) == (ApiKey.METADATA, 10.0, ("built", 3))
+    assert (request.api, request.timeout, request.build(3)) == (ApiKey.METADATA, None, ("built", 3))
     assert manager.poll(0.0).requests == ()
     request.on_response("answer", 0.5)
     assert call.future.result(0) == "answer"

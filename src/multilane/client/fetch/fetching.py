@@ -342,10 +342,16 @@ class FetchManager:
         self._observer.count("fetch.partition_error", topic=cursor.partition.topic, code=error.name)
         if error.refresh_metadata:
             self._metadata.request_update()
+        if error.refresh_metadata and self._has_new_leader(cursor):
+            return  # the answer itself named it (KIP-951): no need to wait
         if error.retriable or error.code == -1:
             self._delay(cursor, now)
         else:
             self._listeners.stopped(cursor, error)
+
+    def _has_new_leader(self, cursor: Cursor) -> bool:
+        leader = self._metadata.cluster.leadership(cursor.partition)
+        return leader is not None and leader.node is not None and leader.epoch > cursor.leader_epoch
 
     def _on_failure(self, line: Line, error: MultilaneError, now: float) -> None:
         cursors = {id(entry[0]): entry[0] for entry in self._answered(line).values()}.values()

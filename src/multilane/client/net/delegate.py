@@ -122,7 +122,9 @@ class NetworkDelegate:
         """The cluster's brokers are known: connections under bootstrap ids and to moved brokers are no longer used."""
         for moved in self.directory.adopt(nodes):
             for connection in [c for c in self._connections.values() if c.node.id == moved]:
-                self._drop(connection, NetworkError(f"broker {connection.node} left or moved"), None)
+                error = NetworkError(f"broker {connection.node} left or moved")
+                for request in self._hang_up(connection):
+                    self._tell(request, error, connection.last_used)
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
@@ -260,13 +262,12 @@ class NetworkDelegate:
 
     # --- losing ------------------------------------------------------------------------------------------------------
 
-    def _drop(self, connection: Connection, error: MultilaneError, now: float | None) -> None:
+    def _drop(self, connection: Connection, error: MultilaneError, now: float) -> None:
         """The connection failed: tell everybody whose request it carried, and those who waited for it."""
-        at = connection.last_used if now is None else now
         unanswered = self._hang_up(connection)
-        self._failed(connection.node, connection.channel, error, at)
+        self._failed(connection.node, connection.channel, error, now)
         for request in unanswered:
-            self._tell(request, error, at)
+            self._tell(request, error, now)
 
     def _failed(self, node: Node, channel: Channel, error: MultilaneError, now: float) -> None:
         log.info("broker %s, %s: %s", node, channel.owner, error)
