@@ -85,6 +85,10 @@ class SaslError(AuthenticationError):
     """SASL authentication failed."""
 
 
+class UnsendableRequest(MultilaneError):
+    """A value of the caller does not fit into the protocol's request."""
+
+
 class UnsupportedVersion(MultilaneError):
     """Broker and client have no version of a request in common."""
 

@@ -18,6 +18,7 @@ from multilane.errors import (
     ClientClosed,
     ConcurrentUse,
     ConfigError,
+    MultilaneError,
     NoOffsetForPartition,
     NotAssigned,
     OperationTimeout,
@@ -66,7 +67,7 @@ def test_seeking(kafka, timed):
         assert consumer.position(full) == 61
         with pytest.raises(NotAssigned):
             consumer.seek(empty, 0)
-        with pytest.raises(ValueError, match="offsets begin at 0"):
+        with pytest.raises(ValueError, match="write a number from 0"):
             consumer.seek(full, -1)
 
 
@@ -305,6 +306,41 @@ def test_consumers_share_a_network_thread(kafka, timed):
 
 def threads(prefix: str) -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith(prefix)]
+
+
+def test_closing_twice_takes_nothing_from_the_others(kafka, timed):
+    properties = {"bootstrap.servers": kafka.bootstrap(), "auto.offset.reset": "earliest"}
+    with Consumer(properties) as stays, Consumer(properties) as goes:
+        for _ in range(3):
+            goes.close()
+        stays.assign([TopicPartition(timed[0], 0)])
+        assert stays.poll(20)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda c, p: c.seek(p, 10**30),
+        lambda c, p: c.seek(p, 5.0),
+        lambda c, p: c.seek(p, 1, leader_epoch=2**40),
+        lambda c, p: c.seek_to_times({p: 10**30}),
+        lambda c, p: c.offsets_for_times({p: 10**30}),
+        lambda c, p: c.assign([(p.topic, 2**40)]),
+        lambda c, p: c.partitions_for("\ud800"),
+        lambda c, p: c.partitions_for("x" * 40_000),
+    ],
+)
+def test_values_that_no_request_can_carry_harm_nobody(kafka, timed, wrong):
+    properties = {"bootstrap.servers": kafka.bootstrap(), "auto.offset.reset": "earliest"}
+    place = TopicPartition(timed[0], 0)
+    with Consumer(properties) as other, Consumer(properties) as consumer:
+        consumer.assign([tuple(place)])
+        with pytest.raises((ValueError, MultilaneError)):
+            wrong(consumer, place)
+        consumer.seek(tuple(place), 0)
+        assert consumer.poll(20)
+        other.assign([place])
+        assert other.poll(20)
 
 
 def test_nothing_is_left_after_close(kafka, timed):

@@ -101,12 +101,13 @@ class BufferMachine(RuleBasedStateMachine):
     def evict(self, partition: TopicPartition) -> None:
         given_up = self.buffer.evict(self.cursors[partition])
         entries = self.model[partition]
-        if not entries or any(e.moved for e in entries):
+        kept = max((at + 1 for at, entry in enumerate(entries) if entry.moved), default=0)
+        if kept == len(entries):
             assert given_up is None
             return
         assert given_up is not None
-        assert given_up[0] == entries[0].offsets[0]
-        entries.clear()
+        assert given_up[0] == entries[kept].offsets[0]
+        del entries[kept:]
         self.told.pop(partition, None)  # its word comes from an older run now
         self.cursors[partition].rewound(*given_up)
 

@@ -208,11 +208,16 @@ class AsyncConsumer:
     async def close(self, timeout: float | None = None) -> None:
         """Leave. Returns within `timeout` (default 30 s) whatever the brokers do; a second call does nothing."""
         deadline = self._clock.monotonic() + (30.0 if timeout is None else timeout)
-        for begin in (self._front.begin_close, self._front.end_close):
-            future = begin()
-            if future is not None:
-                left = max(0.0, deadline - self._clock.monotonic())
-                await asyncio.wait([asyncio.wrap_future(future)], timeout=left)
+        try:
+            await self._settle(self._front.begin_close(), deadline)
+        finally:  # even when this task is cancelled, our share of the network thread is given back
+            left = self._front.end_close()
+        await self._settle(left, deadline)
+
+    async def _settle(self, future: Future[None] | None, deadline: float) -> None:
+        if future is not None:
+            left = max(0.0, deadline - self._clock.monotonic())
+            await asyncio.wait([asyncio.wrap_future(future)], timeout=left)
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 

@@ -50,6 +50,9 @@ class Cluster:
         found = self.topics.get(topic)
         return None if found is None else found.id
 
+    def without(self, topic: str) -> Cluster:
+        return replace(self, topics=MappingProxyType({n: t for n, t in self.topics.items() if n != topic}))
+
     def with_leader(self, partition: TopicPartition, leader: Leadership, endpoints: Iterable[Node] = ()) -> Cluster:
         """This cluster after a hint; the same object when the hint tells nothing newer."""
         topic = self.topics.get(partition.topic)

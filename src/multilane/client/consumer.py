@@ -10,6 +10,7 @@ import threading
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
 from types import TracebackType
 from typing import TypeVar
 
@@ -199,10 +200,15 @@ class Consumer:
     def close(self, timeout: float | None = None) -> None:
         """Leave. Returns within `timeout` (default 30 s) whatever the brokers do; a second call does nothing."""
         deadline = self._clock.monotonic() + (30.0 if timeout is None else timeout)
-        for begin in (self._front.begin_close, self._front.end_close):
-            future = begin()
-            if future is not None:
-                _settled(future, max(0.0, deadline - self._clock.monotonic()))
+        try:
+            self._settle(self._front.begin_close(), deadline)
+        finally:  # whatever interrupts the wait, our share of the network thread is given back
+            self._settle(self._front.end_close(), deadline)
+
+    def _settle(self, future: Future[None] | None, deadline: float) -> None:
+        if future is not None:
+            with suppress(FutureTimeout):
+                future.result(max(0.0, deadline - self._clock.monotonic()))
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 
@@ -228,10 +234,3 @@ class Consumer:
             if isinstance(error, MultilaneError):
                 raise
             raise OperationTimeout("the network thread did not answer in time") from None
-
-
-def _settled(future: Future[None], timeout: float) -> None:
-    try:
-        future.result(timeout)
-    except FutureTimeout:
-        return

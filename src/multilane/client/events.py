@@ -111,12 +111,18 @@ class EventQueue(Generic[E]):
 
     def drain(self) -> list[E]:
         drained: list[E] = []
-        while self._events:
-            drained.append(self._events.popleft())
+        while (event := self.pop()) is not None:
+            drained.append(event)
         return drained
 
     def pop(self) -> E | None:
-        return self._events.popleft() if self._events else None
+        try:  # after a failure two threads may drain: look and take must be one
+            return self._events.popleft()
+        except IndexError:
+            return None
+
+    def waiting(self) -> tuple[E, ...]:
+        return tuple(self._events.copy())
 
     def __bool__(self) -> bool:
         return bool(self._events)

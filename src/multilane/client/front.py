@@ -9,6 +9,7 @@ differ only in how they wait.
 
 from __future__ import annotations
 
+import operator
 import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -44,14 +45,17 @@ from multilane.errors import (
     NoOffsetForPartition,
     NotAssigned,
     WakeupError,
+    printable,
 )
-from multilane.types import NO_EPOCH, LeaderEpoch, Offset, OffsetAndTimestamp, TopicPartition
+from multilane.types import LeaderEpoch, Offset, OffsetAndTimestamp, TopicPartition
 from multilane.wire.compose import EARLIEST, LATEST
 
 if TYPE_CHECKING:
     from multilane.config.consumer import ConsumerConfig
     from multilane.wire.records.block import Block
 
+_LARGEST_INT32: Final = (1 << 31) - 1
+_LARGEST_INT64: Final = (1 << 63) - 1
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 _consumers: Final = count(1)
 
@@ -59,13 +63,12 @@ _consumers: Final = count(1)
 class _Partition:
     """What the application knows of one of its partitions."""
 
-    __slots__ = ("epoch", "failure", "generation", "high_watermark", "paused", "position", "start", "told")
+    __slots__ = ("failure", "generation", "high_watermark", "paused", "position", "start", "told")
 
     def __init__(self, generation: int, start: Start | None) -> None:
         self.generation = generation
         self.start = start
         self.position: Offset | None = start.offset if isinstance(start, At) else None
-        self.epoch = NO_EPOCH
         self.high_watermark: int | None = None
         self.paused = False
         self.failure: MultilaneError | None = None
@@ -140,12 +143,12 @@ class Front:
     # --- positions ---------------------------------------------------------------------------------------------------
 
     def seek(self, partition: TopicPartition, start: Start) -> None:
+        partition = _checked(partition)
         state = self._state(partition)
         was_placed = state.start is not None
         state.generation = next(self._generations)
         state.start = start
         state.position = start.offset if isinstance(start, At) else None
-        state.epoch = start.epoch if isinstance(start, At) else NO_EPOCH
         state.failure, state.told = None, False
         if not was_placed:
             self._publish()
@@ -192,19 +195,25 @@ class Front:
 
     def collect(self) -> Blocks:
         """What is there now. Raises what the network thread had to say, and new failures when nothing else is."""
-        event = self._background.pop()
-        if event is not None:
-            raise event.error
-        if self._lease.thread.failure is not None:  # not only the first time: nothing will ever come again
-            raise self._lease.thread.failure
+        self._raise_told()
         taken = self._buffer.take(self.config.max_poll_records, self.paused)
         blocks = [b for item in taken if (b := self._note(item)) is not None and len(b)]
         if not blocks:
             self._raise_new_failure()
         return Blocks(blocks)
 
+    def _raise_told(self) -> None:
+        """Errors are raised again and again: each time without the traceback of the last, which would only grow."""
+        event = self._background.pop()
+        if event is not None:
+            raise event.error.with_traceback(None)
+        if self._lease.thread.failure is not None:  # not only the first time: nothing will ever come again
+            raise self._lease.thread.failure.with_traceback(None)
+
     def absorb(self) -> None:
         """Take notice of moves without handing anything out: of partitions whose place is not known yet."""
+        self.check_wakeup()
+        self._raise_told()
         placed = [p for p, s in self._partitions.items() if s.position is not None]
         for item in self._buffer.take(0, placed):
             self._note(item)
@@ -218,12 +227,11 @@ class Front:
         if isinstance(item, Moved):
             state = self._partitions.get(item.partition)
             if state is not None:
-                state.position, state.epoch = item.offset, item.epoch
+                state.position = item.offset
             return None
         state = self._partitions.get(TopicPartition(item.topic, item.partition))
         if state is not None:
             state.position = Offset(item.next_offset)
-            state.epoch = LeaderEpoch(item.leader_epoch) if item.leader_epoch >= 0 else state.epoch
             state.high_watermark = item.high_watermark
         return item
 
@@ -231,13 +239,13 @@ class Front:
         for state in self._partitions.values():
             if state.failure is not None and not state.told and not state.paused:
                 state.told = True
-                raise state.failure
+                raise state.failure.with_traceback(None)
 
     def raise_standing_failure(self) -> None:
         """A partition that stopped stays stopped; a poll that would come back empty says so again."""
         for state in self._partitions.values():
             if state.failure is not None and not state.paused:
-                raise state.failure
+                raise state.failure.with_traceback(None)
 
     # --- questions to the network thread -----------------------------------------------------------------------------
 
@@ -270,9 +278,10 @@ class Front:
         if self._closed:
             return None
         self._closed = True
-        self._buffer.clear()
-        if self._lease.is_inherited:
+        if self._lease.is_inherited:  # a lock that the parent held at the fork stays held here
             return None
+        self._buffer.clear()
+        self._signal.set()
         future: Future[None] = Future()
         self._lease.thread.put(Detach(self._backend, future))
         return future
@@ -304,21 +313,30 @@ def only_offsets(found: Mapping[TopicPartition, OffsetAndTimestamp | None]) -> d
 
 
 def at_time(timestamp: int) -> Lookup:
-    if timestamp < 0:
-        raise ValueError(f"timestamp {timestamp}: write milliseconds since 1970")
-    return Lookup(timestamp, "seek to a time")
+    return Lookup(_within("timestamp", timestamp, _LARGEST_INT64, "milliseconds since 1970"), "seek to a time")
 
 
 def at_offset(offset: int, leader_epoch: int | None) -> At:
-    if offset < 0:
-        raise ValueError(f"offset {offset}: offsets begin at 0; use seek_to_beginning or seek_to_end")
-    return At(Offset(offset), NO_EPOCH if leader_epoch is None else LeaderEpoch(leader_epoch))
+    place = _within("offset", offset, _LARGEST_INT64, "a number from 0; or use seek_to_beginning or seek_to_end")
+    if leader_epoch is None:
+        return At(Offset(place))
+    return At(Offset(place), LeaderEpoch(_within("leader epoch", leader_epoch, _LARGEST_INT32, "a number from 0")))
+
+
+def _within(what: str, value: Any, largest: int, instead: str) -> int:
+    """A whole number that the protocol can carry."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{what} {value!r} is not a whole number: write {instead}") from None
+    if not 0 <= number <= largest:
+        raise ValueError(f"{what} {number} is out of range: write {instead}")
+    return number
 
 
 def _checked(partition: TopicPartition | tuple[Any, Any]) -> TopicPartition:
     topic, number = partition
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
-        raise ValueError(f"{topic!r} is not a topic name: 1 to 249 letters, digits, dots, hyphens or underscores")
-    if not isinstance(number, int) or number < 0:
-        raise ValueError(f"partition {number!r} of {topic}: write a number from 0")
-    return TopicPartition(topic, number)
+        shown = printable(repr(topic), 80)
+        raise ValueError(f"{shown} is not a topic name: 1 to 249 letters, digits, dots, hyphens or underscores")
+    return TopicPartition(topic, _within(f"partition of {topic}", number, _LARGEST_INT32, "a number from 0"))

@@ -72,6 +72,8 @@ class MetadataManager:
             self._interest[topic] += 1
             if topic not in self.cluster.topics:
                 self._update_wanted = True
+                if not self._state.failures:
+                    self._state.rest_until(0.0)  # somebody waits for just this
 
     def drop_interest(self, topics: Iterable[str]) -> None:
         for topic in topics:
@@ -79,6 +81,7 @@ class MetadataManager:
             if self._interest[topic] <= 0:
                 del self._interest[topic]
                 self._progress.missing.discard(topic)
+                self.cluster = self.cluster.without(topic)  # what nobody looks at grows old unseen
 
     def request_update(self) -> None:
         self._update_wanted = True
@@ -131,6 +134,8 @@ class MetadataManager:
             self._state.failed(now)  # not a failure of the request, but the same patience before the next one
         else:
             self._state.succeeded()
+            if self._interest.keys() <= set(asked):  # many may ask for an update; one will do
+                self._state.rest_until(now + self._policy.backoff.initial)
         self._adopt(self.cluster.merged(response, asked))
 
     def _note_topic_errors(self, asked: tuple[str, ...], response: Any) -> None:

@@ -87,7 +87,9 @@ class NetworkThread:
         self._delegate = NetworkDelegate(config, self._reach(config), self._wakeup, observer)
         backoff = Backoff(config.retry_backoff, config.retry_backoff_max)
         self._metadata = MetadataManager(
-            MetadataPolicy(config.metadata_max_age, backoff, config.rebootstrap_trigger),
+            MetadataPolicy(
+                config.metadata_max_age, backoff, config.rebootstrap_trigger if config.rebootstrap else NEVER
+            ),
             MetadataListeners(self._on_cluster, self._on_topic_error, self._on_metadata_failure, self._on_rebootstrap),
         )
         self._calls = CallManager(backoff, lambda: self._delegate.last_failure, self._metadata.request_update)
@@ -185,14 +187,13 @@ class NetworkThread:
         failure = ClientFailed(f"the network thread failed: {type(cause).__name__}: {cause}")
         failure.__cause__ = cause
         log.critical("multilane's network thread failed", exc_info=cause)
-        for backend in self._backends:
-            backend.fail(failure)
         self.failure = failure
         self._shut(failure)
 
     def _shut(self, reason: MultilaneError) -> None:
         self._delegate.abort(reason, self._clock.monotonic())
         for backend in self._backends:
+            backend.fail(reason)
             backend.close(reason)
         self._calls.abandon(reason)
         self._refuse_events(reason)
@@ -235,7 +236,7 @@ class NetworkThread:
     def _on_rebootstrap(self) -> None:
         log.warning("no broker of the cluster answers: starting over from bootstrap.servers")
         self._observer.count("rebootstrap")
-        self._delegate.directory.forget_cluster()
+        self._delegate.forget_cluster(self._clock.monotonic())
 
     def _decode(self, backend: Backend, frame: np.ndarray, tasks: list[DecodeTask]) -> None:
         config = backend.config

@@ -48,9 +48,13 @@ class ThreadTable:
             shared.clients += 1
             return Lease(self, key, shared.thread)
 
-    def release(self, key: Hashable, thread: NetworkThread) -> Future[None] | None:
+    def release(self, key: Hashable, lease: Lease) -> Future[None] | None:
         """One client less; when it was the last, the future tells when thread and sockets are gone."""
+        thread = lease.thread
         with self._lock:
+            if lease.is_released:
+                return None
+            lease.is_released = True
             shared = self._threads.get(key)
             if shared is None or shared.thread is not thread:
                 return None  # it had failed and been replaced
@@ -69,13 +73,14 @@ class ThreadTable:
 class Lease:
     """One client's share of a network thread. `release` gives it back, once."""
 
-    __slots__ = ("_key", "_pid", "_table", "thread")
+    __slots__ = ("_key", "_pid", "_table", "is_released", "thread")
 
     def __init__(self, table: ThreadTable, key: Hashable, thread: NetworkThread) -> None:
         self._table = table
         self._key = key
         self._pid = os.getpid()
         self.thread = thread
+        self.is_released = False  # changed by the table, under its lock
 
     @property
     def is_inherited(self) -> bool:
@@ -83,7 +88,7 @@ class Lease:
         return os.getpid() != self._pid
 
     def release(self) -> Future[None] | None:
-        return None if self.is_inherited else self._table.release(self._key, self.thread)
+        return None if self.is_inherited else self._table.release(self._key, self)
 
 
 THREADS = ThreadTable()

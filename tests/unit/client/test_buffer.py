@@ -270,12 +270,27 @@ def test_what_an_older_run_left_behind_is_evicted_too():
     assert desk.buffer.charged_bytes == 0
 
 
-def test_what_is_not_records_is_never_evicted():
+def test_what_is_not_records_is_never_evicted_but_what_lies_behind_it_is():
     desk = Desk()
-    desk.buffer.put(desk.cursors[P], Moved(P, Offset(9), LeaderEpoch(1)))
-    desk.put(P, 4)
+    desk.put(P, 3)
+    moved = Moved(P, Offset(9), LeaderEpoch(1))
+    desk.buffer.put(desk.cursors[P], moved)
     assert desk.buffer.evict(desk.cursors[P]) is None
-    assert len(desk.buffer.take(None, ())) == 2
+    desk.put(P, 4)
+    assert desk.buffer.evict(desk.cursors[P]) == (3, 1)
+    before, after = desk.buffer.take(None, ())
+    assert (before.offsets.tolist(), after) == ([0, 1, 2], moved)
+    assert desk.buffer.charged_bytes == 0
+
+
+def test_a_seal_after_the_application_has_moved_on_changes_nothing():
+    desk = Desk()
+    old = desk.cursors[P]
+    desk.buffer.expect({P: 2, Q: 1, R: 1})
+    desk.buffer.seal(old)
+    desk.cursors[P] = Cursor(P, 2, At(Offset(0)))
+    desk.put(P, 2)
+    assert desk.take() == [(0, [0, 1])]
 
 
 def test_a_log_that_is_no_more_keeps_what_is_decoded_and_can_be_heard_of_no_more():

@@ -89,10 +89,20 @@ class Backend:
         self._interest: frozenset[str] = frozenset()
         backoff = Backoff(config.connection.retry_backoff, config.connection.retry_backoff_max)
         self._offsets = OffsetsManager(
-            around.metadata, self._cursors, buffer, backoff=backoff, read_committed=config.read_committed
+            around.metadata,
+            self._cursors,
+            buffer,
+            backoff=backoff,
+            read_committed=config.read_committed,
+            on_login_refused=self.fail,
         )
         self._validation = ValidationManager(
-            around.metadata, self._cursors, backoff=backoff, on_truncation=self._truncated, on_refused=self._stop
+            around.metadata,
+            self._cursors,
+            backoff=backoff,
+            on_truncation=self._truncated,
+            on_refused=self._stop,
+            on_login_refused=self.fail,
         )
         self._fetching = FetchManager(
             around.metadata,
@@ -132,7 +142,9 @@ class Backend:
                 self._batch_readable(event)
 
     def fail(self, error: MultilaneError) -> None:
-        self._background.put(ErrorRaised(error))
+        """What is still to be raised in the same words is not queued again."""
+        if all(str(waiting.error) != str(error) for waiting in self._background.waiting()):
+            self._background.put(ErrorRaised(error))
 
     def refused(self, error: MultilaneError) -> None:
         """The cluster will not talk to us: poll says so, and nobody need wait for a look-up."""
@@ -152,7 +164,9 @@ class Backend:
         """Find topics that were deleted and made again: the same name, another id, another log."""
         for cursor in self._cursors:
             known, told = cursor.topic_id, cluster.topic_id(cursor.partition.topic)
-            if known is not None and told is not None and known != told:
+            if known is None or told is None or known == told:
+                continue
+            if told not in cursor.former_topic_ids:  # a broker that lags behind still tells the old one
                 self._recreated(cursor)
 
     # --- events of the application -----------------------------------------------------------------------------------
@@ -251,6 +265,9 @@ class Backend:
         self.buffer.put(cursor, Moved(partition, safe.offset, safe.epoch))
 
     def _diverged(self, cursor: Cursor, epoch: int, end_offset: int) -> None:
+        if end_offset >= cursor.offset:  # nobody asked, and it says nothing about what we have read
+            self._observer.count("fetch.unasked_divergence", topic=cursor.partition.topic)
+            return
         safe = At(Offset(end_offset), LeaderEpoch(epoch)) if end_offset >= 0 else None
         cursor.to(Phase.AWAIT_VALIDATION)
         self._truncated(Truncation(cursor, safe))
@@ -261,6 +278,7 @@ class Backend:
             "%s: the topic was deleted and made again; reading the new one from its beginning", cursor.partition
         )
         self._observer.count("topic.recreated", topic=cursor.partition.topic)
+        cursor.former_topic_ids |= {cursor.topic_id}
         cursor.topic_id = None
         cursor.leader_epoch = cursor.epoch = NO_EPOCH
         cursor.offset = NO_OFFSET  # an answer of the old topic that is still under way no longer matches
@@ -273,6 +291,7 @@ class Backend:
     def _corrupt(self, cursor: Cursor, error: RecordBatchError) -> None:
         self._observer.count("batch.unreadable", topic=cursor.partition.topic)
         cursor.refetches += 1
+        cursor.refetch_at = cursor.offset
         cursor.replica = None  # a replica with broken bytes: the leader is asked next
         if cursor.refetches > self.config.corrupt_refetches or not error.retriable:
             self._stop(cursor, error)

@@ -125,19 +125,20 @@ class FetchBuffer:
     def evict(self, cursor: Cursor) -> tuple[Offset, int] | None:
         """Give up what is buffered of a paused partition; where and in which run to go on, if anything was."""
         with self._lock:
-            queue = self._queues.get(cursor.partition)
-            if not queue or any(s.generation != cursor.generation or not _is_records(s) for s in queue):
-                return None
-            offset = queue[0].offset
-            for slot in queue:
+            queue = self._queues.get(cursor.partition, deque())
+            given_up: list[Slot] = []
+            while queue and queue[-1].generation == cursor.generation and _is_records(queue[-1]):
+                given_up.append(queue.pop())
+            for slot in given_up:
                 self._leave(slot)
-            queue.clear()
-            return offset, self._end_run(cursor.partition)
+            return (given_up[-1].offset, self._end_run(cursor.partition)) if given_up else None
 
     def seal(self, cursor: Cursor) -> int:
         """The log behind this partition is no more: keep what is decoded of it, give up the rest. Returns the run of
         the log that follows, which no late word about the old one can touch."""
         with self._lock:
+            if self._generations.get(cursor.partition) != cursor.generation:
+                return cursor.run  # the application has moved on: this cursor is about to go
             queue = self._queues.get(cursor.partition, deque())
             decoded = 0
             while decoded < len(queue) and queue[decoded].content is not None:
@@ -188,6 +189,8 @@ class FetchBuffer:
         with self._lock:
             for partition in [p for p, g in self._generations.items() if generations.get(p) != g]:
                 self._drop(partition)
+            for partition in generations.keys() - self._generations.keys():
+                self._runs.pop(partition, None)
             self._generations = dict(generations)
 
     def take(self, limit: int | None, skip: Collection[TopicPartition]) -> list[Block | Moved | Failed]:

@@ -65,6 +65,7 @@ Start = At | Lookup
 class Cursor:
     __slots__ = (
         "epoch",
+        "former_topic_ids",
         "generation",
         "in_flight",
         "leader_epoch",
@@ -74,11 +75,13 @@ class Cursor:
         "partition",
         "paused",
         "phase",
+        "refetch_at",
         "refetches",
         "replica",
         "replica_until",
         "retries",
         "run",
+        "served",
         "topic_id",
     )
 
@@ -91,6 +94,9 @@ class Cursor:
         self.topic_id: UUID | None = None
         self.leader_epoch = NO_EPOCH  # the epoch under which we last knew our position to be right
         self.refetches = 0  # of the same corrupt batch
+        self.refetch_at = Offset(-1)  # where that batch is
+        self.former_topic_ids: frozenset[UUID | None] = frozenset()
+        self.served = 0  # the turn in which it was last asked for
         self.retries = 0  # of whatever went wrong last
         self.not_before = 0.0
         self.replica: NodeId | None = None  # KIP-392: where the leader told us to read

@@ -64,6 +64,7 @@ class DecoderPool:
             except BaseException as error:  # noqa: BLE001 - whatever it is, nobody may wait for this frame in silence
                 with contextlib.suppress(Exception):
                     self._on_crash(error)
+            del job  # not to keep a frame alive while there is nothing to do
 
 
 @dataclass(frozen=True, slots=True)

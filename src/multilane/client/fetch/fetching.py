@@ -11,6 +11,7 @@ Never touches a record, never blocks, never skips: an answer that is not underst
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -18,7 +19,11 @@ from typing import TYPE_CHECKING, Final
 from multilane.client.cluster import Leadership
 from multilane.client.fetch.buffer import FetchBuffer, Slot
 from multilane.client.fetch.cursor import Cursor, CursorTable, Phase
-from multilane.client.fetch.fetch_session import SESSION_ERRORS, key_of
+from multilane.client.fetch.fetch_session import (
+    FETCH_SESSION_ID_NOT_FOUND,
+    INVALID_FETCH_SESSION_EPOCH,
+    key_of,
+)
 from multilane.client.fetch.lines import Line, Lines
 from multilane.client.net.request_state import Backoff
 from multilane.client.net.requests import NEVER, Poll, RawResponse, UnsentRequest
@@ -43,7 +48,10 @@ if TYPE_CHECKING:
 
     from multilane.client.metadata import MetadataManager
 
+log = logging.getLogger(__name__)
+
 OFFSET_OUT_OF_RANGE: Final = 1
+CORRUPT_MESSAGE: Final = 2
 _SMALLEST_FETCH: Final = 1 << 20
 
 
@@ -107,7 +115,8 @@ class FetchManager:
             lines = self._lines.to(node)
             free = [line for line in lines if line.state.may_send(now)]
             wait = min(wait, *(line.state.wait(now) for line in lines if line not in free), NEVER)
-            sent = self._share_out(free, by_node[node])
+            # Those first that were asked for longest ago: a broker that is short of room sends the first ones only.
+            sent = self._share_out(free, sorted(by_node[node], key=lambda cursor: cursor.served))
             if sent:
                 self._lines.served(node)
             requests += sent
@@ -175,8 +184,10 @@ class FetchManager:
             key_of(item): (cursor, cursor.generation, cursor.offset)
             for item, cursor in zip(items, cursors, strict=True)
         }
+        turn = self._lines.next_turn()
         for cursor in cursors:
             cursor.in_flight = True
+            cursor.served = turn
         session = line.session.next_request({key_of(i): i for i in items})
         kind = self._policy.kind
         limit = min(kind.max_bytes, max(room, _SMALLEST_FETCH), len(items) * self._policy.partition_max_bytes)
@@ -217,8 +228,9 @@ class FetchManager:
         if response.error_code:
             line.session.reset()
             line.state.failed(now)
-            if response.error_code not in SESSION_ERRORS:
+            if response.error_code not in (FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH):
                 self._metadata.request_update()
+            log.info("broker %s refused a fetch: %s", raw.broker, broker_error(response.error_code, "Fetch"))
             self._observer.count("fetch.refused", broker=str(line.node), code=str(response.error_code))
             return
         line.session.on_answer(response.session_id)
@@ -257,7 +269,7 @@ class FetchManager:
                 continue
             self._note_hints(cursor, fetched, response, now)
             if fetched.error_code:
-                self._refused(cursor, fetched, now)
+                self._refused(cursor, fetched, raw.broker, now)
             elif fetched.diverging_epoch is not None:
                 self._listeners.diverged(cursor, *fetched.diverging_epoch)
             elif fetched.records_end > fetched.records_start:
@@ -287,10 +299,7 @@ class FetchManager:
                 f"and the log ends at {fetched.high_watermark}"
             )
             error = CorruptBatch(reason, offset=cursor.offset)
-        partition = cursor.partition
-        self._listeners.corrupt(
-            cursor, error.at(topic=partition.topic, partition=partition.partition, broker=raw.broker)
-        )
+        self._listeners.corrupt(cursor, _placed(error, cursor, raw.broker))
         return None
 
     def _reserve(
@@ -302,9 +311,10 @@ class FetchManager:
         slots = self._buffer.reserve(raw.frame.nbytes, spans)
         tasks = []
         for slot, (cursor, fetched, table) in zip(slots, readable, strict=True):
+            again = cursor.refetches > 0 and cursor.offset == cursor.refetch_at
             cursor.advanced(Offset(table.next_offset), LeaderEpoch(table.last_epoch))
             if not slot.void:
-                tasks.append(DecodeTask(slot, table, fetched, raw.broker, cursor.refetches > 0))
+                tasks.append(DecodeTask(slot, table, fetched, raw.broker, again))
         return tasks
 
     def _note_hints(self, cursor: Cursor, fetched: FetchedPartition, response: FetchedFrame, now: float) -> None:
@@ -327,7 +337,7 @@ class FetchManager:
 
     # --- what went wrong ---------------------------------------------------------------------------------------------
 
-    def _refused(self, cursor: Cursor, fetched: FetchedPartition, now: float) -> None:
+    def _refused(self, cursor: Cursor, fetched: FetchedPartition, broker: str, now: float) -> None:
         was_replica = cursor.replica is not None
         cursor.replica = None
         if fetched.error_code == OFFSET_OUT_OF_RANGE:
@@ -342,6 +352,11 @@ class FetchManager:
         self._observer.count("fetch.partition_error", topic=cursor.partition.topic, code=error.name)
         if error.refresh_metadata:
             self._metadata.request_update()
+        if fetched.error_code == CORRUPT_MESSAGE:  # the broker itself cannot read what is there
+            reason = "the broker found it corrupt in its own log"
+            self._listeners.corrupt(cursor, _placed(CorruptBatch(reason, offset=cursor.offset), cursor, broker))
+            return
+        log.log(logging.INFO if error.refresh_metadata else logging.WARNING, "%s; asking again", error)
         if error.refresh_metadata and self._has_new_leader(cursor):
             return  # the answer itself named it (KIP-951): no need to wait
         if error.retriable or error.code == -1:
@@ -379,3 +394,7 @@ class FetchManager:
 
     def partitions_under_way(self) -> frozenset[TopicPartition]:
         return frozenset(c.partition for c in self._cursors if c.in_flight)
+
+
+def _placed(error: RecordBatchError, cursor: Cursor, broker: str) -> RecordBatchError:
+    return error.at(topic=cursor.partition.topic, partition=cursor.partition.partition, broker=broker)

@@ -59,4 +59,7 @@ class Lines:
         return sorted(nodes, key=lambda node: self._served.get(node, 0))
 
     def served(self, node: NodeId) -> None:
-        self._served[node] = next(self._turns)
+        self._served[node] = self.next_turn()
+
+    def next_turn(self) -> int:
+        return next(self._turns)

@@ -58,12 +58,14 @@ class OffsetsManager:
         *,
         backoff: Backoff,
         read_committed: bool,
+        on_login_refused: Callable[[MultilaneError], None] = lambda _: None,
     ) -> None:
         self._metadata = metadata
         self._cursors = cursors
         self._buffer = buffer
         self._backoff = backoff
         self._read_committed = read_committed
+        self._on_login_refused = on_login_refused
         self._queries: list[OffsetQuery] = []
 
     def add_query(self, query: OffsetQuery) -> None:
@@ -197,9 +199,12 @@ class OffsetsManager:
             elif answer.found is None and _lookup(cursor) == LATEST:  # every log has an end: no sound answer
                 self._delay(cursor, now)
             else:
-                self._place(cursor, answer)
+                self._place(cursor, answer, now)
 
-    def _place(self, cursor: Cursor, answer: _Answer) -> None:
+    def _place(self, cursor: Cursor, answer: _Answer, now: float) -> None:
+        if answer.found is None and _lookup(cursor) < 0:  # every log has a beginning and an end: ask again
+            self._delay(cursor, now)
+            return
         if answer.found is None:  # no record is that late: what comes next is at the end
             cursor.lookup = Lookup(LATEST, cursor.lookup.reason if cursor.lookup else "seek")
             return
@@ -217,8 +222,10 @@ class OffsetsManager:
     def _reset_refused(self, cursor: Cursor, error: MultilaneError, now: float) -> None:
         if error.refresh_metadata:
             self._metadata.request_update()
-        told_elsewhere = error.fatal and not isinstance(error, UnsupportedVersion)
-        if error.retriable or told_elsewhere:
+        login_refused = error.fatal and not isinstance(error, UnsupportedVersion)
+        if login_refused and not error.retriable:
+            self._on_login_refused(error)
+        if error.retriable or login_refused:
             self._delay(cursor, now)
         else:
             cursor.stop()

@@ -43,12 +43,14 @@ class ValidationManager:
         backoff: Backoff,
         on_truncation: Callable[[Truncation], None],
         on_refused: Callable[[Cursor, MultilaneError], None],
+        on_login_refused: Callable[[MultilaneError], None] = lambda _: None,
     ) -> None:
         self._metadata = metadata
         self._cursors = cursors
         self._backoff = backoff
         self._on_truncation = on_truncation
         self._on_refused = on_refused
+        self._on_login_refused = on_login_refused
 
     def poll(self, now: float) -> Poll:
         self._notice_new_leaders()
@@ -139,6 +141,8 @@ class ValidationManager:
             cursor.leader_epoch = self._leader_epoch(cursor)
             cursor.to(Phase.FETCHING)
         elif error.retriable or error.fatal:
+            if not error.retriable:
+                self._on_login_refused(error)
             self._delay(cursor, now)
         else:
             self._on_refused(cursor, error)

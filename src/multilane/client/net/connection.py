@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING, Any, Final
 from multilane.client.net.handshake import Handshake, Reply, authenticate, introduce
 from multilane.client.net.requests import NEVER, Channel, RawResponse, UnsentRequest
 from multilane.client.net.transport import WRITE, Transport
-from multilane.errors import MultilaneError, NetworkError, OperationTimeout, SaslError, UnknownBrokerCode
+from multilane.errors import (
+    MultilaneError,
+    NetworkError,
+    OperationTimeout,
+    SaslError,
+    UnknownBrokerCode,
+    UnsendableRequest,
+)
 from multilane.wire.framing import Frame, FrameAssembler
 from multilane.wire.messages import decode_response, encode_request, request_type, response_type
 from multilane.wire.versions import Versions
@@ -138,13 +145,14 @@ class Connection:
 
     def send(self, request: UnsentRequest, now: float) -> None:
         version = self.versions.pick(request.api, at_least=request.at_least, at_most=request.at_most)
-        entity = request.build(version)
+        data = _encoded(request, version, self._correlation + 1, self._limits.client_id)
         self._correlation += 1
         kind = response_type(request_type(request.api, version))
         timeout = self._limits.request_timeout if request.timeout is None else request.timeout
         self._in_flight.append(InFlight(request, self._correlation, version, kind, now + timeout))
         self.last_used = now
-        self._write(entity, self._correlation)
+        self._outbox.append(memoryview(data))
+        self._flush()
 
     def on_ready(self, now: float) -> list[Answer]:
         """The socket can do something: do all of it that needs no waiting."""
@@ -299,6 +307,14 @@ class Connection:
         self._in_flight.popleft()
         self.last_used = now
         answers.append(Answer(flight.request, response))
+
+
+def _encoded(request: UnsentRequest, version: int, correlation_id: int, client_id: str) -> bytes:
+    """What cannot be put into bytes is this request's misfortune, and nobody else's."""
+    try:
+        return encode_request(request.build(version), correlation_id, client_id)
+    except Exception as error:
+        raise UnsendableRequest(f"{request.api.name} cannot be encoded: {type(error).__name__}: {error}") from error
 
 
 def _decoded(flight: InFlight, frame: Frame) -> Any:

@@ -23,7 +23,14 @@ from multilane.client.net.frames import FramePool
 from multilane.client.net.request_state import Backoff
 from multilane.client.net.requests import CONTROL, NEVER, Channel, RawResponse, UnsentRequest
 from multilane.client.net.transport import open_transport
-from multilane.errors import MultilaneError, NetworkError, OperationTimeout, UnsupportedVersion, WireError
+from multilane.errors import (
+    MultilaneError,
+    NetworkError,
+    OperationTimeout,
+    UnsendableRequest,
+    UnsupportedVersion,
+    WireError,
+)
 from multilane.hooks import Observer
 from multilane.types import Node, NodeId
 
@@ -126,6 +133,14 @@ class NetworkDelegate:
                 for request in self._hang_up(connection):
                     self._tell(request, error, connection.last_used)
 
+    def forget_cluster(self, now: float) -> None:
+        """Start over from the bootstrap addresses: nobody of the old cluster is asked again."""
+        self.directory.forget_cluster()
+        error = NetworkError("the connection belongs to a cluster that is given up")
+        for connection in [c for c in self._connections.values() if not self.directory.is_bootstrap(c.node.id)]:
+            for request in self._hang_up(connection):
+                self._tell(request, error, now)
+
     # --- sending -----------------------------------------------------------------------------------------------------
 
     def _dispatch(self, now: float) -> None:
@@ -151,7 +166,7 @@ class NetworkDelegate:
     def _send(self, connection: Connection, request: UnsentRequest, now: float) -> None:
         try:
             connection.send(request, now)
-        except UnsupportedVersion as error:
+        except (UnsupportedVersion, UnsendableRequest) as error:
             self._tell(request, error, now)
         except MultilaneError as error:
             self._drop(connection, error, now)
@@ -315,8 +330,9 @@ class NetworkDelegate:
             return 0.0
         waits = [timeout, *(c.next_timer(now) for c in self._connections.values())]
         idle = self._config.connections_max_idle
-        if idle is not None and self._connections:
-            waits.append(max(0.0, min(c.last_used for c in self._connections.values()) + idle - now))
+        unused = [c.last_used for c in self._connections.values() if c.state is State.READY and not c.in_flight]
+        if idle is not None and unused:
+            waits.append(max(0.0, min(unused) + idle - now))
         if self._unsent:
             waits.append(max(0.0, min(r.expires_at for r in self._unsent) - now))
             waits.append(self.directory.shortest_wait(now) or NEVER)

@@ -18,7 +18,7 @@ import numpy as np
 from multilane.wire.framing import Frame
 
 _SMALLEST: Final = 1 << 20  # below this the allocator itself keeps memory at hand
-_KEEP_BYTES: Final = 96 << 20
+_KEEP_BYTES: Final = 64 << 20
 
 
 class FramePool:
@@ -34,7 +34,7 @@ class FramePool:
         """An array of `length` bytes with any content."""
         if length < _SMALLEST:
             return np.empty(length, np.uint8)
-        size = 1 << (length - 1).bit_length()  # what is not received into is never touched, so rounding up is free
+        size = 1 << (length - 1).bit_length()  # few sizes, so that memory fits the next frame too
         memory = self._pop(size)
         # Through a memoryview: views of the frame then keep the frame alive, and not only the memory beneath it.
         frame = np.frombuffer(memoryview(memory)[:length], np.uint8)  # type: ignore[arg-type, unused-ignore]

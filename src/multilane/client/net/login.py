@@ -19,6 +19,8 @@ from multilane.wire.sasl import Conversation, begin
 _NONCE_BYTES: Final = 24
 # A token that is about to expire would be refused on its way.
 _EXPIRY_MARGIN: Final = 5.0
+# A new one is asked for when this much of its life is over, while the old one still serves.
+_REFRESH_SHARE: Final = 0.8
 
 
 class Login:
@@ -30,6 +32,7 @@ class Login:
         self._wall = wall
         self._wake = wake
         self._token: Token | None = None
+        self._refresh_at = 0.0
         self._fetching: Future[Token] | None = None
 
     @property
@@ -44,15 +47,18 @@ class Login:
         return None if token is None else begin(self._config, nonce="", token=token)
 
     def _fresh_token(self, login: TokenLogin) -> Token | None:
-        if self._token is not None and self._wall() < self._token.expires_at - _EXPIRY_MARGIN:
+        now = self._wall()
+        if self._token is not None and now < self._refresh_at:
             return self._token
         if self._fetching is None:
             self._fetching = self._pool().submit(login.provider)
             self._fetching.add_done_callback(lambda _: self._wake())
         if not self._fetching.done():
-            return None
+            still_good = self._token is not None and now < self._token.expires_at - _EXPIRY_MARGIN
+            return self._token if still_good else None
         fetched, self._fetching = self._fetching, None
         self._token = _result(fetched)
+        self._refresh_at = now + _REFRESH_SHARE * (self._token.expires_at - now)
         return self._token
 
 

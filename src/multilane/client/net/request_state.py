@@ -66,6 +66,10 @@ class RequestState:
         self._failures = 0
         self._not_before = 0.0
 
+    def rest_until(self, time: float) -> None:
+        """Send nothing before this time."""
+        self._not_before = time
+
     def failed(self, now: float) -> None:
         self._in_flight = False
         self._failures += 1

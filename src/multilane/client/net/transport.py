@@ -71,8 +71,9 @@ class PlainTransport:
         if not self._connected:
             code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if code:
-                self._socket.close()
-                self._socket = self._dial(OSError(code, os.strerror(code)))
+                # Before the old one is closed: with the same number the selector would take the new one for the old.
+                refused, self._socket = self._socket, self._dial(OSError(code, os.strerror(code)))
+                refused.close()
                 return False
             self._connected = True
             self.wants = READ
@@ -116,19 +117,26 @@ class PlainTransport:
         """Begin to connect to the next address of the host; the last failure when there is none left."""
         while self._addresses:
             family, address = self._addresses.pop(0)
-            sock = socket.socket(family, socket.SOCK_STREAM)
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            code = sock.connect_ex(address)
-            if code in (0, errno.EINPROGRESS, errno.EWOULDBLOCK):
-                return sock
-            sock.close()
-            failure = OSError(code, os.strerror(code))
+            try:
+                return _begin(family, address)
+            except OSError as error:
+                failure = error
         reason = "has no address" if failure is None else failure.strerror
         raise NetworkError(f"cannot connect to {self._name}: {reason}")
 
     def _lost(self, error: OSError) -> NetworkError:
         return NetworkError(f"lost the connection to {self._name}: {error.strerror or error}")
+
+
+def _begin(family: int, address: tuple[object, ...]) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    code = sock.connect_ex(address)
+    if code in (0, errno.EINPROGRESS, errno.EWOULDBLOCK):
+        return sock
+    sock.close()
+    raise OSError(code, os.strerror(code))
 
 
 class TlsTransport(PlainTransport):
