@@ -66,7 +66,7 @@ def test_a_package_directory_that_cannot_be_written(tmp_path):
     """numba falls back to the user's cache directory. A file in the place of __pycache__ stops even root."""
     copy = tmp_path / "site" / "multilane"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    (copy / "wire" / "__pycache__").write_text("not a directory")
+    (copy / "wire" / "records" / "__pycache__").write_text("not a directory")
     places = {
         "PYTHONPATH": str(tmp_path / "site"),
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
