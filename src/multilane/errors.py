@@ -81,6 +81,10 @@ class TlsError(AuthenticationError):
     """The TLS handshake failed: certificate, host name or protocol."""
 
 
+class WrongListener(AuthenticationError):
+    """What answers there does not speak Kafka in the way we do: another security.protocol, or no Kafka at all."""
+
+
 class SaslError(AuthenticationError):
     """SASL authentication failed."""
 

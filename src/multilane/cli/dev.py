@@ -35,7 +35,9 @@ def fetch_jars() -> None:
 @app.command("kafka")
 def kafka(
     nodes: Annotated[int, typer.Option(help="Nodes of the cluster: 1 or 3.")] = 1,
-    port: Annotated[int, typer.Option(help="First port; the next ones follow. 0 takes free ports.")] = 9092,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="First port; the next follow. 0 takes free ones.")
+    ] = 9092,
     tls: Annotated[bool, typer.Option("--tls", help="Add a TLS listener.")] = False,
     mtls: Annotated[bool, typer.Option("--mtls", help="Add a TLS listener that asks for a certificate.")] = False,
     sasl: Annotated[Sasl | None, typer.Option(help="Add a SASL listener, over TLS too with --tls.")] = None,

@@ -48,6 +48,6 @@ def main() -> None:
     """The entry point."""
     try:
         app()
-    except MultilaneError as error:
+    except (MultilaneError, OSError) as error:  # a file or port of the user's: the text names it
         typer.echo(f"error: {error}", err=True)
         sys.exit(1)

@@ -74,6 +74,8 @@ class AsyncConsumer:
         config = parse_consumer({**(properties or {}), **more})
         for warning in config.warnings:
             log.warning("%s", warning)
+        if config.group_id is not None:
+            log.warning("group.id has no effect yet: partitions are assigned by hand, offsets are not committed")
         self._clock = clock or SystemClock()
         self._ring = LoopSignal(asyncio.get_running_loop())
         lease = THREADS.acquire(config.connection, clock, observer)
@@ -118,6 +120,9 @@ class AsyncConsumer:
                     return blocks
                 left = deadline - self._clock.monotonic()
                 if left <= 0 or not await self._ring.wait(left):
+                    if timeout > 0 and front.is_warming_up:
+                        deadline = self._clock.monotonic() + timeout
+                        continue
                     front.check_wakeup()
                     front.raise_standing_failure()
                     return blocks

@@ -55,6 +55,8 @@ class Consumer:
         config = parse_consumer({**(properties or {}), **more})
         for warning in config.warnings:
             log.warning("%s", warning)
+        if config.group_id is not None:
+            log.warning("group.id has no effect yet: partitions are assigned by hand, offsets are not committed")
         self._clock = clock or SystemClock()
         self._ring = threading.Event()
         lease = THREADS.acquire(config.connection, clock, observer)
@@ -91,6 +93,9 @@ class Consumer:
     def poll(self, timeout: float = 0.0) -> Blocks:
         """Blocks that have arrived; waits at most `timeout` seconds for the first. Empty when there is nothing.
 
+        The first poll of a process waits longer where it must: until the decoder is loaded (a second), or compiled
+        once on this machine (five). A timeout of 0 never waits.
+
         Costs no round trip to the network thread. Raises what stopped a partition, once as soon as nothing else is to
         be handed out, and again whenever it would come back empty while the partition is still stopped.
         """
@@ -104,6 +109,9 @@ class Consumer:
                     return blocks
                 left = deadline - self._clock.monotonic()
                 if left <= 0 or not self._ring.wait(left):
+                    if timeout > 0 and front.is_warming_up:
+                        deadline = self._clock.monotonic() + timeout
+                        continue
                     front.check_wakeup()
                     front.raise_standing_failure()
                     return blocks

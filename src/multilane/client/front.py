@@ -12,7 +12,7 @@ from __future__ import annotations
 import operator
 import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from itertools import count
@@ -196,6 +196,8 @@ class Front:
     def collect(self) -> Blocks:
         """What is there now. Raises what the network thread had to say, and new failures when nothing else is."""
         self._raise_told()
+        if self._closed:
+            raise ClientClosed("this consumer was closed while it polled")
         taken = self._buffer.take(self.config.max_poll_records, self.paused)
         blocks = [b for item in taken if (b := self._note(item)) is not None and len(b)]
         if not blocks:
@@ -209,6 +211,12 @@ class Front:
             raise event.error.with_traceback(None)
         if self._lease.thread.failure is not None:  # not only the first time: nothing will ever come again
             raise self._lease.thread.failure.with_traceback(None)
+
+    @property
+    def is_warming_up(self) -> bool:
+        """Nothing can be handed out yet because the decoder is still being loaded."""
+        thread = self._lease.thread
+        return not thread.can_decode and thread.failure is None and not self._closed
 
     def absorb(self) -> None:
         """Take notice of moves without handing anything out: of partitions whose place is not known yet."""
@@ -334,7 +342,9 @@ def _within(what: str, value: Any, largest: int, instead: str) -> int:
     return number
 
 
-def _checked(partition: TopicPartition | tuple[Any, Any]) -> TopicPartition:
+def _checked(partition: Any) -> TopicPartition:
+    if type(partition) is not TopicPartition and (not isinstance(partition, Sequence) or len(partition) != 2):
+        raise ValueError(f"{printable(repr(partition), 80)} is not a partition: write TopicPartition(topic, number)")
     topic, number = partition
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
         shown = printable(repr(topic), 80)

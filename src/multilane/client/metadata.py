@@ -9,6 +9,7 @@ is new, when somebody saw a sign that the picture is old (`request_update`), and
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -18,13 +19,16 @@ from multilane.broker_codes import BROKER_CODES
 from multilane.client.cluster import Cluster, Leadership
 from multilane.client.net.request_state import Backoff, RequestState
 from multilane.client.net.requests import NEVER, NOTHING, Poll, UnsentRequest
-from multilane.errors import AuthenticationError, BrokerError, MultilaneError, broker_error
+from multilane.errors import AuthenticationError, BrokerError, MultilaneError, NetworkError, broker_error
 from multilane.wire.compose import METADATA_AT_LEAST, metadata_request
 from multilane.wire.messages import ApiKey
 
 if TYPE_CHECKING:
     from multilane.types import Node, TopicPartition
 
+log = logging.getLogger(__name__)
+
+_UNKNOWN_TOPIC: Final = 3
 _REBOOTSTRAP_REQUIRED: Final = 129
 _TRANSIENT_TOPIC_CODES: Final = frozenset(code for code, (_, retriable, _) in BROKER_CODES.items() if retriable)
 
@@ -54,6 +58,7 @@ class _Progress:
     refreshed_at: float | None = None
     failing_since: float | None = None
     missing: set[str] = field(default_factory=set)
+    announced: set[str] = field(default_factory=set)
 
 
 class MetadataManager:
@@ -82,6 +87,14 @@ class MetadataManager:
                 del self._interest[topic]
                 self._progress.missing.discard(topic)
                 self.cluster = self.cluster.without(topic)  # what nobody looks at grows old unseen
+
+    def why_no_leader(self, partition: TopicPartition) -> MultilaneError:
+        topic = self.cluster.topics.get(partition.topic)
+        if topic is None:
+            return self.failure or NetworkError(f"topic {partition.topic} is not known to the cluster")
+        if partition.partition not in topic.partitions:
+            return NetworkError(f"topic {partition.topic} has {len(topic.partitions)} partitions, from 0")
+        return NetworkError(f"{partition} has no leader at present")
 
     def request_update(self) -> None:
         self._update_wanted = True
@@ -145,6 +158,9 @@ class MetadataManager:
             leaderless = any(int(p.leader_id) < 0 for p in told.partitions)
             if told.name in asked and (code in _TRANSIENT_TOPIC_CODES or leaderless):
                 self._progress.missing.add(str(told.name))
+                if code == _UNKNOWN_TOPIC and str(told.name) not in self._progress.announced:
+                    self._progress.announced.add(str(told.name))
+                    log.warning("topic %s does not exist; waiting for it", told.name)
             elif code:
                 self._listeners.on_topic_error(str(told.name), broker_error(code, f"Metadata of topic {told.name}"))
 

@@ -94,7 +94,7 @@ class NetworkThread:
         )
         self._calls = CallManager(backoff, lambda: self._delegate.last_failure, self._metadata.request_update)
         self._backends: list[Backend] = []
-        self._can_decode = False
+        self.can_decode = False
         self._stopping = False
         self.failure: ClientFailed | None = None
         self.ended: Future[None] = Future()
@@ -152,7 +152,7 @@ class NetworkThread:
         for poll in (self._metadata.poll(now), self._calls.poll(now)):
             wait = min(wait, self._enqueue(poll, now))
         for backend in self._backends:
-            for poll in backend.poll(now, can_decode=self._can_decode):
+            for poll in backend.poll(now, can_decode=self.can_decode):
                 wait = min(wait, self._enqueue(poll, now))
         return wait
 
@@ -250,8 +250,10 @@ class NetworkThread:
         )
 
     def _load_kernels(self) -> None:
+        began = self._clock.monotonic()
         load_kernels()
-        self._can_decode = True
+        log.info("the decoder is loaded, after %.1f s", self._clock.monotonic() - began)
+        self.can_decode = True
         self._wakeup.set()
 
     def _reach(self, config: ConnectionConfig) -> Reach:

@@ -50,7 +50,10 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
     home = environ.get("JAVA_HOME")
-    if home and (program := Path(home, "bin", "java")).is_file():
+    if home:
+        program = Path(home, "bin", "java")
+        if not program.is_file():
+            raise JavaNotFound(f"JAVA_HOME is {home}, but {program} is not there. Unset it, or name a Java {NEEDED}.")
         yield program
     if on_path := shutil.which("java", path=environ.get("PATH", "")):
         yield Path(on_path)

@@ -163,11 +163,20 @@ class Backend:
     def on_cluster(self, cluster: Cluster) -> None:
         """Find topics that were deleted and made again: the same name, another id, another log."""
         for cursor in self._cursors:
+            self._announce_missing(cursor, cluster)
             known, told = cursor.topic_id, cluster.topic_id(cursor.partition.topic)
             if known is None or told is None or known == told:
                 continue
             if told not in cursor.former_topic_ids:  # a broker that lags behind still tells the old one
                 self._recreated(cursor)
+
+    def _announce_missing(self, cursor: Cursor, cluster: Cluster) -> None:
+        topic = cluster.topics.get(cursor.partition.topic)
+        missing = topic is not None and cursor.partition.partition not in topic.partitions
+        if topic is not None and missing and not cursor.is_missing:
+            there = len(topic.partitions)
+            log.warning("%s does not exist: the topic has %d partitions; waiting for it", cursor.partition, there)
+        cursor.is_missing = missing
 
     # --- events of the application -----------------------------------------------------------------------------------
 

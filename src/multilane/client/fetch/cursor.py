@@ -68,6 +68,7 @@ class Cursor:
         "former_topic_ids",
         "generation",
         "in_flight",
+        "is_missing",
         "leader_epoch",
         "lookup",
         "not_before",
@@ -96,6 +97,7 @@ class Cursor:
         self.refetches = 0  # of the same corrupt batch
         self.refetch_at = Offset(-1)  # where that batch is
         self.former_topic_ids: frozenset[UUID | None] = frozenset()
+        self.is_missing = False  # the topic is there, the partition is not
         self.served = 0  # the turn in which it was last asked for
         self.retries = 0  # of whatever went wrong last
         self.not_before = 0.0

@@ -119,6 +119,7 @@ class OffsetsManager:
             if isinstance(refusal, AuthenticationError) and not self._survives(query, refusal, now):
                 return NEVER
             self._metadata.request_update()
+            query.last_error = self._metadata.why_no_leader(leaderless[0])
             self._delay_query(query, now)
             return query.not_before - now
         return NEVER

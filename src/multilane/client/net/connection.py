@@ -21,12 +21,14 @@ from multilane.client.net.handshake import Handshake, Reply, authenticate, intro
 from multilane.client.net.requests import NEVER, Channel, RawResponse, UnsentRequest
 from multilane.client.net.transport import WRITE, Transport
 from multilane.errors import (
+    FrameError,
     MultilaneError,
     NetworkError,
     OperationTimeout,
     SaslError,
     UnknownBrokerCode,
     UnsendableRequest,
+    WrongListener,
 )
 from multilane.wire.framing import Frame, FrameAssembler
 from multilane.wire.messages import decode_response, encode_request, request_type, response_type
@@ -265,6 +267,8 @@ class Connection:
         try:
             self._receive_into(answers, now)
         except MultilaneError as error:
+            if isinstance(error, FrameError) and self.state is State.INTRODUCING:
+                raise WrongListener(str(error)) from None  # not one word of Kafka was spoken
             if not answers:
                 raise
             self._failure = error

@@ -285,7 +285,8 @@ class NetworkDelegate:
             self._tell(request, error, now)
 
     def _failed(self, node: Node, channel: Channel, error: MultilaneError, now: float) -> None:
-        log.info("broker %s, %s: %s", node, channel.owner, error)
+        first = not self.directory.is_failing(node.id)  # told once, loudly; what follows is more of the same
+        log.log(logging.WARNING if first else logging.INFO, "broker %s: %s", node, error)
         self._observer.count("connection.failed", broker=str(node.id), error=type(error).__name__)
         self.last_failure = error
         refused = self.directory.failed(node.id, error, now)

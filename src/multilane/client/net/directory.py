@@ -86,6 +86,9 @@ class Directory:
         self._interruptions.pop(node, None)
         self._not_before.pop(node, None)
 
+    def is_failing(self, node: NodeId) -> bool:
+        return node in self._failures
+
     def wait(self, node: NodeId, now: float) -> float:
         """Seconds until this broker may be dialled again."""
         return max(0.0, self._not_before.get(node, 0.0) - now)

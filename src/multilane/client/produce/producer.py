@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from multilane.client.produce.delivery import Deliveries, Fates, RecordMetadata, Tally, Written, deliver_to
+from multilane.client.produce.interrupts import interrupts_wait
 from multilane.client.produce.librdkafka import (
     AUTHENTICATION,
     SSL,
@@ -291,7 +292,8 @@ class Producer:
     def _serve(self, poll: Callable[[], object]) -> None:
         """Run callbacks; the caller holds `_serving`, so that one thread at a time does."""
         try:
-            poll()
+            with interrupts_wait():
+                poll()
             if self._refused is not None:
                 self._give_up(self._refused)
         except SaslError as error:  # of the token function
