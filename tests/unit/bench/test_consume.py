@@ -6,7 +6,7 @@ import pytest
 from bench import java
 from bench.consume import Outcome, Plan, add_rows, check_agreement, outcome_of, parse_options, plan_of
 from bench.report import Report
-from bench.scenarios import JAVA, RIVALS, SCENARIOS, SYSTEMS, add_bars, source_of
+from bench.scenarios import JAVA, JAVA_AS_IT_COMES, RIVALS, SCENARIOS, SYSTEMS, add_bars, source_of
 from bench.topics import PARTITIONS, Filling, make_records
 
 STATS = """\
@@ -80,10 +80,18 @@ def rates_at_the_limits():
     return {**rates, "columns": 5.0, "arrow": 5.0, "records": 1.3, "columns-busy": 1.0}
 
 
-def test_every_scenario_carries_every_bar():
+def test_every_scenario_carries_its_bars():
     report = full_report(rates_at_the_limits())
-    assert len(report.bars) == 4 * len(SCENARIOS)
+    counts = [sum(bar.name.endswith(f":{s.name}") for bar in report.bars) for s in SCENARIOS]
+    assert counts == [4 if s.value_bytes < 1_000 else 2 for s in SCENARIOS]
     assert report.exit_code == 0
+
+
+def test_the_tuned_java_is_told_but_no_bar_counts_on_it():
+    rates = {**rates_at_the_limits(), "java-classic-tuned": 10.0}
+    report = full_report(rates)
+    assert report.exit_code == 0
+    assert report.find("columns", SCENARIOS[0].name, "over_tuned_java") == 0.5
 
 
 @pytest.mark.parametrize("system", ["columns", "records", "columns-busy"])
@@ -93,7 +101,7 @@ def test_being_slower_falls_short(system):
     assert full_report(rates).exit_code == 1
 
 
-@pytest.mark.parametrize("system", [*JAVA, *RIVALS])
+@pytest.mark.parametrize("system", [*JAVA_AS_IT_COMES, *RIVALS])
 def test_the_best_of_the_others_counts(system):
     rates = rates_at_the_limits()
     rates[system] *= 6
