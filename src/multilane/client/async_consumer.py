@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import TypeVar
@@ -15,14 +15,15 @@ from typing import TypeVar
 from multilane.client.admin.topics import partitions_of, topic_metadata_call
 from multilane.client.blocks import Blocks
 from multilane.client.fetch.offsets import Found
-from multilane.client.front import Front, at_offset, at_time, beginning, end, only_offsets
+from multilane.client.front import Front, at_time, beginning, end, only_offsets
 from multilane.client.sharing import THREADS
+from multilane.client.steering import Steering
 from multilane.clock import Clock, SystemClock
 from multilane.config.consumer import parse_consumer
-from multilane.errors import MultilaneError, OperationTimeout
+from multilane.errors import OperationTimeout
 from multilane.hooks import Observer
 from multilane.types import Offset, OffsetAndTimestamp, TopicPartition
-from multilane.wire.compose import EARLIEST, LATEST, MAX_TIMESTAMP
+from multilane.wire.compose import MAX_TIMESTAMP
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ class LoopSignal:
             return False
 
 
-class AsyncConsumer:
+class AsyncConsumer(Steering):
     """Reads partitions into columns; make it inside a running event loop. See `Consumer` for the properties."""
 
     def __init__(
@@ -90,17 +91,6 @@ class AsyncConsumer:
     ) -> None:
         await self.close()
 
-    # --- assignment --------------------------------------------------------------------------------------------------
-
-    def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Read exactly these partitions from now on. Those that were assigned before keep their position."""
-        with self._front.used() as front:
-            front.assign(partitions)
-
-    @property
-    def assignment(self) -> frozenset[TopicPartition]:
-        return self._front.assignment
-
     async def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[TopicPartition, ...]:
         with self._front.used() as front:
             call = topic_metadata_call((topic,), self._deadline(timeout))
@@ -112,6 +102,7 @@ class AsyncConsumer:
         """Blocks that have arrived; awaits the first for at most `timeout` seconds. See `Consumer.poll`."""
         with self._front.used() as front:
             deadline = self._clock.monotonic() + timeout
+            await asyncio.sleep(0)  # noqa: TID251 - not a wait: a loop around polls that find data must not keep others out
             while True:
                 self._ring.clear()
                 front.check_wakeup()
@@ -127,41 +118,7 @@ class AsyncConsumer:
                     front.raise_standing_failure()
                     return blocks
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        with self._front.used() as front:
-            front.set_paused(partitions, True)
-
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        with self._front.used() as front:
-            front.set_paused(partitions, False)
-
-    @property
-    def paused(self) -> frozenset[TopicPartition]:
-        return self._front.paused
-
-    @property
-    def stopped(self) -> Mapping[TopicPartition, MultilaneError]:
-        """Partitions that cannot go on, and why. Seeking one makes it go on from there."""
-        return self._front.failures()
-
     # --- positions ---------------------------------------------------------------------------------------------------
-
-    def seek(self, partition: TopicPartition, offset: int, leader_epoch: int | None = None) -> None:
-        with self._front.used() as front:
-            front.seek(partition, at_offset(offset, leader_epoch))
-
-    def seek_to_beginning(self, partitions: Collection[TopicPartition] = ()) -> None:
-        with self._front.used() as front:
-            front.seek_lookup(partitions, EARLIEST)
-
-    def seek_to_end(self, partitions: Collection[TopicPartition] = ()) -> None:
-        with self._front.used() as front:
-            front.seek_lookup(partitions, LATEST)
-
-    def seek_to_times(self, timestamps: Mapping[TopicPartition, int]) -> None:
-        with self._front.used() as front:
-            for partition, timestamp in timestamps.items():
-                front.seek(partition, at_time(timestamp))
 
     async def position(self, partition: TopicPartition, timeout: float | None = None) -> Offset:
         """The offset of the next record that poll hands out."""
@@ -175,10 +132,6 @@ class AsyncConsumer:
                     return position
                 if not await self._ring.wait(max(0.0, deadline - self._clock.monotonic())):
                     raise OperationTimeout(f"the position of {partition} is not known yet")
-
-    def current_lag(self, partition: TopicPartition) -> int | None:
-        with self._front.used() as front:
-            return front.lag(partition)
 
     # --- look-ups ----------------------------------------------------------------------------------------------------
 
@@ -205,10 +158,6 @@ class AsyncConsumer:
         return await self._find(dict.fromkeys(partitions, MAX_TIMESTAMP), timeout)
 
     # --- life --------------------------------------------------------------------------------------------------------
-
-    def wakeup(self) -> None:
-        """From any thread: make a poll that waits, or the next one, raise WakeupError."""
-        self._front.wakeup()
 
     async def close(self, timeout: float | None = None) -> None:
         """Leave. Returns within `timeout` (default 30 s) whatever the brokers do; a second call does nothing."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
@@ -17,21 +17,22 @@ from typing import TypeVar
 from multilane.client.admin.topics import partitions_of, topic_metadata_call
 from multilane.client.blocks import Blocks
 from multilane.client.fetch.offsets import Found
-from multilane.client.front import Front, at_offset, at_time, beginning, end, only_offsets
+from multilane.client.front import Front, at_time, beginning, end, only_offsets
 from multilane.client.sharing import THREADS
+from multilane.client.steering import Steering
 from multilane.clock import Clock, SystemClock
 from multilane.config.consumer import parse_consumer
 from multilane.errors import MultilaneError, OperationTimeout
 from multilane.hooks import Observer
 from multilane.types import Offset, OffsetAndTimestamp, TopicPartition
-from multilane.wire.compose import EARLIEST, LATEST, MAX_TIMESTAMP
+from multilane.wire.compose import MAX_TIMESTAMP
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
-class Consumer:
+class Consumer(Steering):
     """Reads partitions into columns.
 
     >>> with Consumer({"bootstrap.servers": "localhost:9092", "auto.offset.reset": "earliest"}) as consumer:
@@ -71,17 +72,6 @@ class Consumer:
     ) -> None:
         self.close()
 
-    # --- assignment --------------------------------------------------------------------------------------------------
-
-    def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Read exactly these partitions from now on. Those that were assigned before keep their position."""
-        with self._front.used() as front:
-            front.assign(partitions)
-
-    @property
-    def assignment(self) -> frozenset[TopicPartition]:
-        return self._front.assignment
-
     def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[TopicPartition, ...]:
         """The partitions a topic has."""
         with self._front.used() as front:
@@ -116,43 +106,7 @@ class Consumer:
                     front.raise_standing_failure()
                     return blocks
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hand out nothing of these until resumed."""
-        with self._front.used() as front:
-            front.set_paused(partitions, True)
-
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        with self._front.used() as front:
-            front.set_paused(partitions, False)
-
-    @property
-    def paused(self) -> frozenset[TopicPartition]:
-        return self._front.paused
-
-    @property
-    def stopped(self) -> Mapping[TopicPartition, MultilaneError]:
-        """Partitions that cannot go on, and why. Seeking one makes it go on from there."""
-        return self._front.failures()
-
     # --- positions ---------------------------------------------------------------------------------------------------
-
-    def seek(self, partition: TopicPartition, offset: int, leader_epoch: int | None = None) -> None:
-        """Go on at this offset. With the epoch of the record before it, a cut log is noticed."""
-        with self._front.used() as front:
-            front.seek(partition, at_offset(offset, leader_epoch))
-
-    def seek_to_beginning(self, partitions: Collection[TopicPartition] = ()) -> None:
-        """Go on at the first record there is; all assigned partitions when none is named."""
-        self._seek_lookup(partitions, EARLIEST)
-
-    def seek_to_end(self, partitions: Collection[TopicPartition] = ()) -> None:
-        self._seek_lookup(partitions, LATEST)
-
-    def seek_to_times(self, timestamps: Mapping[TopicPartition, int]) -> None:
-        """Go on at the first record at or after a time (ms since 1970), or at the end when there is none."""
-        with self._front.used() as front:
-            for partition, timestamp in timestamps.items():
-                front.seek(partition, at_time(timestamp))
 
     def position(self, partition: TopicPartition, timeout: float | None = None) -> Offset:
         """The offset of the next record that poll hands out."""
@@ -166,11 +120,6 @@ class Consumer:
                     return position
                 if not self._ring.wait(max(0.0, deadline - self._clock.monotonic())):
                     raise OperationTimeout(f"the position of {partition} is not known yet")
-
-    def current_lag(self, partition: TopicPartition) -> int | None:
-        """Records between the position and the end of the log, as of the last block; None before the first."""
-        with self._front.used() as front:
-            return front.lag(partition)
 
     # --- look-ups ----------------------------------------------------------------------------------------------------
 
@@ -201,10 +150,6 @@ class Consumer:
 
     # --- life --------------------------------------------------------------------------------------------------------
 
-    def wakeup(self) -> None:
-        """From any thread: make a poll that waits, or the next one, raise WakeupError."""
-        self._front.wakeup()
-
     def close(self, timeout: float | None = None) -> None:
         """Leave. Returns within `timeout` (default 30 s) whatever the brokers do; a second call does nothing."""
         deadline = self._clock.monotonic() + (30.0 if timeout is None else timeout)
@@ -219,10 +164,6 @@ class Consumer:
                 future.result(max(0.0, deadline - self._clock.monotonic()))
 
     # --- waiting -----------------------------------------------------------------------------------------------------
-
-    def _seek_lookup(self, partitions: Collection[TopicPartition], timestamp: int) -> None:
-        with self._front.used() as front:
-            front.seek_lookup(partitions, timestamp)
 
     def _find(
         self, wanted: Mapping[TopicPartition, int], timeout: float | None

@@ -92,6 +92,11 @@ class Front:
         self._closed = False
         lease.thread.put(Attach(self._backend))
 
+    def __str__(self) -> str:
+        state = "closed" if self._closed else f"{len(self._partitions)} partitions"
+        brokers = ",".join(f"{host}:{port}" for host, port in self.config.connection.bootstrap_servers)
+        return f"{brokers}, {state}"
+
     # --- who may call ------------------------------------------------------------------------------------------------
 
     @contextmanager
