@@ -17,7 +17,7 @@ from typing import TypeVar
 from multilane.client.admin.topics import partitions_of, topic_metadata_call
 from multilane.client.blocks import Blocks
 from multilane.client.fetch.offsets import Found
-from multilane.client.front import Front, at_time, beginning, end, only_offsets
+from multilane.client.front import Front, at_time, beginning, checked_topic, end, only_offsets
 from multilane.client.sharing import THREADS
 from multilane.client.steering import Steering
 from multilane.clock import Clock, SystemClock
@@ -75,7 +75,7 @@ class Consumer(Steering):
     def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[TopicPartition, ...]:
         """The partitions a topic has."""
         with self._front.used() as front:
-            call = topic_metadata_call((topic,), self._deadline(timeout))
+            call = topic_metadata_call((checked_topic(topic),), self._deadline(timeout))
             return partitions_of(self._wait(front.call(call), timeout), topic)
 
     # --- records -----------------------------------------------------------------------------------------------------

@@ -350,8 +350,12 @@ def _within(what: str, value: Any, largest: int, instead: str) -> int:
 def _checked(partition: Any) -> TopicPartition:
     if type(partition) is not TopicPartition and (not isinstance(partition, Sequence) or len(partition) != 2):
         raise ValueError(f"{printable(repr(partition), 80)} is not a partition: write TopicPartition(topic, number)")
-    topic, number = partition
-    if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
-        shown = printable(repr(topic), 80)
-        raise ValueError(f"{shown} is not a topic name: 1 to 249 letters, digits, dots, hyphens or underscores")
-    return TopicPartition(topic, _within(f"partition of {topic}", number, _LARGEST_INT32, "a number from 0"))
+    topic = checked_topic(partition[0])
+    return TopicPartition(topic, _within(f"partition of {topic}", partition[1], _LARGEST_INT32, "a number from 0"))
+
+
+def checked_topic(topic: Any) -> str:
+    if isinstance(topic, str) and _TOPIC.fullmatch(topic) and topic not in (".", ".."):
+        return topic
+    shown = printable(repr(topic), 80)
+    raise ValueError(f"{shown} is not a topic name: 1 to 249 letters, digits, dots, hyphens or underscores")
