@@ -57,6 +57,7 @@ class ColumnsClient:
                 "bootstrap.servers": source.bootstrap,
                 "max.partition.fetch.bytes": source.partition_bytes,
                 "fetch.max.bytes": source.fetch_bytes,
+                "fetch.buffer.bytes": 256 << 20,
                 "max.poll.records": source.poll_records,
                 "check.crcs": True,
                 "fetch.max.wait.ms": WAIT_MS,

@@ -62,8 +62,8 @@ SCENARIOS: Final = tuple(
 # (bytes of a partition in one fetch, records of one poll): the best of a few tries with each client on 100-byte records
 # without compression. One fetch may have 64 MB for everyone.
 _SIZES: Final[dict[str, tuple[int, int]]] = {
-    "columns": (16 * _MB, 1_000_000),
-    "arrow": (16 * _MB, 1_000_000),
+    "columns": (8 * _MB, 1_000_000),
+    "arrow": (8 * _MB, 1_000_000),
     "records": (16 * _MB, 1_000_000),
     "confluent": (4 * _MB, 10_000),
     "confluent-no-crc": (4 * _MB, 10_000),

@@ -28,7 +28,7 @@ Ints = npt.NDArray[np.int64]
 Views = npt.NDArray[np.uint64]
 
 CHUNK: Final = 4096
-_LENGTH_MASK: Final = np.uint64(0xFFFFFFFF)
+_LENGTH_FIRST: Final = np.dtype("<u4")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +131,15 @@ class Block:
     @property
     def own_bytes(self) -> int:
         """Bytes these rows need: keys, values, headers and the columns themselves."""
-        content = self._content_bytes(self.columns.keys) + self._content_bytes(self.columns.values)
+        content = self._content(self.columns.keys) + self._content(self.columns.values)
         spans = self.columns.header_spans
         headers = 0 if spans is None else int((spans[self.start : self.stop] >> 32).sum())
         return content + headers + COLUMN_BYTES * len(self)
 
-    def _content_bytes(self, views: Views) -> int:
-        return int((views[self.start : self.stop, 0] & _LENGTH_MASK).sum())
+    def _content(self, views: Views) -> int:
+        """Bytes behind the views: the sum of their lengths, which are the first four bytes of each."""
+        lengths = views.view(_LENGTH_FIRST)[self.start : self.stop, 0]
+        return int(lengths.sum(dtype=np.int64))
 
     @property
     def keys(self) -> pa.BinaryViewArray:
