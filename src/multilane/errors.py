@@ -232,6 +232,41 @@ def broker_error(code: int, context: str = "", text: str | None = None) -> Broke
     return kind(code, context, text)
 
 
+# --- groups ----------------------------------------------------------------------------------------------------------
+
+
+class GroupError(MultilaneError):
+    """Something about this member's place in its group."""
+
+
+class GroupRefused(GroupError):
+    """The group will not have us as we are: no permission, another protocol, a timeout out of range, a full group."""
+
+    fatal = True
+
+
+class InstanceFenced(GroupError):
+    """Another process joined with our group.instance.id and took our place (classic groups fence the old member)."""
+
+    fatal = True
+
+
+class InstanceInUse(GroupError):
+    """A live member has our group.instance.id already (KIP-848 groups fence the one that joins)."""
+
+    fatal = True
+
+
+class CommitRefused(GroupError):
+    """Offsets were not committed because this member no longer owns what they are about. Do not retry: read again."""
+
+
+class CommitDuringRebalance(CommitRefused):
+    """The group is rebalancing. Poll to finish that, then commit what is still owned."""
+
+    retriable = True
+
+
 # --- writes ----------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,140 @@
+"""What the two group protocols have in common: the words between a membership, its consumer and its coordinator.
+
+Thread: none (pure values and interfaces); memberships belong to the network thread. `Pulse` alone has two sides: the
+application writes it, the network thread reads it.
+
+A membership is a request manager. It never calls the application: it tells a `RebalanceStep`, which travels to the
+application thread as an event, and goes on when `step_done` brings the ticket back. At most one step is open. The
+partitions of a step are the application's to give up (REVOKED, LOST) or to begin with (ASSIGNED).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from multilane.hooks import NO_OBSERVER, Observer
+from multilane.types import NodeId, TopicPartition
+
+if TYPE_CHECKING:
+    from multilane.client.cluster import Cluster
+    from multilane.client.net.request_state import Backoff
+    from multilane.client.net.requests import Poll
+    from multilane.config.group import GroupConfig
+    from multilane.errors import MultilaneError
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a member wants to read. A `regex` (RE2J) is matched by the broker, under KIP-848 only; a Python pattern
+    is matched by us and arrives here as topics."""
+
+    topics: frozenset[str] = frozenset()
+    regex: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who a member is to its coordinator. `epoch` is the generation (classic) or the member epoch (consumer)."""
+
+    group: str
+    member_id: str
+    epoch: int
+    instance_id: str | None
+    protocol: str
+
+
+class Change(enum.Enum):
+    REVOKED = "revoked"  # still ours until the step is done: there is time to commit
+    LOST = "lost"  # someone else may have them already
+    ASSIGNED = "assigned"
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceStep:
+    """What the application must do before the membership goes on. `deadline` is when the group stops waiting for us."""
+
+    ticket: int
+    change: Change
+    partitions: frozenset[TopicPartition]
+    deadline: float
+
+
+class Pulse:
+    """When the application was last heard of. Written by its thread, read by the network thread: one float each."""
+
+    __slots__ = ("is_polling", "last")
+
+    def __init__(self, now: float) -> None:
+        self.last = now
+        self.is_polling = False  # whoever waits in poll() is there, however long it takes
+
+    def idle(self, now: float) -> float:
+        return 0.0 if self.is_polling else now - self.last
+
+
+class Coordinators(Protocol):
+    """Where groups are coordinated. Asking makes an unknown one be looked for."""
+
+    def of(self, group: str) -> NodeId | None: ...
+
+    def forget(self, group: str, node: NodeId) -> None:
+        """This broker is not, or no longer, the coordinator, or cannot be reached."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MemberPolicy:
+    group: GroupConfig
+    backoff: Backoff
+    rack: str | None
+    name: str  # of the consumer: names connections of its own
+
+
+@dataclass(frozen=True, slots=True)
+class MemberListeners:
+    """Whom a membership tells and asks; all on the network thread, none blocks."""
+
+    cluster: Callable[[], Cluster]
+    refresh: Callable[[], None]  # the picture of the cluster is old
+    step: Callable[[RebalanceStep], None]
+    failed: Callable[[MultilaneError], None]  # the application's next poll raises it
+    hang_up: Callable[[str], None]  # the connections of this owner are not needed any more
+    observer: Observer = NO_OBSERVER
+
+
+class Membership(Protocol):
+    """One member of one group. `owned` is what the application has been given and has not given up."""
+
+    @property
+    def identity(self) -> Identity | None:
+        """None while the coordinator knows no such member."""
+        ...
+
+    @property
+    def owned(self) -> frozenset[TopicPartition]: ...
+
+    def poll(self, now: float) -> Poll: ...
+
+    def subscribe(self, subscription: Subscription, now: float) -> None:
+        """Join, or tell the group of another subscription."""
+        ...
+
+    def rejoin(self, reason: str, now: float) -> None:
+        """Ask for a rebalance (`enforce_rebalance`); nothing to do where the broker assigns."""
+        ...
+
+    def step_done(self, ticket: int, now: float) -> None:
+        """The application is through with a step; an old ticket means nothing."""
+        ...
+
+    def leave(self, left: Callable[[], None], now: float) -> None:
+        """Give up membership. The application has given up its partitions already. `left` is called once: when the
+        coordinator has answered or cannot, or at once where nothing is to be said."""
+        ...
+
+    def fenced(self, error: MultilaneError, now: float) -> None:
+        """A commit was answered with an error that means this member is no longer one."""
+        ...
