@@ -19,6 +19,7 @@ from multilane.wire.compose import _make, _parts
 from multilane.wire.messages import ApiKey
 
 FIND_COORDINATOR_AT_LEAST: Final = 1
+COORDINATORS_TOGETHER: Final = 4  # many groups in one request
 OFFSET_FETCH_AT_LEAST: Final = (
     6  # null topics mean all of them since version 2; flexible, like what we compose, since 6
 )
@@ -33,11 +34,16 @@ _SMALLEST_TOPIC: Final = 6  # an empty name and an empty list of partitions
 
 
 def find_coordinator_request(version: int, group: str) -> Any:
+    return find_coordinators_request(version, (group,))
+
+
+def find_coordinators_request(version: int, groups: Sequence[str]) -> Any:
+    """Who coordinates these groups; versions below COORDINATORS_TOGETHER ask for the first one alone."""
     return _make(
         _parts(ApiKey.FIND_COORDINATOR, version).FindCoordinatorRequest,
-        key=group,
+        key=groups[0],
         key_type=_GROUP_KEY,
-        coordinator_keys=(group,),
+        coordinator_keys=tuple(groups),
     )
 
 
