@@ -244,6 +244,7 @@ class NetworkThread:
             check_crc=config.check_crcs,
             read_committed=config.read_committed,
             max_decompressed_bytes=config.max_decompressed_bytes,
+            memory=self._delegate.memory.take,
         )
         self._decoders.submit(
             FrameJob(frame, tasks, options, backend.buffer, lambda event: self._events.put(ForBackend(backend, event)))

@@ -19,15 +19,26 @@ def address(array: np.ndarray) -> int:
 
 def test_memory_is_used_again_once_nobody_looks_at_it():
     pool = FramePool()
-    frame = pool.take(3 * MB)
+    frame = pool.take(3 * MB - 5)
     at = address(frame)
-    assert frame.nbytes == 3 * MB
+    assert frame.nbytes == 3 * MB - 5
     del frame
     gc.collect()
-    assert pool.idle_bytes == 4 * MB
-    again = pool.take(4 * MB)
+    assert pool.idle_bytes == 3 * MB
+    again = pool.take(3 * MB - 100_000)
     assert address(again) == at
     assert pool.idle_bytes == 0
+
+
+def test_a_piece_that_would_be_half_wasted_is_left_for_others():
+    pool = FramePool()
+    pool.take(6 * MB)
+    gc.collect()
+    small = pool.take(3 * MB)
+    assert pool.idle_bytes == 6 * MB
+    fitting = pool.take(4 * MB)
+    assert pool.idle_bytes == 0
+    assert address(small) != address(fitting)
 
 
 @pytest.mark.parametrize(

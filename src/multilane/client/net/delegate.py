@@ -71,12 +71,13 @@ class NetworkDelegate:
         self._unsent: list[UnsentRequest] = []
         self.last_failure: MultilaneError | None = None  # why a broker could not be reached, until one can
         self._told = False
+        self.memory = FramePool()
         self._limits = ConnectionLimits(
             config.connect_timeout,
             config.request_timeout,
             config.receive_max_bytes,
             config.client_id,
-            FramePool().take,
+            self.memory.take,
         )
 
     def add(self, request: UnsentRequest, now: float) -> None:

@@ -1,7 +1,8 @@
-"""Memory of large frames, used again as soon as nobody looks at it any more.
+"""Memory of large frames and of what is decompressed out of them, used again as soon as nobody looks at it any more.
 
-Thread: any. Frames are taken on the network thread and come back on whichever thread drops the last block of one, even
-from within garbage collection: so there is no lock here, only appends and pops that are atomic by themselves.
+Thread: any. It is taken on the network thread (frames) and on decoders, and comes back on whichever thread drops the
+last block over it, even from within garbage collection: so there is no lock here, only appends and pops that are atomic
+by themselves.
 
 A fresh array of megabytes costs a page fault and a cleared page for every four kilobytes, which is half of the network
 thread's work on large records. Pages that were received into before cost nothing.
@@ -19,6 +20,7 @@ from multilane.wire.framing import Frame
 
 _SMALLEST: Final = 1 << 20  # below this the allocator itself keeps memory at hand
 _KEEP_BYTES: Final = 64 << 20
+_STEPS_BITS: Final = 3  # sizes differ by an eighth to a quarter
 
 
 class FramePool:
@@ -34,18 +36,23 @@ class FramePool:
         """An array of `length` bytes with any content."""
         if length < _SMALLEST:
             return np.empty(length, np.uint8)
-        size = 1 << (length - 1).bit_length()  # few sizes, so that memory fits the next frame too
-        memory = self._pop(size)
+        memory = self._pop(length)
         # Through a memoryview: views of the frame then keep the frame alive, and not only the memory beneath it.
         frame = np.frombuffer(memoryview(memory)[:length], np.uint8)  # type: ignore[arg-type, unused-ignore]
         weakref.finalize(frame, self._come_back, memory).atexit = False
         return frame
 
-    def _pop(self, size: int) -> Frame:
-        try:
-            return self._idle[size].pop()
-        except (KeyError, IndexError):
-            return np.empty(size, np.uint8)
+    def _pop(self, length: int) -> Frame:
+        """The smallest idle piece that holds it without much waste, or a new one."""
+        step = 1 << max(length.bit_length() - _STEPS_BITS, 0)  # few sizes, so that memory fits the next frame too
+        size = -(-length // step) * step
+        for idle in sorted(list(self._idle)):
+            if size <= idle <= size + size // 2:
+                try:
+                    return self._idle[idle].pop()
+                except IndexError:
+                    continue
+        return np.empty(size, np.uint8)
 
     def _come_back(self, memory: Frame) -> None:
         if self.idle_bytes + memory.nbytes <= self._keep_bytes:

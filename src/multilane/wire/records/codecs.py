@@ -51,12 +51,20 @@ _TRAIN_SHARE: Final = 4  # later trains aim at this part of the cap, so that one
 _MARGIN: Final = 1.25
 
 
+Memory = Callable[[int], Bytes]
+
+
+def fresh_memory(size: int) -> Bytes:
+    return np.empty(size, np.uint8)
+
+
 class Arena:
-    """One growing buffer that holds the decompressed records of a span."""
+    """One growing buffer that holds the decompressed records of a span. `take` gives it memory with any content."""
 
-    __slots__ = ("_buffer", "expansion", "used")
+    __slots__ = ("_buffer", "expansion", "take", "used")
 
-    def __init__(self) -> None:
+    def __init__(self, take: Memory = fresh_memory) -> None:
+        self.take = take
         self._buffer: Bytes = np.empty(0, np.uint8)
         self.used = 0
         self.expansion = 0.0  # decompressed bytes per compressed byte in the last train, 0 before the first
@@ -64,17 +72,17 @@ class Arena:
     def room(self, size: int) -> Bytes:
         """The next `size` bytes, to be written; nothing is taken until `used` moves."""
         if self._buffer.size - self.used < size:
-            grown = np.empty(self.used + max(size, self.used), np.uint8)
+            grown = self.take(self.used + max(size, self.used))
             grown[: self.used] = self._buffer[: self.used]
             self._buffer = grown
         return self._buffer[self.used : self.used + size]
 
     def close(self) -> Bytes:
-        """The bytes written, with the unused rest given back."""
-        if self._buffer.size > self.used:
+        """The bytes written, with the unused rest given back where that is possible."""
+        if self._buffer.size > self.used and self._buffer.flags.owndata:
             # In place (a realloc), so that nothing is copied; no view of the buffer lives any more.
             self._buffer.resize(self.used, refcheck=False)
-        return self._buffer
+        return self._buffer[: self.used]
 
 
 def decompress(codec: int, data: Bytes, arena: Arena, cap: int, offset: int) -> None:
@@ -93,11 +101,7 @@ def decompress(codec: int, data: Bytes, arena: Arena, cap: int, offset: int) -> 
 
 def decompress_train(codec: int, cars: Sequence[tuple[int, Bytes]], arena: Arena, cap: int) -> bool:
     """Decompress (batch number, stream) pairs in one call, a mark after each; False when that does not work."""
-    parts: list[Any] = []
-    for number, data in cars:
-        parts.append(data.data)
-        parts.append(_mark_frame(codec, number))
-    train = b"".join(parts)
+    train = _couple([(data, _mark_frame(codec, number)) for number, data in cars], arena.take)
     before = arena.used
     guess = _MARGIN * arena.expansion * len(train) if arena.expansion else _FIRST_GUESS * len(train)
     if _grow_into(codec, train, arena, max(_SMALLEST, int(guess)), cap) is not None:
@@ -106,12 +110,23 @@ def decompress_train(codec: int, cars: Sequence[tuple[int, Bytes]], arena: Arena
     return True
 
 
+def _couple(cars: Sequence[tuple[Bytes, bytes]], take: Memory) -> Bytes:
+    train = take(sum(data.size + len(mark) for data, mark in cars))
+    at = 0
+    for data, mark in cars:
+        end = at + data.size
+        train[at:end] = data
+        at = end + len(mark)
+        train[end:at] = np.frombuffer(mark, np.uint8)
+    return train
+
+
 def train_limit(arena: Arena, cap: int) -> int:
     """How many compressed bytes to put into the next train."""
     return int(cap / _TRAIN_SHARE / max(arena.expansion, 1.0)) if arena.expansion else _FIRST_TRAIN
 
 
-def _grow_into(codec: int, data: Bytes | bytes, arena: Arena, guess: int, cap: int) -> Exception | None:
+def _grow_into(codec: int, data: Bytes, arena: Arena, guess: int, cap: int) -> Exception | None:
     """Decompress into a bounded buffer that grows up to the cap; the last failure, if even that was no use.
 
     A failure may mean a full buffer or broken data. Growing for both keeps the outcome free of cramjam's wording;

@@ -9,7 +9,7 @@ Never: skips a batch that cannot be read. Never raises anything but a RecordBatc
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Final
 
@@ -20,7 +20,17 @@ import numpy.typing as npt
 from multilane.errors import BlockFull, CorruptBatch, OversizedBatch, RecordBatchError, UnsupportedBatch
 from multilane.wire.records.batches import BatchTable, Bytes, Ints
 from multilane.wire.records.block import Block, Columns, Views
-from multilane.wire.records.codecs import KNOWN_CODECS, SECRET, SNAPPY, Arena, decompress, decompress_train, train_limit
+from multilane.wire.records.codecs import (
+    KNOWN_CODECS,
+    SECRET,
+    SNAPPY,
+    Arena,
+    Memory,
+    decompress,
+    decompress_train,
+    fresh_memory,
+    train_limit,
+)
 from multilane.wire.records.layout import (
     APPEND_TIME_BIT,
     BODY_MINIMUM,
@@ -53,13 +63,15 @@ _Made = tuple[Ints, Ints, Views, Views, Ints]
 class DecodeOptions:
     """How to read. `max_block_bytes` bounds a whole span: decompressed records and columns together.
 
-    Without it a block may have four of the largest batches, and 256 MB at least.
+    Without it a block may have four of the largest batches, and 256 MB at least. `memory` is where columns and
+    decompressed records come to lie.
     """
 
     check_crc: bool = True
     read_committed: bool = False
     max_decompressed_bytes: int = 64 * _MB
     max_block_bytes: int | None = None
+    memory: Memory = fresh_memory
 
     @property
     def block_limit(self) -> int:
@@ -76,7 +88,7 @@ class _Span:
     frame: Bytes
     rows: Ints
     error: RecordBatchError | None
-    arena: Arena = field(default_factory=Arena)
+    arena: Arena
 
     def cut(self, index: int, error: RecordBatchError) -> None:
         """Batch `index` is bad: only those before it count."""
@@ -106,7 +118,7 @@ def decode(  # noqa: PLR0913 - the last three name the span
     A batch that cannot be read is raised when it is the first of the span. Else the block ends before it, with the
     error in `error` and `next_offset` in front of it. An error's offset is always where reading has to go on.
     """
-    span = _Span(frame, table.rows, table.error)
+    span = _Span(frame, table.rows, table.error, Arena(options.memory))
     if options.check_crc:
         _check_sums(span, fetch_offset)
     _check_codecs(span, fetch_offset)
@@ -201,7 +213,7 @@ def _read(span: _Span, wanted: Ints, options: DecodeOptions, fetch_offset: int) 
             columns, tally = _run(span, whole, options, fetch_offset)
             if tally[Tally.FAILED] < 0:
                 return columns
-        span.arena = Arena()
+        span.arena = Arena(options.memory)
     plans = _load_each(span, plans, codecs, options)
     columns, tally = _run(span, plans, options, fetch_offset)
     failed = int(tally[Tally.FAILED])
@@ -290,16 +302,16 @@ def _run(span: _Span, plans: Ints, options: DecodeOptions, fetch_offset: int) ->
     buffers = _buffers(span.frame, arena, in_arena)
     plans[:, Plan.BUFFER] = plans[:, Plan.ARENA] if len(buffers) == 2 else 0
     room = int(plans[:, Plan.COUNT].sum())
-    made = _allocate(room)
+    made = _allocate(room, options.memory)
     tally = np.zeros(TALLY_SIZE, np.int64)
     cap = options.max_decompressed_bytes
     compiled.decode_batches(span.frame, arena, np.uint64(SECRET), plans, fetch_offset, cap, made, tally)
     return _columns(compiled, made, plans, tally, buffers), tally
 
 
-def _allocate(room: int) -> _Made:
-    """The columns of `room` rows in one piece of memory: large pieces come from the system in huge pages."""
-    block = np.empty(COLUMN_BYTES // 8 * room, np.int64)
+def _allocate(room: int, take: Memory) -> _Made:
+    """The columns of `room` rows in one piece of memory, so that it can be used again as a whole."""
+    block = take(COLUMN_BYTES * room).view(np.int64)
     offsets, timestamps, headers = block[:room], block[room : 2 * room], block[2 * room : 3 * room]
     keys, values = block[3 * room : 5 * room], block[5 * room :]
     return offsets, timestamps, keys.view(np.uint64).reshape(-1, 2), values.view(np.uint64).reshape(-1, 2), headers
