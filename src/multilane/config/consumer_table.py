@@ -146,9 +146,10 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
         name="group.protocol",
         kind=Kind.CHOICE,
         scope=Scope.CONSUMER,
-        default="classic",
-        choices=("classic", "consumer"),
-        doc="How the group shares partitions: JoinGroup and SyncGroup, or KIP-848.",
+        default="auto",
+        choices=("auto", "classic", "consumer"),
+        doc="How the group shares partitions: JoinGroup and SyncGroup (classic), KIP-848 (consumer), or auto: KIP-848 "
+        "where the broker offers it, unless something is set that only classic groups have. Java's default is classic.",
     ),
     Property(
         name="group.instance.id",
@@ -164,11 +165,11 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="partition.assignment.strategy",
-        kind=Kind.LIST,
+        kind=Kind.THINGS,
         scope=Scope.CONSUMER,
         default=("range", "cooperative-sticky"),
         doc="Assignors of the classic protocol, by short name or Java class: range, roundrobin, sticky, "
-        "cooperative-sticky.",
+        "cooperative-sticky; or objects that are assignors.",
     ),
     Property(
         name="session.timeout.ms",

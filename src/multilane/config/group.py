@@ -17,7 +17,7 @@ class GroupConfig:
     """`group_id` None means no group: the rest then has no meaning."""
 
     group_id: str | None
-    group_protocol: str
+    group_protocol: str  # auto: KIP-848 where the broker offers it, else classic
     group_instance_id: str | None
     group_remote_assignor: str | None
     partition_assignment_strategy: tuple[str, ...]
@@ -26,6 +26,7 @@ class GroupConfig:
     max_poll_interval: float
     enable_auto_commit: bool
     auto_commit_interval: float
+    own_assignors: tuple[object, ...] = ()  # of the application, in the places that the strategy names
 
 
 _ASSIGNORS: Final = {
@@ -45,24 +46,22 @@ _CONSUMER_ONLY: Final = ("group.remote.assignor",)
 
 def parse_group(values: Values) -> GroupConfig:
     """The group's part of the properties."""
-    protocol = values.text("group.protocol")
-    wrong = _CLASSIC_ONLY if protocol == "consumer" else _CONSUMER_ONLY
-    for name in wrong:
-        if name in values.given:
-            raise ConfigError(f"{values.spelled(name)} cannot be set with group.protocol={protocol}")
+    protocol = _protocol(values)
+    strategy, own = _assignors(values)
     group = GroupConfig(
         group_id=values.optional("group.id"),
         group_protocol=protocol,
         group_instance_id=values.optional("group.instance.id"),
         group_remote_assignor=values.optional("group.remote.assignor"),
-        partition_assignment_strategy=_assignors(values),
+        partition_assignment_strategy=strategy,
+        own_assignors=own,
         session_timeout=values.seconds("session.timeout.ms"),
         heartbeat_interval=values.seconds("heartbeat.interval.ms"),
         max_poll_interval=values.seconds("max.poll.interval.ms"),
         enable_auto_commit=values.flag("enable.auto.commit"),
         auto_commit_interval=values.seconds("auto.commit.interval.ms"),
     )
-    if protocol == "classic" and group.heartbeat_interval >= group.session_timeout:
+    if group.heartbeat_interval >= group.session_timeout:
         raise ConfigError(
             f"{values.spelled('heartbeat.interval.ms')} must be below {values.spelled('session.timeout.ms')}"
         )
@@ -71,18 +70,42 @@ def parse_group(values: Values) -> GroupConfig:
     return group
 
 
-def _assignors(values: Values) -> tuple[str, ...]:
+def _protocol(values: Values) -> str:
+    """What is asked for; without a word about it, whatever protocol the other properties belong to."""
+    protocol = values.text("group.protocol")
+    classic = [name for name in _CLASSIC_ONLY if name in values.given]
+    consumer = [name for name in _CONSUMER_ONLY if name in values.given]
+    if protocol == "auto":
+        if classic and consumer:
+            raise ConfigError(
+                f"{values.spelled(classic[0])} belongs to group.protocol=classic and "
+                f"{values.spelled(consumer[0])} to group.protocol=consumer; leave one out"
+            )
+        return "classic" if classic else "consumer" if consumer else "auto"
+    for name in classic if protocol == "consumer" else consumer:
+        raise ConfigError(f"{values.spelled(name)} cannot be set with group.protocol={protocol}")
+    return protocol
+
+
+def _assignors(values: Values) -> tuple[tuple[str, ...], tuple[object, ...]]:
+    """Names in the order given, and the assignors that are objects of the application."""
     key = values.spelled("partition.assignment.strategy")
     found: list[str] = []
-    for name in values.items("partition.assignment.strategy"):
-        short = _ASSIGNORS.get(name)
-        if short is None:
+    own: list[object] = []
+    for item in values.things("partition.assignment.strategy"):
+        name = item if isinstance(item, str) else getattr(item, "name", None)
+        short = _ASSIGNORS.get(item) if isinstance(item, str) else name
+        if not isinstance(short, str) or not short:
+            what = printable(item, 80) if isinstance(item, str) else f"an object of type {type(item).__name__}"
             raise ConfigError(
-                f"{key}: {printable(name, 80)!r} is unknown; write range, roundrobin, sticky or cooperative-sticky"
+                f"{key}: {what!r} is unknown; write range, roundrobin, sticky or cooperative-sticky, "
+                "or give an assignor of your own"
             )
         if short in found:
             raise ConfigError(f"{key}: {short} is given twice")
         found.append(short)
+        if not isinstance(item, str):
+            own.append(item)
     if not found:
         raise ConfigError(f"{key} is empty; write range, roundrobin, sticky or cooperative-sticky")
-    return tuple(found)
+    return tuple(found), tuple(own)

@@ -26,6 +26,7 @@ class Kind(Enum):
     TEXT = "a text"
     CHOICE = "one of a few words"
     LIST = "a comma-separated text or a list"
+    THINGS = "a comma-separated text, or a list of names or objects"
     SECRET = "a secret text"  # noqa: S105 - the name of a kind
     FUNCTION = "a function"
 

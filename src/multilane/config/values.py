@@ -62,6 +62,10 @@ class Values:
         value = self.parsed[name]
         return value if isinstance(value, tuple) else ()
 
+    def things(self, name: str) -> tuple[object, ...]:
+        value = self.parsed[name]
+        return value if isinstance(value, tuple) else ()
+
     def secret(self, name: str) -> Secret | None:
         value = self.parsed[name]
         return value if isinstance(value, Secret) else None
@@ -201,6 +205,14 @@ def _list(key: str, spelling: Spelling, value: object) -> tuple[str, ...]:
     return tuple(item.strip() for item in value if item.strip())
 
 
+def _things(key: str, spelling: Spelling, value: object) -> tuple[object, ...]:
+    """A list whose items may be objects of the application."""
+    if isinstance(value, str):
+        value = value.split(",")
+    items = value if isinstance(value, (list, tuple)) else (value,)
+    return tuple(stripped for item in items if (stripped := item.strip() if isinstance(item, str) else item))
+
+
 def _secret(key: str, spelling: Spelling, value: object) -> Secret:
     secret = Secret(value) if isinstance(value, str) else value
     if not isinstance(secret, Secret):
@@ -223,6 +235,7 @@ _PARSERS: Final[dict[Kind, Callable[[str, Spelling, object], object]]] = {
     Kind.TEXT: _text,
     Kind.CHOICE: _choice,
     Kind.LIST: _list,
+    Kind.THINGS: _things,
     Kind.SECRET: _secret,
     Kind.FUNCTION: _function,
 }

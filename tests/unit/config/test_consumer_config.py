@@ -40,7 +40,7 @@ def test_defaults() -> None:
     assert not config.allow_auto_create_topics
     assert config.auto_offset_reset == OffsetReset(ResetPolicy.NONE)
     assert config.group_id is None
-    assert config.group.group_protocol == "classic"
+    assert config.group.group_protocol == "auto"
     assert config.group.enable_auto_commit
     assert config.group.session_timeout == 45.0
     assert config.warnings == ()
@@ -263,12 +263,30 @@ class TestGroup:
 
     @pytest.mark.parametrize("name", ["session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"])
     def test_what_the_new_protocol_leaves_to_the_broker(self, name: str) -> None:
-        value = "range" if PROPERTIES[name].kind is Kind.LIST else 4_000
+        value = "range" if PROPERTIES[name].kind is Kind.THINGS else 4_000
         told = fault(**{"group.protocol": "consumer", name: value})
         assert told == f"{name} cannot be set with group.protocol=consumer"
 
     def test_what_the_old_protocol_lacks(self) -> None:
-        assert "group.protocol=classic" in fault(**{"group.remote.assignor": "uniform"})
+        told = fault(**{"group.protocol": "classic", "group.remote.assignor": "uniform"})
+        assert told == "group.remote.assignor cannot be set with group.protocol=classic"
+
+    def test_what_is_set_decides_where_no_protocol_is_named(self) -> None:
+        assert parse(**{"session.timeout.ms": 9_000}).group.group_protocol == "classic"
+        assert parse(**{"group.remote.assignor": "uniform"}).group.group_protocol == "consumer"
+        told = fault(**{"session.timeout.ms": 9_000, "group.remote.assignor": "uniform"})
+        assert "session.timeout.ms belongs to group.protocol=classic" in told
+        assert "leave one out" in told
+
+    def test_an_assignor_of_the_application(self) -> None:
+        class Mine:
+            name = "mine"
+
+        mine = Mine()
+        group = parse(**{"partition.assignment.strategy": [mine, "range"]}).group
+        assert group.partition_assignment_strategy == ("mine", "range")
+        assert group.own_assignors == (mine,)
+        assert "an object of type int" in fault(**{"partition.assignment.strategy": [3]})
 
     def test_heartbeats_fit_in_a_session(self) -> None:
         told = fault(**{"sessionTimeout": "3s"})

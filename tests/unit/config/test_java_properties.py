@@ -134,6 +134,7 @@ OTHER_DEFAULTS = {
     "allow.auto.create.topics": "false",
     "auto.offset.reset": "none",
     "client.id": "multilane",
+    "group.protocol": "auto",
     "max.partition.fetch.bytes": "4194304",
     "max.poll.records": "2147483647",
     "receive.buffer.bytes": "-1",
