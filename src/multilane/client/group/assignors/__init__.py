@@ -1,0 +1,11 @@
+"""The assignors of the classic protocol: who reads what, worked out by the leader of a group.
+
+Thread: none (pure functions of frozen values).
+
+Results are those of Kafka's Java client 4.3, so that it does not matter which member leads.
+"""
+
+from multilane.client.group.assignors.registry import all_cooperative, find_assignor
+from multilane.client.group.assignors.values import Assignment, Assignor, GroupMember, Topics, TopicShape
+
+__all__ = ["Assignment", "Assignor", "GroupMember", "TopicShape", "Topics", "all_cooperative", "find_assignor"]

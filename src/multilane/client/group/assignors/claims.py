@@ -1,0 +1,92 @@
+"""Who owned what before: settles what the members of a group say about it.
+
+Thread: none (pure).
+
+Members may contradict each other: one was away, missed a generation, and still names partitions that have been given to
+another since. The later generation is right; of two in the same generation neither is believed. A claim to what does
+not exist (any more) is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from multilane.client.group.assignors.hash_order import in_hash_order
+from multilane.client.group.assignors.values import NO_GENERATION, GroupMember, TopicShape
+from multilane.types import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Stake:
+    """What a member says it owned, and since which generation."""
+
+    partitions: tuple[TopicPartition, ...] = ()
+    generation: int = NO_GENERATION
+
+
+ReadStake: TypeAlias = Callable[[GroupMember], Stake]
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """`owned` lists members as Java does (see hash_order) and each one's partitions in its own order."""
+
+    owned: dict[str, dict[TopicPartition, None]] = field(default_factory=dict)
+    owner: dict[TopicPartition, str] = field(default_factory=dict)
+    disputed: set[TopicPartition] = field(default_factory=set)
+    former: dict[TopicPartition, str] = field(default_factory=dict)  # the last owner in an earlier generation
+
+
+def settle(members: Sequence[GroupMember], read: ReadStake, topics: Mapping[str, TopicShape]) -> Claims:
+    listed = in_hash_order(members)
+    stakes = {member.member_id: read(member) for member in listed}
+    told = {member.member_id: member.generation for member in listed}
+    claims = Claims()
+    for member, stake in stakes.items():
+        claims.owned[member] = {}
+        for partition in stake.partitions:
+            if _exists(partition, topics):
+                _claim(claims, member, partition, later=_later(claims, partition, stake.generation, told))
+    _find_former(claims, stakes)
+    return claims
+
+
+def _exists(partition: TopicPartition, topics: Mapping[str, TopicShape]) -> bool:
+    return partition.topic in topics and 0 <= partition.partition < topics[partition.topic].partitions
+
+
+def _later(claims: Claims, partition: TopicPartition, generation: int, told: Mapping[str, int]) -> int:
+    """By how much a claim is later than that of whoever has the partition so far.
+
+    A stake in user data has a generation of its own; the other side is measured by its subscription's, as Java does.
+    """
+    other = claims.owner.get(partition)
+    return 1 if other is None else generation - max(NO_GENERATION, told[other])
+
+
+def _claim(claims: Claims, member: str, partition: TopicPartition, *, later: int) -> None:
+    if later < 0:
+        return
+    other = claims.owner.get(partition)
+    if other is not None:
+        claims.owned[other].pop(partition, None)
+    if later:
+        claims.owned[member][partition] = None
+    else:
+        claims.disputed.add(partition)
+    # Of a disputed partition too: whoever claims it next is compared with this one.
+    claims.owner[partition] = member
+
+
+def _find_former(claims: Claims, stakes: Mapping[str, Stake]) -> None:
+    newest = max((stake.generation for stake in stakes.values()), default=NO_GENERATION)
+    since: dict[TopicPartition, int] = {}
+    for member, stake in stakes.items():
+        if stake.generation >= max(newest, NO_GENERATION):
+            continue
+        for partition in stake.partitions:
+            if partition not in since or stake.generation > since[partition]:
+                since[partition] = stake.generation
+                claims.former[partition] = member

@@ -1,0 +1,63 @@
+"""The cooperative sticky assignor: the sticky one for members that keep their partitions while they rebalance.
+
+Thread: none (pure).
+
+A partition that is to change its owner is given to nobody: its old owner sees that it is gone, revokes it and joins
+again, and the rebalance that follows gives it to the new one. Two members never have it at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from multilane.client.group.assignors.claims import Claims, Stake
+from multilane.client.group.assignors.sticky import plan_sticky
+from multilane.client.group.assignors.user_data import read_generation, write_generation
+from multilane.client.group.assignors.values import Assignment, GroupMember, Topics
+from multilane.types import TopicPartition
+
+_IsHeld = Callable[[TopicPartition, str], bool]  # whether someone must give the partition up before this member has it
+
+
+class CooperativeStickyAssignor:
+    name: Final = "cooperative-sticky"
+    cooperative: Final = True
+
+    def assign(self, members: Sequence[GroupMember], topics: Topics) -> Assignment:
+        plan = plan_sticky(members, topics, _stake)
+        is_held = _by_settled_claims(plan.claims) if plan.even else _by_every_claim(members)
+        return {
+            member: tuple(partition for partition in partitions if not is_held(partition, member))
+            for member, partitions in plan.assigned.items()
+        }
+
+    def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes:
+        del owned  # it is in the subscription itself
+        return write_generation(generation)
+
+
+def _stake(member: GroupMember) -> Stake:
+    # Subscriptions older than version 2 have no field for the generation.
+    return Stake(member.owned, member.generation if member.generation >= 0 else read_generation(member.user_data))
+
+
+def _by_settled_claims(claims: Claims) -> _IsHeld:
+    """Java is strict about disputed partitions here: not even one who claims it gets it at once."""
+
+    def is_held(partition: TopicPartition, member: str) -> bool:
+        return partition in claims.disputed or claims.owner.get(partition, member) != member
+
+    return is_held
+
+
+def _by_every_claim(members: Sequence[GroupMember]) -> _IsHeld:
+    """And here it believes all, also what is older: whoever claims a partition gets it, others wait for those."""
+    owned = {member.member_id: frozenset(member.owned) for member in members}
+    claimants = Counter(partition for partitions in owned.values() for partition in partitions)
+
+    def is_held(partition: TopicPartition, member: str) -> bool:
+        return claimants[partition] > 0 and partition not in owned[member]
+
+    return is_held

@@ -1,0 +1,51 @@
+"""The order in which Java's hash tables list their keys.
+
+Thread: none (pure).
+
+Java's sticky assignors walk hash tables where it decides who keeps a partition too many. To decide alike we need the
+order, which follows from the keys: by bucket, and within a bucket as they were put in. (Tables turn long buckets into
+trees; that takes eight members in one of 64 buckets and is left out.)
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+
+from multilane.client.group.assignors.values import GroupMember, utf16
+from multilane.types import TopicPartition
+
+_INT = 0xFFFFFFFF
+_SMALLEST_TABLE = 16
+
+
+def string_hash(text: str) -> int:
+    """String.hashCode, unsigned."""
+    units = utf16(text)
+    value = 0
+    for unit in struct.unpack(f">{len(units) // 2}H", units):
+        value = (31 * value + unit) & _INT
+    return value
+
+
+def partition_hash(partition: TopicPartition) -> int:
+    """TopicPartition.hashCode, unsigned."""
+    return (31 * (31 + partition.partition) + string_hash(partition.topic)) & _INT
+
+
+def in_hash_order(members: Sequence[GroupMember]) -> list[GroupMember]:
+    """As a HashMap with the member ids as keys lists them, filled in the order given."""
+    return sorted(members, key=lambda member: _bucket(string_hash(member.member_id), len(members)))
+
+
+def first_in_hash_order(partitions: Iterable[TopicPartition], peak: int) -> TopicPartition:
+    """Which one a HashSet lists first that was filled in the order given and has held `peak` of them: it grows, and
+    never shrinks."""
+    return min(partitions, key=lambda partition: _bucket(partition_hash(partition), peak))
+
+
+def _bucket(value: int, entries: int) -> int:
+    table = _SMALLEST_TABLE
+    while entries * 4 > table * 3:
+        table *= 2
+    return (value ^ value >> 16) & (table - 1)

@@ -1,0 +1,58 @@
+"""The sticky assignor: as even as can be, and everyone keeps as much as that allows.
+
+Thread: none (pure).
+
+Its groups rebalance eagerly: members come with nothing, and what they had is in their user data.
+
+In three cases this is not what Java's does, because that fails or gives partitions to members that do not subscribe to
+them: a member claims a partition number its topic does not have; the member that Java lists first subscribes to
+nothing and all others to the same; a member had a partition in an earlier generation and does not want its topic now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from multilane.client.group.assignors.claims import Claims, ReadStake, Stake, settle
+from multilane.client.group.assignors.racks import RackMap
+from multilane.client.group.assignors.sticky_even import assign_evenly
+from multilane.client.group.assignors.sticky_uneven import assign_unevenly
+from multilane.client.group.assignors.user_data import read_stake, write_stake
+from multilane.client.group.assignors.values import NO_GENERATION, Assignment, GroupMember, Topics, wanted
+from multilane.types import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class StickyPlan:
+    """Who shall have what in the end, and what it was worked out from."""
+
+    assigned: Assignment
+    claims: Claims
+    even: bool
+
+
+def plan_sticky(members: Sequence[GroupMember], topics: Topics, read: ReadStake) -> StickyPlan:
+    existing = wanted(members, topics)
+    claims = settle(members, read, existing)
+    racks = RackMap(members, existing)
+    even = len({frozenset(member.topics) for member in members}) == 1
+    assigned = assign_evenly(claims, existing, racks) if even else assign_unevenly(members, claims, existing, racks)
+    return StickyPlan({member: tuple(partitions) for member, partitions in assigned.items()}, claims, even)
+
+
+class StickyAssignor:
+    name: Final = "sticky"
+    cooperative: Final = False
+
+    def assign(self, members: Sequence[GroupMember], topics: Topics) -> Assignment:
+        return plan_sticky(members, topics, _stake).assigned
+
+    def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes:
+        never_assigned = not owned and generation == NO_GENERATION
+        return b"" if never_assigned else write_stake(owned, generation)
+
+
+def _stake(member: GroupMember) -> Stake:
+    return read_stake(member.user_data)

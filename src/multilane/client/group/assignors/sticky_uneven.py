@@ -1,0 +1,129 @@
+"""The sticky assignment of a group whose members subscribe to different topics.
+
+Thread: none (pure).
+
+Everyone keeps what it has and still subscribes to. What is left goes to the lightest subscriber, one by one. Then
+partitions move from a member to the lightest other subscriber as long as it has at least two fewer: each move makes
+the loads more alike, so this comes to an end.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from multilane.client.group.assignors.claims import Claims
+from multilane.client.group.assignors.movements import Movements
+from multilane.client.group.assignors.racks import RackMap
+from multilane.client.group.assignors.values import GroupMember, TopicShape, utf16
+from multilane.types import TopicPartition
+
+
+def assign_unevenly(
+    members: Sequence[GroupMember], claims: Claims, topics: Mapping[str, TopicShape], racks: RackMap
+) -> dict[str, Sequence[TopicPartition]]:
+    loads = _Loads(members)
+    must_revoke = _keep(loads, claims, racks)
+    everything = _least_wanted_first(loads, topics)
+    left = [partition for partition in everything if partition not in loads.holder]
+    if racks:
+        for partition in left:
+            loads.give_to_lightest(partition, racks.fits)
+    for partition in left:
+        if partition not in loads.holder:
+            loads.give_to_lightest(partition, lambda _member, _partition: True)
+    movements = Movements()
+    if not must_revoke:
+        # If that does it, nobody loses what it had.
+        _balance(loads, movements, left, claims.former)
+    _balance(loads, movements, everything, claims.former)
+    return {member: tuple(held) for member, held in loads.held.items()}
+
+
+class _Loads:
+    """Who holds what now, and the members in order of how much they hold."""
+
+    def __init__(self, members: Sequence[GroupMember]) -> None:
+        self.held: dict[str, dict[TopicPartition, None]] = {member.member_id: {} for member in members}
+        self.holder: dict[TopicPartition, str] = {}
+        self.topics = {member.member_id: frozenset(member.topics) for member in members}
+        self._order = sorted((0, utf16(member), member) for member in self.held)
+
+    def lightest(self, topic: str) -> str:
+        """Of the subscribers. A topic nobody subscribes to does not get here."""
+        return next(member for _, _, member in self._order if topic in self.topics[member])
+
+    def give_to_lightest(self, partition: TopicPartition, fits: Callable[[str, TopicPartition], bool]) -> None:
+        for _, _, member in self._order:
+            if partition.topic in self.topics[member] and fits(member, partition):
+                self.give(partition, member)
+                return
+
+    def give(self, partition: TopicPartition, member: str) -> None:
+        previous = self.holder.get(partition)
+        if previous is not None:
+            self._weigh_out(previous)
+            del self.held[previous][partition]
+            self._weigh_in(previous)
+        self._weigh_out(member)
+        self.held[member][partition] = None
+        self._weigh_in(member)
+        self.holder[partition] = member
+
+    def would_even(self, holder: str, target: str) -> bool:
+        """Whether a move from one to the other makes their loads more alike."""
+        return len(self.held[holder]) > len(self.held[target]) + 1
+
+    def _weigh_out(self, member: str) -> None:
+        del self._order[bisect_left(self._order, (len(self.held[member]), utf16(member), member))]
+
+    def _weigh_in(self, member: str) -> None:
+        insort(self._order, (len(self.held[member]), utf16(member), member))
+
+
+def _keep(loads: _Loads, claims: Claims, racks: RackMap) -> bool:
+    """Gives everyone what it has and may keep; whether someone may not."""
+    must_revoke = False
+    for member, owned in claims.owned.items():
+        for partition in owned:
+            if partition.topic in loads.topics[member] and racks.fits(member, partition):
+                loads.give(partition, member)
+            else:
+                must_revoke = True
+    return must_revoke
+
+
+def _least_wanted_first(loads: _Loads, topics: Mapping[str, TopicShape]) -> list[TopicPartition]:
+    readers = Counter(topic for subscribed in loads.topics.values() for topic in subscribed)
+    listed = sorted(topics, key=lambda topic: (readers[topic], topic))
+    return [TopicPartition(topic, number) for topic in listed for number in range(topics[topic].partitions)]
+
+
+def _balance(
+    loads: _Loads,
+    movements: Movements,
+    movable: Sequence[TopicPartition],
+    former: Mapping[TopicPartition, str],
+) -> None:
+    """Moves partitions, back to a former owner if that helps, until no move evens anything."""
+    moved = True
+    while moved:
+        moved = False
+        for partition in movable:
+            holder = loads.holder[partition]
+            target = former.get(partition, holder)
+            if partition.topic not in loads.topics[target] or not loads.would_even(holder, target):
+                target = loads.lightest(partition.topic)
+            if loads.would_even(holder, target):
+                _move(loads, movements, partition, target)
+                moved = True
+
+
+def _move(loads: _Loads, movements: Movements, partition: TopicPartition, target: str) -> None:
+    holder = loads.holder[partition]
+    better = movements.instead_of(partition, holder, target)
+    if loads.would_even(loads.holder[better], target):
+        partition, holder = better, loads.holder[better]
+    movements.record(partition, holder, target)
+    loads.give(partition, target)
