@@ -47,6 +47,10 @@ class NotAssigned(MultilaneError, ValueError):
     """The partition is not assigned to this consumer."""
 
 
+class WrongSubscription(MultilaneError, ValueError):
+    """subscribe() and assign() exclude each other, and subscribe() needs a group."""
+
+
 class ConcurrentUse(MultilaneError):
     """A consumer belongs to one thread (or task) at a time; only wakeup() may come from another."""
 
@@ -263,6 +267,12 @@ class CommitRefused(GroupError):
 
 class CommitDuringRebalance(CommitRefused):
     """The group is rebalancing. Poll to finish that, then commit what is still owned."""
+
+    retriable = True
+
+
+class TooManyCommits(GroupError):
+    """Commits are made faster than the coordinator takes them. Commit less often, or wait for the futures."""
 
     retriable = True
 

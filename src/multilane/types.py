@@ -46,3 +46,13 @@ class OffsetAndTimestamp:
     offset: Offset
     timestamp: int
     leader_epoch: LeaderEpoch = NO_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndMetadata:
+    """What a group keeps for a partition: the offset of the next record to read, the leader epoch of the last one read
+    (so that a cut log is noticed), and a text of the committer's own."""
+
+    offset: Offset
+    leader_epoch: LeaderEpoch = NO_EPOCH
+    metadata: str = ""

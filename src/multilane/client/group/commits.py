@@ -1,0 +1,314 @@
+"""Writes offsets into the group, in the order in which they were given.
+
+Thread: none (pure state machine); owned by the network thread, one per consumer.
+
+At most one OffsetCommit is under way. Commits that come meanwhile wait and go together into the next one, each
+partition with what was asked for last; so do those that have to be sent again. Therefore no commit overtakes another,
+and none that is repeated brings an older offset back.
+
+A commit is checked against what the consumer owns when it is made and on every turn while it waits: the broker of a
+KIP-848 group would take offsets of partitions that are someone else's by now. What was lost in between is not sent even
+if it has come back since: whoever had it meanwhile may have committed more.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from multilane.client.futures import refuse
+from multilane.client.group.commit_answers import Effect, judge, unfit
+from multilane.client.group.commit_queue import Commit, CommitQueue, Offsets, some
+from multilane.client.net.request_state import Backoff, RequestState
+from multilane.client.net.requests import NOTHING, Poll, UnsentRequest
+from multilane.errors import CommitRefused, MultilaneError, TooManyCommits
+from multilane.hooks import NO_OBSERVER, Observer
+from multilane.types import NodeId, TopicPartition
+from multilane.wire.compose_offsets import (
+    COMMIT_OF_EPOCH_AT_LEAST,
+    COMMIT_OF_INSTANCE_AT_LEAST,
+    OFFSET_COMMIT_AT_LEAST,
+    OFFSETS_BY_NAME_AT_MOST,
+    Committer,
+    commit_codes,
+    offset_commit_request,
+)
+from multilane.wire.messages import ApiKey
+
+if TYPE_CHECKING:
+    from multilane.client.cluster import Cluster
+    from multilane.client.group.membership import Coordinators, Identity
+
+log = logging.getLogger(__name__)
+
+# A topic that is not there may be about to be known everywhere, or be gone for good.
+_MISSING_TOPIC_SECONDS: Final = 5.0
+_MOST_WAITING: Final = 10_000
+_BY_HAND: Final = ""
+_SENT_AGAIN_LATER: Final = frozenset({Effect.AGAIN, Effect.MOVED, Effect.MISSING})
+_LOST: Final = "was lost while the commit waited"
+
+_Verdict = tuple[Effect, MultilaneError | None]
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPolicy:
+    backoff: Backoff
+    timeout: float  # of commits that nobody waits for
+
+
+@dataclass(frozen=True, slots=True)
+class CommitListeners:
+    """Whom the manager asks and tells; all on the network thread.
+
+    `identity` None means: no member. `owned` None means: partitions were assigned by hand, and nobody else owns them.
+    """
+
+    cluster: Callable[[], Cluster]
+    refresh: Callable[[], None]
+    identity: Callable[[], Identity | None]
+    owned: Callable[[], frozenset[TopicPartition] | None]
+    fenced: Callable[[MultilaneError, float], None]
+    observer: Observer = NO_OBSERVER
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Batch:
+    """What is under way."""
+
+    offsets: Offsets
+    commits: tuple[Commit, ...]
+    identity: Identity | None
+    ids: Mapping[str, UUID]
+    node: NodeId
+
+
+class CommitManager:
+    def __init__(
+        self, group: str, coordinators: Coordinators, policy: CommitPolicy, listeners: CommitListeners
+    ) -> None:
+        self._group = group
+        self._coordinators = coordinators
+        self._policy = policy
+        self._listeners = listeners
+        self._state = RequestState(policy.backoff)
+        self._queue = CommitQueue(group)
+        self._under_way: _Batch | None = None
+        self._stale: Identity | None = None  # the coordinator knows a newer epoch of us than this
+        # What the waiting commits were last checked against: who we are, what we own, which topics there are.
+        self._checked: tuple[str | None, frozenset[TopicPartition] | None, Cluster] | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._queue and self._under_way is None
+
+    def commit(self, offsets: Offsets, future: Future[None], deadline: float | None, now: float) -> None:
+        """Without a deadline (nobody waits) it is tried for `policy.timeout` seconds."""
+        member_id = self._member_id()
+        error = unfit(offsets) or self._not_ours(offsets, member_id) or self._too_many()
+        if error is not None or member_id is None:
+            refuse(future, error or self._not_a_member())
+            return
+        if self._checked is not None and self._checked[:2] != (member_id, self._listeners.owned()):
+            self._checked = None  # what held when this one was made may be over before the next turn
+        cluster = self._listeners.cluster()
+        ids = {tp.topic: id_ for tp in offsets if (id_ := cluster.topic_id(tp.topic)) is not None}
+        until = now + self._policy.timeout if deadline is None else deadline
+        self._queue.add(Commit(set(offsets), future, until, member_id, ids), offsets)
+
+    def lose(self, partitions: Collection[TopicPartition]) -> None:
+        """Someone else may have these already: what still waits for them is not sent."""
+        for commit in self._queue:
+            commit.mark_lost(commit.open.intersection(partitions), _LOST)
+        self._settle()
+
+    def abandon(self, error: MultilaneError) -> None:
+        """Nobody will wait for these any more. What is under way may still arrive."""
+        self._queue.abandon(error)
+
+    def poll(self, now: float) -> Poll:
+        if not self._queue:
+            return NOTHING
+        self._check()
+        self._queue.settle()
+        self._queue.expire(now)
+        if not self._queue:
+            return NOTHING
+        patience = max(0.0, self._queue.soonest - now)
+        if not self._state.may_send(now):
+            return Poll(wait=min(patience, self._state.wait(now)))
+        node = self._coordinators.of(self._group)
+        if node is None or (self._stale is not None and self._stale == self._listeners.identity()):
+            return Poll(wait=patience)
+        return Poll((self._request(self._batch(node)),), patience)
+
+    # --- what may be sent --------------------------------------------------------------------------------------------
+
+    def _member_id(self) -> str | None:
+        """On whose behalf commits are made: a member's, nobody's where partitions are assigned by hand, else None."""
+        if self._listeners.owned() is None:
+            return _BY_HAND
+        identity = self._listeners.identity()
+        return None if identity is None else identity.member_id
+
+    def _not_ours(self, offsets: Offsets, member_id: str | None) -> CommitRefused | None:
+        owned = self._listeners.owned()
+        strange = [] if owned is None or member_id is None else sorted(set(offsets) - owned)
+        if not strange:
+            return None
+        return CommitRefused(
+            f"group {self._group}: nothing was committed, because this consumer does not own {some(strange)}; "
+            "commit only what is assigned"
+        )
+
+    def _not_a_member(self) -> CommitRefused:
+        return CommitRefused(
+            f"group {self._group}: nothing was committed, because this consumer is not a member at present; "
+            "poll until partitions are assigned, and read again from there"
+        )
+
+    def _too_many(self) -> TooManyCommits | None:
+        if len(self._queue) < _MOST_WAITING:
+            return None
+        return TooManyCommits(f"group {self._group}: {_MOST_WAITING} commits wait for an answer; commit less often")
+
+    def _check(self) -> None:
+        """Looked at on every turn, while under way too: to leave and to come back takes a partition at least one."""
+        owned, member_id, cluster = self._listeners.owned(), self._member_id(), self._listeners.cluster()
+        before = self._checked
+        self._checked = (member_id, owned, cluster)
+        if before is not None and before[:2] == (member_id, owned) and before[2] is cluster:
+            return
+        renewed: set[str] = set()
+        for commit in reversed(self._queue):  # what is older than a commit for an old topic is for the old one too
+            renewed |= {t for t, id_ in commit.ids.items() if cluster.topic_id(t) not in (None, id_)}
+            if commit.member_id != member_id:
+                commit.mark_lost(commit.open, "belongs to a membership that has ended")
+            elif owned is not None:
+                commit.mark_lost(commit.open - owned, _LOST)
+            commit.mark_lost([tp for tp in commit.open if tp.topic in renewed], "is of a topic made anew since")
+        self._settle()
+
+    def _settle(self) -> None:
+        """Drop what was lost and complete what is answered. What is under way has its answer first: that may well be
+        that it was in time."""
+        spared = frozenset(() if self._under_way is None else self._under_way.commits)
+        for commit in self._queue:
+            gone = [] if commit in spared else sorted(commit.open & commit.lost.keys())
+            if not gone:
+                continue
+            log.warning("group %s: a late commit is dropped: %s %s", self._group, some(gone), commit.lost[gone[0]])
+            self._listeners.observer.count("commit.dropped", len(gone), group=self._group)
+            for partition in gone:
+                text = f"the offset of {partition} was not committed: it {commit.lost[partition]}. Do not repeat it"
+                commit.refuse(partition, CommitRefused(f"group {self._group}: {text}"))
+        self._queue.settle()
+
+    def _batch(self, node: NodeId) -> _Batch:
+        commits = self._queue.open_commits()
+        identity = None if self._listeners.owned() is None else self._listeners.identity()
+        ids = {topic: id_ for commit in commits for topic, id_ in commit.ids.items()}
+        return _Batch(self._queue.wishes(commits), commits, identity, ids, node)
+
+    def _request(self, batch: _Batch) -> UnsentRequest:
+        self._state.sent()
+        self._under_way = batch
+        who = batch.identity
+        committer = Committer(self._group)
+        at_least = OFFSET_COMMIT_AT_LEAST
+        if who is not None:
+            committer = Committer(self._group, who.member_id, who.epoch, who.instance_id)
+            if who.protocol == "consumer":
+                at_least = COMMIT_OF_EPOCH_AT_LEAST
+            elif who.instance_id is not None:
+                at_least = COMMIT_OF_INSTANCE_AT_LEAST
+        return UnsentRequest(
+            api=ApiKey.OFFSET_COMMIT,
+            build=lambda version: offset_commit_request(version, committer, batch.offsets, batch.ids),
+            on_response=lambda response, now: self._on_response(batch, response, now),
+            on_failure=lambda error, now: self._on_failure(batch, error, now),
+            node=batch.node,
+            at_least=at_least,
+            at_most=None if all(tp.topic in batch.ids for tp in batch.offsets) else OFFSETS_BY_NAME_AT_MOST,
+        )
+
+    # --- what came back ----------------------------------------------------------------------------------------------
+
+    def _on_response(self, batch: _Batch, response: Any, now: float) -> None:
+        self._under_way = None
+        codes = commit_codes(response, batch.offsets, {id_: topic for topic, id_ in batch.ids.items()})
+        verdicts = {tp: self._verdict(batch, tp, codes.get(tp)) for tp in batch.offsets}
+        for commit in batch.commits:
+            for partition in list(commit.open):
+                _apply(commit, partition, verdicts[partition], now)
+        self._note(batch, verdicts.values(), now)
+        self._settle()
+        fencing = [error for effect, error in verdicts.values() if effect is Effect.FENCED and error is not None]
+        if fencing and batch.identity is not None and batch.identity == self._listeners.identity():
+            self._listeners.fenced(fencing[0], now)
+
+    def _verdict(self, batch: _Batch, partition: TopicPartition, code: int | None) -> _Verdict:
+        effect, error = judge(self._group, partition, batch.offsets[partition], code)
+        if effect is not Effect.FENCED:
+            return effect, error
+        if batch.identity is None:
+            text = "the group has members; partitions assigned by hand need a group.id of their own"
+            return Effect.REFUSED, CommitRefused(f"{error}: {text}")
+        return (Effect.STALE if self._has_moved_on(batch) else effect), error
+
+    def _has_moved_on(self, batch: _Batch) -> bool:
+        """Whether the same member has a newer epoch by now: then the answer was meant for the one that it had."""
+        then, today = batch.identity, self._listeners.identity()
+        if then is None or today is None:
+            return False
+        return then.member_id == today.member_id and then.epoch < today.epoch
+
+    def _note(self, batch: _Batch, verdicts: Collection[_Verdict], now: float) -> None:
+        """What an answer means for the next request."""
+        effects = {effect for effect, _ in verdicts}
+        if Effect.MOVED in effects:
+            self._coordinators.forget(self._group, batch.node)
+        if Effect.MISSING in effects:
+            self._listeners.refresh()
+        self._stale = batch.identity if Effect.STALE in effects else None
+        passing = [error for effect, error in verdicts if effect in _SENT_AGAIN_LATER]
+        if passing:
+            self._failed(passing[0], now)
+        else:
+            self._state.succeeded()
+
+    def _failed(self, error: MultilaneError | None, now: float) -> None:
+        level = logging.WARNING if self._state.failures == 0 else logging.DEBUG  # told once, loudly
+        log.log(level, "group %s: a commit did not succeed: %s", self._group, error)
+        self._state.failed(now)
+
+    def _on_failure(self, batch: _Batch, error: MultilaneError, now: float) -> None:
+        self._under_way = None
+        self._failed(error, now)
+        if error.retriable:
+            self._coordinators.forget(self._group, batch.node)
+        if error.refresh_metadata:
+            self._listeners.refresh()
+        verdict = (Effect.AGAIN if error.retriable else Effect.REFUSED, error)
+        for commit in batch.commits:
+            for partition in list(commit.open):
+                _apply(commit, partition, verdict, now)
+        self._settle()
+
+
+def _apply(commit: Commit, partition: TopicPartition, verdict: _Verdict, now: float) -> None:
+    effect, error = verdict
+    if error is None:
+        commit.open.discard(partition)
+        return
+    commit.last_error = error
+    if effect is Effect.MISSING:
+        commit.missing_since = now if commit.missing_since is None else commit.missing_since
+        if now - commit.missing_since < _MISSING_TOPIC_SECONDS:
+            return
+    if effect in (Effect.MISSING, Effect.REFUSED, Effect.FENCED):
+        commit.refuse(partition, error)

@@ -1,0 +1,235 @@
+"""Finds out which broker coordinates each group.
+
+Thread: none (pure state machine); owned by the network thread and shared by all consumers on it.
+
+Owns what is known of coordinators. Whoever needs one asks `of` again and again until it is told; a group is looked for
+only while somebody does, so that nothing has to be undone when a consumer goes. All groups that are looked for at the
+same time go into one request, to any broker. Must be polled after those who ask, in the same turn of the loop; they are
+to be asked again when an answer comes and when the picture of the cluster changes.
+
+A coordinator that the picture of the cluster does not have yet cannot be connected to: the picture is refreshed, and
+the answer held back until it is there. A refusal is told each time it is given, and waited after for long.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from multilane.client.net.request_state import Backoff, RequestState
+from multilane.client.net.requests import NEVER, NOTHING, Poll, UnsentRequest
+from multilane.errors import (
+    AuthenticationError,
+    ClientClosed,
+    ClientFailed,
+    GroupRefused,
+    MultilaneError,
+    NetworkError,
+    UnsupportedVersion,
+    broker_error,
+)
+from multilane.types import NodeId
+from multilane.wire.compose_groups import (
+    COORDINATORS_TOGETHER,
+    FIND_COORDINATOR_AT_LEAST,
+    find_coordinators_request,
+)
+from multilane.wire.messages import ApiKey
+
+if TYPE_CHECKING:
+    from multilane.client.cluster import Cluster
+
+log = logging.getLogger(__name__)
+
+_REFUSED_AT_LEAST: Final = 2.0
+_REFUSED_AT_MOST: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorListeners:
+    """Whom the manager asks and tells; all on the network thread."""
+
+    cluster: Callable[[], Cluster]
+    refresh: Callable[[], None]
+    refused: Callable[[str, MultilaneError], None]  # a group that will not be told until somebody changes something
+
+
+@dataclass(slots=True, eq=False)
+class _Search:
+    """What is known of one group."""
+
+    group: str
+    state: RequestState
+    node: NodeId | None = None
+    alone: bool = False  # a request in which others were asked for too failed in a way that may be this one's fault
+    refusals: int = 0
+    error: MultilaneError | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Question:
+    """One request. Which of its searches were really asked about is known when its version is."""
+
+    searches: Sequence[_Search]
+    asked: Sequence[_Search]
+
+
+class CoordinatorManager:
+    def __init__(self, backoff: Backoff, listeners: CoordinatorListeners) -> None:
+        self._backoff = backoff
+        self._slow = Backoff(
+            max(_REFUSED_AT_LEAST, backoff.maximum),
+            max(_REFUSED_AT_MOST, backoff.maximum),
+            backoff.jitter,
+            backoff.draw,
+        )
+        self._listeners = listeners
+        self._searches: dict[str, _Search] = {}
+        self._wanted: dict[str, _Search] = {}  # those that somebody asked for since they were last looked for
+        self._one_by_one = False  # the last broker asked was too old to be asked for many
+
+    def of(self, group: str) -> NodeId | None:
+        search = self._searches.get(group)
+        if search is None:
+            search = self._searches[group] = _Search(group, RequestState(self._backoff))
+        if self._is_known(search):
+            return search.node
+        self._wanted[group] = search
+        return None
+
+    def forget(self, group: str, node: NodeId) -> None:
+        """This broker is not, or no longer, the coordinator. What was found since stays."""
+        search = self._searches.get(group)
+        if search is not None and search.node == node:
+            log.info("group %s: broker %s is no longer taken for its coordinator", group, node)
+            search.node = None
+
+    def why(self, group: str) -> MultilaneError | None:
+        """What went wrong when this group was last looked for; None once it is found."""
+        search = self._searches.get(group)
+        return None if search is None or self._is_known(search) else search.error
+
+    def release(self, group: str) -> None:
+        """A consumer of this group has gone. Others who are left lose nothing but one look-up."""
+        self._searches.pop(group, None)
+        self._wanted.pop(group, None)
+
+    def poll(self, now: float) -> Poll:
+        self._wanted = {group: search for group, search in self._wanted.items() if not self._is_known(search)}
+        looking = list(self._wanted.values())
+        if not looking:
+            return NOTHING
+        ready = [s for s in looking if s.state.may_send(now)]
+        requests = tuple(self._request(searches) for searches in self._portions(ready))
+        return Poll(requests, min((s.state.wait(now) for s in looking), default=NEVER))
+
+    def _is_known(self, search: _Search) -> bool:
+        return search.node is not None and search.node in self._listeners.cluster().nodes
+
+    def _portions(self, ready: Sequence[_Search]) -> Iterable[list[_Search]]:
+        together = [] if self._one_by_one else [s for s in ready if not s.alone]
+        if together:
+            yield together
+        for search in ready:
+            if self._one_by_one or search.alone:
+                yield [search]
+
+    # --- asking ------------------------------------------------------------------------------------------------------
+
+    def _request(self, searches: list[_Search]) -> UnsentRequest:
+        for search in searches:
+            search.state.sent()
+            self._wanted.pop(search.group, None)
+        question = _Question(searches, searches)
+        return UnsentRequest(
+            api=ApiKey.FIND_COORDINATOR,
+            build=lambda version: self._build(question, version),
+            on_response=lambda response, now: self._on_response(question, response, now),
+            on_failure=lambda error, now: self._on_failure(question, error, now),
+            at_least=FIND_COORDINATOR_AT_LEAST,
+        )
+
+    def _build(self, question: _Question, version: int) -> Any:
+        self._one_by_one = version < COORDINATORS_TOGETHER
+        if self._one_by_one:
+            question.asked = question.searches[:1]
+        return find_coordinators_request(version, [s.group for s in question.asked])
+
+    def _on_response(self, question: _Question, response: Any, now: float) -> None:
+        if hasattr(response, "coordinators"):
+            told = {str(c.key): c for c in response.coordinators}
+        else:
+            told = {question.asked[0].group: response}
+        for search in question.searches:
+            if search not in question.asked:
+                self._ask_later(search)
+            elif search.group in told:
+                self._answered(search, told[search.group], now)
+            else:
+                self._again(search, NetworkError(f"FindCoordinator: group {search.group} was left out"), now)
+
+    def _answered(self, search: _Search, told: Any, now: float) -> None:
+        code = int(told.error_code)
+        if code:
+            error = broker_error(code, f"FindCoordinator of group {search.group}", told.error_message)
+            if error.retriable:
+                self._again(search, error, now)
+            else:
+                self._refused(search, GroupRefused(f"{error}. {_advice(code)}"), now)
+            return
+        search.node = NodeId(int(told.node_id))
+        search.refusals = 0
+        search.alone = False
+        if self._is_known(search):
+            search.error = None
+            search.state.succeeded()
+            log.info("group %s is coordinated by broker %s", search.group, search.node)
+        else:
+            self._again(search, NetworkError(f"broker {search.node} coordinates {search.group} and is not known"), now)
+            self._listeners.refresh()
+
+    # --- failures ----------------------------------------------------------------------------------------------------
+
+    def _on_failure(self, question: _Question, error: MultilaneError, now: float) -> None:
+        if isinstance(error, ClientClosed | ClientFailed):
+            return  # the thread ends, and everybody is told by it
+        login_refused = isinstance(error, AuthenticationError)
+        all_refused = login_refused or isinstance(error, UnsupportedVersion)
+        blamed = question.searches if all_refused else question.asked
+        for search in question.searches:
+            if error.retriable and not login_refused:
+                self._again(search, error, now)
+            elif search in blamed and (all_refused or len(blamed) == 1):
+                self._refused(search, error, now)
+            else:  # one group that cannot be asked about must not be in the way of the others
+                search.alone = search in blamed
+                self._ask_later(search)
+
+    def _ask_later(self, search: _Search) -> None:
+        """Nothing went wrong with this one; it has yet to be asked about."""
+        search.state.succeeded()
+        if self._searches.get(search.group) is search:
+            self._wanted[search.group] = search
+
+    def _again(self, search: _Search, error: MultilaneError, now: float) -> None:
+        search.error = error
+        search.state.failed(now)
+
+    def _refused(self, search: _Search, error: MultilaneError, now: float) -> None:
+        search.error = error
+        search.refusals += 1
+        search.state.failed(now)
+        search.state.rest_until(now + self._slow.delay(search.refusals))
+        if self._searches.get(search.group) is search:
+            log.error("group %s: %s", search.group, error)
+            self._listeners.refused(search.group, error)
+
+
+def _advice(code: int) -> str:
+    if code == 30:
+        return "Grant READ on the group to this client, or use another group.id"
+    if code == 24:
+        return "group.id must not be empty"
+    return "The coordinator is looked for again after a while"
