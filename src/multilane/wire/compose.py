@@ -66,11 +66,14 @@ class SessionStep:
     epoch: int
 
 
-def metadata_request(version: int, topics: Sequence[str] | None, *, create: bool) -> Any:
-    """Metadata of the topics named, of all (None), or of the brokers alone (an empty sequence)."""
+def metadata_request(version: int, topics: Sequence[str] | None, *, create: bool, ids: Sequence[UUID] = ()) -> Any:
+    """Metadata of the topics named, of all (None), or of the brokers alone (an empty sequence); or, with `ids`, of the
+    topics with these ids and no others: a broker that sees an id does not look at names. Ids need version 12."""
     parts = _parts(ApiKey.METADATA, version)
     wanted = None
-    if topics is not None:
+    if ids:
+        wanted = tuple(parts.MetadataRequestTopic(topic_id=i, name=None) for i in ids)
+    elif topics is not None:
         wanted = tuple(_make(parts.MetadataRequestTopic, topic_id=None, name=t) for t in topics)
     return _make(
         parts.MetadataRequest,

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 import google_crc32c
 import numpy as np
@@ -42,6 +41,7 @@ from multilane.wire.records.layout import (
     MAX_BUFFER_BYTES,
     PLAN_COLUMNS,
     REASONS,
+    STATE_SIZE,
     TALLY_SIZE,
     Plan,
     Row,
@@ -303,9 +303,9 @@ def _run(span: _Span, plans: Ints, options: DecodeOptions, fetch_offset: int) ->
     plans[:, Plan.BUFFER] = plans[:, Plan.ARENA] if len(buffers) == 2 else 0
     room = int(plans[:, Plan.COUNT].sum())
     made = _allocate(room, options.memory)
-    tally = np.zeros(TALLY_SIZE, np.int64)
+    tally, state = np.zeros(TALLY_SIZE, np.int64), np.zeros(STATE_SIZE, np.int64)
     cap = options.max_decompressed_bytes
-    compiled.decode_batches(span.frame, arena, np.uint64(SECRET), plans, fetch_offset, cap, made, tally)
+    compiled.decode_batches(span.frame, arena, np.uint64(SECRET), plans, fetch_offset, cap, made, tally, state)
     return _columns(compiled, made, plans, tally, buffers), tally
 
 
@@ -326,7 +326,7 @@ def _buffers(frame: Bytes, arena: Bytes, in_arena: npt.NDArray[np.bool_]) -> tup
     return (frame, arena) if in_arena.any() else (frame,)
 
 
-def _columns(compiled: ModuleType, made: _Made, plans: Ints, tally: Ints, buffers: tuple[Bytes, ...]) -> Columns:
+def _columns(compiled: Any, made: _Made, plans: Ints, tally: Ints, buffers: tuple[Bytes, ...]) -> Columns:
     rows, failed = int(tally[Tally.ROWS]), int(tally[Tally.FAILED])
     offsets, timestamps, keys, values, headers = made
     keys, values = keys[:rows], values[:rows]
@@ -346,7 +346,7 @@ def _columns(compiled: ModuleType, made: _Made, plans: Ints, tally: Ints, buffer
     )
 
 
-def _bitmap(compiled: ModuleType, views: Views, nulls: int) -> Bytes | None:
+def _bitmap(compiled: Any, views: Views, nulls: int) -> Bytes | None:
     if not nulls:
         return None
     bitmap = np.zeros((len(views) + 7) // 8, np.uint8)

@@ -11,12 +11,9 @@ Never: looks into a batch's records. Never allocates.
 from __future__ import annotations
 
 import numpy as np
-from numba import int64, njit, types, uint8
+from numba import njit
 
 from multilane.wire.records.layout import BATCH_OVERHEAD, BODY_MINIMUM, HEADER_SIZE, MAX_BASE_OFFSET, Row, Status
-
-_BYTES = types.Array(uint8, 1, "C", readonly=True)  # writable arrays match too
-_MATRIX = int64[:, ::1]
 
 # Plain module integers: numba freezes them as constants, members it would look up.
 # fmt: off
@@ -81,7 +78,7 @@ def _fill_row(data, at, row):
     row[_COUNT] = _big_endian(data, at + 57, 4)
 
 
-@njit(types.UniTuple(int64, 3)(_BYTES, int64, int64, _MATRIX), cache=True)
+@njit
 def scan_headers(data, start, end, rows):
     """Fill `rows` with the batches of data[start:end]; gives (batches seen, status, sum of counts).
 

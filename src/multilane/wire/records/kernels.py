@@ -3,11 +3,8 @@
 Thread: any; all release the GIL (decoder threads).
 Owns: every bound that is checked while bytes become columns. A fault is returned as a status, never raised: a kernel
 that raises would build a Python exception without the GIL's blessing, and numba reads past an array without a word.
-Never: imported at `import multilane` (importing this module imports numba and compiles, or loads numba's cache; use
-`loading.load_kernels`). Never allocates.
-
-Entry points have explicit signatures and `cache=True`. The small functions have neither: they are compiled into the
-entry points, so a cached start does not touch them. They stand in this file, because numba's cache looks at no other.
+Never: imported where machine code of it is at hand (see `loading`): importing this module imports numba. Never
+allocates.
 
 Nearly all records have short fields, a value and no headers. `_common_records` reads each from one word, so
 that no field waits for the load of the one before, and the processor works on several records at once: a quarter of
@@ -22,17 +19,12 @@ the time. It judges nothing: whatever is not of that shape, `_careful_records` r
 from __future__ import annotations
 
 import numpy as np
-from numba import int64, njit, types, uint8, uint64, void
+from numba import njit
 
 from multilane.wire.records.header_kernels import scan_headers
-from multilane.wire.records.layout import BODY_MINIMUM, MARK_SIZE, Plan, Status, Tally
+from multilane.wire.records.layout import BODY_MINIMUM, MARK_SIZE, STATE_SIZE, Plan, Status, Tally
 
 __all__ = ["decode_batches", "gather_headers", "mark_nulls", "scan_headers"]
-
-_BYTES = types.Array(uint8, 1, "C", readonly=True)  # writable arrays match too
-_COLUMN = int64[::1]
-_MATRIX = int64[:, ::1]
-_VIEWS = uint64[:, ::1]
 
 # Plain module integers, in the enumerations' order: numba freezes them as constants, members it would look up.
 # fmt: off
@@ -52,7 +44,7 @@ _ZERO, _THREE, _SECOND7, _BIT15 = np.uint64(0), np.uint64(3), np.uint64(0x3F80),
 _WORD = np.uint64(8)
 _FEW = 32  # records that are read with care before the common shape is tried again
 # Where the decoding stands.
-_AT, _ROW, _LEFT, _PREVIOUS, _NULL_KEYS, _NULL_VALUES, _WITH_HEADERS, _CURSOR, _STATE_SIZE = range(9)
+_AT, _ROW, _LEFT, _PREVIOUS, _NULL_KEYS, _NULL_VALUES, _WITH_HEADERS, _CURSOR = range(STATE_SIZE)
 _AHEAD = 24  # the most that `_common_records` reads behind a place it has checked: a word of fields, or a view
 
 
@@ -323,27 +315,14 @@ def _at_mark(data, at, secret, batch):
     return _little64(data, at) == secret and _little64(data, at + 8) == np.uint64(batch)
 
 
-@njit(
-    void(
-        _BYTES,
-        _BYTES,
-        uint64,
-        _MATRIX,
-        int64,
-        int64,
-        types.Tuple((_COLUMN, _COLUMN, _VIEWS, _VIEWS, _COLUMN)),
-        _COLUMN,
-    ),
-    nogil=True,
-    cache=True,
-)
-def decode_batches(frame, arena, secret, plans, floor, largest, columns, tally):
+@njit(nogil=True)
+def decode_batches(frame, arena, secret, plans, floor, largest, columns, tally, state):
     """Decode every planned batch in one call; `tally` says how far it came and why it stopped.
 
     Records below `floor` are dropped. A plan whose LIMIT is -1 lies in the arena behind the batch before it, must end
     at the mark made of `secret` and its batch number, and may not be larger than `largest`; others must end at LIMIT.
+    `state` is zeroed memory to work with.
     """
-    state = np.zeros(_STATE_SIZE, np.int64)
     for j in range(plans.shape[0]):
         plan = plans[j]
         data = arena if plan[_P_ARENA] != 0 else frame
@@ -374,7 +353,7 @@ def decode_batches(frame, arena, secret, plans, floor, largest, columns, tally):
     tally[_T_HEADERS] = state[_WITH_HEADERS]
 
 
-@njit(void(_VIEWS, types.Array(uint8, 1, "C")), nogil=True, cache=True)
+@njit(nogil=True)
 def mark_nulls(views, bitmap):
     """Write the validity bitmap of a column that has nulls (bitmap zeroed by the caller) and blank their views."""
     for i in range(views.shape[0]):
@@ -384,7 +363,7 @@ def mark_nulls(views, bitmap):
             bitmap[i >> 3] |= np.uint8(1 << (i & 7))
 
 
-@njit(int64(_BYTES, _BYTES, _COLUMN, types.Array(uint8, 1, "C"), _COLUMN), nogil=True, cache=True)
+@njit(nogil=True)
 def gather_headers(first, second, spans, out, moved):
     """Copy header spans of two buffers behind one another into `out`; `moved` are the spans there (buffer 0)."""
     used = np.int64(0)

@@ -79,6 +79,7 @@ class Tally(IntEnum):
 
 
 TALLY_SIZE: Final = len(Tally)
+STATE_SIZE: Final = 8  # what the kernel needs to remember where it stands
 
 
 class Status(IntEnum):

@@ -1,0 +1,98 @@
+"""Compiles the kernels to machine code for this processor, once per machine.
+
+Thread: any; takes seconds and imports numba, which is why its result is kept (see `loading`).
+Owns: how each kernel is called from outside: by plain addresses and numbers, as C would.
+Never: used where the machine code is at hand.
+"""
+
+# ruff: noqa: ANN001, ANN202, PLR0913, PLR0917
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import llvmlite.binding as llvm
+from numba import carray, cfunc, int64, types, uint8, uint64, void  # type: ignore[attr-defined, unused-ignore]
+
+from multilane.wire.records.image import Image, target_machine
+from multilane.wire.records.kernels import decode_batches, gather_headers, mark_nulls, scan_headers
+from multilane.wire.records.layout import COLUMNS, PLAN_COLUMNS, STATE_SIZE, TALLY_SIZE
+
+_BYTES: Final = types.CPointer(uint8)
+_INTS: Final = types.CPointer(int64)
+_WORDS: Final = types.CPointer(uint64)
+
+
+def _scan_headers(data, size, start, end, rows, room, found):
+    told = carray(found, 3)
+    told[0], told[1], told[2] = scan_headers(carray(data, size), start, end, carray(rows, (room, COLUMNS)))
+
+
+def _decode_batches(
+    frame, frame_size, arena, arena_size, secret, plans, planned, floor, largest,
+    offsets, timestamps, keys, values, headers, room, tally, state,
+):  # fmt: skip
+    columns = (
+        carray(offsets, room),
+        carray(timestamps, room),
+        carray(keys, (room, 2)),
+        carray(values, (room, 2)),
+        carray(headers, room),
+    )
+    decode_batches(
+        carray(frame, frame_size),
+        carray(arena, arena_size),
+        secret,
+        carray(plans, (planned, PLAN_COLUMNS)),
+        floor,
+        largest,
+        columns,
+        carray(tally, TALLY_SIZE),
+        carray(state, STATE_SIZE),
+    )
+
+
+def _mark_nulls(views, rows, bitmap, size):
+    mark_nulls(carray(views, (rows, 2)), carray(bitmap, size))
+
+
+def _gather_headers(first, first_size, second, second_size, spans, rows, out, room, moved):
+    return gather_headers(
+        carray(first, first_size),
+        carray(second, second_size),
+        carray(spans, rows),
+        carray(out, room),
+        carray(moved, rows),
+    )
+
+
+_ENTRIES: Final[dict[str, tuple[Any, Callable[..., Any]]]] = {
+    "scan_headers": (void(_BYTES, int64, int64, int64, _INTS, int64, _INTS), _scan_headers),
+    "decode_batches": (
+        void(
+            _BYTES, int64, _BYTES, int64, uint64, _INTS, int64, int64, int64,
+            _INTS, _INTS, _WORDS, _WORDS, _INTS, int64, _INTS, _INTS,
+        ),
+        _decode_batches,
+    ),
+    "mark_nulls": (void(_WORDS, int64, _BYTES, int64), _mark_nulls),
+    "gather_headers": (int64(_BYTES, int64, _BYTES, int64, _INTS, int64, _BYTES, int64, _INTS), _gather_headers),
+}  # fmt: skip
+
+
+def compile_kernels() -> Image:
+    objects = []
+    names = {}
+    foreign: set[str] = set()
+    machine = target_machine()
+    for name, (signature, function) in _ENTRIES.items():
+        entry = cfunc(signature)(function)
+        module = llvm.parse_assembly(entry.inspect_llvm())
+        declared = [f.name for f in module.functions if f.is_declaration and not f.name.startswith("llvm.")]
+        declared += [v.name for v in module.global_variables if v.is_declaration]
+        foreign.update(declared)
+        objects.append(bytes(machine.emit_object(module)))
+        names[name] = entry.native_name
+    return Image(tuple(objects), names, tuple(sorted(foreign)))

@@ -1,0 +1,87 @@
+"""Machine code of the kernels: how it is kept in a file, and how it becomes functions again.
+
+Thread: any.
+Owns: the format of the file, its checksum, and the engine that holds the code for as long as the process lives.
+Never: imports numba. Loading takes milliseconds and llvmlite alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+import llvmlite.binding as llvm
+
+_MAGIC: Final = b"multilane kernels 1\n"
+_DIGEST: Final = 32
+_engines: list[Any] = []  # what holds the code must live as long as anyone may call it
+
+
+class BrokenImage(ValueError):
+    """The file is not whole. It is made anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """Object files, the symbol of each kernel in them, and the symbols that they expect to find."""
+
+    objects: tuple[bytes, ...]
+    names: dict[str, str]
+    foreign: tuple[str, ...]
+
+    def pack(self) -> bytes:
+        header = {"names": self.names, "foreign": self.foreign, "sizes": [len(o) for o in self.objects]}
+        body = json.dumps(header).encode() + b"\n" + b"".join(self.objects)
+        return _MAGIC + hashlib.sha256(body).digest() + body
+
+
+def unpack(data: bytes) -> Image:
+    start = len(_MAGIC) + _DIGEST
+    body = data[start:]
+    if not data.startswith(_MAGIC) or hashlib.sha256(body).digest() != data[len(_MAGIC) : start]:
+        raise BrokenImage("the kept kernels are damaged")
+    head, _, rest = body.partition(b"\n")
+    header = json.loads(head)
+    objects = []
+    for size in header["sizes"]:
+        objects.append(rest[:size])
+        rest = rest[size:]
+    return Image(tuple(objects), header["names"], tuple(header["foreign"]))
+
+
+def target_machine() -> Any:
+    """This very processor, with all it can do."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    target = llvm.Target.from_triple(llvm.get_process_triple())
+    return target.create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3
+    )
+
+
+def processor() -> str:
+    """What machine code made here depends on."""
+    return f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
+
+
+def addresses(image: Image) -> dict[str, int]:
+    """Where each kernel is, ready to be called."""
+    _provide(image.foreign)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())
+    for data in image.objects:
+        engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+    engine.finalize_object()
+    _engines.append(engine)
+    return {kernel: engine.get_function_address(symbol) for kernel, symbol in image.names.items()}
+
+
+def _provide(symbols: tuple[str, ...]) -> None:
+    """What numba's error paths would call. No kernel raises, so nobody comes there; whoever does ends loudly."""
+    process = ctypes.CDLL(None)
+    abort = ctypes.cast(process.abort, ctypes.c_void_p).value
+    for symbol in symbols:
+        if not hasattr(process, symbol):
+            llvm.add_symbol(symbol, abort)

@@ -1,0 +1,84 @@
+"""The kernels as machine code, called with arrays.
+
+Thread: any. `scan_headers` keeps the GIL (network thread, microseconds), all others give it up.
+Owns: the translation from arrays to addresses. The caller's arrays live until the call is over; nothing is kept.
+Never: checks what it is given; `kernels` says what each function may be given and does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+_ADDRESS: Final = ctypes.c_void_p
+_INT: Final = ctypes.c_int64
+_WORD: Final = ctypes.c_uint64
+
+Array = npt.NDArray[Any]
+
+
+def _at(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+class NativeKernels:
+    """The same functions as in `kernels`, by the addresses of their machine code."""
+
+    def __init__(self, addresses: Mapping[str, int]) -> None:
+        place, number = _ADDRESS, _INT
+        self._scan = ctypes.PYFUNCTYPE(None, place, number, number, number, place, number, place)(
+            addresses["scan_headers"]
+        )
+        arguments = (place, number, place, number, _WORD, place, number, number, number, *[place] * 5, number)
+        self._decode = ctypes.CFUNCTYPE(None, *arguments, place, place)(addresses["decode_batches"])
+        self._mark = ctypes.CFUNCTYPE(None, place, number, place, number)(addresses["mark_nulls"])
+        self._gather = ctypes.CFUNCTYPE(number, place, number, place, number, place, number, place, number, place)(
+            addresses["gather_headers"]
+        )
+
+    def scan_headers(self, data: Array, start: int, end: int, rows: Array) -> tuple[int, int, int]:
+        found = np.zeros(3, np.int64)
+        self._scan(_at(data), data.size, start, end, _at(rows), len(rows), _at(found))
+        return int(found[0]), int(found[1]), int(found[2])
+
+    def decode_batches(  # noqa: PLR0913, PLR0917 - as many as the kernel has
+        self,
+        frame: Array,
+        arena: Array,
+        secret: int,
+        plans: Array,
+        floor: int,
+        largest: int,
+        columns: tuple[Array, Array, Array, Array, Array],
+        tally: Array,
+        state: Array,
+    ) -> None:
+        self._decode(
+            _at(frame),
+            frame.size,
+            _at(arena),
+            arena.size,
+            int(secret),
+            _at(plans),
+            len(plans),
+            floor,
+            largest,
+            *map(_at, columns),
+            len(columns[0]),
+            _at(tally),
+            _at(state),
+        )
+
+    def mark_nulls(self, views: Array, bitmap: Array) -> None:
+        self._mark(_at(views), len(views), _at(bitmap), bitmap.size)
+
+    def gather_headers(self, first: Array, second: Array, spans: Array, out: Array, moved: Array) -> int:
+        used: int = self._gather(
+            _at(first), first.size, _at(second), second.size, _at(spans), len(spans), _at(out), out.size, _at(moved)
+        )
+        return used
