@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from multilane.client.fetch import cursor
+from multilane.client.group.classic import states as classic
 from multilane.client.net import connection
 
 DESIGN = Path(__file__).parents[2] / "docs" / "DESIGN.md"
-TABLES = {"cursor": cursor.TRANSITIONS, "connection": connection.TRANSITIONS}
+TABLES = {"cursor": cursor.TRANSITIONS, "connection": connection.TRANSITIONS, "classic": classic.TRANSITIONS}
 
 
 def drawn(table: Mapping[enum.Enum, frozenset[enum.Enum]]) -> str:

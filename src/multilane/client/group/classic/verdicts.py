@@ -1,0 +1,102 @@
+"""What an error means for a classic member, and what its user should do about one that ends the membership.
+
+Thread: none (pure).
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Final
+
+from multilane.errors import (
+    AuthenticationError,
+    BrokerError,
+    GroupRefused,
+    InstanceFenced,
+    MultilaneError,
+    broker_error,
+    printable,
+)
+
+if TYPE_CHECKING:
+    from multilane.config.group import GroupConfig
+
+
+class Verdict(enum.Enum):
+    PASSING = "passing"  # the coordinator moved, loads or cannot be reached: again, after a while
+    LOGIN = "login"  # refused before it was asked; goes on when somebody changes something
+    REBALANCE = "rebalance"
+    STALE = "stale"  # the group went on without us; it may still know our id
+    UNKNOWN = "unknown"  # the group does not know us
+    NEEDS_ID = "needs id"
+    FATAL = "fatal"
+
+
+_ILLEGAL_GENERATION: Final = 22
+_UNKNOWN_MEMBER_ID: Final = 25
+_REBALANCE_IN_PROGRESS: Final = 27
+_MEMBER_ID_REQUIRED: Final = 79
+_FENCED_INSTANCE_ID: Final = 82
+
+_BY_CODE: Final = {
+    _ILLEGAL_GENERATION: Verdict.STALE,
+    _UNKNOWN_MEMBER_ID: Verdict.UNKNOWN,
+    _REBALANCE_IN_PROGRESS: Verdict.REBALANCE,
+    _MEMBER_ID_REQUIRED: Verdict.NEEDS_ID,
+}
+
+_INCONSISTENT_PROTOCOL: Final = 23
+_ADVICE: Final = {
+    _INCONSISTENT_PROTOCOL: (
+        "the other members have no assignor in common with partition.assignment.strategy ({strategy}), or the group "
+        "belongs to something that is no consumer; give all members a common assignor, or use another group.id"
+    ),
+    24: "write another group.id",
+    26: (
+        "session.timeout.ms ({session} ms) is outside of what the broker allows; "
+        "see its group.min.session.timeout.ms and group.max.session.timeout.ms"
+    ),
+    30: "grant READ on the group to this user",
+    81: "the group is full; run fewer members or raise the broker's group.max.size",
+}
+
+
+def judge(error: MultilaneError) -> Verdict:
+    if isinstance(error, AuthenticationError):
+        return Verdict.LOGIN
+    if isinstance(error, BrokerError) and error.code in _BY_CODE:
+        return _BY_CODE[error.code]
+    return Verdict.PASSING if error.retriable else Verdict.FATAL
+
+
+def told(error: MultilaneError, config: GroupConfig) -> MultilaneError:
+    """An error that ends the membership, as its user should read it."""
+    if not isinstance(error, BrokerError):
+        return error
+    group = printable(config.group_id, 100)
+    if error.code == _FENCED_INSTANCE_ID:
+        return InstanceFenced(
+            f"another process joined group {group} with group.instance.id={printable(config.group_instance_id, 100)} "
+            "and took the place of this member; give each process an instance id of its own"
+        )
+    advice = _ADVICE.get(error.code)
+    if advice is None:
+        return error
+    known = {"strategy": ", ".join(config.partition_assignment_strategy), "session": int(config.session_timeout * 1000)}
+    return GroupRefused(f"{error}; {advice.format(**known)}")
+
+
+def refused_pattern(config: GroupConfig) -> GroupRefused:
+    return GroupRefused(
+        f"group {printable(config.group_id, 100)} is a classic one, where brokers match no patterns; "
+        "subscribe with a Python pattern, or set group.protocol=consumer"
+    )
+
+
+def inconsistent(what: str, text: str) -> BrokerError:
+    """An answer that speaks of another protocol than we offered counts as the broker's own word for that."""
+    return broker_error(_INCONSISTENT_PROTOCOL, what, text)
+
+
+def is_fenced_instance(error: MultilaneError) -> bool:
+    return isinstance(error, InstanceFenced) or (isinstance(error, BrokerError) and error.code == _FENCED_INSTANCE_ID)
