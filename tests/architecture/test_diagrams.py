@@ -11,10 +11,16 @@ import pytest
 
 from multilane.client.fetch import cursor
 from multilane.client.group.classic import states as classic
+from multilane.client.group.consumer_protocol import states as consumer_protocol
 from multilane.client.net import connection
 
 DESIGN = Path(__file__).parents[2] / "docs" / "DESIGN.md"
-TABLES = {"cursor": cursor.TRANSITIONS, "connection": connection.TRANSITIONS, "classic": classic.TRANSITIONS}
+TABLES = {
+    "cursor": cursor.TRANSITIONS,
+    "connection": connection.TRANSITIONS,
+    "classic": classic.TRANSITIONS,
+    "consumer protocol": consumer_protocol.TRANSITIONS,
+}
 
 
 def drawn(table: Mapping[enum.Enum, frozenset[enum.Enum]]) -> str:

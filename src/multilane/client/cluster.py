@@ -9,16 +9,13 @@ other, and going back would send fetches to a deposed leader.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from multilane.types import NO_EPOCH, LeaderEpoch, Node, NodeId, TopicPartition
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +31,7 @@ class Topic:
     name: str
     id: UUID | None
     partitions: Mapping[int, Leadership]
+    is_internal: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +39,7 @@ class Cluster:
     id: str | None = None
     nodes: Mapping[NodeId, Node] = field(default_factory=lambda: MappingProxyType({}))
     topics: Mapping[str, Topic] = field(default_factory=lambda: MappingProxyType({}))
+    _by_id: Mapping[UUID, Topic] | None = field(default=None, init=False, repr=False, compare=False)
 
     def leadership(self, partition: TopicPartition) -> Leadership | None:
         topic = self.topics.get(partition.topic)
@@ -50,8 +49,21 @@ class Cluster:
         found = self.topics.get(topic)
         return None if found is None else found.id
 
-    def without(self, topic: str) -> Cluster:
-        return replace(self, topics=MappingProxyType({n: t for n, t in self.topics.items() if n != topic}))
+    def topic_named(self, topic_id: UUID) -> Topic | None:
+        """The topic that has this id, in one look-up."""
+        found = self._by_id
+        if found is None:
+            # Made at the first question and kept. Two threads may both make it: they make the same.
+            found = {t.id: t for t in self.topics.values() if t.id is not None}
+            object.__setattr__(self, "_by_id", found)
+        return found.get(topic_id)
+
+    def without(self, *topics: str) -> Cluster:
+        gone = frozenset(topics)
+        return replace(self, topics=MappingProxyType({n: t for n, t in self.topics.items() if n not in gone}))
+
+    def only(self, topics: Collection[str]) -> Cluster:
+        return replace(self, topics=MappingProxyType({n: self.topics[n] for n in topics if n in self.topics}))
 
     def with_leader(self, partition: TopicPartition, leader: Leadership, endpoints: Iterable[Node] = ()) -> Cluster:
         """This cluster after a hint; the same object when the hint tells nothing newer."""
@@ -69,14 +81,18 @@ class Cluster:
             topics=MappingProxyType({**self.topics, partition.topic: changed}),
         )
 
-    def merged(self, response: Any, asked: Sequence[str] | None) -> Cluster:
-        """This cluster after a Metadata response about the topics `asked` (None: about all)."""
+    def merged(self, response: Any, asked: Collection[str] | None, ids: Collection[UUID] = ()) -> Cluster:
+        """This cluster after a Metadata response about the topics `asked` (None: about all), or about those with `ids`.
+        A topic that is asked for by id and not found is gone, whatever its name was."""
         nodes = {
             NodeId(int(b.node_id)): Node(NodeId(int(b.node_id)), str(b.host), int(b.port), b.rack)
             for b in response.brokers
         }
         answered = {str(t.name): t for t in response.topics if t.name is not None}
-        kept = {} if asked is None else {n: t for n, t in self.topics.items() if n not in asked}
+        kept: dict[str, Topic] = {}
+        if asked is not None:
+            left, gone = frozenset(asked), frozenset(ids)
+            kept = {n: t for n, t in self.topics.items() if n not in left and t.id not in gone}
         fresh = {
             name: _newer(self.topics.get(name), _topic(name, told))
             for name, told in answered.items()
@@ -102,7 +118,8 @@ def _topic(name: str, told: Any) -> Topic:
         for p in told.partitions
         if int(p.partition_index) >= 0
     }
-    return Topic(name, getattr(told, "topic_id", None), MappingProxyType(partitions))
+    is_internal = bool(getattr(told, "is_internal", False))
+    return Topic(name, getattr(told, "topic_id", None), MappingProxyType(partitions), is_internal)
 
 
 def _newer(known: Topic | None, told: Topic) -> Topic:

@@ -2,9 +2,13 @@
 
 Thread: none (pure state machine); owned by the network thread and shared by all consumers on it.
 
-Owns the current `Cluster` and the count of who is interested in which topic. Asks any broker for Metadata when a topic
-is new, when somebody saw a sign that the picture is old (`request_update`), and when its age exceeds
-`metadata.max.age.ms`. A topic that does not exist is asked for again with back-off for as long as someone wants it.
+Owns the current `Cluster` and the count of who is interested in which topic: by name, by id (what a coordinator of
+KIP-848 assigns), or in all there are (whoever subscribes by pattern). Asks any broker for Metadata when a topic is new,
+when somebody saw a sign that the picture is old (`request_update`), and when its age exceeds `metadata.max.age.ms`. A
+topic that does not exist is asked for again with back-off for as long as someone wants it.
+
+While all topics are watched, every question is for all of them, but for one: names that were not among them are asked
+for once more by name, because a broker creates, or says that it may not show, only what is named to it.
 """
 
 from __future__ import annotations
@@ -19,11 +23,14 @@ from multilane.broker_codes import BROKER_CODES
 from multilane.client.cluster import Cluster, Leadership
 from multilane.client.net.request_state import Backoff, RequestState
 from multilane.client.net.requests import NEVER, NOTHING, Poll, UnsentRequest
+from multilane.client.topic_ids import TopicIdLookup
 from multilane.errors import AuthenticationError, BrokerError, MultilaneError, NetworkError, broker_error
 from multilane.wire.compose import METADATA_AT_LEAST, metadata_request
 from multilane.wire.messages import ApiKey
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from multilane.types import Node, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -67,7 +74,10 @@ class MetadataManager:
         self.failure: MultilaneError | None = None  # why the last request failed, until one succeeds
         self._policy = policy
         self._listeners = listeners
+        self.has_all = False  # the picture holds all topics there are; only while somebody watches them
+        self._watchers = 0
         self._interest: Counter[str] = Counter()
+        self._ids = TopicIdLookup(policy.backoff, self._on_ids)
         self._state = RequestState(policy.backoff)
         self._progress = _Progress()
         self._update_wanted = True
@@ -76,17 +86,52 @@ class MetadataManager:
         for topic in topics:
             self._interest[topic] += 1
             if topic not in self.cluster.topics:
-                self._update_wanted = True
-                if not self._state.failures:
-                    self._state.rest_until(0.0)  # somebody waits for just this
+                self._ask_at_once()
 
     def drop_interest(self, topics: Iterable[str]) -> None:
+        gone = []
         for topic in topics:
             self._interest[topic] -= 1
             if self._interest[topic] <= 0:
                 del self._interest[topic]
                 self._progress.missing.discard(topic)
-                self.cluster = self.cluster.without(topic)  # what nobody looks at grows old unseen
+                gone.append(topic)
+        self._cut(gone)
+
+    def add_ids(self, ids: Iterable[UUID]) -> None:
+        """Look for the topics with these ids; the picture has them under their names when they are found."""
+        self._ids.add(ids, self.cluster)
+
+    def drop_ids(self, ids: Iterable[UUID]) -> None:
+        found = (self.cluster.topic_named(topic_id) for topic_id in self._ids.drop(ids))
+        self._cut([topic.name for topic in found if topic is not None])
+
+    def watch_all(self) -> None:
+        """All topics are asked for; `on_cluster` tells. With a picture of all at hand, not more often than updates."""
+        self._watchers += 1
+        self._update_wanted = True
+        if not self.has_all:
+            self._ask_at_once()
+
+    def unwatch_all(self) -> None:
+        self._watchers = max(0, self._watchers - 1)
+        if not self._watchers:
+            self.has_all = False
+            self.cluster = self.cluster.only(self._named())
+
+    def _ask_at_once(self) -> None:
+        self._update_wanted = True
+        if not self._state.failures:
+            self._state.rest_until(0.0)  # somebody waits for just this
+
+    def _cut(self, topics: Iterable[str]) -> None:
+        """Out of the picture with what nobody looks at any more: it would grow old unseen."""
+        gone = [t for t in topics if t not in self._interest and self.cluster.topic_id(t) not in self._ids]
+        if gone and not self._watchers:
+            self.cluster = self.cluster.without(*gone)
+
+    def _named(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys([*self._interest, *self._ids.names(self.cluster)]))
 
     def why_no_leader(self, partition: TopicPartition) -> MultilaneError:
         topic = self.cluster.topics.get(partition.topic)
@@ -108,15 +153,29 @@ class MetadataManager:
         return True
 
     def poll(self, now: float) -> Poll:
+        named, by_id = self._poll_named(now), self._ids.poll(now)
+        if by_id is NOTHING:
+            return named
+        return Poll(named.requests + by_id.requests, min(named.wait, by_id.wait))
+
+    def _poll_named(self, now: float) -> Poll:
         due = self._due_in(now)
         if due > 0:
             return NOTHING if due == NEVER else Poll(wait=due)
         if not self._state.may_send(now):
             return Poll(wait=self._state.wait(now))
+        asked = self._question(now)
         self._state.sent()
         self._update_wanted = False
-        asked = tuple(self._interest)
         return Poll((self._request(asked),))
+
+    def _question(self, now: float) -> tuple[str, ...] | None:
+        if not self._watchers:
+            return self._named()
+        grew_old = self._progress.refreshed_at is None or now >= self._progress.refreshed_at + self._policy.max_age
+        if self._update_wanted or grew_old or not self.has_all:
+            return None
+        return tuple(self._progress.missing)
 
     def _due_in(self, now: float) -> float:
         if self._update_wanted or self._progress.refreshed_at is None:
@@ -125,7 +184,7 @@ class MetadataManager:
             return self._state.wait(now)
         return max(0.0, self._progress.refreshed_at + self._policy.max_age - now)
 
-    def _request(self, asked: tuple[str, ...]) -> UnsentRequest:
+    def _request(self, asked: tuple[str, ...] | None) -> UnsentRequest:
         return UnsentRequest(
             api=ApiKey.METADATA,
             build=lambda version: metadata_request(version, asked, create=self._policy.create_topics),
@@ -134,35 +193,50 @@ class MetadataManager:
             at_least=METADATA_AT_LEAST,
         )
 
-    def _on_response(self, asked: tuple[str, ...], response: Any, now: float) -> None:
+    def _on_response(self, asked: tuple[str, ...] | None, response: Any, now: float) -> None:
         if int(getattr(response, "error_code", 0)) == _REBOOTSTRAP_REQUIRED:
             self._state.failed(now)
             self._rebootstrap()
             return
         self.failure = None
-        self._progress.refreshed_at = now
+        if asked is None or not self._watchers:
+            self._progress.refreshed_at = now
         self._progress.failing_since = None
         self._note_topic_errors(asked, response)
         if self._progress.missing:
             self._state.failed(now)  # not a failure of the request, but the same patience before the next one
         else:
             self._state.succeeded()
-            if self._interest.keys() <= set(asked):  # many may ask for an update; one will do
+            if asked is None or self._interest.keys() <= set(asked):  # many may ask for an update; one will do
                 self._state.rest_until(now + self._policy.backoff.initial)
-        self._adopt(self.cluster.merged(response, asked))
+        self._adopt(self._merged(asked, response))
 
-    def _note_topic_errors(self, asked: tuple[str, ...], response: Any) -> None:
+    def _merged(self, asked: tuple[str, ...] | None, response: Any) -> Cluster:
+        merged = self.cluster.merged(response, asked)
+        if asked is None:
+            self.has_all = self._watchers > 0
+            if not self.has_all:  # whoever watched went while we asked
+                return merged.only(self._named())
+        return merged
+
+    def _note_topic_errors(self, asked: tuple[str, ...] | None, response: Any) -> None:
         self._progress.missing.clear()
+        if asked is None:
+            self._progress.missing.update(self._interest.keys() - {told.name for told in response.topics})
+        relevant = frozenset(self._interest if asked is None else asked)
         for told in response.topics:
+            if asked is None and told.name not in relevant:
+                continue  # of all topics, most are nobody's
             code = int(told.error_code)
             leaderless = any(int(p.leader_id) < 0 for p in told.partitions)
-            if told.name in asked and (code in _TRANSIENT_TOPIC_CODES or leaderless):
+            if told.name in relevant and (code in _TRANSIENT_TOPIC_CODES or leaderless):
                 self._progress.missing.add(str(told.name))
                 if code == _UNKNOWN_TOPIC and str(told.name) not in self._progress.announced:
                     self._progress.announced.add(str(told.name))
                     log.warning("topic %s does not exist; waiting for it", told.name)
             elif code:
                 self._listeners.on_topic_error(str(told.name), broker_error(code, f"Metadata of topic {told.name}"))
+        self._progress.missing &= self._interest.keys()  # some may have been dropped while we asked
 
     def _on_failure(self, error: MultilaneError, now: float) -> None:
         self.failure = error
@@ -180,6 +254,13 @@ class MetadataManager:
         self._update_wanted = True
         self._listeners.on_rebootstrap()
 
+    def _on_ids(self, response: Any, ids: tuple[UUID, ...]) -> None:
+        merged = self.cluster.merged(response, (), ids)
+        found = (merged.topic_named(topic_id) for topic_id in ids if topic_id not in self._ids)
+        dropped = [t.name for t in found if t is not None and t.name not in self._interest and not self._watchers]
+        self._adopt(merged.without(*dropped) if dropped else merged)
+
     def _adopt(self, cluster: Cluster) -> None:
         self.cluster = cluster
+        self._ids.compare(cluster)
         self._listeners.on_cluster(cluster)

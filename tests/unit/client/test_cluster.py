@@ -81,3 +81,21 @@ def test_a_newer_hint_changes_one_partition_and_adds_its_endpoint():
 def test_a_hint_that_tells_nothing_changes_nothing(partition, leader):
     known = cluster_of({TP: (1, 7)})
     assert known.with_leader(partition, leader) is known
+
+
+def test_a_topic_is_found_by_its_id():
+    known = cluster_of({TP: (1, 7), TopicPartition("u", 0): (1, 1)}, ids={"t": UUID(int=5), "u": UUID(int=6)})
+    found = known.topic_named(UUID(int=6))
+    assert found is not None
+    assert found.name == "u"
+    assert known.topic_named(UUID(int=7)) is None
+    assert known.without("u").topic_named(UUID(int=6)) is None
+    assert known.with_leader(TP, _leader(2, 8)).topic_named(UUID(int=5)).partitions[0] == _leader(2, 8)
+
+
+def test_an_answer_about_an_id_takes_the_topic_away_or_renews_it():
+    known = cluster_of({TP: (1, 7), TopicPartition("u", 0): (1, 1)}, ids={"t": UUID(int=5), "u": UUID(int=6)})
+    assert set(known.merged(metadata_response(12, NODES, {}), (), [UUID(int=5)]).topics) == {"u"}
+    renewed = known.merged(metadata_response(12, NODES, {"t": {0: (2, 8)}}, ids={"t": UUID(int=5)}), (), [UUID(int=5)])
+    assert set(renewed.topics) == {"t", "u"}
+    assert renewed.leadership(TP) == _leader(2, 8)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -185,3 +187,168 @@ def test_nothing_to_do_is_never():
     watch = Watch()
     watch.ask(0.0)
     assert watch.manager.poll(0.0).wait == NEVER
+
+
+# --- topics by id ----------------------------------------------------------------------------------------------------
+
+A, B = UUID(int=0xA), UUID(int=0xB)
+
+
+def _by_id(manager: MetadataManager, now: float) -> Any:
+    (request,) = (r for r in manager.poll(now).requests if r.at_least == 12)
+    return request
+
+
+def _ids(request: Any) -> list[UUID]:
+    told = request.build(12).topics
+    assert all(t.name is None for t in told)
+    return [t.topic_id for t in told]
+
+
+def test_a_topic_may_be_asked_for_by_id_in_a_request_of_its_own():
+    watch = Watch()
+    watch.refresh(0.0)
+    watch.manager.add_interest(["t"])
+    watch.manager.add_ids([A])
+    named, by_id = watch.manager.poll(1.0).requests
+    assert _asked(named) == ["t"]
+    assert _ids(by_id) == [A]
+    by_id.on_response(metadata_response(12, NODES, {"a": {0: (1, 1)}}, ids={"a": A}), 1.0)
+    found = watch.clusters[-1].topic_named(A)
+    assert found is not None
+    assert found.name == "a"
+    named.on_response(metadata_response(12, NODES, {"t": {0: (1, 1)}}, ids={"t": B}), 1.0)
+    assert set(watch.manager.cluster.topics) == {"a", "t"}
+    assert watch.manager.poll(1.5).requests == ()
+    assert _asked(watch.ask(301.0)) == ["t", "a"], "what is known is kept fresh by name"
+
+
+def test_an_id_that_nobody_knows_is_asked_for_with_back_off_while_it_is_wanted():
+    watch = Watch()
+    watch.refresh(0.0)
+    watch.manager.add_ids([A, B])
+    now = 1.0
+    for wait in (0.1, 0.2, 0.4):
+        _by_id(watch.manager, now).on_response(_unknown_id(A, found=B), now)
+        poll = watch.manager.poll(now)
+        assert poll.requests == ()
+        assert poll.wait == pytest.approx(wait)
+        now += wait + 0.001
+    assert _ids(_by_id(watch.manager, now)) == [A]
+    watch.manager.drop_ids([A])
+    assert watch.manager.poll(now).wait > 200
+
+
+def _unknown_id(unknown: UUID, *, found: UUID) -> Any:
+    response = metadata_response(12, NODES, {"gone": {}, "b": {0: (1, 1)}}, codes={"gone": 100}, ids={"b": found})
+    lost = replace(response.topics[0], name=None, topic_id=unknown)
+    return replace(response, topics=(lost, response.topics[1]))
+
+
+def test_ids_are_counted_and_their_topic_goes_with_the_last_who_wants_it():
+    watch = Watch()
+    watch.refresh(0.0)
+    watch.manager.add_ids([A])
+    watch.manager.add_ids([A])
+    _by_id(watch.manager, 1.0).on_response(metadata_response(12, NODES, {"a": {0: (1, 1)}}, ids={"a": A}), 1.0)
+    watch.manager.drop_ids([A])
+    assert watch.manager.cluster.topic_named(A) is not None
+    watch.manager.add_interest(["a"])
+    watch.manager.drop_ids([A])
+    assert watch.manager.cluster.topic_named(A) is not None, "somebody wants it by name"
+    assert watch.manager.poll(1.0).requests == (), "and need not ask for it"
+    watch.manager.drop_interest(["a"])
+    assert watch.manager.cluster.topic_named(A) is None
+
+
+def test_an_id_that_was_dropped_while_we_asked_leaves_nothing_behind():
+    watch = Watch()
+    watch.refresh(0.0)
+    watch.manager.add_ids([A])
+    request = _by_id(watch.manager, 1.0)
+    watch.manager.drop_ids([A])
+    request.on_response(metadata_response(12, NODES, {"a": {0: (1, 1)}}, ids={"a": A}), 1.0)
+    assert watch.manager.cluster.topics == {}
+
+
+def test_asking_by_id_may_fail_and_is_tried_again():
+    watch = Watch()
+    watch.refresh(0.0)
+    watch.manager.add_ids([A])
+    _by_id(watch.manager, 1.0).on_failure(NetworkError("lost"), 1.0)
+    assert watch.manager.poll(1.0).wait == pytest.approx(0.1)
+    assert _by_id(watch.manager, 1.2)
+
+
+def test_a_topic_made_anew_is_looked_for_under_its_old_id():
+    watch = Watch()
+    watch.refresh(0.0)
+    watch.manager.add_ids([A])
+    _by_id(watch.manager, 1.0).on_response(metadata_response(12, NODES, {"a": {0: (1, 1)}}, ids={"a": A}), 1.0)
+    watch.manager.request_update()
+    watch.refresh(2.0, {"a": {0: (1, 1)}}, ids={"a": B})
+    assert _ids(_by_id(watch.manager, 3.0)) == [A]
+
+
+# --- all topics ------------------------------------------------------------------------------------------------------
+
+
+def test_all_topics_are_asked_for_while_somebody_watches_them():
+    watch = Watch()
+    watch.manager.add_interest(["t"])
+    watch.refresh(0.0, {"t": {0: (1, 1)}})
+    watch.manager.watch_all()
+    assert not watch.manager.has_all
+    request = watch.ask(0.0)
+    assert request.build(12).topics is None
+    request.on_response(metadata_response(12, NODES, {"t": {0: (1, 1)}, "u": {0: (-1, 1)}}, codes={"u": 5}), 0.0)
+    assert watch.manager.has_all
+    assert set(watch.clusters[-1].topics) == {"t", "u"}
+    assert watch.topic_errors == []
+    assert watch.manager.poll(0.0).wait == 300.0, "a leaderless topic that nobody reads is nobody's trouble"
+    watch.manager.watch_all()
+    assert watch.manager.poll(0.0).requests == (), "one question after the other"
+    assert watch.ask(0.1).build(12).topics is None, "who comes later is told too"
+    watch.manager.unwatch_all()
+    assert set(watch.manager.cluster.topics) == {"t", "u"}
+    watch.manager.unwatch_all()
+    assert set(watch.manager.cluster.topics) == {"t"}
+    assert not watch.manager.has_all
+
+
+def test_a_name_that_is_not_among_all_topics_is_asked_for_by_name():
+    watch = Watch()
+    watch.manager.watch_all()
+    watch.manager.add_interest(["t"])
+    watch.refresh(0.0, {"u": {0: (1, 1)}})
+    assert watch.manager.poll(0.0).wait == pytest.approx(0.1)
+    request = watch.ask(0.2)
+    assert _asked(request) == ["t"]
+    request.on_response(metadata_response(12, NODES, {"t": {}}, codes={"t": 3}), 0.2)
+    assert set(watch.manager.cluster.topics) == {"u"}
+    request = watch.ask(0.5)
+    watch.manager.drop_interest(["t"])
+    request.on_response(metadata_response(12, NODES, {"t": {}}, codes={"t": 3}), 0.5)
+    assert watch.manager.poll(0.5).wait == pytest.approx(299.5), "since all were asked for"
+    watch.manager.request_update()
+    assert watch.ask(0.7).build(12).topics is None
+
+
+def test_what_is_dropped_stays_in_the_picture_while_all_are_watched():
+    watch = Watch()
+    watch.manager.watch_all()
+    watch.manager.add_interest(["t"])
+    watch.refresh(0.0, {"t": {0: (1, 1)}})
+    watch.manager.drop_interest(["t"])
+    assert set(watch.manager.cluster.topics) == {"t"}
+
+
+def test_an_answer_about_all_that_nobody_watches_any_more_is_cut_down():
+    watch = Watch()
+    watch.manager.watch_all()
+    watch.manager.add_interest(["t"])
+    request = watch.ask(0.0)
+    watch.manager.unwatch_all()
+    request.on_response(metadata_response(12, NODES, {"t": {0: (1, 1)}, "u": {0: (1, 1)}}), 0.0)
+    assert set(watch.manager.cluster.topics) == {"t"}
+    assert not watch.manager.has_all

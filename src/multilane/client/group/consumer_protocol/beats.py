@@ -1,0 +1,66 @@
+"""When heartbeats go out.
+
+Thread: none (pure); belongs to the membership that made it, on the network thread.
+
+At the interval that the coordinator asks for, at once when there is something to say, after a back-off when one failed,
+and one at a time. An answer counts only while the conversation it belongs to goes on: whoever leaves or is fenced
+starts another, and what is still under way is nobody's.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from multilane.client.net.request_state import Backoff, RequestState
+
+FIRST_INTERVAL: Final = 5.0  # until the coordinator has told its own
+SHORTEST_INTERVAL: Final = 0.05
+LONGEST_INTERVAL: Final = 60.0
+
+
+class Beats:
+    def __init__(self, backoff: Backoff) -> None:
+        self.interval = FIRST_INTERVAL
+        self.is_urgent = False
+        self._backoff = backoff
+        self._state = RequestState(backoff)
+        self._due = 0.0
+        self._talk = 0
+
+    def wait(self, now: float) -> float:
+        """Seconds until the next one goes; infinite while an answer is awaited."""
+        rest = self._state.wait(now)
+        return rest if self.is_urgent else max(rest, self._due - now)
+
+    def sent(self, now: float) -> int:
+        """One goes out. The number is for `is_current` when the answer comes."""
+        self._state.sent()
+        self.is_urgent = False
+        self._due = now + self.interval
+        return self._talk
+
+    def is_current(self, talk: int) -> bool:
+        return talk == self._talk
+
+    def answered(self, interval: float) -> None:
+        self._state.succeeded()
+        if interval > 0:
+            self.interval = min(max(interval, SHORTEST_INTERVAL), LONGEST_INTERVAL)
+
+    def failed(self, now: float) -> None:
+        """The next one comes as soon as the back-off allows."""
+        self._state.failed(now)
+        self.is_urgent = True
+
+    def fenced(self, now: float) -> None:
+        """Join again without delay; but not for ever so, if that is all the coordinator answers."""
+        self._talk += 1
+        self._state.failed(now)
+        self.is_urgent = True
+        if self._state.failures == 1:
+            self._state.rest_until(now)
+
+    def start_over(self) -> None:
+        self._talk += 1
+        self._state = RequestState(self._backoff)
+        self.is_urgent = True

@@ -1,0 +1,68 @@
+"""What a heartbeat says: only what the coordinator has not heard.
+
+Thread: none (pure); belongs to the membership that made it, on the network thread.
+
+The first heartbeat of a conversation says everything, and so does the one after any that failed: nobody knows what of
+it arrived. Otherwise what has not changed is left out, which also tells the coordinator that it need not repeat itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from multilane.client.group.membership import MemberPolicy, Subscription
+from multilane.wire.compose_members import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, MemberHeartbeat
+
+if TYPE_CHECKING:
+    from multilane.config.group import GroupConfig
+
+
+class Wording:
+    def __init__(self, policy: MemberPolicy, group: str) -> None:
+        self.subscription = Subscription()
+        self._config: GroupConfig = policy.group
+        self._rack = policy.rack or None
+        self._group = group
+        self._heard: Subscription | None = None
+        self._had_regex = False
+
+    @property
+    def is_full(self) -> bool:
+        return self._heard is None
+
+    def heartbeat(self, member_id: str, epoch: int, owned: Mapping[UUID, Collection[int]] | None) -> MemberHeartbeat:
+        """`owned` None: it has not changed; not allowed in a full one."""
+        subscription, full = self.subscription, self._heard is None
+        heard = Subscription() if self._heard is None else self._heard
+        self._had_regex |= subscription.regex is not None
+        topics, regex = None, None
+        if full or subscription.topics != heard.topics:
+            topics = tuple(sorted(subscription.topics))
+        if (full and self._had_regex) or subscription.regex != heard.regex:
+            regex = subscription.regex or ""
+        return MemberHeartbeat(
+            group=self._group,
+            member_id=member_id,
+            epoch=epoch,
+            instance_id=self._config.group_instance_id,
+            rack=self._rack if full else None,
+            rebalance_timeout=self._config.max_poll_interval if full else None,
+            topics=topics,
+            regex=regex,
+            assignor=self._config.group_remote_assignor if full else None,
+            owned={} if epoch == JOIN_EPOCH else owned,
+        )
+
+    def farewell(self, member_id: str) -> MemberHeartbeat:
+        instance = self._config.group_instance_id
+        epoch = LEAVE_EPOCH if instance is None else LEAVE_STATIC_EPOCH
+        return MemberHeartbeat(group=self._group, member_id=member_id, epoch=epoch, instance_id=instance)
+
+    def heard(self, subscription: Subscription) -> None:
+        self._heard = subscription
+
+    def unheard(self) -> None:
+        """Something failed, or another coordinator listens: say everything again."""
+        self._heard = None

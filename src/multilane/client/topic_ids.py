@@ -1,0 +1,102 @@
+"""Finds the names of topics that are known by their ids.
+
+Thread: none (pure state machine); owned by the network thread, a part of `MetadataManager`.
+
+A coordinator of KIP-848 assigns topic ids. Owns the count of who wants which id, and asks any broker for those that the
+picture of the cluster does not have: in a request of its own, because a broker that sees an id in a Metadata request
+does not look at the names in it. An id that nobody knows is asked for again with back-off for as long as it is wanted.
+Never touches the picture itself: what a broker answers is handed on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from multilane.client.net.request_state import Backoff, RequestState
+from multilane.client.net.requests import NOTHING, Poll, UnsentRequest
+from multilane.wire.compose import metadata_request
+from multilane.wire.messages import ApiKey
+
+if TYPE_CHECKING:
+    from multilane.client.cluster import Cluster
+    from multilane.errors import MultilaneError
+
+log = logging.getLogger(__name__)
+
+_IDS_AT_LEAST: Final = 12
+
+
+class TopicIdLookup:
+    def __init__(self, backoff: Backoff, learn: Callable[[Any, tuple[UUID, ...]], None]) -> None:
+        self._wanted: Counter[UUID] = Counter()
+        self._unknown: dict[UUID, None] = {}  # of those wanted; in the order of asking
+        self._announced: set[UUID] = set()
+        self._state = RequestState(backoff)
+        self._learn = learn
+
+    def __contains__(self, topic_id: UUID | None) -> bool:
+        return topic_id in self._wanted
+
+    def add(self, ids: Iterable[UUID], cluster: Cluster) -> None:
+        for topic_id in ids:
+            self._wanted[topic_id] += 1
+            if cluster.topic_named(topic_id) is None:
+                self._unknown[topic_id] = None
+
+    def drop(self, ids: Iterable[UUID]) -> list[UUID]:
+        """Those that nobody wants any more."""
+        gone = []
+        for topic_id in ids:
+            self._wanted[topic_id] -= 1
+            if self._wanted[topic_id] <= 0:
+                del self._wanted[topic_id]
+                self._unknown.pop(topic_id, None)
+                self._announced.discard(topic_id)
+                gone.append(topic_id)
+        return gone
+
+    def names(self, cluster: Cluster) -> list[str]:
+        """Of the ids wanted, where known: these topics are to be kept fresh by name."""
+        found = (cluster.topic_named(topic_id) for topic_id in self._wanted)
+        return [topic.name for topic in found if topic is not None]
+
+    def compare(self, cluster: Cluster) -> None:
+        """There is another picture: see which ids it has."""
+        if self._wanted:
+            self._unknown = {i: None for i in self._wanted if cluster.topic_named(i) is None}
+
+    def poll(self, now: float) -> Poll:
+        if not self._unknown:
+            return NOTHING
+        if not self._state.may_send(now):
+            return Poll(wait=self._state.wait(now))
+        self._state.sent()
+        asked = tuple(self._unknown)
+        request = UnsentRequest(
+            api=ApiKey.METADATA,
+            build=lambda version: metadata_request(version, (), create=False, ids=asked),
+            on_response=lambda response, now: self._on_response(asked, response, now),
+            on_failure=self._on_failure,
+            at_least=_IDS_AT_LEAST,
+        )
+        return Poll((request,))
+
+    def _on_response(self, asked: tuple[UUID, ...], response: Any, now: float) -> None:
+        self._learn(response, asked)  # which leads to `compare`
+        missing = [i for i in asked if i in self._unknown]
+        if not missing:
+            self._state.succeeded()
+            return
+        self._state.failed(now)  # not a failure of the request, but the same patience before the next one
+        for topic_id in missing:
+            if topic_id not in self._announced:
+                self._announced.add(topic_id)
+                log.warning("no topic with id %s is known to the cluster, or none we may see; asking again", topic_id)
+
+    def _on_failure(self, error: MultilaneError, now: float) -> None:
+        log.debug("asking for %d topics by id failed: %s", len(self._unknown), error)
+        self._state.failed(now)
