@@ -17,6 +17,8 @@ from multilane.dev.kafka import KafkaCluster
 USER = "alice"
 PASSWORD = 'wonder "land" \\ 7'
 LISTENERS = ("PLAINTEXT", "SSL", "MTLS", "SASL_PLAINTEXT", "SASL_SSL")
+# Under KIP-848 the brokers say how long a silent member is waited for. The least they allow is for tests of silence.
+SHORT_SESSIONS = {"group.consumer.heartbeat.interval.ms": "200", "group.consumer.session.timeout.ms": "3000"}
 
 TopicFactory = Callable[..., str]
 
@@ -24,14 +26,14 @@ TopicFactory = Callable[..., str]
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[KafkaCluster]:
     """One node for the whole session. Not for tests that stop it: those start their own."""
-    with KafkaCluster(listeners=LISTENERS, users={USER: PASSWORD}) as started:
+    with KafkaCluster(listeners=LISTENERS, users={USER: PASSWORD}, properties=SHORT_SESSIONS) as started:
         yield started
 
 
 @pytest.fixture(scope="session")
 def running_cluster() -> Iterator[KafkaCluster]:
     nearest = {"replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
-    with KafkaCluster(nodes=3, heap="384m", properties=nearest) as started:
+    with KafkaCluster(nodes=3, heap="384m", properties=nearest | SHORT_SESSIONS) as started:
         yield started
 
 

@@ -1,0 +1,192 @@
+"""Who is a member of a group, and what each member gets: joining, leaving, coming back."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from broker.group_members import INCREMENTAL, KIP_848, PROTOCOLS, VARIANTS, Team, fill, new_group, partitions_of
+from multilane import Consumer
+from multilane.dev.kafka import KafkaCluster
+from multilane.errors import GroupError, GroupRefused, NoOffsetForPartition, WrongSubscription
+
+pytestmark = pytest.mark.broker
+
+
+def network_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("multilane-network")]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_members_come_and_go_and_every_partition_has_one_owner(kafka, topic, variant):
+    partitions = partitions_of(topic(6), 6)
+    ends = fill(kafka, partitions, 0, 50)
+    with Team(kafka, variant, [partitions[0].topic]) as team:
+        team.join()
+        team.settle(partitions)
+        team.join(2)
+        team.settle(partitions)
+        team.leave(team.members[0])
+        team.settle(partitions)
+        ends = fill(kafka, partitions, 50, 50)
+        team.until(lambda: team.has_read(ends))
+        # Whoever gave up a partition had committed what it read: the next owner went on exactly there.
+        for partition in partitions:
+            read = sorted(o for m in team.members + team.gone for o in m.offsets.get(partition, ()))
+            assert read == list(range(100))
+
+
+@pytest.mark.parametrize("variant", PROTOCOLS)
+def test_whoever_unsubscribes_may_subscribe_again(kafka, topic, variant):
+    partitions = partitions_of(topic(4), 4)
+    with Team(kafka, variant, [partitions[0].topic]) as team:
+        stays, goes = team.join(2)
+        team.settle(partitions)
+        mine = goes.assignment
+        goes.consumer.unsubscribe()
+        assert not goes.assignment
+        assert goes.consumer.subscription is None
+        assert goes.steps[-1] == ("revoked", mine)
+        team.until(lambda: stays.assignment == frozenset(partitions))
+        goes.consumer.subscribe([partitions[0].topic], goes)
+        team.settle(partitions)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_another_subscription_replaces_the_first(kafka, topic, variant):
+    old, both, new = (partitions_of(topic(2), 2) for _ in range(3))
+    with Team(kafka, variant, [old[0].topic, both[0].topic]) as team:
+        [member] = team.join()
+        team.settle([*old, *both])
+        member.steps.clear()
+        member.consumer.subscribe([both[0].topic, new[0].topic], member)
+        team.settle([*both, *new])
+        revoked, assigned = (frozenset().union(*member.changes(change)) for change in ("revoked", "assigned"))
+        if variant in INCREMENTAL:
+            assert (revoked, assigned) == (frozenset(old), frozenset(new))
+        else:
+            assert (revoked, assigned) == (frozenset(old + both), frozenset(both + new))
+
+
+@pytest.mark.parametrize("variant", PROTOCOLS)
+def test_twenty_consumers_of_a_process_share_one_network_thread(kafka, topic, variant):
+    partitions = partitions_of(topic(40), 40)
+    ends = fill(kafka, partitions, 0, 10)
+    with Team(kafka, variant, [partitions[0].topic]) as team:
+        team.join(20)
+        team.settle(partitions, timeout=60)
+        team.until(lambda: team.has_read(ends))
+        assert len(network_threads()) == 1
+        for member in list(team.members):
+            team.leave(member)
+    assert not network_threads()
+
+
+@pytest.mark.parametrize("variant", PROTOCOLS)
+def test_a_member_knows_who_it_is(kafka, topic, variant):
+    partitions = partitions_of(topic(2), 2)
+    with Team(kafka, variant, [partitions[0].topic]) as team:
+        first, second = team.join(2)
+        with pytest.raises(GroupError, match="not a member"):
+            first.consumer.group_metadata()
+        team.settle(partitions)
+        one, other = (member.consumer.group_metadata() for member in (first, second))
+        assert one.group == other.group == team.group
+        assert one.member_id
+        assert one.member_id != other.member_id
+        assert one.epoch == other.epoch > 0
+        assert one.protocol == ("consumer" if variant == KIP_848 else "classic")
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_rebalance_may_be_asked_for(kafka, topic, variant):
+    partitions = partitions_of(topic(4), 4)
+    with Team(kafka, variant, [partitions[0].topic]) as team:
+        asks, hears = team.join(2)
+        team.settle(partitions)
+        before = asks.consumer.group_metadata().epoch
+        for member in team.members:
+            member.steps.clear()
+        asks.consumer.enforce_rebalance("a test")
+        if variant == KIP_848:
+            fill(kafka, partitions, 0, 1)
+            team.until(lambda: asks.count() + hears.count() == 4)
+            assert not asks.steps + hears.steps  # the broker assigns when there is something to assign
+            return
+        team.until(lambda: asks.consumer.group_metadata().epoch > before)
+        team.settle(partitions)
+        assert all(not member.changes("lost") for member in team.members)
+
+
+@pytest.mark.parametrize("variant", PROTOCOLS)
+def test_no_committed_offset_and_no_reset_is_said(kafka, topic, variant):
+    partitions = partitions_of(topic(1), 1)
+    fill(kafka, partitions, 0, 10)
+    with Team(kafka, variant, [partitions[0].topic], auto_offset_reset="none") as team:
+        [member] = team.join()
+        with pytest.raises(NoOffsetForPartition, match=r"auto\.offset\.reset") as caught:
+            team.until(member.count)
+        assert str(partitions[0]) in str(caught.value)
+        assert list(member.consumer.stopped) == partitions
+        member.consumer.seek(partitions[0], 4)
+        team.until(lambda: member.offsets.get(partitions[0]) == list(range(4, 10)))
+
+
+def test_without_a_group_there_is_no_subscription(kafka, topic):
+    lone = Consumer({"bootstrap.servers": kafka.bootstrap()})
+    with lone as consumer, pytest.raises(WrongSubscription, match=r"group\.id"):
+        consumer.subscribe([topic()])
+
+
+def test_subscribing_and_assigning_exclude_each_other(kafka, topic):
+    partitions = partitions_of(topic(1), 1)
+    with Team(kafka, "range", [partitions[0].topic]) as team:
+        [member] = team.join()
+        with pytest.raises(WrongSubscription, match="unsubscribe"):
+            member.consumer.assign(partitions)
+        member.consumer.unsubscribe()
+        member.consumer.assign(partitions)
+        with pytest.raises(WrongSubscription, match="assign"):
+            member.consumer.subscribe([partitions[0].topic])
+
+
+# --- which protocol --------------------------------------------------------------------------------------------------
+
+
+def by_default(kafka: KafkaCluster, **more: object) -> Consumer:
+    usual = {"bootstrap.servers": kafka.bootstrap(), "group.id": new_group(), "auto.offset.reset": "earliest"}
+    return Consumer({**usual, **{key.replace("_", "."): value for key, value in more.items()}})
+
+
+def is_member(consumer: Consumer) -> bool:
+    consumer.poll(0.02)
+    return bool(consumer.assignment)
+
+
+def test_by_default_the_newer_protocol_is_used(kafka, topic, caplog, eventually):
+    caplog.set_level(logging.INFO, "multilane.client.group")
+    with by_default(kafka) as consumer:
+        consumer.subscribe([topic()])
+        eventually(lambda: is_member(consumer))
+        assert consumer.group_metadata().protocol == "consumer"
+    assert "by KIP-848" in caplog.text
+
+
+def test_where_brokers_have_no_newer_protocol_the_classic_one_is_used(caplog, eventually):
+    from broker.conftest import topic_factory
+
+    caplog.set_level(logging.INFO, "multilane.client.group")
+    without = {"group.coordinator.rebalance.protocols": "classic"}
+    with KafkaCluster(heap="256m", properties=without) as kafka:
+        name = topic_factory(kafka)()
+        with by_default(kafka) as consumer:
+            consumer.subscribe([name])
+            eventually(lambda: is_member(consumer))
+            assert consumer.group_metadata().protocol == "classic"
+        assert "so the classic protocol is used" in caplog.text
+        with by_default(kafka, group_protocol="consumer") as consumer:
+            consumer.subscribe([name])
+            with pytest.raises(GroupRefused, match="classic"):
+                eventually(lambda: is_member(consumer))
