@@ -347,3 +347,31 @@ def test_nothing_is_begun_with_while_a_list_without_it_is_under_way():
     assert owned_in(desk.said(0.2)) == {}
     desk.answer(2, {T: [1]})
     desk.done(Change.ASSIGNED, partitions("t", 1))
+
+
+def test_taking_back_a_pattern_is_said_again_when_that_was_lost():
+    desk = Desk()
+    desk.subscribe(regex="t.*")
+    desk.said()
+    desk.answer(1, {})
+    desk.subscribe("t")
+    desk.said()
+    assert desk.requests[-1].build(1).subscribed_topic_regex == ""
+    desk.fail(NetworkError("lost"))
+    said = desk.said(0.2)
+    assert (said.subscribed_topic_names, said.subscribed_topic_regex) == (("t",), "")
+
+
+def test_two_topics_that_had_the_same_name_are_not_owned_at_once():
+    desk = Desk()
+    desk.settle(0)
+    other = UUID(int=77)
+    desk.cluster = picture({"t": 1}, {"t": other})
+    desk.said(INTERVAL)
+    desk.answer(2, {T: [0], other: [0]})
+    assert len(desk.steps) == 1, "t-0 is owned, as a partition of the topic that was"
+    desk.said()
+    desk.answer(2, {other: [0]})
+    desk.done(Change.REVOKED, partitions("t", 0))
+    desk.done(Change.ASSIGNED, partitions("t", 0))
+    assert owned_in(desk.said()) == {other: {0}}
