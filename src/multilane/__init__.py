@@ -14,11 +14,14 @@ if TYPE_CHECKING:
     from multilane.client.async_consumer import AsyncConsumer
     from multilane.client.blocks import Blocks
     from multilane.client.consumer import Consumer
+    from multilane.client.group.assignors import Assignor
+    from multilane.client.group.wishes import ServerPattern
     from multilane.client.produce.producer import Producer
+    from multilane.client.rebalance import RebalanceListener
     from multilane.config.security import Token
     from multilane.errors import MultilaneError
     from multilane.secret import Secret
-    from multilane.types import OffsetAndTimestamp, TopicPartition
+    from multilane.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
     from multilane.wire.records.block import Block
     from multilane.wire.records.record import Record
 
@@ -26,30 +29,38 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Admin": "multilane.client.admin.admin",
+    "Assignor": "multilane.client.group.assignors",
     "AsyncConsumer": "multilane.client.async_consumer",
     "Block": "multilane.wire.records.block",
     "Blocks": "multilane.client.blocks",
     "Consumer": "multilane.client.consumer",
     "MultilaneError": "multilane.errors",
+    "OffsetAndMetadata": "multilane.types",
     "OffsetAndTimestamp": "multilane.types",
     "Producer": "multilane.client.produce.producer",
     "Record": "multilane.wire.records.record",
+    "RebalanceListener": "multilane.client.rebalance",
     "Secret": "multilane.secret",
+    "ServerPattern": "multilane.client.group.wishes",
     "Token": "multilane.config.security",
     "TopicPartition": "multilane.types",
 }
 
 __all__ = [
     "Admin",
+    "Assignor",
     "AsyncConsumer",
     "Block",
     "Blocks",
     "Consumer",
     "MultilaneError",
+    "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "Producer",
+    "RebalanceListener",
     "Record",
     "Secret",
+    "ServerPattern",
     "Token",
     "TopicPartition",
     "__version__",

@@ -52,6 +52,19 @@ ITEMS = st.builds(
     max_bytes=st.just(1_000),
 )
 WANTED = st.lists(ITEMS, max_size=6).map(lambda items: {key_of(i): i for i in items})
+
+
+def _next(session: FetchSession, wanted: dict[SessionKey, FetchItem]) -> SessionRequest:
+    """Tell the session piece by piece what is wanted from now on."""
+    for key in tuple(session._wanted):
+        if key not in wanted:
+            session.drop(key)
+    for item in wanted.values():
+        if session._wanted.get(key_of(item)) != item:
+            session.put(item)
+    return session.next_request()
+
+
 FATES = st.sampled_from(["kept", "kept", "kept", "kept", "not kept", "forgotten", "lost before", "lost after"])
 
 
@@ -61,7 +74,7 @@ def test_the_broker_always_fetches_exactly_what_was_wanted(steps):
     for wanted, fate in steps:
         if fate == "forgotten":
             broker.forget()
-        request = session.next_request(wanted)
+        request = _next(session, wanted)
         if fate == "lost before":  # the connection broke and nobody knows whether the request arrived
             session.reset()
             continue
@@ -72,7 +85,7 @@ def test_the_broker_always_fetches_exactly_what_was_wanted(steps):
         if code:
             assert fate == "forgotten"
             session.reset()
-            code, session_id, fetched = broker.take(session.next_request(wanted), keep=True)
+            code, session_id, fetched = broker.take(_next(session, wanted), keep=True)
             assert code == 0
         assert fetched == wanted
         session.on_answer(session_id)
@@ -81,10 +94,10 @@ def test_the_broker_always_fetches_exactly_what_was_wanted(steps):
 @given(wanted=WANTED, later=WANTED)
 def test_an_open_session_names_only_what_changed(wanted, later):
     session = FetchSession()
-    session.next_request(wanted)
+    _next(session, wanted)
     session.on_answer(9)
     assert session.is_open
-    request = session.next_request(later)
+    request = _next(session, later)
     assert (request.step.id, request.step.epoch) == (9, 1)
     assert set(request.named) == {i for k, i in later.items() if wanted.get(k) != i}
     assert {key_of(i) for i in request.forgotten} == wanted.keys() - later.keys()
@@ -92,18 +105,44 @@ def test_an_open_session_names_only_what_changed(wanted, later):
 
 def test_epochs_wrap_around_to_one():
     session = FetchSession()
-    session.next_request({})
+    session.next_request()
     session.on_answer(9)
     session._epoch = (1 << 31) - 1
     session.on_answer(9)
-    assert session.next_request({}).step.epoch == 1
+    assert session.next_request().step.epoch == 1
 
 
 def test_a_broker_that_keeps_no_session_is_told_everything_each_time():
     session = FetchSession()
     item = FetchItem("t", None, 0, 5, 1, 10)
     for _ in range(3):
-        request = session.next_request({key_of(item): item})
+        request = _next(session, {key_of(item): item})
         assert (request.step.id, request.step.epoch, request.named) == (0, 0, (item,))
         session.on_answer(0)
         assert not session.is_open
+
+
+def test_what_was_taken_back_before_it_was_asked_for_is_not_told():
+    session = FetchSession()
+    kept, other = FetchItem("t", None, 0, 5, 1, 10), FetchItem("t", None, 1, 5, 1, 10)
+    session.put(kept)
+    session.next_request()
+    session.on_answer(9)
+    session.put(other)
+    session.drop(key_of(other))
+    session.drop(key_of(kept))
+    session.put(kept)
+    request = session.next_request()
+    assert (request.named, request.forgotten) == ((), ())
+
+
+def test_a_session_ends_with_the_last_epoch_once():
+    session = FetchSession()
+    assert session.close() is None, "there was none"
+    session.next_request()
+    session.on_answer(9)
+    step = session.close()
+    assert step is not None
+    assert (step.id, step.epoch) == (9, -1)
+    assert session.close() is None
+    assert session.next_request().step.id == 0

@@ -7,22 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Collection, Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from multilane.client.admin.topics import partitions_of, topic_metadata_call
+from multilane.client.arguments import at_time
 from multilane.client.blocks import Blocks
 from multilane.client.fetch.offsets import Found
-from multilane.client.front import Front, at_time, beginning, checked_topic, end, only_offsets
+from multilane.client.front import Front, beginning, end, only_offsets
+from multilane.client.group.wishes import checked_topic
+from multilane.client.plans import Plan, Wait
 from multilane.client.sharing import THREADS
 from multilane.client.steering import Steering
+from multilane.client.subscriber import Subscriber
 from multilane.clock import Clock, SystemClock
 from multilane.config.consumer import parse_consumer
 from multilane.errors import OperationTimeout
 from multilane.hooks import Observer
-from multilane.types import Offset, OffsetAndTimestamp, TopicPartition
+from multilane.types import Offset, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from multilane.wire.compose import MAX_TIMESTAMP
 
 log = logging.getLogger(__name__)
@@ -75,12 +79,11 @@ class AsyncConsumer(Steering):
         config = parse_consumer({**(properties or {}), **more})
         for warning in config.warnings:
             log.warning("%s", warning)
-        if config.group_id is not None:
-            log.warning("group.id has no effect yet: partitions are assigned by hand, offsets are not committed")
         self._clock = clock or SystemClock()
         self._ring = LoopSignal(asyncio.get_running_loop())
         lease = THREADS.acquire(config.connection, clock, observer)
-        self._front = Front(config, lease, self._ring, self._clock.wall)
+        self._front = Front(config, lease, self._ring, self._clock, asyncio.current_task)
+        self._subscriber = Subscriber(self._front, self._clock.monotonic)
         self._timeout = config.connection.default_api_timeout
 
     async def __aenter__(self) -> AsyncConsumer:
@@ -89,7 +92,8 @@ class AsyncConsumer(Steering):
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        """After an exception what the last poll handed out is not committed: it may not be done."""
+        await self._close(None, keep_last=kind is not None)
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[TopicPartition, ...]:
         with self._front.used() as front:
@@ -101,22 +105,54 @@ class AsyncConsumer(Steering):
     async def poll(self, timeout: float = 0.0) -> Blocks:
         """Blocks that have arrived; awaits the first for at most `timeout` seconds. See `Consumer.poll`."""
         with self._front.used() as front:
-            deadline = self._clock.monotonic() + timeout
-            await asyncio.sleep(0)  # noqa: TID251 - not a wait: a loop around polls that find data must not keep others out
-            while True:
-                self._ring.clear()
+            self._subscriber.enter_poll()
+            try:
+                return await self._poll(front, timeout)
+            finally:
+                self._subscriber.leave_poll()
+
+    async def _poll(self, front: Front, timeout: float) -> Blocks:
+        deadline = self._clock.monotonic() + timeout
+        await asyncio.sleep(0)  # noqa: TID251 - not a wait: a loop around polls that find data must not keep others out
+        while True:
+            self._ring.clear()
+            front.check_wakeup()
+            while (event := front.next_event()) is not None:
+                await self._drive(self._subscriber.attend(event))
+            blocks = front.collect()
+            if blocks:
+                return blocks
+            left = deadline - self._clock.monotonic()
+            if left <= 0 or not await self._ring.wait(left):
+                if timeout > 0 and front.is_warming_up:
+                    deadline = self._clock.monotonic() + timeout
+                    continue
                 front.check_wakeup()
-                blocks = front.collect()
-                if blocks:
-                    return blocks
-                left = deadline - self._clock.monotonic()
-                if left <= 0 or not await self._ring.wait(left):
-                    if timeout > 0 and front.is_warming_up:
-                        deadline = self._clock.monotonic() + timeout
-                        continue
-                    front.check_wakeup()
-                    front.raise_standing_failure()
-                    return blocks
+                front.raise_standing_failure()
+                return blocks
+
+    # --- the group ---------------------------------------------------------------------------------------------------
+
+    async def unsubscribe(self) -> None:
+        """Give up all partitions, commit if that happens by itself, and leave the group."""
+        with self._front.used():
+            await self._drive(self._subscriber.unsubscribe())
+
+    async def commit(
+        self,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Commit these offsets, or how far each partition was handed out; returns when the group has them."""
+        with self._front.used():
+            await self._drive(self._subscriber.commit(offsets, timeout))
+
+    async def committed(
+        self, partitions: Collection[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed; None where it has not."""
+        with self._front.used():
+            return await self._drive(self._subscriber.committed(partitions, timeout))
 
     # --- positions ---------------------------------------------------------------------------------------------------
 
@@ -160,12 +196,21 @@ class AsyncConsumer(Steering):
     # --- life --------------------------------------------------------------------------------------------------------
 
     async def close(self, timeout: float | None = None) -> None:
-        """Leave. Returns within `timeout` (default 30 s) whatever the brokers do; a second call does nothing."""
+        """Commit if that happens by itself, leave the group, and end. Returns within `timeout` (default 30 s) whatever
+        the brokers do; a second call does nothing."""
+        await self._close(timeout, keep_last=False)
+
+    async def _close(self, timeout: float | None, *, keep_last: bool) -> None:
         deadline = self._clock.monotonic() + (30.0 if timeout is None else timeout)
         try:
-            await self._settle(self._front.begin_close(), deadline)
-        finally:  # even when this task is cancelled, our share of the network thread is given back
-            left = self._front.end_close()
+            with self._front.parting() as alone:
+                if alone:
+                    await self._drive(self._subscriber.close(deadline, keep_last=keep_last))
+        finally:
+            try:
+                await self._settle(self._front.begin_close(), deadline)
+            finally:  # even when this task is cancelled, our share of the network thread is given back
+                left = self._front.end_close()
         await self._settle(left, deadline)
 
     async def _settle(self, future: Future[None] | None, deadline: float) -> None:
@@ -174,6 +219,25 @@ class AsyncConsumer(Steering):
             await asyncio.wait([asyncio.wrap_future(future)], timeout=left)
 
     # --- waiting -----------------------------------------------------------------------------------------------------
+
+    async def _drive(self, plan: Plan[T]) -> T:
+        try:
+            wanted = next(plan)
+            while True:
+                try:
+                    answer = await self._await(wanted)
+                except BaseException as error:  # noqa: BLE001 - the plan decides what it means
+                    wanted = plan.throw(error)
+                else:
+                    wanted = plan.send(answer)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    async def _await(self, wanted: Wait | Awaitable[Any]) -> Any:
+        if isinstance(wanted, Wait):
+            return await self._wait(wanted.future, wanted.deadline - self._clock.monotonic())
+        return await wanted
 
     async def _find(
         self, wanted: Mapping[TopicPartition, int], timeout: float | None

@@ -5,26 +5,31 @@ Thread: application, one at a time; `wakeup` from any.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Collection, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from multilane.client.admin.topics import partitions_of, topic_metadata_call
+from multilane.client.arguments import at_time
 from multilane.client.blocks import Blocks
 from multilane.client.fetch.offsets import Found
-from multilane.client.front import Front, at_time, beginning, checked_topic, end, only_offsets
+from multilane.client.front import Front, beginning, end, only_offsets
+from multilane.client.group.wishes import checked_topic
+from multilane.client.plans import Plan, Wait
 from multilane.client.sharing import THREADS
 from multilane.client.steering import Steering
+from multilane.client.subscriber import Subscriber
 from multilane.clock import Clock, SystemClock
 from multilane.config.consumer import parse_consumer
 from multilane.errors import MultilaneError, OperationTimeout
 from multilane.hooks import Observer
-from multilane.types import Offset, OffsetAndTimestamp, TopicPartition
+from multilane.types import Offset, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from multilane.wire.compose import MAX_TIMESTAMP
 
 log = logging.getLogger(__name__)
@@ -56,12 +61,11 @@ class Consumer(Steering):
         config = parse_consumer({**(properties or {}), **more})
         for warning in config.warnings:
             log.warning("%s", warning)
-        if config.group_id is not None:
-            log.warning("group.id has no effect yet: partitions are assigned by hand, offsets are not committed")
         self._clock = clock or SystemClock()
         self._ring = threading.Event()
         lease = THREADS.acquire(config.connection, clock, observer)
-        self._front = Front(config, lease, self._ring, self._clock.wall)
+        self._front = Front(config, lease, self._ring, self._clock, threading.current_thread)
+        self._subscriber = Subscriber(self._front, self._clock.monotonic)
         self._timeout = config.connection.default_api_timeout
 
     def __enter__(self) -> Consumer:
@@ -70,7 +74,8 @@ class Consumer(Steering):
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        """After an exception what the last poll handed out is not committed: it may not be done."""
+        self._close(None, keep_last=kind is not None)
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[TopicPartition, ...]:
         """The partitions a topic has."""
@@ -83,28 +88,60 @@ class Consumer(Steering):
     def poll(self, timeout: float = 0.0) -> Blocks:
         """Blocks that have arrived; waits at most `timeout` seconds for the first. Empty when there is nothing.
 
-        The first poll of a process waits longer where it must: until the decoder is loaded (a second), or compiled
-        once on this machine (five). A timeout of 0 never waits.
+        The first poll on a machine waits longer where it must: until the decoder is compiled (some seconds). A timeout
+        of 0 never waits.
 
         Costs no round trip to the network thread. Raises what stopped a partition, once as soon as nothing else is to
         be handed out, and again whenever it would come back empty while the partition is still stopped.
         """
         with self._front.used() as front:
-            deadline = self._clock.monotonic() + timeout
-            while True:
-                self._ring.clear()
+            self._subscriber.enter_poll()
+            try:
+                return self._poll(front, timeout)
+            finally:
+                self._subscriber.leave_poll()
+
+    def _poll(self, front: Front, timeout: float) -> Blocks:
+        deadline = self._clock.monotonic() + timeout
+        while True:
+            self._ring.clear()
+            front.check_wakeup()
+            while (event := front.next_event()) is not None:
+                self._drive(self._subscriber.attend(event))
+            blocks = front.collect()
+            if blocks:
+                return blocks
+            left = deadline - self._clock.monotonic()
+            if left <= 0 or not self._ring.wait(left):
+                if timeout > 0 and front.is_warming_up:
+                    deadline = self._clock.monotonic() + timeout
+                    continue
                 front.check_wakeup()
-                blocks = front.collect()
-                if blocks:
-                    return blocks
-                left = deadline - self._clock.monotonic()
-                if left <= 0 or not self._ring.wait(left):
-                    if timeout > 0 and front.is_warming_up:
-                        deadline = self._clock.monotonic() + timeout
-                        continue
-                    front.check_wakeup()
-                    front.raise_standing_failure()
-                    return blocks
+                front.raise_standing_failure()
+                return blocks
+
+    # --- the group ---------------------------------------------------------------------------------------------------
+
+    def unsubscribe(self) -> None:
+        """Give up all partitions, commit if that happens by itself, and leave the group."""
+        with self._front.used():
+            self._drive(self._subscriber.unsubscribe())
+
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Commit these offsets, or how far each partition was handed out; returns when the group has them."""
+        with self._front.used():
+            self._drive(self._subscriber.commit(offsets, timeout))
+
+    def committed(
+        self, partitions: Collection[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed; None where it has not."""
+        with self._front.used():
+            return self._drive(self._subscriber.committed(partitions, timeout))
 
     # --- positions ---------------------------------------------------------------------------------------------------
 
@@ -151,12 +188,21 @@ class Consumer(Steering):
     # --- life --------------------------------------------------------------------------------------------------------
 
     def close(self, timeout: float | None = None) -> None:
-        """Leave. Returns within `timeout` (default 30 s) whatever the brokers do; a second call does nothing."""
+        """Commit if that happens by itself, leave the group, and end. Returns within `timeout` (default 30 s) whatever
+        the brokers do; a second call does nothing."""
+        self._close(timeout, keep_last=False)
+
+    def _close(self, timeout: float | None, *, keep_last: bool) -> None:
         deadline = self._clock.monotonic() + (30.0 if timeout is None else timeout)
         try:
-            self._settle(self._front.begin_close(), deadline)
-        finally:  # whatever interrupts the wait, our share of the network thread is given back
-            self._settle(self._front.end_close(), deadline)
+            with self._front.parting() as alone:
+                if alone:
+                    self._drive(self._subscriber.close(deadline, keep_last=keep_last))
+        finally:
+            try:
+                self._settle(self._front.begin_close(), deadline)
+            finally:  # whatever interrupts the wait, our share of the network thread is given back
+                self._settle(self._front.end_close(), deadline)
 
     def _settle(self, future: Future[None] | None, deadline: float) -> None:
         if future is not None:
@@ -164,6 +210,27 @@ class Consumer(Steering):
                 future.result(max(0.0, deadline - self._clock.monotonic()))
 
     # --- waiting -----------------------------------------------------------------------------------------------------
+
+    def _drive(self, plan: Plan[T]) -> T:
+        try:
+            wanted = next(plan)
+            while True:
+                try:
+                    answer = self._await(wanted)
+                except BaseException as error:  # noqa: BLE001 - the plan decides what it means
+                    wanted = plan.throw(error)
+                else:
+                    wanted = plan.send(answer)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    def _await(self, wanted: Wait | Awaitable[Any]) -> Any:
+        if isinstance(wanted, Wait):
+            return self._wait(wanted.future, wanted.deadline - self._clock.monotonic())
+        if inspect.iscoroutine(wanted):
+            wanted.close()
+        raise TypeError("the listener's methods are coroutine functions: use them with an AsyncConsumer")
 
     def _find(
         self, wanted: Mapping[TopicPartition, int], timeout: float | None

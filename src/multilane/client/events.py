@@ -10,15 +10,17 @@ of a partition.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from multilane.client.fetch.cursor import Start
+    from multilane.client.group.membership import RebalanceStep
+    from multilane.client.group.wishes import Wish
     from multilane.errors import MultilaneError, RecordBatchError
-    from multilane.types import OffsetAndTimestamp, TopicPartition
+    from multilane.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 # --- application events ----------------------------------------------------------------------------------------------
 
@@ -72,6 +74,54 @@ class BatchReadable:
 
 ApplicationEvent = Assign | Seek | SetPaused | FindOffsets | BatchUnreadable | BatchReadable
 
+# --- application events to the group ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    wish: Wish
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The partitions are given up already. The future tells when the group knows, or cannot be told."""
+
+    future: Future[None]
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """The application is through with a step of a rebalance."""
+
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rejoin:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The application polls again, after so long an absence that the group may have been told."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitOffsets:
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    deadline: float | None  # None: nobody waits for it
+    future: Future[None]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchCommitted:
+    partitions: frozenset[TopicPartition]
+    deadline: float
+    future: Future[Mapping[TopicPartition, OffsetAndMetadata | None]]
+
+
+GroupEvent = Subscribe | Leave | StepDone | Rejoin | Returned | CommitOffsets | FetchCommitted
+
 # --- background events -----------------------------------------------------------------------------------------------
 
 
@@ -82,7 +132,16 @@ class ErrorRaised:
     error: MultilaneError
 
 
-BackgroundEvent = ErrorRaised
+@dataclass(frozen=True, slots=True)
+class CommitAnswered:
+    """A commit that nobody waited for is done, or has failed: the next poll calls back."""
+
+    callback: Callable[[Mapping[TopicPartition, OffsetAndMetadata], BaseException | None], object]
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    error: BaseException | None
+
+
+BackgroundEvent: TypeAlias = "ErrorRaised | RebalanceStep | CommitAnswered"
 
 # --- the queues ------------------------------------------------------------------------------------------------------
 
@@ -115,6 +174,13 @@ class EventQueue(Generic[E]):
             drained.append(event)
         return drained
 
+    def first(self) -> E | None:
+        """What `pop` would give, left in its place."""
+        try:
+            return self._events[0]
+        except IndexError:
+            return None
+
     def pop(self) -> E | None:
         try:  # after a failure two threads may drain: look and take must be one
             return self._events.popleft()
@@ -126,3 +192,10 @@ class EventQueue(Generic[E]):
 
     def __bool__(self) -> bool:
         return bool(self._events)
+
+
+def announce(error: MultilaneError, background: EventQueue[BackgroundEvent]) -> None:
+    """Let the next poll raise this. What is still to be raised in the same words is not queued again."""
+    waiting = [event.error for event in background.waiting() if isinstance(event, ErrorRaised)]
+    if all(str(one) != str(error) for one in waiting):
+        background.put(ErrorRaised(error))

@@ -9,88 +9,96 @@ differ only in how they wait.
 
 from __future__ import annotations
 
-import operator
-import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
+from multilane.client.arguments import checked_partition
 from multilane.client.blocks import Blocks
 from multilane.client.calls import Call
 from multilane.client.events import (
     ApplicationEvent,
     Assign,
     BackgroundEvent,
+    CommitAnswered,
+    ErrorRaised,
     EventQueue,
     FindOffsets,
+    GroupEvent,
     Seek,
     SetPaused,
     Signal,
 )
 from multilane.client.fetch.backend import Backend
 from multilane.client.fetch.buffer import Failed, FetchBuffer, Moved
-from multilane.client.fetch.cursor import At, Lookup, Start
+from multilane.client.fetch.cursor import At, Committed, Lookup, Start
 from multilane.client.fetch.offsets import Found
 from multilane.client.fetch.reset import ResetRule
-from multilane.client.network import Attach, Detach, ForBackend
+from multilane.client.group.membership import Pulse, RebalanceStep, Standing
+from multilane.client.group.participant import Participant
+from multilane.client.network import Attach, Detach, ForBackend, ForParticipant
+from multilane.client.partition_state import PartitionState
 from multilane.client.sharing import Lease
 from multilane.errors import (
     ClientClosed,
     ConcurrentUse,
     ForkedClient,
+    GroupError,
     MultilaneError,
     NoOffsetForPartition,
     NotAssigned,
     WakeupError,
-    printable,
 )
-from multilane.types import LeaderEpoch, Offset, OffsetAndTimestamp, TopicPartition
+from multilane.types import NO_EPOCH, LeaderEpoch, Offset, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from multilane.wire.compose import EARLIEST, LATEST
 
 if TYPE_CHECKING:
+    from multilane.clock import Clock
     from multilane.config.consumer import ConsumerConfig
     from multilane.wire.records.block import Block
 
-_LARGEST_INT32: Final = (1 << 31) - 1
-_LARGEST_INT64: Final = (1 << 63) - 1
-_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 _consumers: Final = count(1)
 
 
-class _Partition:
-    """What the application knows of one of its partitions."""
-
-    __slots__ = ("failure", "generation", "high_watermark", "paused", "position", "start", "told")
-
-    def __init__(self, generation: int, start: Start | None) -> None:
-        self.generation = generation
-        self.start = start
-        self.position: Offset | None = start.offset if isinstance(start, At) else None
-        self.high_watermark: int | None = None
-        self.paused = False
-        self.failure: MultilaneError | None = None
-        self.told = False  # whether poll has raised the failure
-
-
 class Front:
-    def __init__(self, config: ConsumerConfig, lease: Lease, signal: Signal, wall: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        lease: Lease,
+        signal: Signal,
+        clock: Clock,
+        caller: Callable[[], object],
+    ) -> None:
+        """`caller` names whoever is calling: a thread, or a task."""
         self.config = config
         self._lease = lease
         self._signal = signal
-        self._reset = ResetRule(config.auto_offset_reset, wall)
-        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._reset = ResetRule(config.auto_offset_reset, clock.wall)
+        self._partitions: dict[TopicPartition, PartitionState] = {}
         self._generations = count(1)
-        self._background: EventQueue[BackgroundEvent] = EventQueue(signal)
+        self.background: EventQueue[BackgroundEvent] = EventQueue(signal)
         self._buffer = FetchBuffer(config.fetch_buffer_bytes, on_ready=signal.set, on_room=lease.thread.wake)
         name = f"fetch-{next(_consumers)}"
-        self._backend = Backend(config, lease.thread.surroundings(), self._buffer, self._background, name)
+        self.pulse, self.standing = Pulse(clock.monotonic()), Standing()
+        self._participant = None
+        if config.group_id is not None:
+            self._participant = Participant(
+                config, lease.thread.group_surroundings(), self.background, self.pulse, self.standing, name
+            )
+        self._backend = Backend(
+            config, lease.thread.surroundings(), self._buffer, self.background, name, self._participant
+        )
+        self._polls = 0
+        self._expelled: GroupError | None = None  # why the group will not have us, until we leave it
         self._in_use = threading.Lock()
+        self._caller = caller
+        self._user: object = None
         self._wakeups = 0
         self._closed = False
-        lease.thread.put(Attach(self._backend))
+        lease.thread.put(Attach(self._backend, self._participant))
 
     def __str__(self) -> str:
         state = "closed" if self._closed else f"{len(self._partitions)} partitions"
@@ -101,11 +109,30 @@ class Front:
 
     @contextmanager
     def used(self) -> Iterator[Front]:
-        """Around every public call but wakeup: one thread or task at a time, and only while there is a client."""
+        """Around every public call but wakeup: one thread or task at a time, and only while there is a client. The one
+        that polls may come again, from its callbacks."""
+        if self._user is not None and self._user is self._caller():
+            yield self
+            return
         self._enter()
         try:
             yield self
         finally:
+            self._user = None
+            self._in_use.release()
+
+    @contextmanager
+    def parting(self) -> Iterator[bool]:
+        """Around the last words to the group; False when somebody else uses the consumer, or nobody can any more."""
+        try:
+            self._enter()
+        except MultilaneError:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            self._user = None
             self._in_use.release()
 
     def _enter(self) -> None:
@@ -115,6 +142,7 @@ class Front:
             raise ForkedClient("this consumer was made before a fork; make a new one in this process")
         if not self._in_use.acquire(blocking=False):
             raise ConcurrentUse("another thread or task uses this consumer; give each its own, or use a lock")
+        self._user = self._caller()
 
     # --- assignment --------------------------------------------------------------------------------------------------
 
@@ -123,12 +151,23 @@ class Front:
         return frozenset(self._partitions)
 
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        wanted = [_checked(p) for p in partitions]
+        wanted = [checked_partition(p) for p in partitions]
         self._partitions = {p: self._partitions.get(p) or self._new(p) for p in wanted}
         self._publish()
 
-    def _new(self, partition: TopicPartition) -> _Partition:
-        state = _Partition(next(self._generations), self._reset.lookup("no position was given"))
+    def begin_with(self, partitions: Collection[TopicPartition]) -> None:
+        """The group gives us these, besides what we have."""
+        self._partitions.update({p: self._new(p) for p in partitions})
+        self._publish()
+
+    def give_up(self, partitions: Collection[TopicPartition]) -> None:
+        """Nothing of these is handed out from now on."""
+        self._partitions = {p: s for p, s in self._partitions.items() if p not in partitions}
+        self._publish()
+
+    def _new(self, partition: TopicPartition) -> PartitionState:
+        start = Committed() if self._participant is not None else self._reset.lookup("no position was given")
+        state = PartitionState(next(self._generations), start)
         if state.start is None:
             state.failure = NoOffsetForPartition(
                 f"{partition} has no position: seek first, or set auto.offset.reset to earliest, latest or "
@@ -148,12 +187,13 @@ class Front:
     # --- positions ---------------------------------------------------------------------------------------------------
 
     def seek(self, partition: TopicPartition, start: Start) -> None:
-        partition = _checked(partition)
+        partition = checked_partition(partition)
         state = self._state(partition)
         was_placed = state.start is not None
         state.generation = next(self._generations)
         state.start = start
         state.position = start.offset if isinstance(start, At) else None
+        state.epoch = start.epoch if isinstance(start, At) else NO_EPOCH
         state.failure, state.told = None, False
         if not was_placed:
             self._publish()
@@ -163,7 +203,7 @@ class Front:
 
     def seek_lookup(self, partitions: Collection[TopicPartition], timestamp: int) -> None:
         """Seek these, or all there are, to the beginning or the end."""
-        states = [_checked(p) for p in (partitions or self._partitions)]
+        states = [checked_partition(p) for p in (partitions or self._partitions)]
         for partition in states:
             self._state(partition)
         for partition in states:
@@ -176,6 +216,17 @@ class Front:
             raise state.failure
         return state.position
 
+    def consumed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """How far each of these was handed out."""
+        places = {p: self._partitions[p].place() for p in partitions if p in self._partitions}
+        return {p: place for p, place in places.items() if place is not None}
+
+    def returned(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The same without what the last poll handed out."""
+        states = {p: self._partitions[p] for p in partitions if p in self._partitions}
+        places = {p: s.before if s.moved_in == self._polls else s.place() for p, s in states.items()}
+        return {p: place for p, place in places.items() if place is not None}
+
     def lag(self, partition: TopicPartition) -> int | None:
         state = self._state(partition)
         if state.high_watermark is None or state.position is None:
@@ -183,7 +234,7 @@ class Front:
         return max(0, state.high_watermark - state.position)
 
     def set_paused(self, partitions: Iterable[TopicPartition], paused: bool) -> None:
-        states = [(p, self._state(p)) for p in map(_checked, partitions)]
+        states = [(p, self._state(p)) for p in map(checked_partition, partitions)]
         for _, state in states:
             state.paused = paused
         self._tell(SetPaused(frozenset(p for p, _ in states), paused))
@@ -198,9 +249,11 @@ class Front:
 
     # --- records -----------------------------------------------------------------------------------------------------
 
+    def begin_poll(self) -> None:
+        self._polls += 1
+
     def collect(self) -> Blocks:
-        """What is there now. Raises what the network thread had to say, and new failures when nothing else is."""
-        self._raise_told()
+        """What is there now. Raises new failures when nothing else is."""
         if self._closed:
             raise ClientClosed("this consumer was closed while it polled")
         taken = self._buffer.take(self.config.max_poll_records, self.paused)
@@ -209,13 +262,24 @@ class Front:
             self._raise_new_failure()
         return Blocks(blocks)
 
-    def _raise_told(self) -> None:
-        """Errors are raised again and again: each time without the traceback of the last, which would only grow."""
-        event = self._background.pop()
-        if event is not None:
+    def next_event(self) -> RebalanceStep | CommitAnswered | None:
+        """What the network thread wants done, in its order. Raises what it had to say: errors again and again, but each
+        time without the traceback of the last, which would only grow."""
+        event = self.background.pop()
+        if isinstance(event, ErrorRaised):
+            if isinstance(event.error, GroupError) and event.error.fatal:
+                self._expelled = event.error
             raise event.error.with_traceback(None)
         if self._lease.thread.failure is not None:  # not only the first time: nothing will ever come again
             raise self._lease.thread.failure.with_traceback(None)
+        return event
+
+    def forget_steps(self) -> None:
+        """What a group that we leave wanted done is nobody's concern."""
+        self._expelled = None
+        kept = [event for event in self.background.drain() if not isinstance(event, RebalanceStep)]
+        for event in kept:
+            self.background.put(event)
 
     @property
     def is_warming_up(self) -> bool:
@@ -226,7 +290,8 @@ class Front:
     def absorb(self) -> None:
         """Take notice of moves without handing anything out: of partitions whose place is not known yet."""
         self.check_wakeup()
-        self._raise_told()
+        if self._lease.thread.failure is not None or isinstance(self.background.first(), ErrorRaised):
+            self.next_event()
         placed = [p for p, s in self._partitions.items() if s.position is not None]
         for item in self._buffer.take(0, placed):
             self._note(item)
@@ -240,11 +305,11 @@ class Front:
         if isinstance(item, Moved):
             state = self._partitions.get(item.partition)
             if state is not None:
-                state.position = item.offset
+                state.move(item.offset, item.epoch, self._polls)
             return None
         state = self._partitions.get(TopicPartition(item.topic, item.partition))
         if state is not None:
-            state.position = Offset(item.next_offset)
+            state.move(Offset(item.next_offset), LeaderEpoch(item.leader_epoch), self._polls)
             state.high_watermark = item.high_watermark
         return item
 
@@ -255,7 +320,10 @@ class Front:
                 raise state.failure.with_traceback(None)
 
     def raise_standing_failure(self) -> None:
-        """A partition that stopped stays stopped; a poll that would come back empty says so again."""
+        """A partition that stopped stays stopped, and so does a member that the group will not have; a poll that would
+        come back empty says so again."""
+        if self._expelled is not None:
+            raise self._expelled.with_traceback(None)
         for state in self._partitions.values():
             if state.failure is not None and not state.paused:
                 raise state.failure.with_traceback(None)
@@ -264,7 +332,7 @@ class Front:
 
     def find_offsets(self, wanted: Mapping[TopicPartition, int], deadline: float) -> Future[Found]:
         future: Future[Found] = Future()
-        checked = {_checked(p): int(t) for p, t in wanted.items()}
+        checked = {checked_partition(p): int(t) for p, t in wanted.items()}
         if not checked:
             future.set_result({})
             return future
@@ -296,17 +364,21 @@ class Front:
         self._buffer.clear()
         self._signal.set()
         future: Future[None] = Future()
-        self._lease.thread.put(Detach(self._backend, future))
+        self._lease.thread.put(Detach(self._backend, future, self._participant))
         return future
 
     def end_close(self) -> Future[None] | None:
         return self._lease.release()
 
-    def _state(self, partition: TopicPartition | tuple[str, int]) -> _Partition:
-        state = self._partitions.get(_checked(partition))
+    def _state(self, partition: TopicPartition | tuple[str, int]) -> PartitionState:
+        state = self._partitions.get(checked_partition(partition))
         if state is None:
             raise NotAssigned(f"{TopicPartition(*partition)} is not assigned to this consumer; assign it first")
         return state
+
+    def tell_group(self, event: GroupEvent) -> None:
+        if self._participant is not None:
+            self._lease.thread.put(ForParticipant(self._participant, event))
 
     def _tell(self, event: ApplicationEvent) -> None:
         self._lease.thread.put(ForBackend(self._backend, event))
@@ -323,39 +395,3 @@ def end(partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
 def only_offsets(found: Mapping[TopicPartition, OffsetAndTimestamp | None]) -> dict[TopicPartition, Offset]:
     """Look-ups of the beginning or the end always find one."""
     return {p: f.offset for p, f in found.items() if f is not None}
-
-
-def at_time(timestamp: int) -> Lookup:
-    return Lookup(_within("timestamp", timestamp, _LARGEST_INT64, "milliseconds since 1970"), "seek to a time")
-
-
-def at_offset(offset: int, leader_epoch: int | None) -> At:
-    place = _within("offset", offset, _LARGEST_INT64, "a number from 0; or use seek_to_beginning or seek_to_end")
-    if leader_epoch is None:
-        return At(Offset(place))
-    return At(Offset(place), LeaderEpoch(_within("leader epoch", leader_epoch, _LARGEST_INT32, "a number from 0")))
-
-
-def _within(what: str, value: Any, largest: int, instead: str) -> int:
-    """A whole number that the protocol can carry."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise ValueError(f"{what} {value!r} is not a whole number: write {instead}") from None
-    if not 0 <= number <= largest:
-        raise ValueError(f"{what} {number} is out of range: write {instead}")
-    return number
-
-
-def _checked(partition: Any) -> TopicPartition:
-    if type(partition) is not TopicPartition and (not isinstance(partition, Sequence) or len(partition) != 2):
-        raise ValueError(f"{printable(repr(partition), 80)} is not a partition: write TopicPartition(topic, number)")
-    topic = checked_topic(partition[0])
-    return TopicPartition(topic, _within(f"partition of {topic}", partition[1], _LARGEST_INT32, "a number from 0"))
-
-
-def checked_topic(topic: Any) -> str:
-    if isinstance(topic, str) and _TOPIC.fullmatch(topic) and topic not in (".", ".."):
-        return topic
-    shown = printable(repr(topic), 80)
-    raise ValueError(f"{shown} is not a topic name: 1 to 249 letters, digits, dots, hyphens or underscores")

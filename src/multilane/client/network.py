@@ -11,22 +11,36 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from multilane.client.agenda import Agenda
 from multilane.client.calls import Call, CallManager
-from multilane.client.events import ApplicationEvent, EventQueue, FindOffsets
+from multilane.client.events import (
+    ApplicationEvent,
+    CommitOffsets,
+    EventQueue,
+    FetchCommitted,
+    FindOffsets,
+    GroupEvent,
+    Leave,
+)
 from multilane.client.fetch.backend import Backend, Surroundings
-from multilane.client.fetch.decoder import DecoderPool, FrameJob
-from multilane.client.fetch.fetching import DecodeTask
+from multilane.client.fetch.decoder import DecoderPool, DecodeTask, FrameJob
+from multilane.client.fetch.fetching import FetchSurroundings
+from multilane.client.fetch.reader import FetchPolicy
+from multilane.client.fetch.shared import SharedFetching
 from multilane.client.futures import fulfil, refuse
+from multilane.client.group.coordinators import CoordinatorListeners, CoordinatorManager
+from multilane.client.group.participant import GroupSurroundings, Participant
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
 from multilane.client.net.delegate import NetworkDelegate, Reach
 from multilane.client.net.login import Login
 from multilane.client.net.request_state import Backoff
-from multilane.client.net.requests import NEVER, Poll
+from multilane.client.net.requests import NEVER, Poll, UnsentRequest
 from multilane.client.net.resolver import Resolver
 from multilane.client.net.tls import tls_context
 from multilane.client.net.wakeup import Wakeup
@@ -50,12 +64,14 @@ _JOIN_SECONDS: Final = 2.0
 @dataclass(frozen=True, slots=True)
 class Attach:
     backend: Backend
+    participant: Participant | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Detach:
     backend: Backend
     future: Future[None]
+    participant: Participant | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +81,19 @@ class ForBackend:
 
 
 @dataclass(frozen=True, slots=True)
+class ForParticipant:
+    participant: Participant
+    event: GroupEvent
+
+
+@dataclass(frozen=True, slots=True)
 class Crash:
     """A decoder met something unexpected."""
 
     error: BaseException
 
 
-NetworkEvent = Attach | Detach | ForBackend | Call | Crash
+NetworkEvent = Attach | Detach | ForBackend | ForParticipant | Call | Crash
 
 
 class NetworkThread:
@@ -93,7 +115,15 @@ class NetworkThread:
             MetadataListeners(self._on_cluster, self._on_topic_error, self._on_metadata_failure, self._on_rebootstrap),
         )
         self._calls = CallManager(backoff, lambda: self._delegate.last_failure, self._metadata.request_update)
+        self._coordinators = CoordinatorManager(
+            backoff,
+            CoordinatorListeners(lambda: self._metadata.cluster, self._metadata.request_update, self._on_group_refused),
+        )
+        self._fetching = SharedFetching(
+            self._metadata, FetchSurroundings(self._decode, self._delegate.close_owner, observer)
+        )
         self._backends: list[Backend] = []
+        self._participants: Agenda[Participant] = Agenda()
         self.can_decode = False
         self._stopping = False
         self.failure: ClientFailed | None = None
@@ -119,7 +149,16 @@ class NetworkThread:
         self._wakeup.set()
 
     def surroundings(self) -> Surroundings:
-        return Surroundings(self._metadata, self._decode, self._clock.wall, self._observer)
+        return Surroundings(self._metadata, self._fetching, self._tell, self._clock.wall, self._observer)
+
+    def group_surroundings(self) -> GroupSurroundings:
+        return GroupSurroundings(
+            self._metadata,
+            self._coordinators,
+            self._delegate.close_owner,
+            self._participants.touch,
+            self._observer,
+        )
 
     def assert_network_thread(self) -> None:
         if threading.current_thread() is not self._thread:
@@ -152,9 +191,27 @@ class NetworkThread:
         for poll in (self._metadata.poll(now), self._calls.poll(now)):
             wait = min(wait, self._enqueue(poll, now))
         for backend in self._backends:
-            for poll in backend.poll(now, can_decode=self.can_decode):
+            for poll in backend.poll(now):
                 wait = min(wait, self._enqueue(poll, now))
-        return wait
+        wait = min(wait, self._enqueue(self._fetching.poll(now, can_decode=self.can_decode), now))
+        return min(wait, self._ask_participants(now))
+
+    def _ask_participants(self, now: float) -> float:
+        """Those who have something to say; then where their coordinators are, for which they may just have asked."""
+        for participant in self._participants.due(now):
+            self._ask_participant(participant, now)
+        poll = self._coordinators.poll(now)
+        for request in poll.requests:
+            _then(request, self._participants.touch_all)
+        return min(self._enqueue(poll, now), self._participants.wait(now))
+
+    def _ask_participant(self, participant: Participant, now: float) -> None:
+        wait = NEVER
+        for poll in participant.poll(now):
+            for request in poll.requests:
+                _then(request, lambda: self._participants.touch(participant))
+            wait = min(wait, self._enqueue(poll, now))
+        self._participants.schedule(participant, now + wait)
 
     def _enqueue(self, poll: Poll, now: float) -> float:
         for request in poll.requests:
@@ -165,10 +222,15 @@ class NetworkThread:
         match event:
             case Attach():
                 self._backends.append(event.backend)
+                if event.participant is not None:
+                    self._participants.add(event.participant)
             case Detach():
                 self._detach(event)
             case ForBackend():
                 event.backend.apply(event.event)
+            case ForParticipant():
+                event.participant.apply(event.event, self._clock.monotonic())
+                self._participants.touch(event.participant)
             case Call():
                 self._calls.add(event)
             case Crash():
@@ -178,7 +240,9 @@ class NetworkThread:
         event.backend.close()
         if event.backend in self._backends:
             self._backends.remove(event.backend)
-        self._delegate.close_owner(event.backend.name)
+        if event.participant is not None:
+            event.participant.close()
+            self._participants.remove(event.participant)
         fulfil(event.future, None)
 
     # --- the end -----------------------------------------------------------------------------------------------------
@@ -195,6 +259,8 @@ class NetworkThread:
         for backend in self._backends:
             backend.fail(reason)
             backend.close(reason)
+        for participant in self._participants:
+            participant.close(reason)
         self._calls.abandon(reason)
         self._refuse_events(reason)
         self._delegate.close()
@@ -213,8 +279,14 @@ class NetworkThread:
                     fulfil(event.future, None)
                 case Call():
                     refuse(event.future, reason)
-                case ForBackend(event=FindOffsets() as find):
-                    refuse(find.future, reason)
+                case ForBackend(event=FindOffsets() as asked):
+                    refuse(asked.future, reason)
+                case ForParticipant(event=CommitOffsets() as commit):
+                    refuse(commit.future, reason)
+                case ForParticipant(event=FetchCommitted() as question):
+                    refuse(question.future, reason)
+                case ForParticipant(event=Leave() as leave):
+                    fulfil(leave.future, None)
                 case _:
                     pass
 
@@ -224,10 +296,21 @@ class NetworkThread:
         self._delegate.on_nodes(dict(cluster.nodes))
         for backend in self._backends:
             backend.on_cluster(cluster)
+        now = self._clock.monotonic()
+        for participant in self._participants:
+            participant.on_cluster(cluster, now)
+        self._participants.touch_all()
 
     def _on_topic_error(self, topic: str, error: BrokerError) -> None:
         for backend in self._backends:
             backend.topic_failed(topic, error)
+        for participant in self._participants:
+            participant.topic_failed(topic, error)
+
+    def _on_group_refused(self, group: str, error: MultilaneError) -> None:
+        for participant in self._participants:
+            if participant.group == group:
+                participant.refused(error)
 
     def _on_metadata_failure(self, error: MultilaneError) -> None:
         for backend in self._backends:
@@ -238,17 +321,17 @@ class NetworkThread:
         self._observer.count("rebootstrap")
         self._delegate.forget_cluster(self._clock.monotonic())
 
-    def _decode(self, backend: Backend, frame: np.ndarray, tasks: list[DecodeTask]) -> None:
-        config = backend.config
+    def _decode(self, frame: np.ndarray, tasks: list[DecodeTask], policy: FetchPolicy) -> None:
         options = DecodeOptions(
-            check_crc=config.check_crcs,
-            read_committed=config.read_committed,
-            max_decompressed_bytes=config.max_decompressed_bytes,
+            check_crc=policy.check_crcs,
+            read_committed=policy.kind.read_committed,
+            max_decompressed_bytes=policy.max_decompressed_bytes,
             memory=self._delegate.memory.take,
         )
-        self._decoders.submit(
-            FrameJob(frame, tasks, options, backend.buffer, lambda event: self._events.put(ForBackend(backend, event)))
-        )
+        self._decoders.submit(FrameJob(frame, tasks, options))
+
+    def _tell(self, backend: Backend, event: ApplicationEvent) -> None:
+        self._events.put(ForBackend(backend, event))
 
     def _load_kernels(self) -> None:
         began = self._clock.monotonic()
@@ -273,3 +356,18 @@ class NetworkThread:
         if self._chores is None:
             self._chores = ThreadPoolExecutor(2, thread_name_prefix=f"multilane-chores-{self._number}")
         return self._chores
+
+
+def _then(request: UnsentRequest, touch: Callable[[], None]) -> None:
+    """Whoever sent a request has something to say once it is answered."""
+    answered, failed = request.on_response, request.on_failure
+
+    def on_response(response: Any, now: float) -> None:
+        touch()
+        answered(response, now)
+
+    def on_failure(error: MultilaneError, now: float) -> None:
+        touch()
+        failed(error, now)
+
+    request.on_response, request.on_failure = on_response, on_failure

@@ -7,16 +7,23 @@ Thread: application, one at a time; `wakeup` from any.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 
-from multilane.client.front import Front, at_offset, at_time
-from multilane.errors import MultilaneError
-from multilane.types import TopicPartition
+from multilane.client.arguments import at_offset, at_time
+from multilane.client.front import Front
+from multilane.client.group.membership import Identity
+from multilane.client.group.wishes import ServerPattern, Wish
+from multilane.client.rebalance import RebalanceListener
+from multilane.client.subscriber import CommitCallback, Subscriber
+from multilane.errors import GroupError, MultilaneError
+from multilane.types import OffsetAndMetadata, TopicPartition
 from multilane.wire.compose import EARLIEST, LATEST
 
 
 class Steering:
     _front: Front
+    _subscriber: Subscriber
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._front}>"
@@ -26,7 +33,9 @@ class Steering:
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
         """Read exactly these partitions from now on. Those that were assigned before keep their position."""
         with self._front.used() as front:
-            front.assign(partitions)
+            wanted = tuple(partitions)
+            self._subscriber.before_assigning()
+            front.assign(wanted)
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
@@ -49,6 +58,47 @@ class Steering:
     def stopped(self) -> Mapping[TopicPartition, MultilaneError]:
         """Partitions that cannot go on, and why. Seeking one makes it go on from there."""
         return self._front.failures()
+
+    # --- the group ---------------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | re.Pattern[str] | ServerPattern,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Share these topics with the other members of the group; replaces what was subscribed to before.
+
+        A compiled pattern is matched by us against whole names, a `ServerPattern` (RE2J) by the broker. The listener is
+        called by poll(), when partitions come and go.
+        """
+        with self._front.used():
+            self._subscriber.subscribe(topics, listener)
+
+    @property
+    def subscription(self) -> Wish | None:
+        """Names or a pattern; None without a subscription."""
+        return self._subscriber.subscription
+
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
+        callback: CommitCallback | None = None,
+    ) -> None:
+        """Commit without waiting. A later poll() calls `callback(offsets, error)`; without one, errors are logged."""
+        with self._front.used():
+            self._subscriber.commit_async(offsets, callback)
+
+    def group_metadata(self) -> Identity:
+        """Who this consumer is to its group at present; for transactions."""
+        identity = self._subscriber.identity
+        if identity is None:
+            raise GroupError("this consumer is not a member of a group at present: subscribe() and poll() first")
+        return identity
+
+    def enforce_rebalance(self, reason: str = "the application asks for it") -> None:
+        """Have the group's partitions assigned anew. Under KIP-848 the broker does that by itself."""
+        with self._front.used():
+            self._subscriber.enforce_rebalance(reason)
 
     # --- positions ---------------------------------------------------------------------------------------------------
 

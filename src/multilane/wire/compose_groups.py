@@ -27,6 +27,7 @@ DESCRIBE_GROUPS_AT_LEAST: Final = 4  # static members
 LIST_GROUPS_AT_LEAST: Final = 1
 
 _GROUP_KEY: Final = 0
+_BROKER_RESOURCE: Final = 4
 _NO_MEMBER_EPOCH: Final = -1
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
@@ -81,6 +82,20 @@ def offset_fetch_request(version: int, group: str) -> Any:
         )
         groups = (asked,)
     return _make(parts.OffsetFetchRequest, group_id=group, topics=None, groups=groups, require_stable=False)
+
+
+def broker_settings_request(version: int, node: int, names: Sequence[str]) -> Any:
+    """The values of some of a broker's settings."""
+    parts = _parts(ApiKey.DESCRIBE_CONFIGS, version)
+    resource = _make(
+        parts.DescribeConfigsResource,
+        resource_type=_BROKER_RESOURCE,
+        resource_name=str(node),
+        configuration_keys=tuple(names),
+    )
+    return _make(
+        parts.DescribeConfigsRequest, resources=(resource,), include_synonyms=False, include_documentation=False
+    )
 
 
 def read_assignment(data: bytes) -> tuple[TopicPartition, ...]:

@@ -15,6 +15,8 @@ from multilane.client.fetch.backend import Backend, Surroundings
 from multilane.client.fetch.buffer import Failed, FetchBuffer, Moved
 from multilane.client.fetch.cursor import At, Cursor, Lookup, Phase, Start
 from multilane.client.fetch.decoder import FrameJob
+from multilane.client.fetch.fetching import FetchSurroundings
+from multilane.client.fetch.shared import SharedFetching
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
 from multilane.client.net.request_state import Backoff
 from multilane.client.net.requests import RawResponse, UnsentRequest
@@ -59,7 +61,10 @@ class Stage:
         self.jobs: list[Callable[[], None]] = []
         self.background: EventQueue[BackgroundEvent] = EventQueue(_Quiet())
         self.counts = Counts()
-        around = Surroundings(self.metadata, self._decode, lambda: WALL, self.counts)
+        self.fetching = SharedFetching(self.metadata, FetchSurroundings(self._decode, lambda _: None, self.counts))
+        around = Surroundings(
+            self.metadata, self.fetching, lambda _, event: self.events.append(event), lambda: WALL, self.counts
+        )
         self.backend = Backend(config, around, self.buffer, self.background, "fetch-1")
         self.lead(3)
         self.generation = dict.fromkeys(partitions or (P,), 1)
@@ -68,9 +73,8 @@ class Stage:
         starts: dict[TopicPartition, tuple[int, Start]] = {p: (1, start) for p in self.generation}
         self.backend.apply(Assign(starts))
 
-    def _decode(self, backend: Backend, frame: Any, tasks: list[Any]) -> None:
-        tell = self.events.append
-        self.jobs += [FrameJob(frame, [t], DecodeOptions(), backend.buffer, tell) for t in tasks]
+    def _decode(self, frame: Any, tasks: list[Any], _policy: Any) -> None:
+        self.jobs += [FrameJob(frame, [t], DecodeOptions()) for t in tasks]
 
     def lead(self, epoch: int, *, node: int = 1, topic_id: UUID | None = None) -> None:
         ids = None if topic_id is None else {"t": topic_id}
@@ -83,7 +87,8 @@ class Stage:
 
     def ask(self, after: float = 5.0) -> list[UnsentRequest]:
         self.now += after
-        return [r for poll in self.backend.poll(self.now, can_decode=True) for r in poll.requests]
+        polls = [*self.backend.poll(self.now), self.fetching.poll(self.now)]
+        return [r for poll in polls for r in poll.requests]
 
     def request(self, api: ApiKey) -> UnsentRequest:
         (request,) = self.ask()
@@ -417,7 +422,8 @@ def test_a_seek_of_something_not_assigned_is_ignored():
 
 def test_nothing_is_fetched_before_it_can_be_decoded():
     stage = Stage()
-    assert [r for p in stage.backend.poll(1.0, can_decode=False) for r in p.requests] == []
+    assert [r for p in stage.backend.poll(1.0) for r in p.requests] == []
+    assert stage.fetching.poll(1.0, can_decode=False).requests == ()
 
 
 def test_look_ups_are_answered_or_refused_and_their_interest_ends():

@@ -36,7 +36,13 @@ class Desk:
     def _on_room(self) -> None:
         self.room += 1
 
-    def reserve(self, *counts: tuple[TopicPartition, int], size: int = 20, frame_bytes: int | None = None) -> list[Any]:
+    def reserve(
+        self,
+        *counts: tuple[TopicPartition, int],
+        size: int = 20,
+        frame_bytes: int | None = None,
+        is_shared: bool = False,
+    ) -> list[Any]:
         """Slots of one frame with so many records each, and their blocks, not yet filled in."""
         batches = [Batch(rows(n, size=size), self.cursors[p].offset, leader_epoch=3) for p, n in counts]
         data = b"".join(b.build() for b in batches)
@@ -47,7 +53,7 @@ class Desk:
             spans.append((at, at + len(batch.build())))
             at = spans[-1][1]
         sizes = [(self.cursors[p], end - start) for (p, _), (start, end) in zip(counts, spans, strict=True)]
-        slots = self.buffer.reserve(frame.nbytes, sizes)
+        slots = self.buffer.reserve(frame.nbytes, sizes, is_shared=is_shared)
         blocks = []
         for slot, (start, end), batch in zip(slots, spans, batches, strict=True):
             table = scan(frame, start, end, slot.offset)
@@ -95,6 +101,27 @@ def test_a_frame_is_charged_whole_until_its_last_slot_leaves():
     assert 5_000 <= desk.buffer.charged_bytes < 5_000 + extra
     desk.take()
     assert desk.buffer.charged_bytes == 0
+
+
+def test_of_a_shared_frame_only_the_own_records_are_charged():
+    desk = Desk()
+    (slot, block), other = desk.reserve((P, 2), (Q, 2), frame_bytes=5_000, is_shared=True)
+    own = slot.span_bytes + other[0].span_bytes
+    assert desk.buffer.charged_bytes == own < 5_000
+    desk.buffer.fill(slot, block)  # it lies in the frame: what it pins beyond that is its columns
+    assert desk.buffer.charged_bytes == own + block.pinned_bytes - 5_000
+    desk.buffer.fill(other[0], other[1].compact())  # it does not: it is charged where it needs more than the share
+    assert desk.buffer.charged_bytes == own + block.pinned_bytes - 5_000 + max(0, other[1].compact().pinned_bytes - own)
+    desk.take()
+    assert desk.buffer.charged_bytes == 0
+
+
+def test_who_finds_less_than_a_small_fetch_hears_of_more():
+    desk = Desk(limit=MB + 100)
+    desk.put(P, 2)
+    assert MB // 2 < desk.buffer.room() < MB
+    desk.take()
+    assert desk.room == 1
 
 
 def test_little_that_stays_behind_in_a_large_frame_is_copied_out():

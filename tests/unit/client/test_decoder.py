@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 
 from batch_builder import Batch, rows
 from multilane.client.events import BatchReadable, BatchUnreadable
 from multilane.client.fetch.buffer import FetchBuffer
 from multilane.client.fetch.cursor import At, Cursor
-from multilane.client.fetch.decoder import DecoderPool, FrameJob
-from multilane.client.fetch.fetching import DecodeTask
+from multilane.client.fetch.decoder import DecoderPool, DecodeTask, FrameJob, Taker
 from multilane.errors import CorruptBatch
 from multilane.types import Offset, TopicPartition
 from multilane.wire.fetch import FetchedPartition
@@ -36,8 +36,8 @@ class Desk:
         (slot,) = self.buffer.reserve(frame.nbytes, [(self.cursor, len(data))])
         table = scan(frame, 0, len(data), 0)
         fetched = FetchedPartition(None, "t", 0, 0, 90, 80, 5, (), -1, None, None, 0, len(data))
-        task = DecodeTask(slot, table, fetched, "broker 1", again)
-        return FrameJob(frame, [task], DecodeOptions(), self.buffer, self.told.append)
+        task = DecodeTask((Taker(slot, self.buffer, self.told.append, again),), table, fetched, "broker 1")
+        return FrameJob(frame, [task], DecodeOptions())
 
 
 def test_a_good_frame_fills_its_slot_with_the_watermarks():
@@ -85,6 +85,56 @@ def test_what_nobody_waits_for_any_more_is_not_told(late):
     else:
         job()
     assert desk.told == []
+
+
+def _shared(desks: list[Desk], data: bytes, *, copy_out: bool = False) -> FrameJob:
+    """One frame's records for several consumers."""
+    frame = as_array(data)
+    takers = []
+    for desk in desks:
+        (slot,) = desk.buffer.reserve(frame.nbytes, [(desk.cursor, len(data))], is_shared=True)
+        takers.append(Taker(slot, desk.buffer, desk.told.append, False))
+    fetched = FetchedPartition(None, "t", 0, 0, 90, 80, 5, (), -1, None, None, 0, len(data))
+    task = DecodeTask(tuple(takers), scan(frame, 0, len(data), 0), fetched, "broker 1", copy_out)
+    return FrameJob(frame, [task], DecodeOptions())
+
+
+def test_what_several_wanted_is_decoded_once_and_is_the_same_block():
+    desks = [Desk(), Desk(), Desk()]
+    _shared(desks, Batch(rows(3)).build())()
+    blocks = [desk.buffer.take(None, ())[0] for desk in desks]
+    assert all(block is blocks[0] for block in blocks)
+    assert blocks[0].offsets.tolist() == [0, 1, 2]
+
+
+def test_what_nobody_but_one_still_wants_is_decoded_for_that_one():
+    gone, stays = Desk(), Desk()
+    job = _shared([gone, stays], Batch(rows(3)).build())
+    gone.buffer.expect({P: 2})
+    job()
+    assert gone.buffer.take(None, ()) == []
+    assert len(stays.buffer.take(None, ())) == 1
+
+
+def test_each_is_told_what_cannot_be_read_in_its_own_run():
+    desks = [Desk(), Desk()]
+    desks[1].cursor.run = desks[1].buffer.seal(desks[1].cursor)
+    _shared(desks, Batch(rows(2)).build() + Batch(rows(2), 2, crc=1).build())()
+    assert [[block.offsets.tolist() for block in desk.buffer.take(None, ())] for desk in desks] == [[[0, 1]]] * 2
+    assert [(event.run, event.error.offset) for desk in desks for event in desk.told] == [(1, 2), (2, 2)]
+    desks = [Desk(), Desk()]
+    _shared(desks, Batch(rows(2), crc=1).build())()
+    assert [type(event) for desk in desks for event in desk.told] == [BatchUnreadable] * 2
+
+
+def test_a_block_that_is_copied_out_does_not_keep_the_frame():
+    one, other = Desk(), Desk()
+    job = _shared([one, other], Batch(rows(3)).build(), copy_out=True)
+    job()
+    (block,) = one.buffer.take(None, ())
+    assert not any(np.may_share_memory(buffer, job.frame) for buffer in block.columns.buffers)
+    assert [record.value for record in block.records()] == [r.value for r in rows(3)]
+    assert (block.high_watermark, block.next_offset) == (90, 3)
 
 
 def test_a_pool_works_in_order_and_ends():

@@ -12,7 +12,9 @@ from batch_builder import Batch, rows
 from multilane.client.cluster import Leadership
 from multilane.client.fetch.buffer import FetchBuffer
 from multilane.client.fetch.cursor import At, Cursor, CursorTable, Lookup, Phase
-from multilane.client.fetch.fetching import DecodeTask, FetchListeners, FetchManager, FetchPolicy
+from multilane.client.fetch.decoder import DecodeTask
+from multilane.client.fetch.fetching import FetchManager, FetchSurroundings
+from multilane.client.fetch.reader import FetchPolicy, Reader, Trouble
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
 from multilane.client.net.request_state import Backoff
 from multilane.client.net.requests import NEVER, Channel, Poll, RawResponse, UnsentRequest
@@ -56,33 +58,34 @@ class Bench:
         self.metadata.cluster = cluster_of(leaders, ids=ids)
         self.metadata._update_wanted = False
         self.metadata._progress.refreshed_at = self.now
-        self.cursors = CursorTable()
+        self.cursors = CursorTable(lambda cursor: self.manager.look_at(self.reader, cursor))
         self.buffer = FetchBuffer(limit, on_ready=lambda: None, on_room=lambda: None)
-        self.buffer.expect(dict.fromkeys(leaders, 1))
-        for partition in leaders:
-            cursor = Cursor(partition, 1, At(Offset(offset), LeaderEpoch(5)))
-            cursor.leader_epoch = LeaderEpoch(5)
-            self.cursors.put(cursor)
         self.tasks: list[DecodeTask] = []
         self.told: list[tuple[Any, ...]] = []
         self.counts = Counts()
         self.throttled: list[int] = []
-        self.manager = FetchManager(
-            self.metadata,
+        policy = FetchPolicy(KIND, BACKOFF, 300.0, lines)
+        around = FetchSurroundings(lambda _f, tasks, _p: self.tasks.extend(tasks), lambda _: None, self.counts)
+        self.manager = FetchManager(self.metadata, policy, around, "fetch-9")
+        self.reader = Reader(
+            policy,
             self.cursors,
             self.buffer,
-            FetchPolicy(KIND, MB, BACKOFF, 300.0, lines),
-            FetchListeners(
-                decode=lambda _frame, tasks: self.tasks.extend(tasks),
+            MB,
+            Trouble(
                 out_of_range=lambda cursor, _fetched: self.told.append(("out of range", cursor.partition)),
                 diverged=lambda cursor, epoch, end: self.told.append(("diverged", cursor.partition, epoch, end)),
                 corrupt=lambda cursor, error: self.told.append(("corrupt", cursor.partition, error)),
                 stopped=self._stopped,
                 refused=lambda error: self.told.append(("refused", error)),
-                observer=self.counts,
             ),
-            "fetch-9",
+            lambda _event: None,
         )
+        self.buffer.expect(dict.fromkeys(leaders, 1))
+        for partition in leaders:
+            cursor = Cursor(partition, 1, At(Offset(offset), LeaderEpoch(5)))
+            cursor.leader_epoch = LeaderEpoch(5)
+            self.cursors.put(cursor)
 
     def _stopped(self, cursor: Cursor, error: MultilaneError) -> None:
         cursor.stop()
@@ -164,7 +167,7 @@ def test_one_request_per_broker_with_all_of_its_partitions():
     assert (_wanted(one), _wanted(two)) == ({0: 10, 2: 10}, {1: 10})
     assert (one.api, one.channel, one.raw, one.at_least) == (ApiKey.FETCH, Channel("fetch-9"), True, 12)
     assert bench.poll().requests == ()
-    assert bench.manager.partitions_under_way() == {P, Q, TopicPartition("t", 2)}
+    assert all(cursor.in_flight for cursor in bench.cursors)
 
 
 def test_a_request_says_who_is_thought_to_lead():
@@ -209,7 +212,8 @@ def test_records_of_every_version_move_the_cursor_before_anything_is_decoded(ver
     assert (bench.cursor().offset, bench.cursor().epoch) == (13, 5)
     assert bench.cursor(Q).offset == 10
     (task,) = bench.tasks
-    assert (task.slot.partition, task.slot.offset, task.table.record_count, task.again) == (P, 10, 3, False)
+    (taker,) = task.takers
+    assert (taker.slot.partition, taker.slot.offset, task.table.record_count, taker.again) == (P, 10, 3, False)
     assert _wanted(bench.ask(), version) == {0: 13, 1: 10}
 
 
@@ -252,7 +256,7 @@ def test_what_the_broker_itself_cannot_read_counts_as_corrupt():
 def test_partitions_asked_for_longest_ago_go_first():
     bench = Bench({P: (1, 5), Q: (1, 5)})
     bench.cursor(Q).paused = True
-    bench.answer(bench.ask(), {})
+    bench.answer(bench.ask(), {P: {"records": _records(3)}})
     bench.cursor(Q).paused = False
     assert list(_wanted(bench.ask())) == [1, 0]
 
@@ -373,7 +377,7 @@ def test_out_of_range_is_not_believed_while_the_offset_is_a_guess():
     bench.answer(bench.ask(), {P: {"code": 1}})
     assert bench.told == []
     assert bench.poll().requests == ()
-    bench.buffer.void(bench.tasks[0].slot)
+    bench.buffer.void(bench.tasks[0].takers[0].slot)
     bench.answer(bench.ask(0.1), {P: {"code": 1}})
     assert bench.told == []
 
@@ -507,7 +511,7 @@ def test_a_fetch_may_land_inside_a_batch():
     bench = Bench({P: (1, 5)})
     bench.answer(bench.ask(), {P: {"records": _records(5, offset=8)}})
     assert bench.cursor().offset == 13
-    assert bench.tasks[0].slot.offset == 10
+    assert bench.tasks[0].takers[0].slot.offset == 10
 
 
 def test_decoders_are_told_when_it_is_the_second_try():
@@ -515,7 +519,7 @@ def test_decoders_are_told_when_it_is_the_second_try():
     bench.cursor().refetches, bench.cursor().refetch_at = 1, bench.cursor().offset
     bench.answer(bench.ask(), {P: {"records": _records(1), "high": 12}})
     bench.answer(bench.ask(), {P: {"records": _records(1, 11), "high": 12}})
-    assert [task.again for task in bench.tasks] == [True, False], "not what lies behind the batch in question"
+    assert [task.takers[0].again for task in bench.tasks] == [True, False], "not what lies behind the batch in question"
 
 
 # --- memory ----------------------------------------------------------------------------------------------------------
@@ -535,7 +539,7 @@ def test_without_room_nothing_is_asked_until_something_is_taken():
     bench = Bench({P: (1, 5)}, limit=MB + 100)
     bench.answer(bench.ask(), {P: {"records": _records(3)}})
     assert bench.poll() == Poll((), NEVER)
-    bench.buffer.void(bench.tasks[0].slot)
+    bench.buffer.void(bench.tasks[0].takers[0].slot)
     assert bench.poll().requests
 
 

@@ -114,7 +114,7 @@ def test_an_exception_in_a_manager_is_told(silent, monkeypatch):
     thread, config = _thread(silent.port)
     client = Client(thread, config, "fetch-1")
 
-    def broken(_now: float, *, can_decode: bool) -> Any:
+    def broken(_now: float) -> Any:
         raise ZeroDivisionError("a bug in a manager")
 
     monkeypatch.setattr(client.backend, "poll", broken)
@@ -143,12 +143,12 @@ def test_a_ring_while_the_loop_is_busy_is_not_slept_over(silent, monkeypatch):
     rings = [2]
     honest = client.backend.poll
 
-    def ring(now: float, *, can_decode: bool) -> Any:
-        if can_decode and rings[0]:
+    def ring(now: float) -> Any:
+        if thread.can_decode and rings[0]:
             rings[0] -= 1
             thread.wake()
             looked.release()
-        return honest(now, can_decode=can_decode)
+        return honest(now)
 
     monkeypatch.setattr(client.backend, "poll", ring)
     thread.start()

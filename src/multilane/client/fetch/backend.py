@@ -19,16 +19,17 @@ from multilane.client.events import (
     BackgroundEvent,
     BatchReadable,
     BatchUnreadable,
-    ErrorRaised,
     EventQueue,
     FindOffsets,
     Seek,
     SetPaused,
+    announce,
 )
+from multilane.client.fetch.beginnings import Beginnings, Group
 from multilane.client.fetch.buffer import Failed, FetchBuffer, Moved
 from multilane.client.fetch.cursor import At, Cursor, CursorTable, Lookup, Phase
-from multilane.client.fetch.fetching import DecodeTask, FetchListeners, FetchManager, FetchPolicy
 from multilane.client.fetch.offsets import Found, OffsetQuery, OffsetsManager
+from multilane.client.fetch.reader import FetchPolicy, Reader, Trouble
 from multilane.client.fetch.reset import ResetRule
 from multilane.client.fetch.validation import Truncation, ValidationManager
 from multilane.client.futures import fulfil, refuse
@@ -47,16 +48,13 @@ from multilane.types import NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset
 from multilane.wire.compose import EARLIEST, FetchClass
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from multilane.client.cluster import Cluster
+    from multilane.client.fetch.shared import SharedFetching
     from multilane.client.metadata import MetadataManager
     from multilane.config.consumer import ConsumerConfig
     from multilane.wire.fetch import FetchedPartition
 
 log = logging.getLogger(__name__)
-
-DecodeSubmit = Callable[["Backend", "np.ndarray", list[DecodeTask]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,8 @@ class Surroundings:
     """What the network thread lends to each of its backends."""
 
     metadata: MetadataManager
-    decode: DecodeSubmit
+    fetching: SharedFetching
+    tell: Callable[[Backend, ApplicationEvent], None]
     wall: Callable[[], float]
     observer: Observer
 
@@ -77,6 +76,7 @@ class Backend:
         buffer: FetchBuffer,
         background: EventQueue[BackgroundEvent],
         name: str,
+        group: Group | None = None,
     ) -> None:
         self.config = config
         self.buffer = buffer
@@ -85,8 +85,10 @@ class Backend:
         self._metadata = around.metadata
         self._observer = around.observer
         self._reset = ResetRule(config.auto_offset_reset, around.wall)
-        self._cursors = CursorTable()
+        self._fetching = around.fetching
+        self._cursors = CursorTable(lambda cursor: self._fetching.look_at(self._reader, cursor))
         self._interest: frozenset[str] = frozenset()
+        self._beginnings = Beginnings(group, self._cursors, buffer, self._reset, self._stop)
         backoff = Backoff(config.connection.retry_backoff, config.connection.retry_backoff_max)
         self._offsets = OffsetsManager(
             around.metadata,
@@ -104,27 +106,18 @@ class Backend:
             on_refused=self._stop,
             on_login_refused=self.fail,
         )
-        self._fetching = FetchManager(
-            around.metadata,
+        self._reader = Reader(
+            _fetch_policy(config, backoff),
             self._cursors,
             buffer,
-            _fetch_policy(config, backoff),
-            FetchListeners(
-                decode=lambda frame, tasks: around.decode(self, frame, tasks),
-                out_of_range=self._out_of_range,
-                diverged=self._diverged,
-                corrupt=self._corrupt,
-                stopped=self._stop,
-                refused=self.fail,
-                observer=around.observer,
-            ),
-            name,
+            config.max_partition_fetch_bytes,
+            Trouble(self._out_of_range, self._diverged, self._corrupt, self._stop, self.fail),
+            lambda event: around.tell(self, event),
         )
 
-    def poll(self, now: float, *, can_decode: bool) -> Iterable[Poll]:
-        """Validation looks before fetching does: a new leader must not be read from unquestioned."""
-        polls = (self._offsets.poll(now), self._validation.poll(now))
-        return (*polls, self._fetching.poll(now)) if can_decode else polls
+    def poll(self, now: float) -> Iterable[Poll]:
+        """Before the fetching is asked: a new leader must not be read from unquestioned."""
+        return (self._offsets.poll(now), self._validation.poll(now))
 
     def apply(self, event: ApplicationEvent) -> None:
         match event:
@@ -142,9 +135,7 @@ class Backend:
                 self._batch_readable(event)
 
     def fail(self, error: MultilaneError) -> None:
-        """What is still to be raised in the same words is not queued again."""
-        if all(str(waiting.error) != str(error) for waiting in self._background.waiting()):
-            self._background.put(ErrorRaised(error))
+        announce(error, self._background)
 
     def refused(self, error: MultilaneError) -> None:
         """The cluster will not talk to us: poll says so, and nobody need wait for a look-up."""
@@ -153,6 +144,7 @@ class Backend:
 
     def close(self, reason: MultilaneError | None = None) -> None:
         self._offsets.abandon(reason or ClientClosed("the consumer was closed while it looked for offsets"))
+        self._fetching.leave(self._reader)
         self._cursors.keep_only({})
         self._watch(frozenset())
 
@@ -182,9 +174,10 @@ class Backend:
 
     def _assign(self, event: Assign) -> None:
         self._cursors.keep_only({p: generation for p, (generation, _) in event.starts.items()})
-        for partition, (generation, start) in event.starts.items():
-            if self._cursors.get(partition) is None:
-                self._cursors.put(Cursor(partition, generation, start))
+        fresh = [Cursor(p, g, start) for p, (g, start) in event.starts.items() if self._cursors.get(p) is None]
+        for cursor in fresh:
+            self._cursors.put(cursor)
+        self._beginnings.ask(fresh)
         self._watch(self._cursors.topics())
 
     def _watch(self, topics: frozenset[str]) -> None:
@@ -337,10 +330,11 @@ def _fetch_policy(config: ConsumerConfig, backoff: Backoff) -> FetchPolicy:
     )
     return FetchPolicy(
         kind,
-        config.max_partition_fetch_bytes,
         backoff,
         config.connection.metadata_max_age,
         config.fetch_connections,
+        config.check_crcs,
+        config.max_decompressed_bytes,
     )
 
 

@@ -11,14 +11,15 @@ nothing is handed out across the hole, however late the word comes.
 
 Memory is charged per frame, because a block pins the whole frame it lies in: the charge ends when the last slot of the
 frame has left. If little of a large frame stays behind (a paused partition), that little is copied out and the frame
-let go. Charges bound how much is fetched ahead (`room`).
+let go. Of a frame that several consumers share, each is charged for its own records. Charges bound how much is fetched
+ahead (`room`).
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 # A frame is let go when what is left in it is below this share, and when it is worth the copy.
 _LEFT_BEHIND_SHARE: Final = 0.25
 _WORTH_COPYING_OUT: Final = 1 << 20
+_SMALL_ROOM: Final = 1 << 20  # whoever finds less waits to hear of more
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +54,13 @@ class Failed:
 
 
 class _Frame:
-    """The charge of one received frame."""
+    """The charge of one received frame, or of this consumer's share of it."""
 
-    __slots__ = ("bytes", "live_bytes", "slots")
+    __slots__ = ("bytes", "live_bytes", "slots", "whole_bytes")
 
-    def __init__(self, size: int) -> None:
-        self.bytes = size
+    def __init__(self, charge: int, whole: int) -> None:
+        self.bytes = charge
+        self.whole_bytes = whole
         self.live_bytes = 0
         self.slots: set[Slot] = set()
 
@@ -97,7 +100,7 @@ class FetchBuffer:
         """Bytes that may still be fetched. When it is not enough, `on_room` is called as soon as there is more."""
         with self._lock:
             left = self._limit - self._charged
-            self._starving = left < self._limit // 2
+            self._starving = left < max(self._limit // 2, _SMALL_ROOM)
             return left
 
     @property
@@ -105,10 +108,12 @@ class FetchBuffer:
         with self._lock:
             return self._charged
 
-    def reserve(self, frame_bytes: int, spans: Iterable[tuple[Cursor, int]]) -> list[Slot]:
+    def reserve(
+        self, frame_bytes: int, spans: Collection[tuple[Cursor, int]], *, is_shared: bool = False
+    ) -> list[Slot]:
         """A slot for each (cursor before it advances, bytes of its records) of one frame."""
         with self._lock:
-            frame = _Frame(frame_bytes)
+            frame = _Frame(sum(size for _, size in spans) if is_shared else frame_bytes, frame_bytes)
             slots = [self._append(Slot(cursor, frame, size)) for cursor, size in spans]
             if any(not s.void for s in slots):
                 self._charged += frame.bytes
@@ -162,7 +167,7 @@ class FetchBuffer:
             if slot.void:
                 return None
             slot.content = block
-            slot.extra_bytes = max(0, block.pinned_bytes - (slot.frame.bytes if slot.frame else 0))
+            slot.extra_bytes = _beyond(slot.frame, block.pinned_bytes)
             self._charged += slot.extra_bytes
             if block.error is not None:
                 run = self._void_behind(slot)
@@ -296,6 +301,14 @@ class FetchBuffer:
         for slot in self._queues.pop(partition, ()):
             self._leave(slot)
         self._runs.pop(partition, None)
+
+
+def _beyond(frame: _Frame | None, pinned: int) -> int:
+    """What a block keeps alive beyond what its frame is charged for. One that keeps less alive than the frame is large
+    does not lie in the frame: it was decompressed or copied out of it."""
+    if frame is None:
+        return pinned
+    return pinned - frame.whole_bytes if pinned >= frame.whole_bytes else max(0, pinned - frame.bytes)
 
 
 def _is_records(slot: Slot) -> bool:

@@ -5,6 +5,7 @@ Thread: none (pure); every cursor belongs to the network thread.
 A cursor knows where the next fetch starts and which phase it is in. The phases and the moves between them are the table
 below; `to()` is the only way to change phase and refuses what the table does not have.
 
+    AWAIT_COMMITTED   the offset is the group's: OffsetFetch will tell it
     AWAIT_RESET       the offset is unknown: ListOffsets will tell it
     AWAIT_VALIDATION  the leader changed: OffsetForLeaderEpoch will tell whether our records are still in the log
     FETCHING          may be fetched
@@ -13,12 +14,15 @@ below; `to()` is the only way to change phase and refuses what the table does no
 A cursor has two counters against stale answers. `generation` is the application's: it rises with each assign and seek.
 `run` is the buffer's: it rises when what was fetched is given up (a corrupt batch, an eviction), and the cursor takes
 it over when it moves back. A fetched block belongs to the partition only while both still match.
+
+Whoever fetches for many cursors does not walk them all: a cursor that comes to want something else (another phase,
+another place, paused or not, gone from its table) says so through `on_change`.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 
 
 class Phase(enum.Enum):
+    AWAIT_COMMITTED = "await committed"
     AWAIT_RESET = "await reset"
     AWAIT_VALIDATION = "await validation"
     FETCHING = "fetching"
@@ -36,6 +41,7 @@ class Phase(enum.Enum):
 
 
 TRANSITIONS: Final[Mapping[Phase, frozenset[Phase]]] = {
+    Phase.AWAIT_COMMITTED: frozenset({Phase.FETCHING, Phase.AWAIT_RESET, Phase.STOPPED}),
     Phase.AWAIT_RESET: frozenset({Phase.FETCHING, Phase.STOPPED}),
     Phase.AWAIT_VALIDATION: frozenset({Phase.FETCHING, Phase.AWAIT_RESET, Phase.STOPPED}),
     Phase.FETCHING: frozenset({Phase.AWAIT_VALIDATION, Phase.AWAIT_RESET, Phase.STOPPED}),
@@ -59,11 +65,21 @@ class Lookup:
     reason: str
 
 
-Start = At | Lookup
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Start where the group has come to; if it has not begun, where `auto.offset.reset` says."""
+
+
+Start = At | Lookup | Committed
+
+
+def _nobody(_cursor: Cursor) -> None:
+    return None
 
 
 class Cursor:
     __slots__ = (
+        "_paused",
         "epoch",
         "former_topic_ids",
         "generation",
@@ -73,8 +89,8 @@ class Cursor:
         "lookup",
         "not_before",
         "offset",
+        "on_change",
         "partition",
-        "paused",
         "phase",
         "refetch_at",
         "refetches",
@@ -90,7 +106,8 @@ class Cursor:
         self.partition = partition
         self.generation = generation
         self.run = 0
-        self.paused = False
+        self.on_change: Callable[[Cursor], None] = _nobody
+        self._paused = False
         self.in_flight = False
         self.topic_id: UUID | None = None
         self.leader_epoch = NO_EPOCH  # the epoch under which we last knew our position to be right
@@ -108,6 +125,8 @@ class Cursor:
         self.lookup: Lookup | None = None
         if isinstance(start, At):
             self.offset, self.epoch, self.phase = start.offset, start.epoch, Phase.FETCHING
+        elif isinstance(start, Committed):
+            self.phase = Phase.AWAIT_COMMITTED
         else:
             self.lookup, self.phase = start, Phase.AWAIT_RESET
 
@@ -115,6 +134,16 @@ class Cursor:
         if phase not in TRANSITIONS[self.phase]:
             raise AssertionError(f"{self.partition}: no move from {self.phase.value} to {phase.value}")
         self.phase = phase
+        self.on_change(self)
+
+    @property
+    def paused(self) -> bool:
+        return self._paused
+
+    @paused.setter
+    def paused(self, paused: bool) -> None:
+        self._paused = paused
+        self.on_change(self)
 
     def placed(self, at: At) -> None:
         """A look-up or validation is answered: fetch from here."""
@@ -138,6 +167,7 @@ class Cursor:
         self.offset = offset
         self.run = run
         self.replica = None  # a replica with broken bytes: the leader is asked next
+        self.on_change(self)
 
     def stop(self) -> None:
         self.to(Phase.STOPPED)
@@ -149,7 +179,8 @@ class Cursor:
 class CursorTable:
     """The cursors of one consumer, by partition."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_change: Callable[[Cursor], None] = _nobody) -> None:
+        self._on_change = on_change
         self._cursors: dict[TopicPartition, Cursor] = {}
 
     def __iter__(self) -> Iterator[Cursor]:
@@ -167,11 +198,19 @@ class CursorTable:
         return cursor if cursor is not None and cursor.generation == generation else None
 
     def put(self, cursor: Cursor) -> None:
+        replaced = self._cursors.get(cursor.partition)
         self._cursors[cursor.partition] = cursor
+        cursor.on_change = self._on_change
+        if replaced is not None:
+            self._on_change(replaced)
+        self._on_change(cursor)
 
     def keep_only(self, partitions: Mapping[TopicPartition, int]) -> None:
         """Forget what is no longer assigned, or assigned anew."""
-        self._cursors = {p: c for p, c in self._cursors.items() if partitions.get(p) == c.generation}
+        gone = [c for p, c in self._cursors.items() if partitions.get(p) != c.generation]
+        for cursor in gone:
+            del self._cursors[cursor.partition]
+            self._on_change(cursor)
 
     def topics(self) -> frozenset[str]:
         return frozenset(p.topic for p in self._cursors)

@@ -2,8 +2,9 @@
 
 Thread: decoder (a small pool, started on first use).
 
-Each partition of a frame is decoded once into its slot of the buffer. What cannot be decoded is told to the network
-thread, which owns the cursors. The kernels are loaded here too: the first job of a pool.
+Each partition of a frame is decoded once, for every consumer that wanted it: a block is immutable, and each gets it in
+its own slot of its own buffer. What cannot be decoded is told to the network thread, which owns the cursors. The
+kernels are loaded here too: the first job of a pool.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from multilane.wire.records.decode import DecodeOptions, decode
 if TYPE_CHECKING:
     import numpy as np
 
-    from multilane.client.fetch.buffer import FetchBuffer
-    from multilane.client.fetch.fetching import DecodeTask
+    from multilane.client.fetch.buffer import FetchBuffer, Slot
+    from multilane.wire.fetch import FetchedPartition
+    from multilane.wire.records.batches import BatchTable
+    from multilane.wire.records.block import Block
 
 _MOST_THREADS: Final = 2
 
@@ -68,47 +71,73 @@ class DecoderPool:
 
 
 @dataclass(frozen=True, slots=True)
+class Taker:
+    """One consumer's place for a block."""
+
+    slot: Slot
+    buffer: FetchBuffer
+    tell: Callable[[ApplicationEvent], None]
+    again: bool  # the first batch could not be read last time
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeTask:
+    """One partition's records in a frame, ready to be decoded into the slots of all who wanted them."""
+
+    takers: tuple[Taker, ...]
+    table: BatchTable
+    fetched: FetchedPartition
+    broker: str
+    copy_out: bool = False  # somebody would keep a large frame alive for a small share of it
+
+
+@dataclass(frozen=True, slots=True)
 class FrameJob:
     """All partitions of one frame that carry records."""
 
     frame: np.ndarray
     tasks: list[DecodeTask]
     options: DecodeOptions
-    buffer: FetchBuffer
-    tell: Callable[[ApplicationEvent], None]
 
     def __call__(self) -> None:
         for task in self.tasks:
-            if not task.slot.void:  # seeked away or revoked in the meantime
+            if not all(taker.slot.void for taker in task.takers):  # sought away or revoked in the meantime
                 self._decode(task)
 
     def _decode(self, task: DecodeTask) -> None:
-        slot, fetched = task.slot, task.fetched
-        partition = slot.partition
+        slot, fetched = task.takers[0].slot, task.fetched  # all stand at the same place
         try:
             block = decode(
                 self.frame,
                 task.table,
                 self.options,
-                topic=partition.topic,
-                partition=partition.partition,
+                topic=slot.partition.topic,
+                partition=slot.partition.partition,
                 fetch_offset=slot.offset,
                 aborted=fetched.aborted,
             )
         except RecordBatchError as error:
-            self._report(task, error, self.buffer.void(slot))
+            for taker in task.takers:
+                _report(taker, task.broker, error, taker.buffer.void(taker.slot))
             return
-        run = self.buffer.fill(
-            slot, block.with_watermarks(fetched.high_watermark, fetched.last_stable_offset, fetched.log_start_offset)
-        )
-        if block.error is not None:
-            self._report(task, block.error, run)
-        elif task.again:
-            self.tell(BatchReadable(partition, slot.generation))
+        if task.copy_out and any(buffer is self.frame for buffer in block.columns.buffers):
+            block = block.compact()
+        block = block.with_watermarks(fetched.high_watermark, fetched.last_stable_offset, fetched.log_start_offset)
+        for taker in task.takers:
+            _hand_over(taker, task.broker, block)
 
-    def _report(self, task: DecodeTask, error: RecordBatchError, run: int | None) -> None:
-        if run is None:  # sought away, or voided with one before it: it will be fetched again, or nobody wants it
-            return
-        slot = task.slot
-        located = error.at(topic=slot.partition.topic, partition=slot.partition.partition, broker=task.broker)
-        self.tell(BatchUnreadable(slot.partition, slot.generation, run, located))
+
+def _hand_over(taker: Taker, broker: str, block: Block) -> None:
+    run = taker.buffer.fill(taker.slot, block)
+    if block.error is not None:
+        _report(taker, broker, block.error, run)
+    elif taker.again:
+        taker.tell(BatchReadable(taker.slot.partition, taker.slot.generation))
+
+
+def _report(taker: Taker, broker: str, error: RecordBatchError, run: int | None) -> None:
+    if run is None:  # sought away, or voided with one before it: it will be fetched again, or nobody wants it
+        return
+    slot = taker.slot
+    located = error.at(topic=slot.partition.topic, partition=slot.partition.partition, broker=broker)
+    taker.tell(BatchUnreadable(slot.partition, slot.generation, run, located))

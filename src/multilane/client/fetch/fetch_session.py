@@ -1,15 +1,17 @@
 """The fetch session with one broker (KIP-227): tell it only what has changed.
 
-Thread: none (pure); owned by a fetch manager on the network thread.
+Thread: none (pure); owned by a line of fetches on the network thread.
 
 A session starts with a full request (id 0, epoch 0). The broker's answer gives it an id; from then on a request names
 only partitions whose offset, epoch, size or topic id changed, and those to forget. The broker counts epochs with us.
 Any doubt (an error of the session, a lost connection) ends in a new full request.
+
+What is wanted is told piece by piece (`put`, `drop`), so that a request costs as much as has changed, and not as much
+as there is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -21,6 +23,7 @@ INVALID_FETCH_SESSION_EPOCH: Final = 71
 
 _NO_SESSION: Final = 0
 _FIRST_EPOCH: Final = 0
+_FINAL_EPOCH: Final = -1
 _LAST_EPOCH: Final = (1 << 31) - 1
 
 SessionKey = tuple[str, UUID | None, int]
@@ -43,20 +46,34 @@ class FetchSession:
     def __init__(self) -> None:
         self._id = _NO_SESSION
         self._epoch = _FIRST_EPOCH
-        self._items: dict[SessionKey, FetchItem] = {}
+        self._wanted: dict[SessionKey, FetchItem] = {}  # those first that were put longest ago
+        self._told: dict[SessionKey, FetchItem] = {}  # what the broker has in its session
+        self._touched: dict[SessionKey, None] = {}  # where the two may differ, in order
 
     @property
     def is_open(self) -> bool:
         return self._id != _NO_SESSION
 
-    def next_request(self, wanted: Mapping[SessionKey, FetchItem]) -> SessionRequest:
-        """The request that makes the broker fetch exactly `wanted`."""
+    def put(self, item: FetchItem) -> None:
+        key = key_of(item)
+        self._wanted.pop(key, None)
+        self._wanted[key] = item
+        self._touched[key] = None
+
+    def drop(self, key: SessionKey) -> None:
+        if self._wanted.pop(key, None) is not None:
+            self._touched[key] = None
+
+    def next_request(self) -> SessionRequest:
+        """The request that makes the broker fetch exactly what is wanted."""
         if not self.is_open:
-            self._items = dict(wanted)
-            return SessionRequest(SessionStep(_NO_SESSION, _FIRST_EPOCH), tuple(wanted.values()), ())
-        named = tuple(item for key, item in wanted.items() if self._items.get(key) != item)
-        forgotten = tuple(item for key, item in self._items.items() if key not in wanted)
-        self._items = dict(wanted)
+            self._told, self._touched = dict(self._wanted), {}
+            return SessionRequest(SessionStep(_NO_SESSION, _FIRST_EPOCH), tuple(self._wanted.values()), ())
+        changed = [key for key in self._touched if self._told.get(key) != self._wanted.get(key)]
+        forgotten = tuple(self._told.pop(key) for key in changed if key not in self._wanted)
+        named = tuple(self._wanted[key] for key in changed if key in self._wanted)
+        self._told.update((key_of(item), item) for item in named)
+        self._touched = {}
         return SessionRequest(SessionStep(self._id, self._epoch), named, forgotten)
 
     def on_answer(self, session_id: int) -> None:
@@ -71,4 +88,9 @@ class FetchSession:
     def reset(self) -> None:
         """Start over with a full request."""
         self._id, self._epoch = _NO_SESSION, _FIRST_EPOCH
-        self._items = {}
+
+    def close(self) -> SessionStep | None:
+        """What tells the broker that the session is over; None when it keeps none."""
+        step = SessionStep(self._id, _FINAL_EPOCH) if self.is_open else None
+        self.reset()
+        return step

@@ -1,7 +1,7 @@
 """What the two group protocols have in common: the words between a membership, its consumer and its coordinator.
 
-Thread: none (pure values and interfaces); memberships belong to the network thread. `Pulse` alone has two sides: the
-application writes it, the network thread reads it.
+Thread: none (pure values and interfaces); memberships belong to the network thread. Only `Pulse` and `Standing` have
+two sides: one thread writes, the other reads.
 
 A membership is a request manager. It never calls the application: it tells a `RebalanceStep`, which travels to the
 application thread as an event, and goes on when `step_done` brings the ticket back. At most one step is open. The
@@ -73,6 +73,15 @@ class Pulse:
 
     def idle(self, now: float) -> float:
         return 0.0 if self.is_polling else now - self.last
+
+
+class Standing:
+    """Who we are to the group at present. Written by the network thread, read by the application: one reference."""
+
+    __slots__ = ("identity",)
+
+    def __init__(self) -> None:
+        self.identity: Identity | None = None
 
 
 class Coordinators(Protocol):

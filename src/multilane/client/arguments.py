@@ -1,0 +1,63 @@
+"""What callers may give: partitions, offsets and times, checked before anyone is asked.
+
+Thread: any (pure).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from multilane.client.fetch.cursor import At, Lookup
+from multilane.client.group.wishes import checked_topic
+from multilane.errors import printable
+from multilane.types import NO_EPOCH, LeaderEpoch, Offset, OffsetAndMetadata, TopicPartition
+
+_LARGEST_INT32: Final = (1 << 31) - 1
+_LARGEST_INT64: Final = (1 << 63) - 1
+
+
+def at_time(timestamp: int) -> Lookup:
+    return Lookup(_within("timestamp", timestamp, _LARGEST_INT64, "milliseconds since 1970"), "seek to a time")
+
+
+def at_offset(offset: int, leader_epoch: int | None) -> At:
+    place = _within("offset", offset, _LARGEST_INT64, "a number from 0; or use seek_to_beginning or seek_to_end")
+    if leader_epoch is None:
+        return At(Offset(place))
+    return At(Offset(place), LeaderEpoch(_within("leader epoch", leader_epoch, _LARGEST_INT32, "a number from 0")))
+
+
+def _within(what: str, value: Any, largest: int, instead: str) -> int:
+    """A whole number that the protocol can carry."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{what} {value!r} is not a whole number: write {instead}") from None
+    if not 0 <= number <= largest:
+        raise ValueError(f"{what} {number} is out of range: write {instead}")
+    return number
+
+
+def checked_partition(partition: Any) -> TopicPartition:
+    if type(partition) is not TopicPartition and (not isinstance(partition, Sequence) or len(partition) != 2):
+        raise ValueError(f"{printable(repr(partition), 80)} is not a partition: write TopicPartition(topic, number)")
+    topic = checked_topic(partition[0])
+    return TopicPartition(topic, _within(f"partition of {topic}", partition[1], _LARGEST_INT32, "a number from 0"))
+
+
+def checked_partitions(partitions: Iterable[Any]) -> frozenset[TopicPartition]:
+    return frozenset(checked_partition(p) for p in partitions)
+
+
+def checked_commit(offsets: Mapping[Any, Any]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Offsets to commit: plain numbers, or with a leader epoch and a text of the caller's."""
+    checked = {}
+    for partition, value in offsets.items():
+        wanted = value if isinstance(value, OffsetAndMetadata) else OffsetAndMetadata(value)
+        place = at_offset(wanted.offset, None if wanted.leader_epoch == NO_EPOCH else wanted.leader_epoch)
+        if not isinstance(wanted.metadata, str):
+            raise TypeError(f"the metadata of {partition} is not a text")
+        checked[checked_partition(partition)] = OffsetAndMetadata(place.offset, place.epoch, wanted.metadata)
+    return checked

@@ -1,0 +1,247 @@
+"""What to make of an answer: where each partition goes on, what is decoded for whom, and what went wrong.
+
+Thread: none (pure); owned by a fetch manager on the network thread.
+
+As soon as a frame is in, the headers of its record batches tell where each partition goes on, so that the next fetch
+leaves before anything of this frame is decoded: receiving and decoding overlap. The frame itself goes to the decoders,
+each partition once, with a reserved slot in the buffer of every reader that wanted it.
+
+Never touches a record, never skips: an answer that is not understood leaves the cursor where it is. What it decides
+about one reader's cursor says nothing about another's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from multilane.client.cluster import Leadership
+from multilane.client.fetch.cursor import Cursor, Phase
+from multilane.client.fetch.decoder import DecodeTask, Taker
+from multilane.client.fetch.reader import FetchPolicy, Reader
+from multilane.errors import CorruptBatch, RecordBatchError, broker_error
+from multilane.hooks import Observer
+from multilane.types import LeaderEpoch, NodeId, Offset, TopicPartition
+from multilane.wire.fetch import FetchedFrame, FetchedPartition
+from multilane.wire.records.batches import BatchTable, scan
+
+if TYPE_CHECKING:
+    from multilane.client.fetch.buffer import Slot
+    from multilane.client.fetch.lines import Line
+    from multilane.client.fetch.wishes import Wish, Wishes
+    from multilane.client.metadata import MetadataManager
+    from multilane.client.net.requests import RawResponse
+
+log = logging.getLogger(__name__)
+
+OFFSET_OUT_OF_RANGE: Final = 1
+CORRUPT_MESSAGE: Final = 2
+
+# Of a frame with several readers, what is below this share of it is copied out, if the frame is worth the copy.
+_SMALL_SHARE: Final = 0.25
+_LARGE_FRAME: Final = 1 << 20
+
+Look = Callable[[Reader, Cursor], None]
+Later = Callable[[Reader, Cursor, float], None]
+
+
+class _Readable(NamedTuple):
+    """One partition's records, and who wanted them from this offset on."""
+
+    fetched: FetchedPartition
+    table: BatchTable
+    cursors: list[tuple[Cursor, Reader]]
+
+    @property
+    def span(self) -> int:
+        return self.fetched.records_end - self.fetched.records_start
+
+
+class Answers:
+    def __init__(
+        self,
+        metadata: MetadataManager,
+        wishes: Wishes,
+        policy: FetchPolicy,
+        observer: Observer,
+        look: Look,
+        later: Later,
+    ) -> None:
+        self._metadata = metadata
+        self._wishes = wishes
+        self._policy = policy
+        self._observer = observer
+        self._look = look
+        self._later = later
+        self.ends: dict[TopicPartition, int] = {}  # where the logs end that can be read, as last told
+
+    def lag(self, wish: Wish) -> int | None:
+        """Offsets that it is known to be behind; None when nobody has told. Too few to be answered at once are none."""
+        end = self.ends.get(wish.partition)
+        if end is None:
+            return None
+        behind = end - wish.offset
+        return behind if behind >= max(1, self._policy.kind.min_bytes) else 0
+
+    def sort_out(self, line: Line, response: FetchedFrame, raw: RawResponse, now: float) -> list[DecodeTask]:
+        readable: list[_Readable] = []
+        for fetched in response.partitions:
+            wish = line.find(fetched.topic_id or fetched.topic, fetched.partition)
+            if wish is None:
+                self._observer.count("fetch.unasked_partition", broker=raw.broker)
+                continue
+            read = self._answered(wish, fetched, response, raw, now)
+            if read is not None:
+                readable.append(read)
+        return self._reserve(readable, raw)
+
+    def _answered(
+        self, wish: Wish, fetched: FetchedPartition, response: FetchedFrame, raw: RawResponse, now: float
+    ) -> _Readable | None:
+        offset = wish.offset
+        was = self._wishes.end(wish)
+        for cursor, reader in was:
+            self._look(reader, cursor)
+        if not fetched.error_code:
+            committed = self._policy.kind.read_committed
+            self.ends[wish.partition] = fetched.last_stable_offset if committed else fetched.high_watermark
+        cursors = [(c, r) for c, r in was if _is_current(c, r, offset)]
+        for cursor, reader in cursors:
+            self._note_hints(cursor, reader, fetched, response, now)
+        if fetched.error_code:
+            for cursor, reader in cursors:
+                self._refused(cursor, reader, fetched, raw.broker, now)
+        elif fetched.diverging_epoch is not None:
+            for cursor, reader in cursors:
+                reader.trouble.diverged(cursor, *fetched.diverging_epoch)
+        elif cursors and fetched.records_end > fetched.records_start:
+            return self._scan(raw, cursors, fetched, offset, now)
+        return None
+
+    def _scan(
+        self,
+        raw: RawResponse,
+        cursors: list[tuple[Cursor, Reader]],
+        fetched: FetchedPartition,
+        offset: Offset,
+        now: float,
+    ) -> _Readable | None:
+        table = scan(raw.frame, fetched.records_start, fetched.records_end, offset)
+        if offset < table.next_offset <= fetched.high_watermark:
+            return _Readable(fetched, table, cursors)
+        error = table.error
+        if error is None:  # the checksum does not cover a batch's offset: what cannot be, is not believed
+            reason = (
+                f"its batches end at {table.next_offset}, but {offset} was asked for "
+                f"and the log ends at {fetched.high_watermark}"
+            )
+            error = CorruptBatch(reason, offset=offset)
+        for cursor, reader in cursors:
+            if reader.buffer.is_settled(cursor):
+                reader.trouble.corrupt(cursor, _placed(error, cursor, raw.broker))
+            else:  # nothing is judged by an offset that is a guess
+                self.delay(cursor, now)
+        return None
+
+    # --- memory ------------------------------------------------------------------------------------------------------
+
+    def _reserve(self, readable: list[_Readable], raw: RawResponse) -> list[DecodeTask]:
+        """Slots in every buffer. One reader alone is charged for the frame it pins; several for their own spans."""
+        shares: dict[Reader, list[tuple[Cursor, int]]] = {}
+        for read in readable:
+            for cursor, reader in read.cursors:
+                shares.setdefault(reader, []).append((cursor, read.span))
+        is_shared = len(shares) > 1
+        slots: dict[Cursor, Slot] = {}
+        small: set[Reader] = set()
+        for reader, spans in shares.items():
+            reserved = reader.buffer.reserve(raw.frame.nbytes, spans, is_shared=is_shared)
+            slots.update((cursor, slot) for (cursor, _), slot in zip(spans, reserved, strict=True))
+            own = sum(size for _, size in spans)
+            if is_shared and raw.frame.nbytes >= _LARGE_FRAME and own < _SMALL_SHARE * raw.frame.nbytes:
+                small.add(reader)
+        tasks = [_task(read, slots, small, raw.broker) for read in readable]
+        return [task for task in tasks if task.takers]
+
+    # --- hints -------------------------------------------------------------------------------------------------------
+
+    def _note_hints(
+        self, cursor: Cursor, reader: Reader, fetched: FetchedPartition, response: FetchedFrame, now: float
+    ) -> None:
+        if fetched.preferred_read_replica >= 0:
+            self._prefer(cursor, reader, NodeId(fetched.preferred_read_replica), now)
+        if fetched.current_leader is not None and fetched.current_leader[0] >= 0:
+            node, epoch = fetched.current_leader
+            leader = Leadership(NodeId(node), LeaderEpoch(epoch))
+            self._metadata.learn_leader(cursor.partition, leader, response.endpoints)
+
+    def _prefer(self, cursor: Cursor, reader: Reader, replica: NodeId, now: float) -> None:
+        """KIP-392. The leader sends nothing but the name, so a replica that we do not know must not be asked after
+        in a circle: the picture of the cluster is old."""
+        if replica not in self._metadata.cluster.nodes:
+            self._metadata.request_update()
+            self.delay(cursor, now)
+            return
+        cursor.replica = replica
+        cursor.replica_until = now + self._policy.replica_max_age
+        self._later(reader, cursor, cursor.replica_until)
+
+    # --- what went wrong ---------------------------------------------------------------------------------------------
+
+    def _refused(self, cursor: Cursor, reader: Reader, fetched: FetchedPartition, broker: str, now: float) -> None:
+        was_replica = cursor.replica is not None
+        cursor.replica = None
+        if fetched.error_code == OFFSET_OUT_OF_RANGE:
+            if was_replica:  # a follower may be behind; only the leader's word counts
+                return
+            if not reader.buffer.is_settled(cursor):  # our offset is a guess until the checksums are checked
+                self.delay(cursor, now)
+                return
+            reader.trouble.out_of_range(cursor, fetched)
+            return
+        error = broker_error(fetched.error_code, f"Fetch of {cursor.partition}")
+        self._observer.count("fetch.partition_error", topic=cursor.partition.topic, code=error.name)
+        if error.refresh_metadata:
+            self._metadata.request_update()
+        if fetched.error_code == CORRUPT_MESSAGE:  # the broker itself cannot read what is there
+            reason = "the broker found it corrupt in its own log"
+            broken = CorruptBatch(reason, offset=cursor.offset)
+            reader.trouble.corrupt(cursor, _placed(broken, cursor, broker))
+            return
+        log.log(logging.INFO if error.refresh_metadata else logging.WARNING, "%s; asking again", error)
+        if error.refresh_metadata and self._has_new_leader(cursor):
+            return  # the answer itself named it (KIP-951): no need to wait
+        if error.retriable or error.code == -1:
+            self.delay(cursor, now)
+        else:
+            reader.trouble.stopped(cursor, error)
+
+    def _has_new_leader(self, cursor: Cursor) -> bool:
+        leader = self._metadata.cluster.leadership(cursor.partition)
+        return leader is not None and leader.node is not None and leader.epoch > cursor.leader_epoch
+
+    def delay(self, cursor: Cursor, now: float) -> None:
+        cursor.retries += 1
+        cursor.not_before = now + self._policy.backoff.delay(cursor.retries)
+
+
+def _is_current(cursor: Cursor, reader: Reader, offset: Offset) -> bool:
+    return reader.is_current(cursor) and cursor.offset == offset and cursor.phase is Phase.FETCHING
+
+
+def _task(read: _Readable, slots: dict[Cursor, Slot], small: set[Reader], broker: str) -> DecodeTask:
+    takers = []
+    copy_out = False
+    for cursor, reader in read.cursors:
+        again = cursor.refetches > 0 and cursor.offset == cursor.refetch_at
+        cursor.advanced(Offset(read.table.next_offset), LeaderEpoch(read.table.last_epoch))
+        slot = slots[cursor]
+        if not slot.void:
+            takers.append(Taker(slot, reader.buffer, reader.tell, again))
+            copy_out = copy_out or reader in small
+    return DecodeTask(tuple(takers), read.table, read.fetched, broker, copy_out)
+
+
+def _placed(error: RecordBatchError, cursor: Cursor, broker: str) -> RecordBatchError:
+    return error.at(topic=cursor.partition.topic, partition=cursor.partition.partition, broker=broker)

@@ -1,0 +1,92 @@
+"""Where partitions begin that their group may have read before: at what it committed, else where the policy says.
+
+Thread: network.
+
+A cursor waits in AWAIT_COMMITTED until its group has answered. Only a sound answer counts: that the group has committed
+nothing is one, that it cannot be asked just now is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from multilane.client.fetch.buffer import FetchBuffer, Moved
+from multilane.client.fetch.cursor import At, Cursor, CursorTable, Phase
+from multilane.client.fetch.reset import ResetRule
+from multilane.errors import MultilaneError, NoOffsetForPartition
+
+if TYPE_CHECKING:
+    from multilane.types import OffsetAndMetadata, TopicPartition
+
+
+class Group(Protocol):
+    def want(
+        self,
+        partitions: Collection[TopicPartition],
+        found: Callable[[Mapping[TopicPartition, OffsetAndMetadata | None]], None],
+        refused: Callable[[TopicPartition, MultilaneError], None],
+    ) -> None: ...
+
+
+class Beginnings:
+    def __init__(
+        self,
+        group: Group | None,
+        cursors: CursorTable,
+        buffer: FetchBuffer,
+        reset: ResetRule,
+        stop: Callable[[Cursor, MultilaneError], None],
+    ) -> None:
+        self._group = group
+        self._cursors = cursors
+        self._buffer = buffer
+        self._reset = reset
+        self._stop = stop
+
+    def ask(self, cursors: Collection[Cursor]) -> None:
+        waiting = {c.partition: c for c in cursors if c.phase is Phase.AWAIT_COMMITTED}
+        if not waiting:
+            return
+        if self._group is None:
+            raise AssertionError("without a group nothing begins at what was committed")
+        self._group.want(
+            waiting.keys(),
+            lambda found: self._found(waiting, found),
+            lambda partition, error: self._refused(waiting, partition, error),
+        )
+
+    def _found(
+        self, waiting: Mapping[TopicPartition, Cursor], found: Mapping[TopicPartition, OffsetAndMetadata | None]
+    ) -> None:
+        for partition, committed in found.items():
+            cursor = waiting[partition]
+            if not self._is_current(cursor):
+                continue
+            if committed is None:
+                self._begin_anew(cursor)
+            else:
+                cursor.placed(At(committed.offset, committed.leader_epoch))
+                self._buffer.put(cursor, Moved(partition, committed.offset, committed.leader_epoch))
+
+    def _refused(
+        self, waiting: Mapping[TopicPartition, Cursor], partition: TopicPartition, error: MultilaneError
+    ) -> None:
+        cursor = waiting[partition]
+        if self._is_current(cursor):
+            self._stop(cursor, error)
+
+    def _is_current(self, cursor: Cursor) -> bool:
+        """Sought away, given up or made anew since, it does not wait for this answer any more."""
+        return self._cursors.get(cursor.partition) is cursor and cursor.phase is Phase.AWAIT_COMMITTED
+
+    def _begin_anew(self, cursor: Cursor) -> None:
+        lookup = self._reset.lookup("the group has committed nothing")
+        if lookup is not None:
+            cursor.lost(lookup)
+            return
+        text = (
+            f"{cursor.partition}: the group has committed no offset; seek first, or set auto.offset.reset to earliest, "
+            "latest or by_duration:..."
+        )
+        self._stop(cursor, NoOffsetForPartition(text))

@@ -1,0 +1,60 @@
+"""The fetching of all consumers of a network thread: one manager for each class of fetches that somebody wants.
+
+Thread: network.
+
+Isolation, wait, sizes and rack are said once per request, so only readers that agree on them can share one. A class
+begins with its first reader and ends with its last.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from multilane.client.fetch.fetching import FetchManager, FetchSurroundings
+from multilane.client.net.requests import NEVER, Poll, UnsentRequest
+
+if TYPE_CHECKING:
+    from multilane.client.fetch.cursor import Cursor
+    from multilane.client.fetch.reader import FetchPolicy, Reader
+    from multilane.client.metadata import MetadataManager
+
+_numbers: Final = count(1)
+
+
+class SharedFetching:
+    def __init__(self, metadata: MetadataManager, around: FetchSurroundings) -> None:
+        self._metadata = metadata
+        self._around = around
+        self._classes: dict[FetchPolicy, FetchManager] = {}
+        self._farewells: tuple[UnsentRequest, ...] = ()
+
+    def look_at(self, reader: Reader, cursor: Cursor) -> None:
+        """Something about this cursor of this reader changed."""
+        if not reader.is_open:
+            return
+        manager = self._classes.get(reader.policy)
+        if manager is None:
+            owner = f"fetch-{next(_numbers)}"
+            manager = self._classes[reader.policy] = FetchManager(self._metadata, reader.policy, self._around, owner)
+        manager.look_at(reader, cursor)
+
+    def leave(self, reader: Reader) -> None:
+        manager = self._classes.get(reader.policy)
+        reader.is_open = False
+        if manager is None:
+            return
+        manager.leave(reader)
+        if not manager.has_readers:
+            del self._classes[reader.policy]
+            self._farewells += manager.close()
+
+    def poll(self, now: float, *, can_decode: bool = True) -> Poll:
+        """Nothing is fetched before it can be decoded."""
+        requests, self._farewells = list(self._farewells), ()
+        wait = NEVER
+        for manager in self._classes.values() if can_decode else ():
+            poll = manager.poll(now)
+            requests += poll.requests
+            wait = min(wait, poll.wait)
+        return Poll(tuple(requests), wait)

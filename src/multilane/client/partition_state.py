@@ -1,0 +1,51 @@
+"""What the application knows of one of its partitions.
+
+Thread: application; owned by the front.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from multilane.client.fetch.cursor import At
+from multilane.types import NO_EPOCH, LeaderEpoch, Offset, OffsetAndMetadata
+
+if TYPE_CHECKING:
+    from multilane.client.fetch.cursor import Start
+    from multilane.errors import MultilaneError
+
+
+class PartitionState:
+    __slots__ = (
+        "before",
+        "epoch",
+        "failure",
+        "generation",
+        "high_watermark",
+        "moved_in",
+        "paused",
+        "position",
+        "start",
+        "told",
+    )
+
+    def __init__(self, generation: int, start: Start | None) -> None:
+        self.generation = generation
+        self.start = start
+        self.position: Offset | None = start.offset if isinstance(start, At) else None
+        self.epoch = start.epoch if isinstance(start, At) else NO_EPOCH  # of the last record before the position
+        self.before: OffsetAndMetadata | None = None  # where it stood before the poll in which it last moved
+        self.moved_in = 0
+        self.high_watermark: int | None = None
+        self.paused = False
+        self.failure: MultilaneError | None = None
+        self.told = False  # whether poll has raised the failure
+
+    def place(self) -> OffsetAndMetadata | None:
+        return None if self.position is None else OffsetAndMetadata(self.position, self.epoch)
+
+    def move(self, offset: Offset, epoch: LeaderEpoch, poll: int) -> None:
+        """What is handed out in one poll is done with when the next begins."""
+        if self.moved_in != poll:
+            self.before, self.moved_in = self.place(), poll
+        self.position, self.epoch = offset, epoch

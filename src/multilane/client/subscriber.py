@@ -1,0 +1,289 @@
+"""The application side of a consumer's group: subscriptions, steps of a rebalance, commits.
+
+Thread: application (whichever thread or task uses the consumer; one at a time).
+
+Owns the listener, and when offsets are committed by themselves: what poll() handed out counts as done when the
+application polls again, gives a partition up or closes, never before. Asks the front for positions; never waits itself
+(see `plans`).
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from multilane.client.arguments import checked_commit, checked_partitions
+from multilane.client.events import (
+    CommitAnswered,
+    CommitOffsets,
+    FetchCommitted,
+    GroupEvent,
+    Leave,
+    Rejoin,
+    Returned,
+    StepDone,
+    Subscribe,
+)
+from multilane.client.group.membership import Change, Identity, RebalanceStep
+from multilane.client.group.tuning import of_handling, of_settings
+from multilane.client.group.wishes import NOTHING, Wish, wish_from
+from multilane.client.plans import Plan, Wait
+from multilane.client.rebalance import RebalanceListener
+from multilane.errors import CommitRefused, ConcurrentUse, GroupError, MultilaneError, WrongSubscription
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from multilane.client.front import Front
+    from multilane.types import OffsetAndMetadata, TopicPartition
+
+log = logging.getLogger(__name__)
+
+Offsets = Mapping["TopicPartition", "OffsetAndMetadata"]
+CommitCallback = Callable[[Offsets, BaseException | None], object]
+
+
+class Subscriber:
+    def __init__(self, front: Front, now: Callable[[], float]) -> None:
+        self._front = front
+        self._config = front.config.group
+        self._timeout = front.config.connection.default_api_timeout
+        self._pulse = front.pulse
+        self._now = now
+        self._listener = RebalanceListener()
+        self._subscription: Wish | None = None
+        self._calling_back = False
+        self._next_auto_commit = now() + self._config.auto_commit_interval
+        self._unanswered: set[Future[None]] = set()
+        self._committed_by_itself: Offsets = {}
+        self._closes_at = inf  # a commit in the last call of a listener waits no longer than close() may
+        self._slowest = 0.0  # of what was advised about
+        for advice in of_settings(self._config) if self._config.group_id is not None else ():
+            log.warning("group %s: %s", self._config.group_id, advice)
+
+    # --- subscriptions -----------------------------------------------------------------------------------------------
+
+    @property
+    def subscription(self) -> Wish | None:
+        """What is subscribed to: names or a pattern; None when nothing is."""
+        return self._subscription
+
+    @property
+    def identity(self) -> Identity | None:
+        return self._front.standing.identity
+
+    def subscribe(self, wanted: Any, listener: RebalanceListener | None) -> None:
+        if self._config.group_id is None:
+            raise WrongSubscription("subscribe() shares partitions in a group: set group.id, or assign() them by hand")
+        wish = wish_from(wanted, without_internal=self._front.config.exclude_internal_topics)
+        if wish == NOTHING:
+            raise WrongSubscription("there is nothing in this subscription; to give it up use unsubscribe()")
+        if self._subscription is None and self._front.assignment:
+            raise WrongSubscription("partitions are assigned by hand: assign([]) first, then subscribe")
+        self._listener = listener or RebalanceListener()
+        self._subscription = wish
+        self._tell(Subscribe(wish))
+
+    def unsubscribe(self) -> Plan[None]:
+        """Give everything up and leave; the group is told without waiting for its answer."""
+        if self._subscription is None:
+            self._front.give_up(self._front.assignment)
+            return
+        yield from self._part(self._now() + self._timeout)
+        self._tell(Leave(Future()))
+
+    def before_assigning(self) -> None:
+        """Partitions are to be assigned by hand: what was read of the present ones is committed."""
+        if self._subscription is not None:
+            raise WrongSubscription("this consumer subscribes: unsubscribe() first, then assign partitions by hand")
+        self._commit_by_itself()
+
+    def enforce_rebalance(self, reason: str) -> None:
+        if self._subscription is None:
+            raise WrongSubscription("there is no rebalance without a subscription: subscribe() first")
+        self._tell(Rejoin(reason))
+
+    # --- while polling -----------------------------------------------------------------------------------------------
+
+    def enter_poll(self) -> None:
+        if self._calling_back:
+            raise ConcurrentUse("poll() must not be called from within a rebalance or commit callback")
+        now = self._now()
+        if self._subscription is not None:
+            self._note_absence(now - self._pulse.last)
+        self._pulse.is_polling = True
+        self._front.begin_poll()
+        if now >= self._next_auto_commit:
+            self._next_auto_commit = now + self._config.auto_commit_interval
+            self._commit_by_itself()
+
+    def _note_absence(self, seconds: float) -> None:
+        if seconds > self._config.max_poll_interval:
+            self._tell(Returned())
+        if seconds > 2 * self._slowest:  # not at each poll, but again when it gets much worse
+            for advice in of_handling(self._config, seconds):
+                self._slowest = seconds
+                log.warning("group %s: %s", self._config.group_id, advice)
+
+    def leave_poll(self) -> None:
+        self._pulse.last = self._now()
+        self._pulse.is_polling = False
+
+    def attend(self, event: RebalanceStep | CommitAnswered) -> Plan[None]:
+        if isinstance(event, CommitAnswered):
+            yield from self._call(event.callback, event.offsets, event.error)
+        else:
+            yield from self._perform(event)
+
+    def _perform(self, step: RebalanceStep) -> Plan[None]:
+        log.info("partitions %s: %s", step.change.value, ", ".join(map(str, sorted(step.partitions))) or "none")
+        try:
+            match step.change:
+                case Change.ASSIGNED:
+                    self._front.begin_with(step.partitions)
+                    yield from self._call(self._listener.on_assigned, step.partitions)
+                case Change.REVOKED:
+                    yield from self._auto_commit(self._front.consumed(step.partitions), self._patience(step))
+                    yield from self._call(self._listener.on_revoked, step.partitions)
+                    yield from self._await_answers(self._patience(step))
+                case Change.LOST:
+                    yield from self._call(self._listener.on_lost, step.partitions)
+        finally:  # whatever the application's code raises, the group must not wait for us
+            if step.change is not Change.ASSIGNED:
+                self._front.give_up(step.partitions)
+            self._tell(StepDone(step.ticket))
+
+    def _patience(self, step: RebalanceStep) -> float:
+        """Until when to wait for commits of what is given up: the group must still hear in time that it is."""
+        now = self._now()
+        return now + min(self._timeout, max(0.0, step.deadline - now) / 2)
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Plan[None]:
+        self._calling_back = True
+        try:
+            answer = function(*arguments)
+            if inspect.isawaitable(answer):
+                yield answer
+        finally:
+            self._calling_back = False
+
+    # --- commits -----------------------------------------------------------------------------------------------------
+
+    def commit(self, offsets: Mapping[Any, Any] | None, timeout: float | None) -> Plan[None]:
+        wanted = self._to_commit(offsets)
+        if wanted:
+            deadline = min(self._closes_at, self._now() + (self._timeout if timeout is None else timeout))
+            future: Future[None] = Future()
+            self._tell(CommitOffsets(wanted, deadline, future))
+            yield Wait(future, deadline)
+
+    def commit_async(self, offsets: Mapping[Any, Any] | None, callback: CommitCallback | None) -> None:
+        wanted = self._to_commit(offsets)
+        if not wanted:
+            return
+        future: Future[None] = Future()
+        self._unanswered.add(future)
+
+        def answered(future: Future[None]) -> None:
+            self._unanswered.discard(future)
+            error = future.exception()
+            if callback is not None:
+                self._front.background.put(CommitAnswered(callback, wanted, error))
+            elif error is not None:
+                self._committed_by_itself = {}  # so that the next time all is told again
+                log.warning("a commit failed: %s", error)
+
+        future.add_done_callback(answered)
+        self._tell(CommitOffsets(wanted, None, future))
+
+    def committed(
+        self, partitions: Iterable[Any], timeout: float | None
+    ) -> Plan[dict[TopicPartition, OffsetAndMetadata | None]]:
+        self._needs_group("committed()")
+        deadline = self._now() + (self._timeout if timeout is None else timeout)
+        future: Future[Mapping[TopicPartition, OffsetAndMetadata | None]] = Future()
+        self._tell(FetchCommitted(checked_partitions(partitions), deadline, future))
+        found = yield Wait(future, deadline)
+        return dict(found)
+
+    def _to_commit(self, offsets: Mapping[Any, Any] | None) -> Offsets:
+        self._needs_group("commit()")
+        if offsets is None:
+            return self._front.consumed(self._front.assignment)
+        wanted = checked_commit(offsets)
+        strange = sorted(wanted.keys() - self._front.assignment) if self._subscription is not None else []
+        if strange:
+            raise CommitRefused(f"{strange[0]} is not assigned to this consumer: commit only what is")
+        return wanted
+
+    def _needs_group(self, what: str) -> None:
+        if self._config.group_id is None:
+            raise GroupError(f"{what} needs a group: set group.id")
+
+    def _commit_by_itself(self) -> None:
+        if self._commits_itself:
+            before = self._committed_by_itself
+            self._committed_by_itself = consumed = self._front.consumed(self._front.assignment)
+            self.commit_async({p: o for p, o in consumed.items() if before.get(p) != o}, None)
+
+    @property
+    def _commits_itself(self) -> bool:
+        return self._config.enable_auto_commit and self._config.group_id is not None
+
+    def _auto_commit(self, consumed: Offsets, until: float) -> Plan[None]:
+        if not consumed or not self._commits_itself:
+            return
+        future: Future[None] = Future()
+        self._tell(CommitOffsets(consumed, until, future))
+        try:
+            yield Wait(future, until)
+        except (MultilaneError, FutureTimeout) as error:
+            log.warning("offsets of %d partitions were not committed: %s", len(consumed), error)
+
+    # --- parting -----------------------------------------------------------------------------------------------------
+
+    def close(self, deadline: float, *, keep_last: bool) -> Plan[None]:
+        """Commit, let the listener know, and leave the group. With `keep_last` what the last poll handed out is not
+        committed: the application failed before it was done with it."""
+        if self._config.group_id is None:
+            return
+        self._closes_at = deadline
+        try:
+            yield from self._part(deadline, keep_last=keep_last)
+        finally:
+            left: Future[None] = Future()
+            self._tell(Leave(left))
+        yield from self._patiently(left, deadline)
+
+    def _part(self, deadline: float, *, keep_last: bool = False) -> Plan[None]:
+        assignment = self._front.assignment
+        consumed = self._front.returned(assignment) if keep_last else self._front.consumed(assignment)
+        yield from self._auto_commit(consumed, deadline)
+        subscribed, self._subscription = self._subscription is not None, None
+        try:
+            if subscribed and assignment:
+                yield from self._call(self._listener.on_revoked, assignment)
+            yield from self._await_answers(deadline)
+        finally:
+            self._front.give_up(assignment)
+            self._front.forget_steps()
+
+    def _await_answers(self, deadline: float) -> Plan[None]:
+        """Commits that nobody waited for: once their partitions are given up they would be dropped."""
+        for future in list(self._unanswered):
+            yield from self._patiently(future, deadline)
+
+    def _patiently(self, future: Future[None], deadline: float) -> Plan[None]:
+        """Wait, but not for a verdict: whoever asked for that has it."""
+        try:
+            yield Wait(future, deadline)
+        except (MultilaneError, FutureTimeout):
+            return
+
+    def _tell(self, event: GroupEvent) -> None:
+        self._front.tell_group(event)

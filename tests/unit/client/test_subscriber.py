@@ -1,0 +1,181 @@
+"""The application side of a group, driven by hand: a network thread that never runs keeps what it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from multilane.client.events import CommitOffsets, Leave, StepDone, announce
+from multilane.client.front import Front
+from multilane.client.group.membership import Change, RebalanceStep
+from multilane.client.network import ForParticipant, NetworkThread
+from multilane.client.plans import Wait
+from multilane.client.rebalance import RebalanceListener
+from multilane.client.sharing import Lease, ThreadTable
+from multilane.client.subscriber import Subscriber
+from multilane.clock import SystemClock
+from multilane.config.consumer import parse_consumer
+from multilane.errors import InstanceFenced, MultilaneError
+from multilane.hooks import NO_OBSERVER
+from multilane.types import TopicPartition
+
+ORDERS = TopicPartition("orders", 0)
+OWNED = frozenset({ORDERS})
+
+
+class Ring:
+    def set(self) -> None:
+        return None
+
+
+class Desk:
+    """One consumer without a broker. `now` is the time."""
+
+    def __init__(self) -> None:
+        given = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "enable.auto.commit": False}
+        config = parse_consumer(given)
+        self.now = 0.0
+        self.thread = NetworkThread(config.connection, SystemClock(), NO_OBSERVER)
+        lease = Lease(ThreadTable(), "key", self.thread)
+        self.front = Front(config, lease, Ring(), SystemClock(), lambda: None)
+        self.subscriber = Subscriber(self.front, lambda: self.now)
+        self.told: list[Any] = []
+
+    def hear(self) -> list[Any]:
+        """What the group was told since the last time."""
+        heard = [e.event for e in self.thread._events.drain() if isinstance(e, ForParticipant)]
+        self.told += heard
+        return heard
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    desk = Desk()
+    yield desk
+    desk.thread._delegate.close()
+    desk.thread._wakeup.close()
+
+
+def step(change: Change, ticket: int = 1, deadline: float = 300.0) -> RebalanceStep:
+    return RebalanceStep(ticket, change, OWNED, deadline)
+
+
+def run(plan: Any) -> None:
+    """To its end; it must not wait for anything."""
+    assert list(plan) == []
+
+
+def own(desk: Desk, listener: RebalanceListener | None = None) -> None:
+    desk.subscriber.subscribe(["orders"], listener)
+    run(desk.subscriber.attend(step(Change.ASSIGNED)))
+    desk.front.seek(ORDERS, _at(7))
+    desk.hear()
+
+
+def _at(offset: int) -> Any:
+    from multilane.client.arguments import at_offset
+
+    return at_offset(offset, None)
+
+
+class CommitsInPassing(RebalanceListener):
+    """Does not wait for its commit either."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+
+    def on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        self.desk.subscriber.commit_async({ORDERS: 8}, None)
+
+
+class CommitsAndWaits(RebalanceListener):
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+
+    def on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        self.waits = next(self.desk.subscriber.commit({ORDERS: 8}, None))
+
+
+@pytest.mark.parametrize("answer", [None, MultilaneError("refused")])
+def test_a_partition_is_given_up_after_the_commits_of_it_are_answered(desk, answer):
+    own(desk)
+    desk.subscriber.commit_async({ORDERS: 7}, None)
+    plan = desk.subscriber.attend(step(Change.REVOKED, ticket=2))
+    waits = next(plan)
+    [commit] = desk.hear()
+    assert isinstance(commit, CommitOffsets)
+    assert waits == Wait(commit.future, 60.0)  # default.api.timeout.ms; the group would wait longer
+    assert desk.front.assignment == OWNED
+    if answer is None:
+        commit.future.set_result(None)
+        with pytest.raises(StopIteration):
+            plan.send(None)
+    else:
+        commit.future.set_exception(answer)
+        with pytest.raises(StopIteration):
+            plan.throw(answer)
+    assert desk.hear() == [StepDone(2)]
+    assert not desk.front.assignment
+
+
+def test_a_group_does_not_wait_longer_for_commits_than_it_has_time(desk):
+    own(desk)
+    desk.subscriber.commit_async({ORDERS: 7}, None)
+    desk.now = 100.0
+    plan = desk.subscriber.attend(step(Change.REVOKED, deadline=110.0))
+    assert next(plan).deadline == 105.0
+    with pytest.raises(StopIteration):
+        plan.throw(TimeoutError())
+
+
+def test_a_commit_made_in_the_listener_is_waited_for(desk):
+    own(desk, CommitsInPassing(desk))
+    plan = desk.subscriber.attend(step(Change.REVOKED))
+    waits = next(plan)
+    [commit] = desk.hear()
+    assert waits.future is commit.future
+    assert commit.offsets[ORDERS].offset == 8
+    plan.close()
+
+
+def test_so_is_one_that_is_made_while_closing(desk):
+    own(desk, CommitsInPassing(desk))
+    plan = desk.subscriber.close(30.0, keep_last=False)
+    waits = next(plan)
+    [commit] = desk.hear()
+    assert waits == Wait(commit.future, 30.0)
+    commit.future.set_result(None)
+    last = plan.send(None)
+    [leave] = desk.hear()
+    assert isinstance(leave, Leave)
+    assert last == Wait(leave.future, 30.0)
+
+
+def test_a_commit_in_the_last_call_of_a_listener_waits_no_longer_than_close(desk):
+    listener = CommitsAndWaits(desk)
+    own(desk, listener)
+    next(desk.subscriber.close(3.0, keep_last=False))
+    assert listener.waits.deadline == 3.0
+
+
+def test_what_is_lost_is_given_up_at_once(desk):
+    own(desk)
+    desk.subscriber.commit_async({ORDERS: 7}, None)
+    run(desk.subscriber.attend(step(Change.LOST, ticket=3)))
+    assert desk.hear()[-1] == StepDone(3)
+    assert not desk.front.assignment
+
+
+def test_a_member_that_the_group_will_not_have_says_so_until_it_leaves(desk):
+    own(desk)
+    announce(InstanceFenced("another took our place"), desk.front.background)
+    with pytest.raises(InstanceFenced):
+        desk.front.next_event()
+    assert desk.front.next_event() is None
+    for _ in range(2):
+        with pytest.raises(InstanceFenced):
+            desk.front.raise_standing_failure()
+    run(desk.subscriber.unsubscribe())
+    desk.front.raise_standing_failure()
