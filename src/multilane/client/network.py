@@ -14,8 +14,9 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from multilane.client.agenda import Agenda
 from multilane.client.calls import Call, CallManager
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
     from multilane.config.connection import ConnectionConfig
 
 log = logging.getLogger(__name__)
+
+Asked = TypeVar("Asked", Backend, Participant)
 
 _numbers: Final = count(1)
 _JOIN_SECONDS: Final = 2.0
@@ -122,7 +125,7 @@ class NetworkThread:
         self._fetching = SharedFetching(
             self._metadata, FetchSurroundings(self._decode, self._delegate.close_owner, observer)
         )
-        self._backends: list[Backend] = []
+        self._backends: Agenda[Backend] = Agenda()
         self._participants: Agenda[Participant] = Agenda()
         self.can_decode = False
         self._stopping = False
@@ -149,7 +152,9 @@ class NetworkThread:
         self._wakeup.set()
 
     def surroundings(self) -> Surroundings:
-        return Surroundings(self._metadata, self._fetching, self._tell, self._clock.wall, self._observer)
+        return Surroundings(
+            self._metadata, self._fetching, self._tell, self._clock.wall, self._observer, self._backends.touch
+        )
 
     def group_surroundings(self) -> GroupSurroundings:
         return GroupSurroundings(
@@ -190,28 +195,28 @@ class NetworkThread:
         wait = NEVER
         for poll in (self._metadata.poll(now), self._calls.poll(now)):
             wait = min(wait, self._enqueue(poll, now))
-        for backend in self._backends:
-            for poll in backend.poll(now):
-                wait = min(wait, self._enqueue(poll, now))
+        wait = min(wait, self._ask_due(self._backends, now))
         wait = min(wait, self._enqueue(self._fetching.poll(now, can_decode=self.can_decode), now))
         return min(wait, self._ask_participants(now))
 
     def _ask_participants(self, now: float) -> float:
-        """Those who have something to say; then where their coordinators are, for which they may just have asked."""
-        for participant in self._participants.due(now):
-            self._ask_participant(participant, now)
+        """And where their coordinators are, for which they may just have asked."""
+        wait = self._ask_due(self._participants, now)
         poll = self._coordinators.poll(now)
         for request in poll.requests:
             _then(request, self._participants.touch_all)
-        return min(self._enqueue(poll, now), self._participants.wait(now))
+        return min(wait, self._enqueue(poll, now))
 
-    def _ask_participant(self, participant: Participant, now: float) -> None:
-        wait = NEVER
-        for poll in participant.poll(now):
-            for request in poll.requests:
-                _then(request, lambda: self._participants.touch(participant))
-            wait = min(wait, self._enqueue(poll, now))
-        self._participants.schedule(participant, now + wait)
+    def _ask_due(self, agenda: Agenda[Asked], now: float) -> float:
+        """Those who have something to say, or whose request was answered."""
+        for asked in agenda.due(now):
+            wait = NEVER
+            for poll in asked.poll(now):
+                for request in poll.requests:
+                    _then(request, partial(agenda.touch, asked))
+                wait = min(wait, self._enqueue(poll, now))
+            agenda.schedule(asked, now + wait)
+        return agenda.wait(now)
 
     def _enqueue(self, poll: Poll, now: float) -> float:
         for request in poll.requests:
@@ -221,13 +226,14 @@ class NetworkThread:
     def _handle(self, event: NetworkEvent) -> None:
         match event:
             case Attach():
-                self._backends.append(event.backend)
+                self._backends.add(event.backend)
                 if event.participant is not None:
                     self._participants.add(event.participant)
             case Detach():
                 self._detach(event)
             case ForBackend():
                 event.backend.apply(event.event)
+                self._backends.touch(event.backend)
             case ForParticipant():
                 event.participant.apply(event.event, self._clock.monotonic())
                 self._participants.touch(event.participant)
@@ -238,8 +244,7 @@ class NetworkThread:
 
     def _detach(self, event: Detach) -> None:
         event.backend.close()
-        if event.backend in self._backends:
-            self._backends.remove(event.backend)
+        self._backends.remove(event.backend)
         if event.participant is not None:
             event.participant.close()
             self._participants.remove(event.participant)
@@ -296,6 +301,7 @@ class NetworkThread:
         self._delegate.on_nodes(dict(cluster.nodes))
         for backend in self._backends:
             backend.on_cluster(cluster)
+        self._backends.touch_all()
         now = self._clock.monotonic()
         for participant in self._participants:
             participant.on_cluster(cluster, now)

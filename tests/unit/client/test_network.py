@@ -138,10 +138,10 @@ def test_stopping_refuses_what_is_pending_and_ends(silent):
 def test_a_ring_while_the_loop_is_busy_is_not_slept_over(silent, monkeypatch):
     """Decoders and takers ring without an event: the loop must look again, although it had just looked."""
     thread, config = _thread(silent.port)
-    client = Client(thread, config, "fetch-1")
+    Client(thread, config, "fetch-1")
     looked = threading.Semaphore(0)
     rings = [2]
-    honest = client.backend.poll
+    honest = thread._metadata.poll
 
     def ring(now: float) -> Any:
         if thread.can_decode and rings[0]:
@@ -150,7 +150,7 @@ def test_a_ring_while_the_loop_is_busy_is_not_slept_over(silent, monkeypatch):
             looked.release()
         return honest(now)
 
-    monkeypatch.setattr(client.backend, "poll", ring)
+    monkeypatch.setattr(thread._metadata, "poll", ring)
     thread.start()
     try:
         for _ in range(2):

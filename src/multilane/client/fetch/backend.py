@@ -66,6 +66,7 @@ class Surroundings:
     tell: Callable[[Backend, ApplicationEvent], None]
     wall: Callable[[], float]
     observer: Observer
+    touch: Callable[[Backend], None] = lambda _backend: None  # to be asked in this turn
 
 
 class Backend:
@@ -86,7 +87,8 @@ class Backend:
         self._observer = around.observer
         self._reset = ResetRule(config.auto_offset_reset, around.wall)
         self._fetching = around.fetching
-        self._cursors = CursorTable(lambda cursor: self._fetching.look_at(self._reader, cursor))
+        self._touch = around.touch
+        self._cursors = CursorTable(self._on_cursor)
         self._interest: frozenset[str] = frozenset()
         self._beginnings = Beginnings(group, self._cursors, buffer, self._reset, self._stop)
         backoff = Backoff(config.connection.retry_backoff, config.connection.retry_backoff_max)
@@ -118,6 +120,10 @@ class Backend:
     def poll(self, now: float) -> Iterable[Poll]:
         """Before the fetching is asked: a new leader must not be read from unquestioned."""
         return (self._offsets.poll(now), self._validation.poll(now))
+
+    def _on_cursor(self, cursor: Cursor) -> None:
+        self._fetching.look_at(self._reader, cursor)
+        self._touch(self)
 
     def apply(self, event: ApplicationEvent) -> None:
         match event:
