@@ -12,7 +12,7 @@ from multilane.client.fetch.buffer import FetchBuffer
 from multilane.client.fetch.cursor import At, Cursor, CursorTable
 from multilane.client.fetch.decoder import DecodeTask
 from multilane.client.fetch.fetching import FetchManager, FetchSurroundings
-from multilane.client.fetch.lines import MOST_LINES, PATIENCE
+from multilane.client.fetch.lines import EXTRA_WAIT_MS, MOST_LINES, PATIENCE
 from multilane.client.fetch.reader import FetchPolicy, Reader, Trouble
 from multilane.client.fetch.shared import SharedFetching
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
@@ -244,6 +244,22 @@ def test_what_is_wanted_while_all_lines_wait_travels_at_once():
     extra = hall.ask()
     assert _wanted(extra) == {1: 20}
     assert extra.channel.owner != base.channel.owner, "so that it can be closed alone"
+
+
+def test_extra_lines_wait_but_shortly_so_that_one_comes_free():
+    hall = Hall()
+    consumer = hall.consumer({P: 10})
+    base = hall.ask()
+    extras = []
+    for number, partition in enumerate((Q, R, S)):
+        consumer.seek(partition, 10 + number)
+        extras.append(hall.ask())
+    assert base.build(17).max_wait.total_seconds() == 0.5
+    assert [e.build(17).max_wait.total_seconds() for e in extras] == [EXTRA_WAIT_MS / 1_000] * 3
+    hall.consumer({P: 77})
+    assert hall.poll() == [], "there is no line left"
+    hall.answer(extras[1], {R: {"high": 11}})
+    assert _wanted(hall.ask()) == {0: 77, 2: 11}
 
 
 def test_an_extra_line_is_given_up_when_its_partitions_are_at_the_end():

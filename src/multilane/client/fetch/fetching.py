@@ -22,7 +22,7 @@ from multilane.client.fetch.answers import Answers
 from multilane.client.fetch.cursor import Cursor, Phase
 from multilane.client.fetch.decoder import DecodeTask
 from multilane.client.fetch.fetch_session import FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH
-from multilane.client.fetch.lines import Bundle, Line, Lines
+from multilane.client.fetch.lines import EXTRA_WAIT_MS, Bundle, Line, Lines
 from multilane.client.fetch.placing import Placing
 from multilane.client.fetch.reader import FetchPolicy, Reader
 from multilane.client.fetch.shares import Shares
@@ -280,7 +280,8 @@ class FetchManager:
                 cursor.served = turn
         line.added, line.changed = {}, {}
         session = line.session.next_request()
-        sized = FetchClass(kind.max_wait_ms, kind.min_bytes, limit, kind.read_committed, kind.rack)
+        longest = min(kind.max_wait_ms, EXTRA_WAIT_MS) if line.is_extra else kind.max_wait_ms
+        sized = FetchClass(longest, kind.min_bytes, limit, kind.read_committed, kind.rack)
         line.sent_at = now
         line.state.sent()
         return UnsentRequest(

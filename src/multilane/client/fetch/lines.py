@@ -4,8 +4,9 @@ Thread: none (pure); owned by a fetch manager on the network thread.
 
 With two lines a broker prepares the next answer while we receive this one. A line keeps asking for what it carries: a
 request names only what has changed since the last, so that partitions without news cost nothing. Where all lines wait
-for data, an extra line takes what comes to be wanted meanwhile; it is given up as soon as its partitions are at the end
-of their logs and a line of the base comes free to carry them.
+for data, an extra line takes what comes to be wanted meanwhile. Its fetches wait but shortly, so that there is always
+one about to come free; it is given up as soon as its partitions are at the end of their logs and a line of the base
+comes free to carry them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 MOST_LINES: Final = 4  # to one broker, with the extra ones
 PATIENCE: Final = 0.1  # a line whose partitions lag is believed to be answered within this
+EXTRA_WAIT_MS: Final = 50  # an extra line waits no longer for data: whoever finds no line at all waits for one of these
 
 
 @dataclass(slots=True, eq=False)
