@@ -1,7 +1,8 @@
 """A member of a group in a process of its own, to be killed or stopped by a test: reads orders, writes JSON lines.
 
 `python group_member_main.py PROPERTIES TOPICS` (both JSON). It polls until told otherwise by a line on stdin: `hold`
-stops polling, `go` goes on, `insist OFFSET` commits that offset for whatever is assigned, over and over, `close` ends.
+stops polling, `go` goes on, `insist OFFSET` commits that offset for whatever is assigned, over and over until something
+is lost, `close` ends.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ def tell(event: str, **facts: object) -> None:
 
 
 class Teller(RebalanceListener):
+    has_lost = False
+
     def on_assigned(self, partitions):
         tell("assigned", partitions=sorted(partitions))
 
@@ -33,6 +36,7 @@ class Teller(RebalanceListener):
         tell("revoked", partitions=sorted(partitions))
 
     def on_lost(self, partitions):
+        self.has_lost = True
         tell("lost", partitions=sorted(partitions))
 
 
@@ -51,7 +55,7 @@ def read(consumer: Consumer) -> None:
         tell("records", partition=[block.topic, block.partition], first=offsets[0], last=offsets[-1])
 
 
-def work(consumer: Consumer, orders: queue.SimpleQueue) -> None:
+def work(consumer: Consumer, teller: Teller, orders: queue.SimpleQueue) -> None:
     holds, insists = False, None
     while True:
         try:
@@ -67,7 +71,7 @@ def work(consumer: Consumer, orders: queue.SimpleQueue) -> None:
             insists = int(values[0])
         if not holds:
             read(consumer)
-        if insists is not None and consumer.assignment:
+        if insists is not None and consumer.assignment and not teller.has_lost:
             consumer.commit_async(dict.fromkeys(consumer.assignment, insists), answered)
 
 
@@ -82,9 +86,10 @@ def main() -> None:
     orders: queue.SimpleQueue = queue.SimpleQueue()
     threading.Thread(target=listen, args=(orders,), daemon=True).start()
     with Consumer(json.loads(sys.argv[1])) as consumer:
-        consumer.subscribe(json.loads(sys.argv[2]), Teller())
+        teller = Teller()
+        consumer.subscribe(json.loads(sys.argv[2]), teller)
         try:
-            work(consumer, orders)
+            work(consumer, teller, orders)
         except MultilaneError as error:
             tell("failed", error=type(error).__name__, text=str(error))
             raise

@@ -1,0 +1,268 @@
+"""Members and brokers that die, hang and come back: nothing is lost, nobody needs help, and every close is in time."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from broker.conftest import SHORT_SESSIONS, topic_factory
+from broker.flow import Flow
+from broker.group_members import COOPERATIVE, KIP_848, PROTOCOLS, VARIANTS, Member, Team, fill, new_group, partitions_of
+from broker.group_processes import ProcessMember
+from broker.reading import CLOCK, Deadline
+from broker.test_groups_commits import committed_in
+from multilane import AsyncConsumer, TopicPartition
+from multilane.dev.kafka import KafkaCluster
+from multilane.errors import CommitRefused, MultilaneError, OperationTimeout
+
+pytestmark = pytest.mark.broker
+
+BOTH = (COOPERATIVE, KIP_848)
+
+
+def frontier(offsets: set[int]) -> int:
+    """The first that is missing."""
+    return next(number for number in range(len(offsets) + 1) if number not in offsets)
+
+
+# --- members ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_partitions_of_a_killed_member_come_back_and_nothing_is_lost(kafka, topic, variant):
+    name = topic(4)
+    partitions = partitions_of(name, 4)
+    brisk = {"auto_commit_interval_ms": 50}
+    with Team(kafka, variant, [name], **brisk) as team, Flow(kafka, name, 4) as flow:
+        [stays] = team.join()
+        with ProcessMember(kafka, team.group, [name], variant, **brisk) as dies:
+            team.until(lambda: len(stays.assignment) == len(dies.assignment) == 2)
+            mine = dies.assignment
+            team.until(lambda: all(len(dies.offsets.get(p, ())) > 50 for p in mine))
+            dies.kill()
+
+        def read() -> dict[TopicPartition, set[int]]:
+            return {p: set(stays.offsets.get(p, ())) | set(dies.offsets.get(p, ())) for p in partitions}
+
+        delivered, committed = read(), committed_in(kafka, team.group, partitions)
+        assert all(committed[p] <= frontier(delivered[p]) for p in committed)
+        assert all(committed[p] <= dies.offsets[p][-1] for p in mine)  # the last poll was not followed by another
+        team.until(lambda: stays.assignment == frozenset(partitions), timeout=15)
+        flow.end()
+        ends = {TopicPartition(name, number): len(values) for number, values in flow.acknowledged.items()}
+        team.until(lambda: read() == {p: set(range(end)) for p, end in ends.items()})
+        assert all(stays.offsets[p][-1] == ends[p] - 1 for p in mine)
+        assert not stays.changes("lost")
+
+
+@pytest.mark.parametrize("variant", [*PROTOCOLS, COOPERATIVE])
+def test_a_member_that_hangs_loses_its_partitions_and_its_late_commits_count_for_nothing(
+    kafka, topic, variant, eventually
+):
+    """It commits offset 1 over and over, and is stopped for longer than its session. The other goes on and commits the
+    end; what the first still has to say when it wakes up must not undo that."""
+    name = topic(4)
+    partitions = partitions_of(name, 4)
+    ends = fill(kafka, partitions, 0, 20)
+    with Team(kafka, variant, [name], enable_auto_commit=False) as team:
+        [stays] = team.join()
+        with ProcessMember(kafka, team.group, [name], variant, enable_auto_commit=False) as sleeps:
+            team.until(lambda: len(stays.assignment) == len(sleeps.assignment) == 2)
+            mine = sleeps.assignment
+            sleeps.order("insist", 1)
+            team.until(lambda: len(sleeps.told("committed")) > 5)
+            sleeps.freeze()
+            team.until(lambda: stays.assignment == frozenset(partitions), timeout=15)
+            stays.consumer.commit(ends)
+            sleeps.thaw()
+            team.until(lambda: sleeps.told("lost"))
+            assert {TopicPartition(*p) for p in sleeps.told("lost")[0]["partitions"]} == mine
+            team.until(lambda: len(stays.assignment) == len(sleeps.assignment) == 2)
+            assert committed_in(kafka, team.group, partitions) == ends
+            refused = sleeps.told("refused")
+            assert refused, "nobody said that the late commits were dropped"
+            assert {told["why"] for told in refused} <= {CommitRefused.__name__, "CommitDuringRebalance"}
+            assert not stays.changes("lost")
+
+
+# --- brokers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def lone() -> Iterator[KafkaCluster]:
+    """A node that tests may stop; they start it again."""
+    with KafkaCluster(heap="256m", properties=SHORT_SESSIONS) as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def teams(request: pytest.FixtureRequest) -> Iterator[list[Team]]:
+    made: list[Team] = []
+    with ExitStack() as stack:
+        stack.callback(lambda: [team.__exit__() for team in made])
+        yield made
+
+
+def all_until(teams: list[Team], goal, timeout: float = 60.0) -> None:
+    deadline = Deadline(timeout)
+    while not goal():
+        assert not deadline.over, f"not within {timeout} s: {'; '.join(map(str, teams))}"
+        for team in teams:
+            team.turn()
+
+
+def test_all_brokers_are_gone_for_a_while(lone, teams):
+    """One group of each protocol. Were an offset reset, it would go to the end and records would be left out."""
+    make = topic_factory(lone)
+    places = [partitions_of(make(2), 2) for _ in BOTH]
+    for variant, partitions in zip(BOTH, places, strict=True):
+        team = Team(lone, variant, [partitions[0].topic], auto_offset_reset="latest", auto_commit_interval_ms=100)
+        teams.append(team)
+        team.join(2)
+        team.settle(partitions)
+        for member in team.members:  # from here on: "latest" has been looked up
+            assert [member.consumer.position(p) for p in member.assignment] == [0]
+    ends = {p: end for partitions in places for p, end in fill(lone, partitions, 0, 20).items()}
+    all_until(
+        teams, lambda: all(team.has_read({p: ends[p] for p in ps}) for team, ps in zip(teams, places, strict=True))
+    )
+    lone.kill(1)
+    gone = Deadline(15)
+    while not gone.over:
+        for team in teams:
+            team.turn()
+    lone.start(1)
+    ends = {p: end for partitions in places for p, end in fill(lone, partitions, 20, 20).items()}
+    all_until(
+        teams, lambda: all(team.has_read({p: ends[p] for p in ps}) for team, ps in zip(teams, places, strict=True))
+    )
+    for team, partitions in zip(teams, places, strict=True):
+        assert team.offsets() == {p: set(range(40)) for p in partitions}
+        team.settle(partitions)
+        for member in team.members:
+            member.consumer.commit()
+        assert committed_in(lone, team.group, partitions) == {p: 40 for p in partitions}
+
+
+@pytest.mark.cluster
+def test_the_coordinator_is_killed_and_work_goes_on(cluster, cluster_topic, teams):
+    """Both groups have the same coordinator. Nobody loses a partition, and commits go on at the next one."""
+    names = [cluster_topic(2) for _ in BOTH]
+    for variant, name in zip(BOTH, names, strict=True):
+        team = Team(cluster, variant, [name], enable_auto_commit=False)
+        teams.append(team)
+        team.join(2)
+        team.settle(partitions_of(name, 2))
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap()})
+    coordinator = admin.list_topics("__consumer_offsets", timeout=10).topics["__consumer_offsets"].partitions[0].leader
+    answers: list[BaseException | None] = []
+    with ExitStack() as stack:
+        flows = [stack.enter_context(Flow(cluster, name, 2)) for name in names]
+        members = [member for team in teams for member in team.members]
+        all_until(teams, lambda: all(member.count() > 20 for member in members))
+        steps = [len(member.steps) for member in members]
+        cluster.kill(coordinator)
+        before = {id(member): member.count() for member in members}
+        for member in members:
+            member.consumer.commit_async(None, lambda _offsets, error: answers.append(error))
+        all_until(teams, lambda: len(answers) == len(members))
+        assert answers == [None] * len(members)
+        all_until(teams, lambda: all(member.count() > before[id(member)] + 100 for member in members))
+        for member in members:
+            member.consumer.commit()
+        for flow in flows:
+            flow.end()
+    for team, name, flow in zip(teams, names, flows, strict=True):
+        ends = {TopicPartition(name, number): len(values) for number, values in flow.acknowledged.items()}
+        team.until(lambda team=team, ends=ends: team.has_read(ends))
+        for member in team.members:
+            assert all(offsets == list(range(ends[p])) for p, offsets in member.offsets.items())
+            member.consumer.commit()
+        assert committed_in(cluster, team.group, list(ends)) == ends
+    assert [len(member.steps) for member in members] == steps
+
+
+# --- closing ---------------------------------------------------------------------------------------------------------
+
+
+def sockets() -> int:
+    found = 0
+    for fd in Path("/proc/self/fd").iterdir():
+        try:
+            found += os.readlink(fd).startswith("socket:")
+        except OSError:  # the directory's own
+            continue
+    return found
+
+
+def our_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("multilane")]
+
+
+def test_close_is_in_time_whatever_the_brokers_do(lone, eventually):
+    """Members at various points of their lives, while every broker hangs."""
+    choose = random.Random(4)  # noqa: S311
+    name = topic_factory(lone)(12)
+    fill(lone, partitions_of(name, 12), 0, 100)
+    before = sockets()
+    groups = {variant: new_group() for variant in BOTH}
+    members = []
+    for number in range(12):
+        variant = BOTH[number % 2]
+        member = Member(lone, groups[variant], [name], variant, auto_commit_interval_ms=10)
+        members.append(member)
+        for _ in range(choose.randrange(25)):
+            for other in members:
+                other.poll(0.005)
+    patient = next(member for member in members if member.assignment)
+    refused: list[MultilaneError] = []
+
+    def insist(change: str, partitions: frozenset[TopicPartition]) -> None:
+        try:
+            patient.consumer.commit(dict.fromkeys(partitions, 1))
+        except (OperationTimeout, CommitRefused) as error:
+            refused.append(error)
+
+    patient.on_step = insist
+    lone.pause(1)
+    try:
+        for member in members:
+            for partition in member.assignment:
+                member.consumer.commit_async({partition: 1})
+            begin = CLOCK.monotonic()
+            member.consumer.close(0.3)
+            assert CLOCK.monotonic() - begin < 1.8  # a little more than a second is the application's own patience
+        assert refused
+        eventually(lambda: not our_threads())
+        eventually(lambda: sockets() <= before)
+    finally:
+        lone.resume(1)
+
+
+async def test_so_is_close_in_an_event_loop(lone):
+    name = topic_factory(lone)(1)
+    usual = {"bootstrap.servers": lone.bootstrap(), "auto.offset.reset": "earliest"}
+    consumers = [
+        AsyncConsumer({**usual, "group.id": new_group(), "group.protocol": p}) for p in ("classic", "consumer")
+    ]
+    for consumer in consumers:
+        consumer.subscribe([name])
+        deadline = Deadline(30)
+        while not consumer.assignment:
+            deadline.check("joining")
+            await consumer.poll(0.05)
+    lone.pause(1)
+    try:
+        for consumer in consumers:
+            begin = CLOCK.monotonic()
+            await consumer.close(0.3)
+            assert CLOCK.monotonic() - begin < 1.8
+    finally:
+        lone.resume(1)
