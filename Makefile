@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 QUICK := not broker and not cluster and not slow and not fuzz
 
-.PHONY: help demo test unit lint types imports fuzz bench-consume jars lock clean
+.PHONY: help demo test unit lint types imports fuzz bench-consume bench-groups jars lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -16,6 +16,7 @@ help:
 	@echo "make lint           ruff, mypy, import-linter"
 	@echo "make fuzz           mutated batches and frames, the full count"
 	@echo "make bench-consume  consuming, against other clients"
+	@echo "make bench-groups   consumer groups, against other clients"
 	@echo "make lock           resolve requirements.lock anew"
 	@echo "make clean          remove the environment and caches (not the Kafka jars)"
 
@@ -39,6 +40,9 @@ fuzz: $(READY)
 
 bench-consume: $(READY) jars
 	@$(BIN)/python bench/consume.py
+
+bench-groups: $(READY) jars
+	@$(BIN)/python bench/groups.py
 
 jars: $(READY)
 	@$(BIN)/multilane dev fetch-jars

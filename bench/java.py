@@ -33,7 +33,7 @@ JVM_OPTIONS: Final = (
     "-XX:InitiatingHeapOccupancyPercent=35",
     "-XX:+ExplicitGCInvokesConcurrent",
 )
-_LOGGING: Final = """\
+LOGGING: Final = """\
 rootLogger.level=ERROR
 rootLogger.appenderRefs=out
 rootLogger.appenderRef.out.ref=OUT
@@ -88,7 +88,7 @@ def run(java: JavaProgram, source: Source, records: int, protocol: str) -> tuple
     """(records per second over the second half, what the process used)."""
     with tempfile.TemporaryDirectory(prefix="multilane-bench-") as directory:
         logging = Path(directory, "log4j2.properties")
-        logging.write_text(_LOGGING)
+        logging.write_text(LOGGING)
         arguments = command(java, source, records, protocol, logging)
         out = Path(directory, "out")
         with out.open("wb") as stream:

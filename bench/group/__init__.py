@@ -1,0 +1,1 @@
+"""Consumer groups, measured: the parts of `bench.groups`."""

@@ -1,0 +1,62 @@
+"""How long partitions stood still in a rebalance, from the times at which records came.
+
+Thread: none (pure).
+
+A partition's records are those of all members together, so a gap runs from the last record of the old owner to the
+first of the new one. Kept are the partitions that only the first member ever read, moved the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeAlias
+
+# (when a poll returned, the partitions it had records of)
+Arrival: TypeAlias = tuple[float, Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """The longest gap of any partition of a kind, in seconds."""
+
+    kept_at_join: float
+    moved_at_join: float
+    kept_at_leave: float
+    moved_at_leave: float
+
+
+def times_by_partition(arrivals: Iterable[Arrival]) -> dict[int, list[float]]:
+    times: dict[int, list[float]] = {}
+    for at, partitions in arrivals:
+        for partition in partitions:
+            times.setdefault(partition, []).append(at)
+    return {partition: sorted(found) for partition, found in times.items()}
+
+
+def longest_gap(times: Sequence[float], window: Window) -> float:
+    """Of gaps that reach into the window. Raises when nothing came after its start: then the gap is not over."""
+    if not times or times[0] > window.start or times[-1] < window.end:
+        raise ValueError(f"the records do not reach from {window.start:.3f} to {window.end:.3f}")
+    return max(after - before for before, after in pairwise(times) if after > window.start and before < window.end)
+
+
+def pauses(first: Sequence[Arrival], second: Sequence[Arrival], join: Window, leave: Window) -> Pauses:
+    """Of what the member that stayed and the member that came and went have read."""
+    moved = set(times_by_partition(second))
+    together = times_by_partition([*first, *second])
+    kept = set(together) - moved
+    if not moved or not kept:
+        raise ValueError(f"the second member read {sorted(moved)} of {sorted(together)}: nothing to compare")
+
+    def longest(partitions: set[int], window: Window) -> float:
+        return max(longest_gap(together[partition], window) for partition in partitions)
+
+    return Pauses(longest(kept, join), longest(moved, join), longest(kept, leave), longest(moved, leave))

@@ -1,0 +1,89 @@
+"""A rebalance: one member reads, a second one comes and goes, and every partition's longest gap is taken.
+
+Thread: application.
+
+Members only learn of each other when they heartbeat, so the pause of a moved partition depends on when within a
+heartbeat interval the other one comes. Every round therefore has its phase, the same for all systems.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from bench.group.member_child import Order
+from bench.group.pauses import Pauses, Window, pauses
+from bench.group.steering import Child, Event
+from bench.group.systems import Seat, System
+from bench.java import JavaProgram
+
+PARTITIONS: Final = 6
+TICK_SECONDS: Final = 0.02
+# Defaults: the broker's under KIP-848, the clients' under the classic protocol.
+HEARTBEAT_SECONDS: Final = {"consumer": 5.0, "classic": 3.0}
+_AFTER_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where all rounds take place."""
+
+    bootstrap: str
+    topic: str
+    java: JavaProgram
+
+    def member(self, system: System, seat: Seat, expects: int) -> Child:
+        java = (str(self.java.program), self.java.classpath)
+        order = Order(system.name, asdict(seat), time.time(), java, expects)
+        return Child("bench.group.member_child", "steered", json.dumps(asdict(order)))
+
+
+def phase_of(turn: int, rounds: int) -> float:
+    """The middle of the round's share of a heartbeat interval, in order, as a fraction."""
+    return (turn + 0.5) / rounds
+
+
+def measure_rebalance(system: System, stage: Stage, phase: float) -> Pauses:
+    """`phase`: the fraction of a heartbeat interval after which the second member comes, and later goes."""
+    seat = Seat(stage.bootstrap, f"bench-{uuid.uuid4().hex[:12]}", stage.topic, "latest", cooperative=True)
+    interval = HEARTBEAT_SECONDS[system.protocol]
+    with stage.member(system, seat, PARTITIONS) as first, stage.member(system, seat, PARTITIONS // 2) as second:
+        for member in (first, second):
+            member.wait_event("ready")
+        first.tell("subscribe")
+        _wait_until(first.wait_event("assigned")["at"] + interval * (1 + phase))
+        joined = second.tell("subscribe")
+        settled = second.wait_event("assigned")["at"]
+        second.wait(Reading(PARTITIONS // 2), "the second member reads its half")
+        join = Window(joined, time.time())
+        _wait_until(settled + interval * (1 + phase))
+        left = second.tell("close")
+        gone = second.wait_event("end")
+        first.wait(Reading(PARTITIONS, after=gone["closed"]), "the first member reads everything again")
+        leave = Window(left, time.time())
+        time.sleep(_AFTER_SECONDS)
+        first.tell("close")
+        stayed = first.wait_event("end")
+    return pauses(stayed["arrivals"], gone["arrivals"], join, leave)
+
+
+class Reading:
+    """Adds up the partitions that a member says it reads. From `after` on: what it said before is old."""
+
+    def __init__(self, partitions: int, after: float = 0.0) -> None:
+        self._wanted = partitions
+        self._after = after
+        self._seen: set[int] = set()
+
+    def __call__(self, event: Event) -> bool:
+        if event["event"] != "reads" or event["since"] < self._after:
+            return False
+        self._seen.update(event["partitions"])
+        return len(self._seen) >= self._wanted
+
+
+def _wait_until(moment: float) -> None:
+    time.sleep(max(0.0, moment - time.time()))

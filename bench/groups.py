@@ -1,0 +1,226 @@
+"""Consumer groups, against other clients: `make bench-groups`, or `python -m bench.groups --help`.
+
+Thread: application.
+
+Three real brokers, one run: many consumers in one process, a thousand idle ones, the time to the first record, and the
+pauses of a rebalance. Every measurement has processes of its own; rounds are interleaved; medians count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+if not __package__:  # started as a file
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from bench.group import rebalance
+from bench.group.crowd import Setting, measure_crowd
+from bench.group.figures import (
+    ONE_TOPIC,
+    OWN_TOPICS,
+    REBALANCE,
+    SCENARIOS,
+    STARTUP,
+    THOUSAND,
+    Figures,
+    Scenario,
+    add_bars,
+    add_rows,
+    tables,
+)
+from bench.group.startup import measure_startup
+from bench.group.systems import SYSTEMS, System
+from bench.group.traffic import Order, traffic
+from bench.java import JVM_OPTIONS, JavaProgram
+from bench.report import RESULTS, Report, load_average, machine_facts
+from multilane.dev import jars
+from multilane.dev.java import find_java
+from multilane.dev.kafka import KafkaCluster
+
+PACKAGES: Final = ("aiokafka", "confluent-kafka", "multilane", "numba", "numpy", "py4j")
+GROUPS: Final = 31
+MANY: Final = 1_000
+DELIVERED_RATE: Final = 20_000
+_SEED_SECONDS: Final = 2.0
+_SEED_RATE: Final = 2_000
+# Kafka's defaults, but for the pause before the first rebalance of a classic group: 0, as in the server.properties that
+# Kafka ships; its built-in 3 s would hide every client's own time. No topic comes into being by a typing error.
+BROKER_PROPERTIES: Final = {"auto.create.topics.enable": "false", "group.initial.rebalance.delay.ms": "0"}
+_BROKER_OPTIONS: Final = ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
+_TOPICS: Final[dict[str, tuple[int, int]]] = {  # scenario -> (topics, partitions of each)
+    OWN_TOPICS: (GROUPS, 3),
+    ONE_TOPIC: (1, 6),
+    THOUSAND: (1, 3),
+    STARTUP: (1, 6),
+    REBALANCE: (1, rebalance.PARTITIONS),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`quick`: short waits and few consumers, to see whether it runs; its figures mean nothing."""
+
+    scenarios: tuple[Scenario, ...]
+    quick: bool
+
+    @property
+    def is_whole(self) -> bool:
+        return self.scenarios == SCENARIOS and not self.quick
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The brokers, and the topics of a scenario; every topic holds records."""
+
+    bootstrap: str
+    topics: tuple[str, ...]
+    partitions: int
+    java: JavaProgram
+    quick: bool
+
+
+def plan_of(options: argparse.Namespace) -> Plan:
+    chosen = []
+    for scenario in SCENARIOS:
+        if scenario.name not in options.scenario:
+            continue
+        systems = tuple(system for system in scenario.systems if system.name in options.system)
+        rounds = options.rounds or (1 if options.quick else scenario.rounds)
+        if systems:
+            chosen.append(Scenario(scenario.name, systems, rounds))
+    if not chosen:
+        raise SystemExit("error: none of the chosen systems is measured in the chosen scenarios")
+    return Plan(tuple(chosen), options.quick)
+
+
+def setting_of(scenario: str, place: Place) -> Setting:
+    """Times in seconds: between polls, until all is settled, of the quiet and of the busy measurement."""
+    many = scenario == THOUSAND
+    # Everything written to the one topic is delivered to every group.
+    rate = 0.0 if many else DELIVERED_RATE / (GROUPS if scenario == ONE_TOPIC else 1)
+    consumers = (MANY // 20 if place.quick else MANY) if many else GROUPS
+    times = (1.0, 1.0, 2.0, 2.0) if place.quick else (5.0 if many else 1.0, 15.0, 30.0 if many else 20.0, 20.0)
+    busy = 0.0 if many else times[3]
+    return Setting(consumers, place.topics, place.partitions, times[0], times[1], times[2], busy, rate)
+
+
+def measurement(scenario: Scenario, place: Place) -> Callable[[System, int], Figures]:
+    """(system, round) -> what was found."""
+    if scenario.name == STARTUP:
+        return lambda system, turn: measure_startup(system, place.bootstrap, place.topics[0], place.java)
+    if scenario.name == REBALANCE:
+        stage = rebalance.Stage(place.bootstrap, place.topics[0], place.java)
+        return lambda system, turn: rebalance.measure_rebalance(
+            system, stage, rebalance.phase_of(turn, scenario.rounds)
+        )
+    return lambda system, turn: measure_crowd(system, place.bootstrap, setting_of(scenario.name, place))
+
+
+def measure_all(plan: Plan, bootstrap: str, java: JavaProgram) -> dict[tuple[str, str], list[Figures]]:
+    found: dict[tuple[str, str], list[Figures]] = {}
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for scenario in plan.scenarios:
+        place = prepare(admin, scenario.name, Place(bootstrap, (), 0, java, plan.quick))
+        measure = measurement(scenario, place)
+        with background(scenario.name, place):
+            for turn in range(scenario.rounds):
+                for system in scenario.systems:
+                    figures = measure(system, turn)
+                    found.setdefault((scenario.name, system.name), []).append(figures)
+                    load = load_average()[0]
+                    print(f"{scenario.name} round {turn + 1} {system.name}: {figures} (load {load})", flush=True)
+        delete(admin, place.topics)
+    return found
+
+
+def prepare(admin: AdminClient, scenario: str, bare: Place) -> Place:
+    """Fresh topics with some records in every partition."""
+    count, partitions = _TOPICS[scenario]
+    topics = tuple(f"bench-{scenario}-{time.time_ns():x}-{number}" for number in range(count))
+    for future in admin.create_topics([NewTopic(topic, partitions, 1) for topic in topics]).values():
+        future.result(30)
+    with traffic(Order(bare.bootstrap, topics, partitions, _SEED_RATE, 0.02)):
+        time.sleep(_SEED_SECONDS)
+    return replace(bare, topics=topics, partitions=partitions)
+
+
+@contextmanager
+def background(scenario: str, place: Place) -> Iterator[None]:
+    """In a rebalance records come all the time, one for every partition in each tick."""
+    rate = place.partitions / rebalance.TICK_SECONDS
+    order = Order(place.bootstrap, place.topics, place.partitions, rate, rebalance.TICK_SECONDS)
+    with traffic(order) if scenario == REBALANCE else nullcontext():
+        yield
+
+
+def delete(admin: AdminClient, topics: Sequence[str]) -> None:
+    for future in admin.delete_topics(list(topics), operation_timeout=30).values():
+        future.result(30)
+
+
+@contextmanager
+def brokers(given: str | None) -> Iterator[str]:
+    if given is not None:
+        yield given
+        return
+    with KafkaCluster(
+        nodes=3, profile="stock", properties=BROKER_PROPERTIES, heap="1g", java_options=_BROKER_OPTIONS
+    ) as cluster:
+        yield cluster.bootstrap()
+
+
+def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench.groups", description="Compare Kafka clients in consumer groups.")
+    names = [scenario.name for scenario in SCENARIOS]
+    parser.add_argument("--scenario", nargs="+", choices=names, default=names, help="only these")
+    parser.add_argument("--system", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS), help="only these clients")
+    parser.add_argument("--rounds", type=int, default=0, help="measurements of each (default: by scenario, 1 to 5)")
+    parser.add_argument("--quick", action="store_true", help="short, one round, no bars: does it run?")
+    parser.add_argument("--bootstrap", help="use these brokers (every node named) instead of starting three")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="directory for the results file")
+    return parser.parse_args(arguments)
+
+
+def notes_of(plan: Plan, given: str | None) -> dict[str, Any]:
+    return {
+        "rounds": {scenario.name: scenario.rounds for scenario in plan.scenarios},
+        "topics": {name: {"topics": _TOPICS[name][0], "partitions": _TOPICS[name][1]} for name in _TOPICS},
+        "broker_profile": "stock" if given is None else "given",
+        "broker_properties": BROKER_PROPERTIES if given is None else None,
+        "heartbeat_seconds": rebalance.HEARTBEAT_SECONDS,
+        "java_options": JVM_OPTIONS,
+        "delivered_rate": DELIVERED_RATE,
+        "groups_of_1000": "one each",
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse_options(arguments)
+    plan = plan_of(options)
+    found = find_java()
+    java = JavaProgram(found.program, jars.installed(found, progress=jars.silent).classpath)
+    facts = machine_facts(PACKAGES, found.program)
+    report = Report("groups" if plan.is_whole else "groups-partial", facts, notes_of(plan, options.bootstrap))
+    with brokers(options.bootstrap) as bootstrap:
+        add_rows(report, measure_all(plan, bootstrap, java))
+    facts["load_after"] = load_average()
+    if not options.quick:
+        add_bars(report)
+    print(tables(report))
+    for bar in report.bars:
+        print(bar)
+    print(f"results: {report.write(options.results)}")
+    return report.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
