@@ -32,6 +32,7 @@ class Topic:
     id: UUID | None
     partitions: Mapping[int, Leadership]
     is_internal: bool = False
+    replicas: Mapping[int, tuple[NodeId, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,15 @@ class Cluster:
             found = {t.id: t for t in self.topics.values() if t.id is not None}
             object.__setattr__(self, "_by_id", found)
         return found.get(topic_id)
+
+    def racks_of(self, topic: str) -> tuple[frozenset[str], ...]:
+        """The racks of each partition's replicas, from partition 0 on; nothing where no broker names a rack."""
+        found = self.topics.get(topic)
+        racks = {n.id: n.rack for n in self.nodes.values() if n.rack}
+        if found is None or not racks:
+            return ()
+        replicas = [found.replicas.get(number, ()) for number in range(len(found.partitions))]
+        return tuple(frozenset(racks[node] for node in nodes if node in racks) for nodes in replicas)
 
     def without(self, *topics: str) -> Cluster:
         gone = frozenset(topics)
@@ -119,7 +129,10 @@ def _topic(name: str, told: Any) -> Topic:
         if int(p.partition_index) >= 0
     }
     is_internal = bool(getattr(told, "is_internal", False))
-    return Topic(name, getattr(told, "topic_id", None), MappingProxyType(partitions), is_internal)
+    replicas = {int(p.partition_index): tuple(NodeId(int(n)) for n in p.replica_nodes) for p in told.partitions}
+    return Topic(
+        name, getattr(told, "topic_id", None), MappingProxyType(partitions), is_internal, MappingProxyType(replicas)
+    )
 
 
 def _newer(known: Topic | None, told: Topic) -> Topic:

@@ -23,10 +23,9 @@ def test_names():
 
 
 def test_a_pattern_fits_whole_names():
-    fitting = wish(re.compile("orders|__.*")).fitting(["orders", "orders-2", "__consumer_offsets", "__mine"])
-    assert fitting == {"orders", "__mine"}
-    with_internal = ClientPattern(re.compile("__.*"), without_internal=False)
-    assert with_internal.fitting(["__consumer_offsets"]) == {"__consumer_offsets"}
+    pattern = wish(re.compile("orders|__.*"))
+    assert pattern == ClientPattern(re.compile("orders|__.*"), without_internal=True)
+    assert pattern.fitting(["orders", "orders-2", "__mine"]) == {"orders", "__mine"}
 
 
 def test_a_pattern_of_the_brokers():

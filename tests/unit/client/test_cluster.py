@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from multilane.client.cluster import Cluster, Leadership
+from multilane.client.cluster import Cluster, Leadership, Topic
 from multilane.types import LeaderEpoch, Node, NodeId, TopicPartition
 from response_builder import TOPIC_ID, cluster_of, metadata_response
 
@@ -99,3 +99,14 @@ def test_an_answer_about_an_id_takes_the_topic_away_or_renews_it():
     renewed = known.merged(metadata_response(12, NODES, {"t": {0: (2, 8)}}, ids={"t": UUID(int=5)}), (), [UUID(int=5)])
     assert set(renewed.topics) == {"t", "u"}
     assert renewed.leadership(TP) == _leader(2, 8)
+
+
+def test_the_racks_of_a_topics_replicas():
+    brokers = [Node(NodeId(n), "h", n, rack) for n, rack in ((1, "a"), (2, "b"), (3, None))]
+    leaders = {0: _leader(1, 0), 1: _leader(2, 0), 2: _leader(3, 0)}
+    replicas = {0: (NodeId(1), NodeId(2)), 1: (NodeId(2), NodeId(3)), 2: (NodeId(3), NodeId(9))}
+    cluster = Cluster("c", {n.id: n for n in brokers}, {"t": Topic("t", None, leaders, replicas=replicas)})
+    assert cluster.racks_of("t") == (frozenset("ab"), frozenset("b"), frozenset())
+    assert cluster.racks_of("u") == ()
+    nowhere = Cluster("c", {NodeId(3): brokers[2]}, cluster.topics)
+    assert nowhere.racks_of("t") == ()

@@ -218,7 +218,9 @@ class Participant:
             case Names(topics):
                 subscription = Subscription(topics)
             case ClientPattern() as pattern:
-                subscription = Subscription(pattern.fitting(self._around.metadata.cluster.topics))
+                known = self._around.metadata.cluster.topics.values()
+                readable = [t.name for t in known if not (pattern.without_internal and t.is_internal)]
+                subscription = Subscription(pattern.fitting(readable))
             case ServerPattern(regex):
                 subscription = Subscription(regex=regex)
             case None:

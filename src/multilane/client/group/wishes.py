@@ -13,7 +13,6 @@ from typing import Any, Final, TypeAlias
 from multilane.errors import printable
 
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
-_KAFKAS_OWN: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +31,7 @@ class ClientPattern:
     without_internal: bool
 
     def fitting(self, topics: Iterable[str]) -> frozenset[str]:
-        return frozenset(
-            t for t in topics if self.pattern.fullmatch(t) and not (self.without_internal and t in _KAFKAS_OWN)
-        )
+        return frozenset(t for t in topics if self.pattern.fullmatch(t))
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,8 @@ class Leader:
     def divide(self, assignor: Assignor) -> dict[str, bytes]:
         """The assignment of every member. GroupError when the assignor does what none may."""
         counts = self.remember()
-        shapes = {topic: TopicShape(count) for topic, count in counts.items() if count > 0}
+        cluster = self._listeners.cluster()
+        shapes = {topic: TopicShape(count, cluster.racks_of(topic)) for topic, count in counts.items() if count > 0}
         try:
             found = assignor.assign(self._members, shapes)
             _check(assignor.name, found, [member.member_id for member in self._members])
