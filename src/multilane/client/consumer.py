@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 import threading
-from collections.abc import Awaitable, Collection, Mapping
+from collections.abc import Awaitable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from multilane.client.admin.topics import partitions_of, topic_metadata_call
 from multilane.client.arguments import at_time
 from multilane.client.blocks import Blocks
 from multilane.client.fetch.offsets import Found
 from multilane.client.front import Front, beginning, end, only_offsets
-from multilane.client.group.wishes import checked_topic
+from multilane.client.group.wishes import ServerPattern, checked_topic
 from multilane.client.plans import Plan, Wait
+from multilane.client.rebalance import RebalanceListener
 from multilane.client.sharing import THREADS
 from multilane.client.steering import Steering
 from multilane.client.subscriber import Subscriber
@@ -35,6 +37,8 @@ from multilane.wire.compose import MAX_TIMESTAMP
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_GRACE: Final = 1.0
 
 
 class Consumer(Steering):
@@ -121,6 +125,26 @@ class Consumer(Steering):
                 return blocks
 
     # --- the group ---------------------------------------------------------------------------------------------------
+
+    def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+        """Read exactly these partitions from now on. Those that were assigned before keep their position. To assign
+        nothing is to unsubscribe."""
+        wanted = tuple(partitions)
+        if wanted or self.subscription is None:
+            super().assign(wanted)
+        else:
+            self.unsubscribe()
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | re.Pattern[str] | ServerPattern,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """See `Steering.subscribe`. To subscribe to nothing is to unsubscribe."""
+        if isinstance(topics, Collection) and not topics and not isinstance(topics, str):
+            self.unsubscribe()
+        else:
+            super().subscribe(topics, listener)
 
     def unsubscribe(self) -> None:
         """Give up all partitions, commit if that happens by itself, and leave the group."""
@@ -227,7 +251,8 @@ class Consumer(Steering):
 
     def _await(self, wanted: Wait | Awaitable[Any]) -> Any:
         if isinstance(wanted, Wait):
-            return self._wait(wanted.future, wanted.deadline - self._clock.monotonic())
+            left = max(0.0, wanted.deadline - self._clock.monotonic())
+            return self._wait(wanted.future, left, _GRACE if wanted.is_kept else 0.0)
         if inspect.iscoroutine(wanted):
             wanted.close()
         raise TypeError("the listener's methods are coroutine functions: use them with an AsyncConsumer")
@@ -242,10 +267,10 @@ class Consumer(Steering):
     def _deadline(self, timeout: float | None) -> float:
         return self._clock.monotonic() + (self._timeout if timeout is None else timeout)
 
-    def _wait(self, future: Future[T], timeout: float | None) -> T:
+    def _wait(self, future: Future[T], timeout: float | None, grace: float = _GRACE) -> T:
         """The network thread keeps the deadline; ours is a little later, in case it cannot."""
         try:
-            return future.result((self._timeout if timeout is None else timeout) + 1.0)
+            return future.result((self._timeout if timeout is None else timeout) + grace)
         except FutureTimeout as error:
             if isinstance(error, MultilaneError):
                 raise

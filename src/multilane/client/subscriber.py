@@ -82,7 +82,7 @@ class Subscriber:
             raise WrongSubscription("subscribe() shares partitions in a group: set group.id, or assign() them by hand")
         wish = wish_from(wanted, without_internal=self._front.config.exclude_internal_topics)
         if wish == NOTHING:
-            raise WrongSubscription("there is nothing in this subscription; to give it up use unsubscribe()")
+            raise WrongSubscription("there is nothing in this subscription; to give it up, await unsubscribe()")
         if self._subscription is None and self._front.assignment:
             raise WrongSubscription("partitions are assigned by hand: assign([]) first, then subscribe")
         self._listener = listener or RebalanceListener()
@@ -281,7 +281,7 @@ class Subscriber:
     def _patiently(self, future: Future[None], deadline: float) -> Plan[None]:
         """Wait, but not for a verdict: whoever asked for that has it."""
         try:
-            yield Wait(future, deadline)
+            yield Wait(future, deadline, is_kept=False)
         except (MultilaneError, FutureTimeout):
             return
 
