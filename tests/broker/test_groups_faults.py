@@ -25,6 +25,7 @@ from multilane.errors import CommitRefused, MultilaneError, OperationTimeout
 pytestmark = pytest.mark.broker
 
 BOTH = (COOPERATIVE, KIP_848)
+SCHEDULING = 0.5  # what a busy machine may add to a deadline
 
 
 def frontier(offsets: set[int]) -> int:
@@ -223,6 +224,7 @@ def test_close_is_in_time_whatever_the_brokers_do(lone, eventually):
                 other.poll(0.005)
     patient = next(member for member in members if member.assignment)
     refused: list[MultilaneError] = []
+    took: list[float] = []
 
     def insist(change: str, partitions: frozenset[TopicPartition]) -> None:
         try:
@@ -238,8 +240,9 @@ def test_close_is_in_time_whatever_the_brokers_do(lone, eventually):
                 member.consumer.commit_async({partition: 1})
             begin = CLOCK.monotonic()
             member.consumer.close(0.3)
-            assert CLOCK.monotonic() - begin < 1.8  # a little more than a second is the application's own patience
+            took.append(CLOCK.monotonic() - begin)
         assert refused
+        assert max(took) < 0.3 + SCHEDULING, took
         eventually(lambda: not our_threads())
         eventually(lambda: sockets() <= before)
     finally:
@@ -263,6 +266,6 @@ async def test_so_is_close_in_an_event_loop(lone):
         for consumer in consumers:
             begin = CLOCK.monotonic()
             await consumer.close(0.3)
-            assert CLOCK.monotonic() - begin < 1.8
+            assert CLOCK.monotonic() - begin < 0.3 + SCHEDULING
     finally:
         lone.resume(1)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Collection, Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from multilane.client.admin.topics import partitions_of, topic_metadata_call
 from multilane.client.arguments import at_time
@@ -32,6 +32,8 @@ from multilane.wire.compose import MAX_TIMESTAMP
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_GRACE: Final = 1.0
 
 
 class LoopSignal:
@@ -236,7 +238,8 @@ class AsyncConsumer(Steering):
 
     async def _await(self, wanted: Wait | Awaitable[Any]) -> Any:
         if isinstance(wanted, Wait):
-            return await self._wait(wanted.future, wanted.deadline - self._clock.monotonic())
+            left = max(0.0, wanted.deadline - self._clock.monotonic())
+            return await self._wait(wanted.future, left, _GRACE if wanted.is_kept else 0.0)
         return await wanted
 
     async def _find(
@@ -249,10 +252,10 @@ class AsyncConsumer(Steering):
     def _deadline(self, timeout: float | None) -> float:
         return self._clock.monotonic() + (self._timeout if timeout is None else timeout)
 
-    async def _wait(self, future: Future[T], timeout: float | None) -> T:
+    async def _wait(self, future: Future[T], timeout: float | None, grace: float = _GRACE) -> T:
         """The network thread keeps the deadline; ours is a little later, in case it cannot."""
-        grace = (self._timeout if timeout is None else timeout) + 1.0
-        done, _ = await asyncio.wait([wrapped := asyncio.wrap_future(future)], timeout=grace)
+        patience = (self._timeout if timeout is None else timeout) + grace
+        done, _ = await asyncio.wait([wrapped := asyncio.wrap_future(future)], timeout=patience)
         if not done:
             raise OperationTimeout("the network thread did not answer in time")
         return wrapped.result()

@@ -19,10 +19,11 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """For the network thread, which keeps the deadline itself where it can."""
+    """For the network thread. Where that keeps the deadline itself, its word is waited for a little longer."""
 
     future: Future[Any]
     deadline: float
+    is_kept: bool = True
 
 
 Plan: TypeAlias = Generator[Wait | Awaitable[Any], Any, R]

@@ -106,7 +106,7 @@ def test_a_partition_is_given_up_after_the_commits_of_it_are_answered(desk, answ
     waits = next(plan)
     [commit] = desk.hear()
     assert isinstance(commit, CommitOffsets)
-    assert waits == Wait(commit.future, 60.0)  # default.api.timeout.ms; the group would wait longer
+    assert waits == Wait(commit.future, 60.0, is_kept=False)  # default.api.timeout.ms; the group would wait longer
     assert desk.front.assignment == OWNED
     if answer is None:
         commit.future.set_result(None)
@@ -145,12 +145,12 @@ def test_so_is_one_that_is_made_while_closing(desk):
     plan = desk.subscriber.close(30.0, keep_last=False)
     waits = next(plan)
     [commit] = desk.hear()
-    assert waits == Wait(commit.future, 30.0)
+    assert waits == Wait(commit.future, 30.0, is_kept=False)
     commit.future.set_result(None)
     last = plan.send(None)
     [leave] = desk.hear()
     assert isinstance(leave, Leave)
-    assert last == Wait(leave.future, 30.0)
+    assert last == Wait(leave.future, 30.0, is_kept=False)
 
 
 def test_a_commit_in_the_last_call_of_a_listener_waits_no_longer_than_close(desk):
