@@ -213,6 +213,7 @@ class NetworkThread:
             wait = NEVER
             for poll in asked.poll(now):
                 for request in poll.requests:
+                    request.client_id = asked.client_id
                     _then(request, partial(agenda.touch, asked))
                 wait = min(wait, self._enqueue(poll, now))
             agenda.schedule(asked, now + wait)

@@ -82,10 +82,11 @@ def connection_from(values: Values) -> ConnectionConfig:
 
 def connection_key(config: ConnectionConfig) -> Hashable:
     """Equal for two configurations that may share a network thread: same brokers (in any order), protocol,
-    credentials, TLS and client settings. Left out is what belongs to a call or to a fetch."""
+    credentials, TLS and client settings. Left out is what belongs to a request, a call or a fetch."""
     return replace(
         config,
         bootstrap_servers=tuple(sorted(set(config.bootstrap_servers))),
+        client_id="",
         client_rack="",
         default_api_timeout=0.0,
         warnings=(),

@@ -337,6 +337,15 @@ def test_a_request_may_have_a_time_of_its_own(line):
         line.connection.tick(2.0)
 
 
+@pytest.mark.parametrize(("given", "seen"), [(None, b"me"), ("other", b"other"), ("", b"")])
+def test_a_request_may_be_somebody_elses(line, given, seen):
+    line.ask(client_id=given)
+    frame = read_frame(line.peer)
+    assert frame is not None
+    length = int.from_bytes(frame[8:10], "big")
+    assert frame[10 : 10 + length] == seen
+
+
 def test_silence_is_kept_as_long_as_the_broker_asked(line):
     line.connection.muted_until = 8.0
     assert not line.connection.may_send(7.9)

@@ -270,6 +270,7 @@ class TestConnectionKey:
         "more",
         [
             {"bootstrap.servers": "b:2,a:1,b:2"},
+            {"client.id": "other"},
             {"client.rack": "r1"},
             {"default.api.timeout.ms": 5},
             {"metric.reporters": "x"},
@@ -290,7 +291,6 @@ class TestConnectionKey:
             {"security.protocol": "SASL_PLAINTEXT"},
             {"ssl.ca.location": "other.pem"},
             {"ssl.endpoint.identification.algorithm": ""},
-            {"client.id": "other"},
             {"request.timeout.ms": 29_000},
             {"receive.message.max.bytes": 99_000_000},
         ],

@@ -100,9 +100,12 @@ class Answers:
         self, wish: Wish, fetched: FetchedPartition, response: FetchedFrame, raw: RawResponse, now: float
     ) -> _Readable | None:
         offset = wish.offset
+        is_doubted = wish.line is not None and wish in wish.line.review
         was = self._wishes.end(wish)
         for cursor, reader in was:
             self._look(reader, cursor)
+            if is_doubted:  # it may have been in flight when its consumer looked for new leaders
+                cursor.on_change(cursor)
         if not fetched.error_code:
             committed = self._policy.kind.read_committed
             self.ends[wish.partition] = fetched.last_stable_offset if committed else fetched.high_watermark

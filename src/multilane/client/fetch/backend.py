@@ -82,6 +82,7 @@ class Backend:
         self.config = config
         self.buffer = buffer
         self.name = name
+        self.client_id = config.connection.client_id
         self._background = background
         self._metadata = around.metadata
         self._observer = around.observer
@@ -341,6 +342,7 @@ def _fetch_policy(config: ConsumerConfig, backoff: Backoff) -> FetchPolicy:
         config.fetch_connections,
         config.check_crcs,
         config.max_decompressed_bytes,
+        config.connection.client_id,
     )
 
 

@@ -79,10 +79,15 @@ class FetchManager:
         return bool(self._readers)
 
     def look_at(self, reader: Reader, cursor: Cursor) -> None:
-        """Something about this cursor changed."""
-        if reader.is_open:
-            self._readers[reader] = None
-            self._fresh[cursor] = reader
+        """Something about this cursor changed. One that stands elsewhere now is let go at once: whoever looks up or
+        validates its place does not have to wait for an answer that nobody wants."""
+        if not reader.is_open:
+            return
+        self._readers[reader] = None
+        self._fresh[cursor] = reader
+        wish = reader.attached.get(cursor)
+        if wish is not None and not _stands_at(cursor, reader, wish):
+            self._wishes.detach(cursor, reader)
 
     def leave(self, reader: Reader) -> None:
         """Nothing is fetched for this reader any more; what is under way is dropped, for it alone."""
@@ -158,8 +163,10 @@ class FetchManager:
             self._release(wish)
 
     def _release(self, wish: Wish) -> None:
+        """The consumer hears of it too: what is no longer in flight can be validated."""
         for cursor, reader in self._wishes.end(wish):
             self.look_at(reader, cursor)
+            cursor.on_change(cursor)
 
     # --- what cursors want -------------------------------------------------------------------------------------------
 
@@ -217,7 +224,7 @@ class FetchManager:
         """Whether the cursor still wants what is asked for it. An answer to a question that is merely put to the wrong
         broker, or for a cursor that was paused, is still waited for."""
         wish = reader.attached[cursor]
-        if not reader.is_current(cursor) or cursor.phase is not Phase.FETCHING or cursor.offset != wish.offset:
+        if not _stands_at(cursor, reader, wish):
             self._wishes.detach(cursor, reader)
             return False
         node = self._node_for(cursor, now)
@@ -294,6 +301,7 @@ class FetchManager:
             at_least=FETCH_AT_LEAST,
             at_most=None if not line.nameless else FETCH_WITH_TOPIC_IDS - 1,
             raw=True,
+            client_id=self._policy.client_id,
         )
 
     def _give_up(self, bundle: Bundle, line: Line) -> None:
@@ -340,6 +348,7 @@ class FetchManager:
             was += self._wishes.end(wish)
         for cursor, reader in was:
             self.look_at(reader, cursor)
+            cursor.on_change(cursor)
         return was
 
     def _on_failure(self, line: Line, error: MultilaneError, now: float) -> None:
@@ -358,6 +367,10 @@ class FetchManager:
             for cursor, reader in was:
                 if reader.is_current(cursor) and cursor.phase is Phase.FETCHING:
                     reader.trouble.stopped(cursor, error)
+
+
+def _stands_at(cursor: Cursor, reader: Reader, wish: Wish) -> bool:
+    return reader.is_current(cursor) and cursor.phase is Phase.FETCHING and cursor.offset == wish.offset
 
 
 def _farewell(node: NodeId, step: SessionStep) -> UnsentRequest:

@@ -38,6 +38,7 @@ class FetchPolicy:
     lines: int  # fetches that may wait at one broker for data
     check_crcs: bool = True
     max_decompressed_bytes: int = 1 << 30
+    client_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,7 @@ class Participant:
     ) -> None:
         self._config = config
         self._group = config.group.group_id or ""
+        self.client_id = config.connection.client_id
         self._around = around
         self._background = background
         self._pulse = pulse

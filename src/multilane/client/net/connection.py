@@ -147,7 +147,8 @@ class Connection:
 
     def send(self, request: UnsentRequest, now: float) -> None:
         version = self.versions.pick(request.api, at_least=request.at_least, at_most=request.at_most)
-        data = _encoded(request, version, self._correlation + 1, self._limits.client_id)
+        client_id = self._limits.client_id if request.client_id is None else request.client_id
+        data = _encoded(request, version, self._correlation + 1, client_id)
         self._correlation += 1
         kind = response_type(request_type(request.api, version))
         timeout = self._limits.request_timeout if request.timeout is None else request.timeout

@@ -68,6 +68,7 @@ class UnsentRequest:
     at_most: int | None = None
     timeout: float | None = None
     raw: bool = False
+    client_id: str | None = None  # whose it is, for the broker's logs and quotas; None: the connection's
     expires_at: float = NEVER
 
 
