@@ -10,6 +10,7 @@ every byte of memory given back.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from batch_builder import Batch, Rec
+from multilane.client.agenda import Agenda
 from multilane.client.events import Assign, EventQueue, Seek, SetPaused
 from multilane.client.fetch.backend import Backend, Surroundings
 from multilane.client.fetch.buffer import Failed, FetchBuffer, Moved
@@ -30,6 +32,7 @@ from multilane.client.fetch.shared import SharedFetching
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
 from multilane.client.net.request_state import Backoff
 from multilane.client.net.requests import CONTROL, RawResponse, UnsentRequest
+from multilane.client.network import _then
 from multilane.config.consumer import parse_consumer
 from multilane.errors import NetworkError, RecordBatchError
 from multilane.hooks import NO_OBSERVER
@@ -184,6 +187,7 @@ class PipelineMachine(RuleBasedStateMachine):
         self.jobs: list[Callable[[], None]] = []
         self.wire: list[UnsentRequest] = []
         self.leader_epoch = 0
+        self.agenda: Agenda[Backend] = Agenda()  # as in the network thread: only who was touched is asked
 
     @initialize(
         limit=st.sampled_from([600, 4_000, 1 << 20]),
@@ -210,6 +214,7 @@ class PipelineMachine(RuleBasedStateMachine):
 
     def _lead(self, epoch: int) -> None:
         self.metadata.cluster = cluster_of(dict.fromkeys(PARTITIONS, (1, epoch)))
+        self.agenda.touch_all()
 
     def _decode(self, frame: np.ndarray, tasks: list[Any], _policy: Any) -> None:
         for task in tasks:
@@ -225,10 +230,16 @@ class PipelineMachine(RuleBasedStateMachine):
     def open(self, start: int) -> None:
         application = Application(self.limit)
         around = Surroundings(
-            self.metadata, self.fetching, lambda _, event: application.events.append(event), lambda: 0.0, NO_OBSERVER
+            self.metadata,
+            self.fetching,
+            lambda _, event: application.events.append(event),
+            lambda: 0.0,
+            NO_OBSERVER,
+            self.agenda.touch,
         )
         backend = Backend(self.config, around, application.buffer, EventQueue(_Quiet()), "consumer")
         application.begin(backend, start)
+        self.agenda.add(backend)
         self.applications.append(application)
 
     @precondition(lambda self: len(self.applications) > 1)
@@ -237,6 +248,7 @@ class PipelineMachine(RuleBasedStateMachine):
         application = self.applications.pop(which % len(self.applications))
         application.buffer.clear()
         application.backend.close()
+        self.agenda.remove(application.backend)
         assert application.buffer.charged_bytes == 0
 
     # --- the network thread ------------------------------------------------------------------------------------------
@@ -248,11 +260,17 @@ class PipelineMachine(RuleBasedStateMachine):
             events, application.events = application.events, []
             for event in events:
                 application.backend.apply(event)
+                self.agenda.touch(application.backend)
         if "t" not in self.metadata.cluster.topics:  # whoever looked at it last has closed: somebody asks again
             self._lead(self.leader_epoch)
-        polls = [poll for a in self.applications for poll in a.backend.poll(self.now)]
-        for poll in (*polls, self.fetching.poll(self.now)):
-            self.wire += poll.requests
+        for backend in self.agenda.due(self.now):
+            polls = tuple(backend.poll(self.now))
+            self.agenda.schedule(backend, self.now + min(poll.wait for poll in polls))
+            for request in (r for poll in polls for r in poll.requests):
+                _then(request, partial(self.agenda.touch, backend))
+                self.wire.append(request)
+        asked = self.fetching.poll(self.now).requests  # which may hang up
+        self.wire += asked
         lines = [request.channel for request in self.wire if request.channel != CONTROL]
         assert len(set(lines)) == len(lines) <= MOST_LINES, "one request at a time on each of a few lines"
 
@@ -388,7 +406,8 @@ class PipelineMachine(RuleBasedStateMachine):
         for application in tuple(self.applications[1:]):
             application.backend.close()
         self.applications[0].backend.close()
-        self.wire += self.fetching.poll(self.now).requests
+        asked = self.fetching.poll(self.now).requests
+        self.wire += asked
         while self.wire:
             assert self.wire[0].channel == CONTROL, "only farewells are left"
             self._answer_honestly(self.wire.pop(0))

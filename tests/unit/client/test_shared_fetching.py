@@ -9,7 +9,7 @@ import pytest
 
 from batch_builder import Batch, rows
 from multilane.client.fetch.buffer import FetchBuffer
-from multilane.client.fetch.cursor import At, Cursor, CursorTable
+from multilane.client.fetch.cursor import At, Cursor, CursorTable, Lookup
 from multilane.client.fetch.decoder import DecodeTask
 from multilane.client.fetch.fetching import FetchManager, FetchSurroundings
 from multilane.client.fetch.lines import EXTRA_WAIT_MS, MOST_LINES, PATIENCE
@@ -20,7 +20,7 @@ from multilane.client.net.request_state import Backoff
 from multilane.client.net.requests import CONTROL, NEVER, Channel, RawResponse, UnsentRequest
 from multilane.errors import MultilaneError, NetworkError, SaslError
 from multilane.types import LeaderEpoch, NodeId, Offset, TopicPartition
-from multilane.wire.compose import FetchClass
+from multilane.wire.compose import EARLIEST, FetchClass
 from multilane.wire.records.decode import load_kernels
 from response_builder import as_array, cluster_of, fetch_response, frame_of
 
@@ -36,7 +36,9 @@ class Consumer:
 
     def __init__(self, hall: Hall, limit: int, policy: FetchPolicy) -> None:
         self.told: list[tuple[Any, ...]] = []
-        self.cursors = CursorTable(lambda cursor: hall.fetching.look_at(self.reader, cursor))
+        self.changed: list[Cursor] = []
+        self.cursors = CursorTable(self._changed)
+        self._hall = hall
         self.buffer = FetchBuffer(limit, on_ready=lambda: None, on_room=lambda: None)
         self.generations: dict[TopicPartition, int] = {}
         self.reader = Reader(
@@ -53,6 +55,10 @@ class Consumer:
             ),
             lambda _event: None,
         )
+
+    def _changed(self, cursor: Cursor) -> None:
+        self.changed.append(cursor)
+        self._hall.fetching.look_at(self.reader, cursor)
 
     def _stopped(self, cursor: Cursor, error: MultilaneError) -> None:
         cursor.stop()
@@ -426,6 +432,18 @@ def test_seeking_away_leaves_the_others_where_they_are():
     assert (stays.at(), seeks.at()) == (13, 50)
 
 
+def test_a_cursor_that_lost_its_place_is_free_at_once():
+    """Whoever looks for a new place asks only for cursors that are not in flight, and may be asked before us."""
+    hall = Hall()
+    stays, lost = hall.consumer({P: 10}), hall.consumer({P: 10})
+    request = hall.ask()
+    lost.cursor().lost(Lookup(EARLIEST, "the topic was made again"))
+    assert not lost.cursor().in_flight
+    assert stays.cursor().in_flight
+    hall.answer(request, {P: _batch(10)})
+    assert (stays.at(), lost.at()) == (13, 10)
+
+
 def test_pausing_keeps_what_is_under_way_and_asks_no_more():
     hall = Hall()
     stays, pauses = hall.consumer({P: 10}), hall.consumer({P: 10, Q: 20})
@@ -460,7 +478,8 @@ def test_a_refused_login_is_told_to_all_who_waited():
     assert [[what for what, *_ in c.told] for c in consumers] == [["refused"], ["refused"]]
 
 
-def test_partitions_that_wait_are_asked_of_a_new_leader():
+@pytest.mark.parametrize("told", [{}, {P: {"high": 10}}], ids=["no news", "news"])
+def test_partitions_that_wait_are_asked_of_a_new_leader(told):
     hall = Hall()
     consumer = hall.consumer({P: 10})
     hall.answer(hall.ask(), {P: AT_END}, session=7)
@@ -468,8 +487,10 @@ def test_partitions_that_wait_are_asked_of_a_new_leader():
     hall.lead(node=2, epoch=6)
     assert hall.poll() == []
     assert consumer.cursor().in_flight
-    hall.answer(request, {}, session=7)
+    consumer.changed.clear()
+    hall.answer(request, told, session=7)
     assert not consumer.cursor().in_flight, "so that the new leader can be validated"
+    assert consumer.changed == [consumer.cursor()], "and whoever validates is told"
     consumer.cursor().leader_epoch = LeaderEpoch(6)
     assert hall.ask().node == 2
 
