@@ -1,8 +1,8 @@
 """A member of a group in a process of its own, to be killed or stopped by a test: reads orders, writes JSON lines.
 
 `python group_member_main.py PROPERTIES TOPICS` (both JSON). It polls until told otherwise by a line on stdin: `hold`
-stops polling, `go` goes on, `insist OFFSET` commits that offset for whatever is assigned, over and over until something
-is lost, `close` ends.
+stops polling, `go` goes on, `take` polls until something is handed out and then holds, `insist OFFSET` commits that
+offset for whatever is assigned, over and over until something is lost, `close` ends.
 """
 
 from __future__ import annotations
@@ -49,10 +49,12 @@ def answered(offsets, error):
     tell("committed" if error is None else "refused", count=len(offsets), why=type(error).__name__)
 
 
-def read(consumer: Consumer) -> None:
-    for block in consumer.poll(TURN):
+def read(consumer: Consumer) -> bool:
+    blocks = consumer.poll(TURN)
+    for block in blocks:
         offsets = block.offsets.tolist()
         tell("records", partition=[block.topic, block.partition], first=offsets[0], last=offsets[-1])
+    return bool(blocks)
 
 
 def work(consumer: Consumer, teller: Teller, orders: queue.SimpleQueue) -> None:
@@ -67,6 +69,10 @@ def work(consumer: Consumer, teller: Teller, orders: queue.SimpleQueue) -> None:
         if order in ("hold", "go"):
             holds = order == "hold"
             tell(order)
+        if order == "take":
+            holds = True
+            while not read(consumer):
+                continue
         if order == "insist":
             insists = int(values[0])
         if not holds:
