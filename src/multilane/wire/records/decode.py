@@ -21,6 +21,7 @@ from multilane.wire.records.batches import BatchTable, Bytes, Ints
 from multilane.wire.records.block import Block, Columns, Views
 from multilane.wire.records.codecs import (
     KNOWN_CODECS,
+    LZ4,
     SECRET,
     SNAPPY,
     Arena,
@@ -207,7 +208,7 @@ def _read(span: _Span, wanted: Ints, options: DecodeOptions, fetch_offset: int) 
     """Decode the wanted batches, in trains if that goes through, else batch by batch for an exact verdict."""
     plans = _plan(span.rows, wanted)
     codecs = span.rows[wanted, Row.ATTRIBUTES] & CODEC_MASK
-    if np.count_nonzero(codecs) > 1 and not (codecs == SNAPPY).any():
+    if np.count_nonzero(codecs) > 1 and not ((codecs == SNAPPY) | (codecs == LZ4)).any():
         whole = plans.copy()
         if _load_trains(span, whole, codecs, options):
             columns, tally = _run(span, whole, options, fetch_offset)
@@ -258,30 +259,39 @@ def _load_each(span: _Span, plans: Ints, codecs: Ints, options: DecodeOptions) -
     """Decompress batch by batch; ends the plan at the first that cannot be or that would pass the block's bound."""
     if not codecs.any() and COLUMN_BYTES * int(plans[:, Plan.COUNT].sum()) <= options.block_limit:
         return plans
-    used = 0
-    for i, codec in enumerate(codecs.tolist()):
-        batch, count = int(plans[i, Plan.BATCH]), int(plans[i, Plan.COUNT])
+    places: list[tuple[int, int]] = []
+    used, limit = 0, options.block_limit
+    left = int(span.rows[plans[codecs != 0, Plan.BATCH], Row.LENGTH].sum())
+    for codec, batch, count in zip(codecs.tolist(), *plans[:, [Plan.BATCH, Plan.COUNT]].T.tolist(), strict=True):
+        before = span.arena.used
         try:
-            size = _load_one(span, batch, codec, count, options) if codec else 0
-            _check_room(used, size + COLUMN_BYTES * count, options.block_limit, span.base(batch))
+            if codec:
+                left -= _load_one(span, batch, codec, count, options)
+                most = options.max_decompressed_bytes * (len(plans) - len(places) - 1)
+                span.arena.expect(left, min(most, limit - used))
+            size = span.arena.used - before
+            _check_room(used, size + COLUMN_BYTES * count, limit, span.base(batch))
         except RecordBatchError as error:
             span.cut(batch, error)
-            return plans[:i]
-        if codec:
-            plans[i, Plan.ARENA] = 1
-            plans[i, Plan.START] = span.arena.used - size
-            plans[i, Plan.LIMIT] = span.arena.used
+            break
+        places.append((before, span.arena.used))
         used += size + COLUMN_BYTES * count
+    plans, packed = plans[: len(places)], codecs[: len(places)] != 0
+    if places:
+        plans[packed, Plan.ARENA] = 1
+        plans[np.ix_(packed, [Plan.START, Plan.LIMIT])] = np.array(places, np.int64)[packed]
     return plans
 
 
 def _load_one(span: _Span, batch: int, codec: int, count: int, options: DecodeOptions) -> int:
+    """Decompress one batch into the arena; how many bytes it was."""
     before = span.arena.used
-    decompress(codec, span.payload(batch), span.arena, options.max_decompressed_bytes, span.base(batch))
-    size = span.arena.used - before
-    if count * BODY_MINIMUM > size:
+    payload = span.payload(batch)
+    decompress(codec, payload, span.arena, options.max_decompressed_bytes, span.base(batch))
+    if count * BODY_MINIMUM > span.arena.used - before:
         raise CorruptBatch(REASONS[Status.BAD_COUNT], offset=span.base(batch))
-    return size
+    span.arena.read += payload.size
+    return payload.size
 
 
 def _check_room(used: int, more: int, limit: int, offset: int) -> None:
