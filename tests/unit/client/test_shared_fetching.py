@@ -495,6 +495,31 @@ def test_partitions_that_wait_are_asked_of_a_new_leader(told):
     assert hall.ask().node == 2
 
 
+def test_a_new_epoch_that_a_cursor_takes_over_in_flight_is_asked_under_next_time():
+    """A cursor that has read nothing has nothing to be validated: it just goes on under the new epoch."""
+    hall = Hall()
+    consumer = hall.consumer({P: 10})
+    hall.answer(hall.ask(), {P: AT_END}, session=7)
+    request = hall.ask()
+    hall.lead(epoch=6)
+    consumer.cursor().leader_epoch = LeaderEpoch(6)
+    assert hall.poll() == []
+    hall.answer(request, {}, session=7)
+    ((partition,),) = (t.partitions for t in hall.ask().build(17).topics)
+    assert partition.current_leader_epoch == 6
+
+
+def test_who_waits_for_a_leader_goes_on_as_soon_as_there_is_one():
+    hall = Hall()
+    found = hall.metadata.cluster
+    hall.metadata.cluster = found.without("t")
+    consumer = hall.consumer({P: 10})
+    assert hall.poll() == []
+    assert consumer.cursor().not_before > hall.now
+    hall.metadata.cluster = found
+    assert _wanted(hall.ask()) == {0: 10}
+
+
 def test_a_new_leader_is_validated_before_it_is_asked():
     hall = Hall()
     consumer = hall.consumer({P: 10})

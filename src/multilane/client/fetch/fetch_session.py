@@ -16,7 +16,10 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from multilane.wire.compose import FetchItem, SessionStep
+from multilane.client.net.requests import UnsentRequest
+from multilane.types import NodeId
+from multilane.wire.compose import FETCH_AT_LEAST, FetchClass, FetchItem, SessionStep, fetch_request
+from multilane.wire.messages import ApiKey
 
 FETCH_SESSION_ID_NOT_FOUND: Final = 70
 INVALID_FETCH_SESSION_EPOCH: Final = 71
@@ -94,3 +97,17 @@ class FetchSession:
         step = SessionStep(self._id, _FINAL_EPOCH) if self.is_open else None
         self.reset()
         return step
+
+
+def farewell(node: NodeId, step: SessionStep) -> UnsentRequest:
+    """Tells a broker that a session is over; nobody waits for the answer."""
+    nothing = FetchClass(0, 0, 0, False, "")
+    return UnsentRequest(
+        api=ApiKey.FETCH,
+        build=lambda version: fetch_request(version, nothing, (), (), step),
+        on_response=lambda _response, _now: None,
+        on_failure=lambda _error, _now: None,
+        node=node,
+        at_least=FETCH_AT_LEAST,
+        raw=True,
+    )

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from multilane.client.fetch.answers import Answers
 from multilane.client.fetch.cursor import Cursor, Phase
 from multilane.client.fetch.decoder import DecodeTask
-from multilane.client.fetch.fetch_session import FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH
+from multilane.client.fetch.fetch_session import FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, farewell
 from multilane.client.fetch.lines import EXTRA_WAIT_MS, Bundle, Line, Lines
 from multilane.client.fetch.placing import Placing
 from multilane.client.fetch.reader import FetchPolicy, Reader
@@ -31,7 +31,7 @@ from multilane.client.net.requests import NEVER, Poll, RawResponse, UnsentReques
 from multilane.errors import AuthenticationError, MultilaneError, NetworkError, UnsupportedVersion, broker_error
 from multilane.hooks import NO_OBSERVER, Observer
 from multilane.types import LeaderEpoch, NodeId
-from multilane.wire.compose import FETCH_AT_LEAST, FETCH_WITH_TOPIC_IDS, FetchClass, SessionStep, fetch_request
+from multilane.wire.compose import FETCH_AT_LEAST, FETCH_WITH_TOPIC_IDS, FetchClass, fetch_request
 from multilane.wire.fetch import walk_fetch_response
 from multilane.wire.messages import ApiKey
 
@@ -64,6 +64,7 @@ class FetchManager:
         self._numbers = count()
         self._homeless: dict[NodeId, list[Wish]] = {}  # only within a poll
         self._held: dict[NodeId, tuple[float, dict[Cursor, Reader]]] = {}  # until when, for want of a line
+        self._leaderless: dict[Cursor, Reader] = {}
         self._farewells: list[UnsentRequest] = []
         self._cluster = metadata.cluster
         self._wishes = Wishes()
@@ -110,8 +111,11 @@ class FetchManager:
     # --- what to ask -------------------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> Poll:
+        has_news = self._metadata.cluster is not self._cluster
+        if has_news:
+            self._find_leaders()
         self._hear(now)
-        if self._metadata.cluster is not self._cluster:
+        if has_news:
             self._follow()
         requests: list[UnsentRequest] = []
         wait = NEVER
@@ -136,6 +140,14 @@ class FetchManager:
         times = [until for until, _ in self._held.values()] + [timer[0] for timer in self._timers[:1]]
         return max(0.0, min(times, default=NEVER) - now)
 
+    def _find_leaders(self) -> None:
+        """Whoever waited for a leader goes on as soon as there is one."""
+        for cursor, reader in tuple(self._leaderless.items()):
+            leader = self._metadata.cluster.leadership(cursor.partition)
+            if leader is not None and leader.node is not None:
+                cursor.not_before = 0.0
+                self._fresh[cursor] = reader
+
     def _follow(self) -> None:
         """The picture of the cluster changed: what is asked of brokers that no longer lead is thought over, not before
         the next turn, because a new leader is validated first."""
@@ -152,7 +164,9 @@ class FetchManager:
         if leader is None or wish.node not in self._cluster.nodes:
             return True
         for cursor in wish.cursors:
-            if leader.epoch > cursor.leader_epoch or (cursor.replica is None and leader.node != wish.node):
+            if cursor.replica is None and (leader.node != wish.node or leader.epoch > wish.leader_epoch):
+                return True
+            if leader.epoch > cursor.leader_epoch:
                 return True
         return False
 
@@ -191,6 +205,7 @@ class FetchManager:
 
     def _look(self, cursor: Cursor, reader: Reader, now: float) -> bool:
         """Find out what a cursor wants now; whether it lacks a leader."""
+        self._leaderless.pop(cursor, None)
         if (cursor in reader.attached and self._goes_on(cursor, reader, now)) or not self._may_want(cursor, reader):
             return False
         if now < cursor.not_before:
@@ -198,6 +213,7 @@ class FetchManager:
             return False
         node = self._node_for(cursor, now)
         if node is None:
+            self._leaderless[cursor] = reader
             self._answers.delay(cursor, now)
             self._later(reader, cursor, cursor.not_before)
             return True
@@ -314,7 +330,7 @@ class FetchManager:
         broker does not hear of it forgets by itself."""
         step = line.session.close()
         if step is not None:
-            self._farewells.append(_farewell(line.node, step))
+            self._farewells.append(farewell(line.node, step))
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
@@ -371,16 +387,3 @@ class FetchManager:
 
 def _stands_at(cursor: Cursor, reader: Reader, wish: Wish) -> bool:
     return reader.is_current(cursor) and cursor.phase is Phase.FETCHING and cursor.offset == wish.offset
-
-
-def _farewell(node: NodeId, step: SessionStep) -> UnsentRequest:
-    nothing = FetchClass(0, 0, 0, False, "")
-    return UnsentRequest(
-        api=ApiKey.FETCH,
-        build=lambda version: fetch_request(version, nothing, (), (), step),
-        on_response=lambda _response, _now: None,
-        on_failure=lambda _error, _now: None,
-        node=node,
-        at_least=FETCH_AT_LEAST,
-        raw=True,
-    )

@@ -47,6 +47,11 @@ class Wish:
         return self.key[3]
 
     @property
+    def leader_epoch(self) -> LeaderEpoch:
+        """Under which it is asked for; of a replica it is asked without one."""
+        return self.key[4]
+
+    @property
     def place(self) -> SessionKey:
         """A request may hold this once: brokers drop a second mention in silence."""
         partition = self.key[1]
