@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -113,56 +113,42 @@ def setting_of(scenario: str, place: Place) -> Setting:
     return Setting(consumers, place.topics, place.partitions, times[0], times[1], times[2], busy, rate)
 
 
-def measurement(scenario: Scenario, place: Place) -> Callable[[System, int], Figures]:
-    """(system, round) -> what was found."""
+def measure(scenario: Scenario, system: System, turn: int, place: Place) -> Figures:
     if scenario.name == STARTUP:
-        return lambda system, turn: measure_startup(system, place.bootstrap, place.topics[0], place.java)
+        return measure_startup(system, place.bootstrap, place.topics[0], place.java)
     if scenario.name == REBALANCE:
         stage = rebalance.Stage(place.bootstrap, place.topics[0], place.java)
-        return lambda system, turn: rebalance.measure_rebalance(
-            system, stage, rebalance.phase_of(turn, scenario.rounds)
-        )
-    return lambda system, turn: measure_crowd(system, place.bootstrap, setting_of(scenario.name, place))
+        return rebalance.measure_rebalance(system, stage, rebalance.phase_of(turn, scenario.rounds))
+    return measure_crowd(system, place.bootstrap, setting_of(scenario.name, place))
 
 
 def measure_all(plan: Plan, bootstrap: str, java: JavaProgram) -> dict[tuple[str, str], list[Figures]]:
     found: dict[tuple[str, str], list[Figures]] = {}
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for scenario in plan.scenarios:
-        place = prepare(admin, scenario.name, Place(bootstrap, (), 0, java, plan.quick))
-        measure = measurement(scenario, place)
-        with background(scenario.name, place):
-            for turn in range(scenario.rounds):
-                for system in scenario.systems:
-                    figures = measure(system, turn)
-                    found.setdefault((scenario.name, system.name), []).append(figures)
-                    load = load_average()[0]
-                    print(f"{scenario.name} round {turn + 1} {system.name}: {figures} (load {load})", flush=True)
-        delete(admin, place.topics)
+        for turn in range(scenario.rounds):
+            for system in scenario.systems:
+                with prepared(admin, scenario.name, Place(bootstrap, (), 0, java, plan.quick)) as place:
+                    figures = measure(scenario, system, turn, place)
+                found.setdefault((scenario.name, system.name), []).append(figures)
+                load = load_average()[0]
+                print(f"{scenario.name} round {turn + 1} {system.name}: {figures} (load {load})", flush=True)
     return found
 
 
-def prepare(admin: AdminClient, scenario: str, bare: Place) -> Place:
-    """Fresh topics with some records in every partition."""
+@contextmanager
+def prepared(admin: AdminClient, scenario: str, bare: Place) -> Iterator[Place]:
+    """Topics of this measurement's own with some records in every partition: what one system was given to read is not
+    there for the next. In a rebalance records come all the time, one for every partition in each tick."""
     count, partitions = _TOPICS[scenario]
     topics = tuple(f"bench-{scenario}-{time.time_ns():x}-{number}" for number in range(count))
     for future in admin.create_topics([NewTopic(topic, partitions, 1) for topic in topics]).values():
         future.result(30)
     with traffic(Order(bare.bootstrap, topics, partitions, _SEED_RATE, 0.02)):
         time.sleep(_SEED_SECONDS)
-    return replace(bare, topics=topics, partitions=partitions)
-
-
-@contextmanager
-def background(scenario: str, place: Place) -> Iterator[None]:
-    """In a rebalance records come all the time, one for every partition in each tick."""
-    rate = place.partitions / rebalance.TICK_SECONDS
-    order = Order(place.bootstrap, place.topics, place.partitions, rate, rebalance.TICK_SECONDS)
-    with traffic(order) if scenario == REBALANCE else nullcontext():
-        yield
-
-
-def delete(admin: AdminClient, topics: Sequence[str]) -> None:
+    steady = Order(bare.bootstrap, topics, partitions, partitions / rebalance.TICK_SECONDS, rebalance.TICK_SECONDS)
+    with traffic(steady) if scenario == REBALANCE else nullcontext():
+        yield replace(bare, topics=topics, partitions=partitions)
     for future in admin.delete_topics(list(topics), operation_timeout=30).values():
         future.result(30)
 

@@ -10,6 +10,9 @@ import uuid
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from confluent_kafka import ConsumerGroupState
+from confluent_kafka.admin import AdminClient
+
 from bench.group import traffic
 from bench.group.crowd_child import GIVE_UP_SECONDS, Order
 from bench.group.steering import Child
@@ -54,14 +57,26 @@ def measure_crowd(system: System, bootstrap: str, setting: Setting) -> Crowded:
     patience = GIVE_UP_SECONDS * (2 + setting.consumers / 100) + setting.idle_seconds + 2 * setting.settle_seconds
     with Child("bench.group.crowd_child", json.dumps(asdict(order))) as child:
         idle = child.wait_event("idle", patience)
+        check_members(bootstrap, order)
         load = None
         if setting.load_seconds:
             written = traffic.Order(bootstrap, setting.topics, setting.partitions, setting.written_rate, 0.02)
             with traffic.traffic(written):
-                child.tell("go")
+                child.tell("go on")
                 load = child.wait_event("load", GIVE_UP_SECONDS + setting.load_seconds)
+        else:
+            child.tell("go on")
         child.wait_event("end")
     return crowded_of(idle, load)
+
+
+def check_members(bootstrap: str, order: Order) -> None:
+    """The brokers know every group, with a member and no rebalance: who is thrown out uses little, too."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
+    listed = admin.list_consumer_groups(states={ConsumerGroupState.STABLE}).result(30)
+    stable = sum(group.group_id.startswith(f"{order.group}-") for group in listed.valid)
+    if stable != order.consumers:
+        raise RuntimeError(f"{stable} of {order.consumers} groups are stable")
 
 
 def crowded_of(idle: dict[str, Any], load: dict[str, Any] | None) -> Crowded:

@@ -3,7 +3,7 @@
 Thread: application; consumers that block have a thread each.
 
 Opens one consumer, then all, in waves; waits until they are settled; measures what they use while nothing comes; and,
-when told to go on, while records come. Every consumer reads all of its topic in a group of its own.
+when told to go on, while records come, or ends. Every consumer reads all of its topic in a group of its own.
 """
 
 from __future__ import annotations
@@ -186,8 +186,8 @@ class Session:
             await self._gather(order.consumers)
             idle = await self._measure(order.idle_seconds)
             tell("idle", imported=self._imported, alone=alone, **asdict(idle))
+            await _next_line()
             if order.load_seconds:
-                await _next_line()
                 await self._wait_traffic(sum(self._crowd.counts))
                 tell("load", **asdict(await self._measure(order.load_seconds)))
         finally:

@@ -1,4 +1,4 @@
-"""The whole harness once, small: three brokers, children of each kind, the results file."""
+"""The whole harness, small: three brokers, children of each kind, the results file."""
 
 from __future__ import annotations
 
@@ -10,22 +10,36 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
+SYSTEMS = ("ours-classic", "java-classic")
+
+
+def run(directory, *scenarios):
+    options = ["--quick", "--scenario", *scenarios, "--system", *SYSTEMS, "--results", directory]
+    command = [sys.executable, ROOT / "bench" / "groups.py", *options]
+    told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=170, cwd=directory)
+    assert told.returncode == 0, told.stdout + told.stderr
+    written = json.loads((directory / "groups-partial.json").read_text())
+    assert written["bars"] == []
+    assert written["notes"]["broker_properties"]["group.initial.rebalance.delay.ms"] == "0"
+    return {(row["scenario"], row["system"], row["metric"]): row["value"] for row in written["rows"]}
 
 
 @pytest.mark.cluster
 @pytest.mark.slow
-def test_a_quick_run_measures_what_was_chosen(tmp_path):
-    scenarios = ["--scenario", "31-groups-one-topic", "first-record", "rebalance"]
-    systems = ["--system", "ours-classic", "java-classic"]
-    command = [sys.executable, ROOT / "bench" / "groups.py", "--quick", *scenarios, *systems, "--results", tmp_path]
-    told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=170, cwd=tmp_path)
-    assert told.returncode == 0, told.stdout + told.stderr
-    written = json.loads((tmp_path / "groups-partial.json").read_text())
-    rows = {(row["scenario"], row["system"], row["metric"]): row["value"] for row in written["rows"]}
-    for system in ("ours-classic", "java-classic"):
-        assert 0 < rows["first-record", system, "warm"] < rows["first-record", system, "from_process_start"]
-        assert 0 < rows["rebalance", system, "kept_at_join"] < rows["rebalance", system, "moved_at_join"]
+def test_crowds_and_first_records_are_measured(tmp_path):
+    rows = run(tmp_path, "31-groups-one-topic", "first-record")
+    for system in SYSTEMS:
+        assert rows["first-record", system, "warm"] > 0
+        assert 0 < rows["first-record", system, "cold"] < rows["first-record", system, "from_process_start"]
     assert rows["31-groups-one-topic", "ours-classic", "network_threads"] == 1
+    assert rows["31-groups-one-topic", "ours-classic", "connections"] >= 1
     assert rows["31-groups-one-topic", "ours-classic", "load_rate"] > 0
-    assert written["bars"] == []
-    assert written["notes"]["broker_properties"]["group.initial.rebalance.delay.ms"] == "0"
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+def test_pauses_are_measured(tmp_path):
+    rows = run(tmp_path, "rebalance")
+    for system in SYSTEMS:
+        assert 0 < rows["rebalance", system, "kept_at_join"] < rows["rebalance", system, "moved_at_join"]
+        assert rows["rebalance", system, "kept_at_leave"] > 0
