@@ -141,7 +141,12 @@ class CommitAnswered:
     error: BaseException | None
 
 
-BackgroundEvent: TypeAlias = "ErrorRaised | RebalanceStep | CommitAnswered"
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """The group has been left: steps that come before this one are of a membership that is over."""
+
+
+BackgroundEvent: TypeAlias = "ErrorRaised | RebalanceStep | CommitAnswered | Parted"
 
 # --- the queues ------------------------------------------------------------------------------------------------------
 

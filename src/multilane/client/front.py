@@ -28,6 +28,7 @@ from multilane.client.events import (
     EventQueue,
     FindOffsets,
     GroupEvent,
+    Parted,
     Seek,
     SetPaused,
     Signal,
@@ -262,7 +263,7 @@ class Front:
             self._raise_new_failure()
         return Blocks(blocks)
 
-    def next_event(self) -> RebalanceStep | CommitAnswered | None:
+    def next_event(self) -> RebalanceStep | CommitAnswered | Parted | None:
         """What the network thread wants done, in its order. Raises what it had to say: errors again and again, but each
         time without the traceback of the last, which would only grow."""
         event = self.background.pop()

@@ -24,6 +24,7 @@ from multilane.client.events import (
     FetchCommitted,
     GroupEvent,
     Leave,
+    Parted,
     Rejoin,
     Returned,
     StepDone,
@@ -61,6 +62,7 @@ class Subscriber:
         self._next_auto_commit = now() + self._config.auto_commit_interval
         self._unanswered: set[Future[None]] = set()
         self._committed_by_itself: Offsets = {}
+        self._leaves = 0  # of which the network thread has not heard yet, as far as we have
         self._closes_at = inf  # a commit in the last call of a listener waits no longer than close() may
         self._slowest = 0.0  # of what was advised about
         for advice in of_settings(self._config) if self._config.group_id is not None else ():
@@ -94,8 +96,10 @@ class Subscriber:
         if self._subscription is None:
             self._front.give_up(self._front.assignment)
             return
-        yield from self._part(self._now() + self._timeout)
-        self._tell(Leave(Future()))
+        try:
+            yield from self._part(self._now() + self._timeout)
+        finally:  # whatever the application's code raises
+            self._leave()
 
     def before_assigning(self) -> None:
         """Partitions are to be assigned by hand: what was read of the present ones is committed."""
@@ -134,10 +138,12 @@ class Subscriber:
         self._pulse.last = self._now()
         self._pulse.is_polling = False
 
-    def attend(self, event: RebalanceStep | CommitAnswered) -> Plan[None]:
+    def attend(self, event: RebalanceStep | CommitAnswered | Parted) -> Plan[None]:
         if isinstance(event, CommitAnswered):
             yield from self._call(event.callback, event.offsets, event.error)
-        else:
+        elif isinstance(event, Parted):
+            self._leaves -= 1
+        elif self._leaves == 0:  # else the network thread did not know yet that we leave when it asked for this step
             yield from self._perform(event)
 
     def _perform(self, step: RebalanceStep) -> Plan[None]:
@@ -256,8 +262,7 @@ class Subscriber:
         try:
             yield from self._part(deadline, keep_last=keep_last)
         finally:
-            left: Future[None] = Future()
-            self._tell(Leave(left))
+            left = self._leave()
         yield from self._patiently(left, deadline)
 
     def _part(self, deadline: float, *, keep_last: bool = False) -> Plan[None]:
@@ -272,6 +277,12 @@ class Subscriber:
         finally:
             self._front.give_up(assignment)
             self._front.forget_steps()
+
+    def _leave(self) -> Future[None]:
+        left: Future[None] = Future()
+        self._leaves += 1
+        self._tell(Leave(left))
+        return left
 
     def _await_answers(self, deadline: float) -> Plan[None]:
         """Commits that nobody waited for: once their partitions are given up they would be dropped."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from multilane.client.events import CommitOffsets, Leave, StepDone, announce
+from multilane.client.events import CommitOffsets, Leave, Parted, StepDone, Subscribe, announce
 from multilane.client.front import Front
 from multilane.client.group.membership import Change, RebalanceStep
 from multilane.client.network import ForParticipant, NetworkThread
@@ -179,3 +179,31 @@ def test_a_member_that_the_group_will_not_have_says_so_until_it_leaves(desk):
             desk.front.raise_standing_failure()
     run(desk.subscriber.unsubscribe())
     desk.front.raise_standing_failure()
+
+
+def test_a_step_that_crosses_the_word_of_leaving_is_not_performed(desk):
+    """Nor when we have come back in the meantime: it is of the membership that is over."""
+    own(desk)
+    run(desk.subscriber.unsubscribe())
+    desk.subscriber.subscribe(["orders"], None)
+    assert [type(told) for told in desk.hear()] == [Leave, Subscribe]
+    run(desk.subscriber.attend(step(Change.ASSIGNED, ticket=7)))
+    assert not desk.front.assignment
+    run(desk.subscriber.attend(Parted()))
+    run(desk.subscriber.attend(step(Change.ASSIGNED, ticket=1)))
+    assert desk.front.assignment == OWNED
+    assert desk.hear() == [StepDone(1)]
+
+
+class Stumbles(RebalanceListener):
+    def on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        raise RuntimeError("the application stumbled")
+
+
+def test_whatever_the_listener_does_the_group_is_left(desk):
+    own(desk, Stumbles())
+    with pytest.raises(RuntimeError, match="stumbled"):
+        run(desk.subscriber.unsubscribe())
+    assert [type(told) for told in desk.hear()] == [Leave]
+    assert not desk.front.assignment
+    assert desk.subscriber.subscription is None

@@ -20,6 +20,7 @@ from multilane.client.events import (
     FetchCommitted,
     GroupEvent,
     Leave,
+    Parted,
     Rejoin,
     Returned,
     StepDone,
@@ -232,6 +233,7 @@ class Participant:
             self._watch()
 
     def _leave(self, event: Leave, now: float) -> None:
+        self._background.put(Parted())
         self._wish = self._told = None
         self._watch_all(False)
         if self._membership is None:
