@@ -268,12 +268,14 @@ def test_a_cursor_that_was_left_out_is_asked_again_later():
     assert desk.ask(0.1)
 
 
-def test_leaderless_cursors_wait():
+def test_leaderless_cursors_wait_for_a_leader_and_not_a_moment_longer():
     desk = Desk({P: (None, 1)})
     desk.lose(P)
     assert desk.ask() == []
     assert desk.wants_metadata
-    assert desk.manager.poll(0.05).wait == pytest.approx(0.05)
+    assert desk.manager.poll(0.05).wait == NEVER
+    desk.metadata.cluster = cluster_of({P: (1, 2)})
+    assert desk.ask(0.05)
 
 
 def test_an_answer_for_a_cursor_that_was_replaced_is_dropped():

@@ -180,11 +180,10 @@ class OffsetsManager:
                     lambda error, at, a=asked: self._failed_resets(a, error, at),  # type: ignore[misc]
                 )
             )
-        if leaderless:
+        if leaderless:  # these wait for a new picture of the cluster, not for a time
             self._metadata.request_update()
-            for partition in leaderless:
-                self._delay(ready[partition], now)
-        return min((max(0.0, c.not_before - now) for c in lost if not c.in_flight), default=NEVER)
+        waiting = [c for c in lost if not c.in_flight and c.partition not in leaderless]
+        return min((max(0.0, c.not_before - now) for c in waiting), default=NEVER)
 
     def _answered_resets(self, asked: list[Cursor], answers: Iterable[_Answer], now: float) -> None:
         by_partition = {a.partition: a for a in answers}
