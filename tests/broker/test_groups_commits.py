@@ -163,7 +163,7 @@ def test_closing_commits_what_was_handed_out(kafka, topic, variant):
 # --- the application is away -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("variant", [*PROTOCOLS, COOPERATIVE])
+@pytest.mark.parametrize("variant", PROTOCOLS)
 def test_who_does_not_poll_keeps_its_partitions_until_max_poll_interval(kafka, topic, variant):
     """The session ends long before that: heartbeats go on while the application works."""
     partitions = partitions_of(topic(2), 2)
@@ -187,6 +187,11 @@ def test_who_does_not_poll_keeps_its_partitions_until_max_poll_interval(kafka, t
         team.settle(partitions)
         assert works.steps[0] == ("lost", mine)
         assert works.steps[1][0] == "assigned"
+        team.members.remove(works)
+        team.until(lambda: polls.assignment == frozenset(partitions), timeout=15)
+        mine = works.assignment
+        works.close()
+        assert works.steps[-1] == ("lost", mine)
 
 
 # --- through many rebalances -----------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from broker.conftest import SHORT_SESSIONS, topic_factory
 from broker.flow import Flow
-from broker.group_members import COOPERATIVE, KIP_848, PROTOCOLS, VARIANTS, Member, Team, fill, new_group, partitions_of
+from broker.group_members import COOPERATIVE, KIP_848, PROTOCOLS, Member, Team, fill, new_group, partitions_of
 from broker.group_processes import ProcessMember
 from broker.reading import CLOCK, Deadline
 from broker.test_groups_commits import committed_in
@@ -36,7 +36,7 @@ def frontier(offsets: set[int]) -> int:
 # --- members ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", ["sticky", *BOTH])
 def test_the_partitions_of_a_killed_member_come_back_and_nothing_is_lost(kafka, topic, variant):
     name = topic(4)
     partitions = partitions_of(name, 4)

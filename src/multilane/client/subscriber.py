@@ -271,8 +271,9 @@ class Subscriber:
         yield from self._auto_commit(consumed, deadline)
         subscribed, self._subscription = self._subscription is not None, None
         try:
-            if subscribed and assignment:
-                yield from self._call(self._listener.on_revoked, assignment)
+            if subscribed and assignment:  # who is no member any more has lost them, though no step has said so yet
+                told = self._listener.on_lost if self.identity is None else self._listener.on_revoked
+                yield from self._call(told, assignment)
             yield from self._await_answers(deadline)
         finally:
             self._front.give_up(assignment)

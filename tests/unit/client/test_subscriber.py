@@ -9,7 +9,7 @@ import pytest
 
 from multilane.client.events import CommitOffsets, Leave, Parted, StepDone, Subscribe, announce
 from multilane.client.front import Front
-from multilane.client.group.membership import Change, RebalanceStep
+from multilane.client.group.membership import Change, Identity, RebalanceStep
 from multilane.client.network import ForParticipant, NetworkThread
 from multilane.client.plans import Wait
 from multilane.client.rebalance import RebalanceListener
@@ -70,6 +70,7 @@ def run(plan: Any) -> None:
 def own(desk: Desk, listener: RebalanceListener | None = None) -> None:
     desk.subscriber.subscribe(["orders"], listener)
     run(desk.subscriber.attend(step(Change.ASSIGNED)))
+    desk.front.standing.identity = Identity("g", "member", 1, None, "classic")
     desk.front.seek(ORDERS, _at(7))
     desk.hear()
 
@@ -207,3 +208,24 @@ def test_whatever_the_listener_does_the_group_is_left(desk):
     assert [type(told) for told in desk.hear()] == [Leave]
     assert not desk.front.assignment
     assert desk.subscriber.subscription is None
+
+
+class Notes(RebalanceListener):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        self.notes.append("revoked")
+
+    def on_lost(self, partitions: frozenset[TopicPartition]) -> None:
+        self.notes.append("lost")
+
+
+@pytest.mark.parametrize(("is_member", "told"), [(True, "revoked"), (False, "lost")])
+def test_who_leaves_after_its_membership_has_ended_has_lost_its_partitions(desk, is_member, told):
+    listener = Notes()
+    own(desk, listener)
+    if not is_member:
+        desk.front.standing.identity = None
+    run(desk.subscriber.unsubscribe())
+    assert listener.notes == [told]
