@@ -69,7 +69,7 @@ UNITS: Final[dict[str, tuple[str, float]]] = {
     **dict.fromkeys(
         ("cold", "warm", "cold_with_constructor", "warm_with_constructor", "from_process_start"), ("ms", 1_000.0)
     ),
-    **dict.fromkeys(("kept_at_join", "moved_at_join", "kept_at_leave", "moved_at_leave"), ("ms", 1_000.0)),
+    **dict.fromkeys(("kept_at_join", "moved_at_join", "kept_at_leave", "moved_at_leave", "steady"), ("ms", 1_000.0)),
 }
 _SPREAD: Final = (STARTUP, REBALANCE)
 MEMORY_LIMIT: Final = 120.0

@@ -31,6 +31,7 @@ class Pauses:
     moved_at_join: float
     kept_at_leave: float
     moved_at_leave: float
+    steady: float  # of any partition while nobody came or went: what the machine and the client do on their own
 
 
 def times_by_partition(arrivals: Iterable[Arrival]) -> dict[int, list[float]]:
@@ -48,7 +49,16 @@ def longest_gap(times: Sequence[float], window: Window) -> float:
     return max(after - before for before, after in pairwise(times) if after > window.start and before < window.end)
 
 
-def pauses(first: Sequence[Arrival], second: Sequence[Arrival], join: Window, leave: Window) -> Pauses:
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Before the second member came, when it came, and when it went."""
+
+    steady: Window
+    join: Window
+    leave: Window
+
+
+def pauses(first: Sequence[Arrival], second: Sequence[Arrival], windows: Windows) -> Pauses:
     """Of what the member that stayed and the member that came and went have read."""
     moved = set(times_by_partition(second))
     together = times_by_partition([*first, *second])
@@ -59,4 +69,10 @@ def pauses(first: Sequence[Arrival], second: Sequence[Arrival], join: Window, le
     def longest(partitions: set[int], window: Window) -> float:
         return max(longest_gap(together[partition], window) for partition in partitions)
 
-    return Pauses(longest(kept, join), longest(moved, join), longest(kept, leave), longest(moved, leave))
+    return Pauses(
+        kept_at_join=longest(kept, windows.join),
+        moved_at_join=longest(moved, windows.join),
+        kept_at_leave=longest(kept, windows.leave),
+        moved_at_leave=longest(moved, windows.leave),
+        steady=longest(kept | moved, windows.steady),
+    )

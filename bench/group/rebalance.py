@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from bench.group.member_child import Order
-from bench.group.pauses import Pauses, Window, pauses
+from bench.group.pauses import Pauses, Window, Windows, pauses
 from bench.group.steering import Child, Event
 from bench.group.systems import Seat, System
 from bench.java import JavaProgram
@@ -25,6 +25,7 @@ TICK_SECONDS: Final = 0.02
 # Defaults: the broker's under KIP-848, the clients' under the classic protocol.
 HEARTBEAT_SECONDS: Final = {"consumer": 5.0, "classic": 3.0}
 _AFTER_SECONDS: Final = 1.0
+_STEADY_SHARE: Final = 0.8  # of a heartbeat interval; the first member has been reading for a whole one
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ def measure_rebalance(system: System, stage: Stage, phase: float) -> Pauses:
         settled = second.wait_event("assigned")["at"]
         second.wait(Reading(PARTITIONS // 2), "the second member reads its half")
         join = Window(joined, time.time())
+        steady = Window(joined - _STEADY_SHARE * interval, joined)
         _wait_until(settled + interval * (1 + phase))
         left = second.tell("close")
         gone = second.wait_event("end")
@@ -67,7 +69,7 @@ def measure_rebalance(system: System, stage: Stage, phase: float) -> Pauses:
         time.sleep(_AFTER_SECONDS)
         first.tell("close")
         stayed = first.wait_event("end")
-    return pauses(stayed["arrivals"], gone["arrivals"], join, leave)
+    return pauses(stayed["arrivals"], gone["arrivals"], Windows(steady, join, leave))
 
 
 class Reading:

@@ -38,7 +38,7 @@ TABLE = """\
 """
 CROWDED = Crowded(5, 1, 3, 50e6, 120e6, 0.25, 0.5, 20_000.0)
 STARTED = Startup(1.0, 0.1, 1.2, 0.2, 2.0)
-PAUSED = Pauses(0.03, 3.0, 0.03, 2.0)
+PAUSED = Pauses(0.03, 3.0, 0.03, 2.0, 0.02)
 
 
 # --- what a process uses ---------------------------------------------------------------------------------------------
@@ -197,10 +197,10 @@ def test_figures_at_the_limits_hold():
         (THOUSAND, OURS, Crowded(5, 1, 3, 1, 1, 0.26), "idle_cpu:ours-consumer:1000-idle"),
         (STARTUP, OURS, Startup(1.1, 0.1, 1, 1, 1), "cold:ours-consumer/java-consumer"),
         (STARTUP, JAVA_CLASSIC, Startup(1.0, 0.09, 1, 1, 1), "warm:ours-classic/java-classic"),
-        (REBALANCE, OURS_CLASSIC, Pauses(0.031, 3, 0.03, 2), "kept_at_join:ours-classic/java-classic"),
-        (REBALANCE, OURS, Pauses(0.03, 3.1, 0.03, 2), "moved_at_join:ours-consumer/java-consumer"),
-        (REBALANCE, JAVA, Pauses(0.03, 3, 0.02, 2), "kept_at_leave:ours-consumer/java-consumer"),
-        (REBALANCE, JAVA, Pauses(0.03, 3, 0.03, 1.9), "moved_at_leave:ours-consumer/java-consumer"),
+        (REBALANCE, OURS_CLASSIC, Pauses(0.031, 3, 0.03, 2, 0.02), "kept_at_join:ours-classic/java-classic"),
+        (REBALANCE, OURS, Pauses(0.03, 3.1, 0.03, 2, 0.02), "moved_at_join:ours-consumer/java-consumer"),
+        (REBALANCE, JAVA, Pauses(0.03, 3, 0.02, 2, 0.02), "kept_at_leave:ours-consumer/java-consumer"),
+        (REBALANCE, JAVA, Pauses(0.03, 3, 0.03, 1.9, 0.02), "moved_at_leave:ours-consumer/java-consumer"),
     ],
 )
 def test_each_figure_falls_short_alone(scenario, system, figures, bar):
@@ -216,7 +216,7 @@ def test_no_bar_counts_on_the_other_clients():
 
 def test_the_median_counts_and_the_spread_is_told():
     report = Report("groups", {})
-    rounds = [Pauses(0.01, moved, 0.01, 1.0) for moved in (4.0, 0.5, 2.0)]
+    rounds = [Pauses(0.01, moved, 0.01, 1.0, 0.02) for moved in (4.0, 0.5, 2.0)]
     add_rows(report, {(REBALANCE, "ours-consumer"): rounds})
     told = [report.find("ours-consumer", REBALANCE, f"moved_at_join{end}") for end in ("", "_least", "_most")]
     assert told == [2_000.0, 500.0, 4_000.0]

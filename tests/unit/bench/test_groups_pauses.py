@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from bench.group.pauses import Pauses, Window, longest_gap, pauses, times_by_partition
+from bench.group.pauses import Pauses, Window, Windows, longest_gap, pauses, times_by_partition
 
 JOIN = Window(10.0, 20.0)
 LEAVE = Window(30.0, 40.0)
+WINDOWS = Windows(Window(5.0, 10.0), JOIN, LEAVE)
 
 
 def every(start, end, step, partitions):
@@ -34,18 +35,24 @@ def test_a_gap_that_is_not_over_is_refused(times):
 def test_a_moved_partition_pauses_from_its_old_to_its_new_owner():
     stays = [*every(0, 12, 0.5, [0, 1]), *every(12.5, 32, 0.5, [0]), *every(32.5, 50, 0.5, [0, 1])]
     comes = every(15, 30, 0.5, [1])
-    assert pauses(stays, comes, JOIN, LEAVE) == Pauses(0.5, 3.0, 0.5, 2.5)
+    assert pauses(stays, comes, WINDOWS) == Pauses(0.5, 3.0, 0.5, 2.5, 0.5)
 
 
 def test_a_pause_of_a_kept_partition_is_not_one_of_a_moved():
     stays = [*every(0, 12, 0.5, [0, 1]), *every(16, 30, 0.5, [0]), *every(30.5, 50, 0.5, [0, 1])]
     comes = every(12.5, 30, 0.5, [1])
-    assert pauses(stays, comes, JOIN, LEAVE) == Pauses(4.0, 0.5, 0.5, 0.5)
+    assert pauses(stays, comes, WINDOWS) == Pauses(4.0, 0.5, 0.5, 0.5, 0.5)
 
 
 def test_a_second_member_that_read_nothing_or_everything_is_refused():
     stays = every(0, 50, 0.5, [0, 1])
     with pytest.raises(ValueError, match="nothing to compare"):
-        pauses(stays, [], JOIN, LEAVE)
+        pauses(stays, [], WINDOWS)
     with pytest.raises(ValueError, match="nothing to compare"):
-        pauses(stays, [(15.0, [0, 1])], JOIN, LEAVE)
+        pauses(stays, [(15.0, [0, 1])], WINDOWS)
+
+
+def test_what_stood_still_before_anyone_came_is_told_apart():
+    stays = [*every(0, 6, 0.5, [0, 1]), *every(8, 12, 0.5, [0, 1]), *every(12.5, 50, 0.5, [0])]
+    comes = every(12.5, 50, 0.5, [1])
+    assert pauses(stays, comes, WINDOWS) == Pauses(0.5, 0.5, 0.5, 0.5, 2.0)
