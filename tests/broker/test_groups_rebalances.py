@@ -219,6 +219,27 @@ def test_pauses_and_positions_outlive_a_rebalance_for_kept_partitions_only(kafka
 
 
 @pytest.mark.parametrize("variant", PROTOCOLS)
+def test_a_listener_may_seek_and_pause_what_it_is_given(kafka, topic, variant):
+    """Nothing is handed out before it returns: not a record from where the group stood."""
+    seeks, pauses = partitions = partitions_of(topic(2), 2)
+    fill(kafka, partitions, 0, 20)
+    with Team(kafka, variant, [seeks.topic]) as team:
+        [member] = team.join()
+
+        def place(change, given):
+            if change == "assigned" and given:
+                member.consumer.seek(seeks, 12)
+                member.consumer.pause([pauses])
+
+        member.on_step = place
+        team.until(lambda: member.offsets.get(seeks) == list(range(12, 20)))
+        assert member.offsets.keys() == {seeks}
+        member.consumer.resume([pauses])
+        team.until(lambda: member.offsets.get(pauses) == list(range(20)))
+        member.on_step = None
+
+
+@pytest.mark.parametrize("variant", PROTOCOLS)
 def test_an_error_in_a_listener_is_raised_and_the_rebalance_goes_on(kafka, topic, variant):
     partitions = partitions_of(topic(2), 2)
     with Team(kafka, variant, [partitions[0].topic]) as team:
