@@ -8,6 +8,7 @@ from typing import Any
 from multilane.client.cluster import Cluster
 from multilane.client.group.assignors import find_assignor
 from multilane.client.group.classic import ClassicMembership, State
+from multilane.client.group.classic.dialogue import EARLY
 from multilane.client.group.membership import (
     Change,
     MemberListeners,
@@ -47,7 +48,7 @@ def group_config(instance: str | None = None, strategy: Sequence[str] = ("range"
         "group_remote_assignor": None,
         "partition_assignment_strategy": tuple(strategy),
         "session_timeout": SESSION,
-        "heartbeat_interval": HEARTBEAT,
+        "heartbeat_interval": HEARTBEAT / EARLY,
         "max_poll_interval": MAX_POLL,
         "enable_auto_commit": False,
         "auto_commit_interval": 5.0,

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from multilane.client.cluster import Cluster
+from multilane.client.group.consumer_protocol.beats import EARLY
 from multilane.client.group.consumer_protocol.membership import ConsumerMembership
 from multilane.client.group.membership import Change, MemberListeners, MemberPolicy, Pulse, RebalanceStep, Subscription
 from multilane.client.net.request_state import Backoff
@@ -19,7 +20,7 @@ from multilane.wire.messages import ApiKey, encode_request
 from response_builder import cluster_of, make, response_parts
 
 MAX_POLL = 300.0
-INTERVAL = 5.0
+INTERVAL = 4.5  # until the next heartbeat: a little less than the broker asks for
 T, U = UUID(int=1), UUID(int=2)
 IDS = {"t": T, "u": U}
 
@@ -55,7 +56,7 @@ def heartbeat_response(
     assigned: Mapping[UUID | None, Any] | None = None,
     *,
     code: int = 0,
-    interval: float = INTERVAL,
+    interval: float = INTERVAL / EARLY,
     member_id: str | None = None,
 ) -> Any:
     parts = response_parts(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1)

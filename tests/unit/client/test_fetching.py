@@ -471,13 +471,13 @@ def test_a_replica_that_nobody_knows_does_not_make_a_circle():
 @pytest.mark.parametrize(
     ("told", "kind"),
     [
-        ({"records": _records(3), "high": 12}, CorruptBatch),
+        ({"records": _records(3, offset=14), "high": 12}, CorruptBatch),
         ({"records": _records(3, offset=2)}, CorruptBatch),
         ({"records": _records(3, magic=1)}, UnsupportedBatch),
         ({"records": _records(3, length=7)}, CorruptBatch),
         ({"records": _records(3)[:40]}, CorruptBatch),
     ],
-    ids=["beyond the log's end", "before the offset", "old format", "length", "first batch cut"],
+    ids=["a leap beyond the log's end", "before the offset", "old format", "length", "first batch cut"],
 )
 def test_batches_that_cannot_be_leave_the_cursor_where_it_is(told, kind):
     bench = Bench({P: (1, 5)})
@@ -489,6 +489,22 @@ def test_batches_that_cannot_be_leave_the_cursor_where_it_is(told, kind):
     assert bench.cursor().offset == 10
     assert bench.tasks == []
     assert bench.buffer.charged_bytes == 0
+
+
+def test_what_follows_may_lie_behind_the_end_that_the_broker_had_looked_up():
+    bench = Bench({P: (1, 5)})
+    bench.answer(bench.ask(), {P: {"records": _records(3) + _records(2, offset=13), "high": 10}})
+    assert bench.told == []
+    assert bench.cursor().offset == 15
+
+
+def test_before_a_leap_beyond_the_logs_end_all_is_read():
+    bench = Bench({P: (1, 5)})
+    bench.answer(bench.ask(), {P: {"records": _records(3) + _records(2, offset=1 << 40), "high": 14}})
+    assert bench.told == []
+    assert bench.cursor().offset == 13
+    (task,) = bench.tasks
+    assert "the log ends at 14" in str(task.table.error)
 
 
 def test_nothing_is_judged_by_an_offset_that_is_a_guess():

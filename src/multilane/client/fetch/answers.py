@@ -130,15 +130,14 @@ class Answers:
         offset: Offset,
         now: float,
     ) -> _Readable | None:
-        table = scan(raw.frame, fetched.records_start, fetched.records_end, offset)
-        if offset < table.next_offset <= fetched.high_watermark:
+        table = scan(raw.frame, fetched.records_start, fetched.records_end, offset).believed(
+            offset, fetched.high_watermark
+        )
+        if offset < table.next_offset:
             return _Readable(fetched, table, cursors)
         error = table.error
-        if error is None:  # the checksum does not cover a batch's offset: what cannot be, is not believed
-            reason = (
-                f"its batches end at {table.next_offset}, but {offset} was asked for "
-                f"and the log ends at {fetched.high_watermark}"
-            )
+        if error is None:
+            reason = f"none of its batches has offset {offset}, which was asked for"
             error = CorruptBatch(reason, offset=offset)
         for cursor, reader in cursors:
             if reader.buffer.is_settled(cursor):

@@ -37,6 +37,25 @@ class BatchTable:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def believed(self, fetch_offset: int, high_watermark: int) -> BatchTable:
+        """Without what cannot be. The checksum does not cover a batch's offset, so one that leaps over others must lie
+        below the end of the log. One that follows may lie behind it: brokers look up the end before they read."""
+        if self.next_offset <= high_watermark or not len(self.rows):
+            return self
+        base = self.rows[:, Row.BASE_OFFSET]
+        last = base + self.rows[:, Row.LAST_DELTA]
+        expected = np.concatenate(([fetch_offset], last[:-1] + 1))
+        leaps = np.flatnonzero((base > expected) & (last >= high_watermark))
+        if not len(leaps):
+            return self
+        rows = self.rows[: leaps[0]]
+        error = CorruptBatch(
+            f"its offset is {base[leaps[0]]}, but {expected[leaps[0]]} comes next and the log ends at {high_watermark}",
+            offset=int(expected[leaps[0]]),
+        )
+        epoch = int(rows[-1, Row.LEADER_EPOCH]) if len(rows) else -1
+        return BatchTable(rows, int(expected[leaps[0]]), epoch, int(rows[:, Row.COUNT].sum()), error)
+
 
 def scan(frame: Bytes, start: int, end: int, fetch_offset: int) -> BatchTable:
     """List the whole batches of frame[start:end]; the frame is one Fetch response, contiguous.

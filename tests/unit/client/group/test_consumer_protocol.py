@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from consumer_desk import INTERVAL, MAX_POLL, Desk, T, U, owned_in, partitions, picture
+from multilane.client.group.consumer_protocol.beats import HUNGRY_FOR, HUNGRY_PACE
 from multilane.client.group.consumer_protocol.states import State
 from multilane.client.group.membership import Change, Identity
 from multilane.client.net.requests import CONTROL, NEVER
@@ -68,7 +69,21 @@ def test_heartbeats_keep_the_interval_of_the_broker_and_say_nothing_new():
     assert desk.wait == pytest.approx(INTERVAL - 1.9), "the new one counts from the next on"
     assert desk.said(2 * INTERVAL).subscribed_topic_names is None
     desk.answer(1, interval=2.0)
-    assert desk.said(2 * INTERVAL + 2.0)
+    assert desk.poll(2 * INTERVAL + 1.7) == []
+    assert desk.said(2 * INTERVAL + 1.8)
+
+
+def test_one_who_has_just_joined_and_has_nothing_asks_more_often():
+    desk = Desk()
+    desk.settle()
+    asked = []
+    for tenth in range(200):
+        if desk.poll(tenth / 10):
+            asked.append(tenth / 10)
+            desk.answer(1)
+    hungry = [t for t in asked if t <= HUNGRY_FOR]
+    assert len(hungry) == pytest.approx(HUNGRY_FOR / HUNGRY_PACE, abs=2)
+    assert len(asked) - len(hungry) <= 3, "a spare member does not ask like that for ever"
 
 
 def test_heartbeats_go_on_while_a_step_is_open():

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+EARLY: Final = 0.9  # of the interval: what changed is heard of sooner, and a slow moment does no harm
+HUNGRY_PACE: Final = 0.5
+HUNGRY_FOR: Final = 10.0
 _ANSWER_LAPSE: Final = 5.0  # what a coordinator may take to answer once it has stopped waiting
 LOOK_AGAIN: Final = 1.0  # for a coordinator that is being looked for
 
@@ -140,7 +143,11 @@ class Dialogue:
     def rest(self, now: float) -> None:
         """The coordinator has just heard of us in another way; what it says to older heartbeats is old."""
         self._beating.abandon()
-        self._beat_at = now + self._policy.group.heartbeat_interval
+        self._beat_at = now + EARLY * self._policy.group.heartbeat_interval
+
+    def soon(self, now: float) -> None:
+        """Somebody may be giving up what will be ours: ask more often whether it is so."""
+        self._beat_at = min(self._beat_at, now + HUNGRY_PACE)
 
     def hurry(self, now: float) -> None:
         """Ask with the next heartbeat whether we are still a member, and do not wait for it."""
@@ -154,7 +161,7 @@ class Dialogue:
         node = self._coordinators.of(self.group)
         if node is None:
             return LOOK_AGAIN
-        who, self._beat_at = self.who, now + self._policy.group.heartbeat_interval
+        who, self._beat_at = self.who, now + EARLY * self._policy.group.heartbeat_interval
         requests.append(
             self._beating.request(
                 node,

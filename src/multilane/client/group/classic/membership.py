@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from multilane.client.group.assignors import all_cooperative
-from multilane.client.group.classic.dialogue import LOOK_AGAIN, Dialogue
+from multilane.client.group.classic.dialogue import HUNGRY_FOR, LOOK_AGAIN, Dialogue
 from multilane.client.group.classic.entry import Entry
 from multilane.client.group.classic.holdings import Holdings, Partitions
 from multilane.client.group.classic.joining import SHOWN
@@ -65,6 +65,7 @@ class ClassicMembership:
         self._reason = ""
         self._announced_at: float | None = None  # since when the group waits for us
         self._failure: MultilaneError | None = None
+        self._hungry_until = 0.0
         self._left: list[Callable[[], None]] = []
 
     # --- what others see ---------------------------------------------------------------------------------------------
@@ -102,6 +103,7 @@ class ClassicMembership:
         if self.state is State.OUTSIDE:
             self._to(State.JOINING)
             self._reason = "the consumer subscribes"
+            self._hungry_until = now + HUNGRY_FOR
 
     def rejoin(self, reason: str, now: float) -> None:
         if self.state in (State.STABLE, State.RECONCILING, State.SYNCING):
@@ -156,9 +158,15 @@ class ClassicMembership:
         elif self.state is State.SYNCING:
             waits.append(self._ask_to_sync(requests, now))
         if self.state in BEATING:
+            if self._is_hungry(now):
+                self._talk.soon(now)
             waits.append(self._talk.beat(requests, now))
         said, self._talk.outbox = self._talk.outbox, []
         return Poll((*said, *requests), min(waits))
+
+    def _is_hungry(self, now: float) -> bool:
+        """Just joined, cooperatively, and with nothing yet: others are giving up what the next rebalance gives us."""
+        return self._cooperative and self.state is State.STABLE and not self.owned and now < self._hungry_until
 
     def _watch_application(self, now: float) -> float:
         limit = self._policy.group.max_poll_interval

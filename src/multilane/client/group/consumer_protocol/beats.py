@@ -2,9 +2,11 @@
 
 Thread: none (pure); belongs to the membership that made it, on the network thread.
 
-At the interval that the coordinator asks for, at once when there is something to say, after a back-off when one failed,
-and one at a time. An answer counts only while the conversation it belongs to goes on: whoever leaves or is fenced
-starts another, and what is still under way is nobody's.
+A little before the interval that the coordinator asks for is over, at once when there is something to say, after a
+back-off when one failed, and one at a time. A member that has just joined and has nothing yet asks more often for some
+seconds: others are giving up what will be its own, and what nobody reads waits for this very heartbeat. An answer
+counts only while the conversation it belongs to goes on: whoever leaves or is fenced starts another, and what is still
+under way is nobody's.
 """
 
 from __future__ import annotations
@@ -16,6 +18,9 @@ from multilane.client.net.request_state import Backoff, RequestState
 FIRST_INTERVAL: Final = 5.0  # until the coordinator has told its own
 SHORTEST_INTERVAL: Final = 0.05
 LONGEST_INTERVAL: Final = 60.0
+EARLY: Final = 0.9  # of the interval: what changed is heard of sooner, and a slow moment does no harm
+HUNGRY_PACE: Final = 0.5
+HUNGRY_FOR: Final = 10.0
 
 
 class Beats:
@@ -25,6 +30,7 @@ class Beats:
         self._backoff = backoff
         self._state = RequestState(backoff)
         self._due = 0.0
+        self._hungry_until = 0.0
         self._talk = 0
 
     def wait(self, now: float) -> float:
@@ -36,7 +42,7 @@ class Beats:
         """One goes out. The number is for `is_current` when the answer comes."""
         self._state.sent()
         self.is_urgent = False
-        self._due = now + self.interval
+        self._due = now + EARLY * self.interval
         return self._talk
 
     def is_current(self, talk: int) -> bool:
@@ -46,6 +52,13 @@ class Beats:
         self._state.succeeded()
         if interval > 0:
             self.interval = min(max(interval, SHORTEST_INTERVAL), LONGEST_INTERVAL)
+
+    def joined(self, now: float) -> None:
+        self._hungry_until = now + HUNGRY_FOR
+
+    def empty_handed(self, now: float) -> None:
+        if now < self._hungry_until:
+            self._due = min(self._due, now + HUNGRY_PACE)
 
     def failed(self, now: float) -> None:
         """The next one comes as soon as the back-off allows."""

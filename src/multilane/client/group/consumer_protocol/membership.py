@@ -254,6 +254,8 @@ class ConsumerMembership:
             self._try_again(now)
             return
         self._beats.answered(response.heartbeat_interval.total_seconds())
+        if self.state is State.JOINING:
+            self._beats.joined(now)
         self._wording.heard(subscription)
         self._member_id = response.member_id or self._member_id
         self._epoch = epoch
@@ -267,6 +269,8 @@ class ConsumerMembership:
         elif self.state is State.JOINING:
             self._to(State.STABLE)
         self._advance(now)
+        if not self.owned:
+            self._beats.empty_handed(now)
 
     def _read(self, response: Any) -> tuple[int, Target | None]:
         epoch = int(response.member_epoch)
