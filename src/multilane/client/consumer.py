@@ -20,8 +20,9 @@ from multilane.client.admin.topics import partitions_of, topic_metadata_call
 from multilane.client.arguments import at_time
 from multilane.client.blocks import Blocks
 from multilane.client.fetch.offsets import Found
-from multilane.client.front import Front, beginning, end, only_offsets
+from multilane.client.front import Front
 from multilane.client.group.wishes import ServerPattern, checked_topic
+from multilane.client.lookups import beginning, end, only_offsets
 from multilane.client.plans import Plan, Wait
 from multilane.client.rebalance import RebalanceListener
 from multilane.client.sharing import THREADS

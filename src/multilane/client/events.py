@@ -146,7 +146,15 @@ class Parted:
     """The group has been left: steps that come before this one are of a membership that is over."""
 
 
-BackgroundEvent: TypeAlias = "ErrorRaised | RebalanceStep | CommitAnswered | Parted"
+@dataclass(frozen=True, slots=True)
+class CommittedFirst:
+    """What a step gives up has been committed, or could not be: now the listener is to be told."""
+
+    step: RebalanceStep
+    error: BaseException | None
+
+
+BackgroundEvent: TypeAlias = "ErrorRaised | RebalanceStep | CommitAnswered | CommittedFirst | Parted"
 
 # --- the queues ------------------------------------------------------------------------------------------------------
 

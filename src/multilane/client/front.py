@@ -24,6 +24,7 @@ from multilane.client.events import (
     Assign,
     BackgroundEvent,
     CommitAnswered,
+    CommittedFirst,
     ErrorRaised,
     EventQueue,
     FindOffsets,
@@ -53,8 +54,7 @@ from multilane.errors import (
     NotAssigned,
     WakeupError,
 )
-from multilane.types import NO_EPOCH, LeaderEpoch, Offset, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
-from multilane.wire.compose import EARLIEST, LATEST
+from multilane.types import NO_EPOCH, LeaderEpoch, Offset, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from multilane.clock import Clock
@@ -93,6 +93,7 @@ class Front:
             config, lease.thread.surroundings(), self._buffer, self.background, name, self._participant
         )
         self._polls = 0
+        self._held: frozenset[TopicPartition] = frozenset()  # about to be given up
         self._expelled: GroupError | None = None  # why the group will not have us, until we leave it
         self._in_use = threading.Lock()
         self._caller = caller
@@ -161,8 +162,13 @@ class Front:
         self._partitions.update({p: self._new(p) for p in partitions})
         self._publish()
 
+    def hold(self, partitions: frozenset[TopicPartition]) -> None:
+        """Nothing of these is handed out either, but they are still ours: to be committed, and given up."""
+        self._held |= partitions
+
     def give_up(self, partitions: Collection[TopicPartition]) -> None:
         """Nothing of these is handed out from now on."""
+        self._held -= frozenset(partitions)
         self._partitions = {p: s for p, s in self._partitions.items() if p not in partitions}
         self._publish()
 
@@ -257,13 +263,13 @@ class Front:
         """What is there now. Raises new failures when nothing else is."""
         if self._closed:
             raise ClientClosed("this consumer was closed while it polled")
-        taken = self._buffer.take(self.config.max_poll_records, self.paused)
+        taken = self._buffer.take(self.config.max_poll_records, self.paused | self._held)
         blocks = [b for item in taken if (b := self._note(item)) is not None and len(b)]
         if not blocks:
             self._raise_new_failure()
         return Blocks(blocks)
 
-    def next_event(self) -> RebalanceStep | CommitAnswered | Parted | None:
+    def next_event(self) -> RebalanceStep | CommitAnswered | CommittedFirst | Parted | None:
         """What the network thread wants done, in its order. Raises what it had to say: errors again and again, but each
         time without the traceback of the last, which would only grow."""
         event = self.background.pop()
@@ -278,7 +284,7 @@ class Front:
     def forget_steps(self) -> None:
         """What a group that we leave wanted done is nobody's concern."""
         self._expelled = None
-        kept = [event for event in self.background.drain() if not isinstance(event, RebalanceStep)]
+        kept = [event for event in self.background.drain() if not isinstance(event, RebalanceStep | CommittedFirst)]
         for event in kept:
             self.background.put(event)
 
@@ -383,16 +389,3 @@ class Front:
 
     def _tell(self, event: ApplicationEvent) -> None:
         self._lease.thread.put(ForBackend(self._backend, event))
-
-
-def beginning(partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    return dict.fromkeys(partitions, EARLIEST)
-
-
-def end(partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    return dict.fromkeys(partitions, LATEST)
-
-
-def only_offsets(found: Mapping[TopicPartition, OffsetAndTimestamp | None]) -> dict[TopicPartition, Offset]:
-    """Look-ups of the beginning or the end always find one."""
-    return {p: f.offset for p, f in found.items() if f is not None}

@@ -21,6 +21,7 @@ from multilane.client.arguments import checked_commit, checked_partitions
 from multilane.client.events import (
     CommitAnswered,
     CommitOffsets,
+    CommittedFirst,
     FetchCommitted,
     GroupEvent,
     Leave,
@@ -64,6 +65,7 @@ class Subscriber:
         self._committed_by_itself: Offsets = {}
         self._leaves = 0  # of which the network thread has not heard yet, as far as we have
         self._closes_at = inf  # a commit in the last call of a listener waits no longer than close() may
+        self._committing_first: RebalanceStep | None = None
         self._slowest = 0.0  # of what was advised about
         for advice in of_settings(self._config) if self._config.group_id is not None else ():
             log.warning("group %s: %s", self._config.group_id, advice)
@@ -138,9 +140,11 @@ class Subscriber:
         self._pulse.last = self._now()
         self._pulse.is_polling = False
 
-    def attend(self, event: RebalanceStep | CommitAnswered | Parted) -> Plan[None]:
+    def attend(self, event: RebalanceStep | CommitAnswered | CommittedFirst | Parted) -> Plan[None]:
         if isinstance(event, CommitAnswered):
             yield from self._call(event.callback, event.offsets, event.error)
+        elif isinstance(event, CommittedFirst):
+            yield from self._go_on(event)
         elif isinstance(event, Parted):
             self._leaves -= 1
         elif self._leaves == 0:  # else the network thread did not know yet that we leave when it asked for this step
@@ -148,13 +152,38 @@ class Subscriber:
 
     def _perform(self, step: RebalanceStep) -> Plan[None]:
         log.info("partitions %s: %s", step.change.value, ", ".join(map(str, sorted(step.partitions))) or "none")
+        if step.change is not Change.REVOKED or not self._commit_first(step):
+            yield from self._finish(step)
+
+    def _commit_first(self, step: RebalanceStep) -> bool:
+        """What is given up is committed before the listener hears of it. Nobody waits for that: what we keep is handed
+        out meanwhile."""
+        consumed = self._front.consumed(step.partitions)
+        if not consumed or not self._commits_itself:
+            return False
+        self._front.hold(step.partitions)
+        self._committing_first = step
+        future: Future[None] = Future()
+        future.add_done_callback(lambda f: self._front.background.put(CommittedFirst(step, f.exception())))
+        self._tell(CommitOffsets(consumed, self._patience(step), future))
+        return True
+
+    def _go_on(self, committed: CommittedFirst) -> Plan[None]:
+        if self._committing_first is not committed.step:
+            return  # we left meanwhile
+        self._committing_first = None
+        if committed.error is not None:
+            many = len(committed.step.partitions)
+            log.warning("offsets of %d partitions were not committed: %s", many, committed.error)
+        yield from self._finish(committed.step)
+
+    def _finish(self, step: RebalanceStep) -> Plan[None]:
         try:
             match step.change:
                 case Change.ASSIGNED:
                     self._front.begin_with(step.partitions)
                     yield from self._call(self._listener.on_assigned, step.partitions)
                 case Change.REVOKED:
-                    yield from self._auto_commit(self._front.consumed(step.partitions), self._patience(step))
                     yield from self._call(self._listener.on_revoked, step.partitions)
                     yield from self._await_answers(self._patience(step))
                 case Change.LOST:
@@ -266,6 +295,7 @@ class Subscriber:
         yield from self._patiently(left, deadline)
 
     def _part(self, deadline: float, *, keep_last: bool = False) -> Plan[None]:
+        self._committing_first = None
         assignment = self._front.assignment
         consumed = self._front.returned(assignment) if keep_last else self._front.consumed(assignment)
         yield from self._auto_commit(consumed, deadline)

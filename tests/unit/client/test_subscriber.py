@@ -33,8 +33,8 @@ class Ring:
 class Desk:
     """One consumer without a broker. `now` is the time."""
 
-    def __init__(self) -> None:
-        given = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "enable.auto.commit": False}
+    def __init__(self, *, commits_itself: bool = False) -> None:
+        given = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "enable.auto.commit": commits_itself}
         config = parse_consumer(given)
         self.now = 0.0
         self.thread = NetworkThread(config.connection, SystemClock(), NO_OBSERVER)
@@ -229,3 +229,62 @@ def test_who_leaves_after_its_membership_has_ended_has_lost_its_partitions(desk,
         desk.front.standing.identity = None
     run(desk.subscriber.unsubscribe())
     assert listener.notes == [told]
+
+
+# --- committed by itself, before it is given up ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def thrifty() -> Iterator[Desk]:
+    desk = Desk(commits_itself=True)
+    yield desk
+    desk.thread._delegate.close()
+    desk.thread._wakeup.close()
+
+
+class Diary(RebalanceListener):
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        self.heard.append("revoked")
+
+
+@pytest.mark.parametrize("error", [None, MultilaneError("too late")])
+def test_what_is_kept_goes_on_while_what_is_given_up_is_committed(thrifty, error):
+    diary = Diary()
+    own(thrifty, diary)
+    run(thrifty.subscriber.attend(step(Change.REVOKED, 2)))  # without waiting for anything
+    (commit,) = thrifty.hear()
+    assert isinstance(commit, CommitOffsets)
+    assert commit.offsets[ORDERS].offset == 7
+    assert diary.heard == []
+    assert thrifty.front.assignment == OWNED
+    assert thrifty.front._held == OWNED  # nothing of it is handed out any more
+    if error is None:
+        commit.future.set_result(None)
+    else:
+        commit.future.set_exception(error)
+    run(thrifty.subscriber.attend(thrifty.front.next_event()))
+    assert diary.heard == ["revoked"]
+    assert thrifty.front.assignment == frozenset()
+    assert thrifty.front._held == frozenset()
+    assert thrifty.hear() == [StepDone(2)]
+
+
+def test_who_leaves_meanwhile_hears_of_it_once(thrifty):
+    diary = Diary()
+    own(thrifty, diary)
+    run(thrifty.subscriber.attend(step(Change.REVOKED, 2)))
+    (first,) = thrifty.hear()
+    parting = thrifty.subscriber.unsubscribe()
+    waited = next(parting)
+    assert isinstance(waited, Wait)
+    first.future.set_result(None)
+    with pytest.raises(StopIteration):
+        parting.send(None)
+    while (event := thrifty.front.next_event()) is not None:
+        run(thrifty.subscriber.attend(event))
+    assert len(diary.heard) <= 1
+    assert not any(isinstance(told, StepDone) for told in thrifty.hear())
+    assert thrifty.front.assignment == frozenset()
