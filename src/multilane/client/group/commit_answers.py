@@ -30,6 +30,9 @@ _LARGEST_INT32: Final = (1 << 31) - 1
 _LONGEST_TEXT: Final = (1 << 15) - 1
 
 
+OLD_GENERATION: Final = 22  # ILLEGAL_GENERATION
+
+
 class Effect(enum.Enum):
     DONE = "done"
     AGAIN = "again"  # after a while, to the same coordinator
@@ -47,7 +50,7 @@ _EFFECTS: Final[Mapping[int, Effect]] = {
     14: Effect.AGAIN,  # COORDINATOR_LOAD_IN_PROGRESS
     15: Effect.MOVED,  # COORDINATOR_NOT_AVAILABLE
     16: Effect.MOVED,  # NOT_COORDINATOR
-    22: Effect.FENCED,  # ILLEGAL_GENERATION
+    OLD_GENERATION: Effect.FENCED,
     25: Effect.FENCED,  # UNKNOWN_MEMBER_ID
     69: Effect.FENCED,  # GROUP_ID_NOT_FOUND: the group is gone, and we with it
     82: Effect.FENCED,  # FENCED_INSTANCE_ID
@@ -57,7 +60,7 @@ _EFFECTS: Final[Mapping[int, Effect]] = {
     113: Effect.STALE,  # STALE_MEMBER_EPOCH
 }
 _ERRORS: Final[Mapping[int, tuple[type[MultilaneError], str]]] = {
-    22: (CommitRefused, "the group has gone on without this member; read again from what is assigned next"),
+    OLD_GENERATION: (CommitRefused, "the group has gone on without this member; read again from what is assigned next"),
     24: (GroupRefused, "group.id must not be empty"),
     25: (CommitRefused, "the group no longer has this member; read again from what is assigned next"),
     27: (CommitDuringRebalance, "the group is rebalancing; poll until that is over and commit what is still owned"),

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from multilane.client.futures import refuse
-from multilane.client.group.commit_answers import Effect, judge, unfit
+from multilane.client.group.commit_answers import OLD_GENERATION, Effect, judge, unfit
 from multilane.client.group.commit_queue import Commit, CommitQueue, Offsets, some
 from multilane.client.net.request_state import Backoff, RequestState
 from multilane.client.net.requests import NOTHING, Poll, UnsentRequest
@@ -247,7 +247,10 @@ class CommitManager:
                 _apply(commit, partition, verdicts[partition], now)
         self._note(batch, verdicts.values(), now)
         self._settle()
-        fencing = [error for effect, error in verdicts.values() if effect is Effect.FENCED and error is not None]
+        doubted = (
+            tp for tp, (effect, _) in verdicts.items() if effect is Effect.FENCED or codes.get(tp) == OLD_GENERATION
+        )
+        fencing = [error for tp in doubted if (error := verdicts[tp][1]) is not None]
         if fencing and batch.identity is not None and batch.identity == self._listeners.identity():
             self._listeners.fenced(fencing[0], now)
 
@@ -258,7 +261,8 @@ class CommitManager:
         if batch.identity is None:
             text = "the group has members; partitions assigned by hand need a group.id of their own"
             return Effect.REFUSED, CommitRefused(f"{error}: {text}")
-        return (Effect.STALE if self._has_moved_on(batch) else effect), error
+        # Whether the group went on without us or with us, the answer to a JoinGroup that may be on its way will tell.
+        return (Effect.STALE if code == OLD_GENERATION or self._has_moved_on(batch) else effect), error
 
     def _has_moved_on(self, batch: _Batch) -> bool:
         """Whether the same member has a newer epoch by now: then the answer was meant for the one that it had."""
