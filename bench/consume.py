@@ -9,6 +9,7 @@ several rounds so that a slow minute of the machine hits all alike. Figures are 
 from __future__ import annotations
 
 import argparse
+import os
 import json
 import statistics
 import subprocess
@@ -154,6 +155,7 @@ def _fill(bootstrap: str, fillings: Sequence[topics.Filling]) -> None:
     for filling in fillings:
         topics.fill_apart(bootstrap, filling)
         print(f"filled {filling.topic}", flush=True)
+    os.sync()  # else whoever is measured first shares the machine with what is still being written
 
 
 def plan_of(options: argparse.Namespace) -> Plan:

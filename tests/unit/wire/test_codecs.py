@@ -18,7 +18,7 @@ from span_reading import frame_of, read, read_frame, rows_of
 
 STREAMS = {GZIP: cramjam.gzip, LZ4: cramjam.lz4, ZSTD: cramjam.zstd}
 ALL = (GZIP, SNAPPY, LZ4, ZSTD)
-TRAINS = (GZIP, ZSTD)
+TRAINS = (GZIP, LZ4, ZSTD)
 MB = 1 << 20
 
 
@@ -67,17 +67,17 @@ def test_later_trains_are_sized_by_what_the_first_taught(codec, trains):
 
 
 def test_mixed_codecs_and_plain_batches(trains):
-    codecs_in_order = [GZIP, 0, ZSTD, ZSTD, 0, GZIP, GZIP]
+    codecs_in_order = [GZIP, 0, LZ4, LZ4, 0, ZSTD, GZIP, GZIP]
     batches = [Batch(rows(5, start=i * 5), i * 5, codec=c) for i, c in enumerate(codecs_in_order)]
     block = read(*batches)
     assert rows_of(block) == reference(join(batches)).rows
-    assert trains == {"train": 3, "single": 0}
+    assert trains == {"train": 4, "single": 0}
     assert len(block.columns.buffers) == 2
 
 
-@pytest.mark.parametrize("codec", [SNAPPY, LZ4])
-def test_a_span_with_quick_calls_is_read_batch_by_batch(codec, trains):
-    batches = [Batch(rows(5, start=i * 5), i * 5, codec=c) for i, c in enumerate((codec, GZIP, 0, codec))]
+@pytest.mark.parametrize("other", [GZIP, LZ4])
+def test_a_span_with_snappy_is_read_batch_by_batch(other, trains):
+    batches = [Batch(rows(5, start=i * 5), i * 5, codec=c) for i, c in enumerate((SNAPPY, other, 0, SNAPPY))]
     assert rows_of(read(*batches)) == reference(join(batches)).rows
     assert trains == {"train": 0, "single": 3}
 

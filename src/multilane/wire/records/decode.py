@@ -21,7 +21,6 @@ from multilane.wire.records.batches import BatchTable, Bytes, Ints
 from multilane.wire.records.block import Block, Columns, Views
 from multilane.wire.records.codecs import (
     KNOWN_CODECS,
-    LZ4,
     SECRET,
     SNAPPY,
     Arena,
@@ -208,7 +207,7 @@ def _read(span: _Span, wanted: Ints, options: DecodeOptions, fetch_offset: int) 
     """Decode the wanted batches, in trains if that goes through, else batch by batch for an exact verdict."""
     plans = _plan(span.rows, wanted)
     codecs = span.rows[wanted, Row.ATTRIBUTES] & CODEC_MASK
-    if np.count_nonzero(codecs) > 1 and not ((codecs == SNAPPY) | (codecs == LZ4)).any():
+    if np.count_nonzero(codecs) > 1 and not (codecs == SNAPPY).any():
         whole = plans.copy()
         if _load_trains(span, whole, codecs, options):
             columns, tally = _run(span, whole, options, fetch_offset)
