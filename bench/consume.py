@@ -9,8 +9,8 @@ several rounds so that a slow minute of the machine hits all alike. Figures are 
 from __future__ import annotations
 
 import argparse
-import os
 import json
+import os
 import statistics
 import subprocess
 import sys
