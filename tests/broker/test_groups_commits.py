@@ -185,8 +185,9 @@ def test_who_does_not_poll_keeps_its_partitions_until_max_poll_interval(kafka, t
             works.consumer.commit(dict.fromkeys(mine, 0))
         team.members.append(works)
         team.settle(partitions)
-        assert works.steps[0] == ("lost", mine)
-        assert works.steps[1][0] == "assigned"
+        changes = [step for step in works.steps if step[1]]  # it may have left in the middle of an empty one
+        assert changes[0] == ("lost", mine)
+        assert changes[1][0] == "assigned"
         team.members.remove(works)
         team.until(lambda: polls.assignment == frozenset(partitions), timeout=15)
         mine = works.assignment
