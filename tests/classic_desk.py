@@ -8,8 +8,8 @@ from typing import Any
 from multilane.client.cluster import Cluster
 from multilane.client.group.assignors import find_assignor
 from multilane.client.group.classic import ClassicMembership, State
-from multilane.client.group.classic.dialogue import EARLY
 from multilane.client.group.membership import (
+    EARLY,
     Change,
     MemberListeners,
     MemberPolicy,

@@ -8,9 +8,16 @@ from typing import Any
 from uuid import UUID
 
 from multilane.client.cluster import Cluster
-from multilane.client.group.consumer_protocol.beats import EARLY
 from multilane.client.group.consumer_protocol.membership import ConsumerMembership
-from multilane.client.group.membership import Change, MemberListeners, MemberPolicy, Pulse, RebalanceStep, Subscription
+from multilane.client.group.membership import (
+    EARLY,
+    Change,
+    MemberListeners,
+    MemberPolicy,
+    Pulse,
+    RebalanceStep,
+    Subscription,
+)
 from multilane.client.net.request_state import Backoff
 from multilane.client.net.requests import UnsentRequest
 from multilane.config.group import GroupConfig

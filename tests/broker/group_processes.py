@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ _AIO_ASSIGNORS = {
 _PATIENCE = 15.0
 
 
-class _Process:
+class _Process(ABC):
     """A process that writes JSON lines about itself. Killed at the end, whatever happens."""
 
     def __init__(self, command: list[str]) -> None:
@@ -103,8 +104,9 @@ class _Process:
                 self._take(told)
                 self.events.append(told)
 
+    @abstractmethod
     def _take(self, told: dict[str, Any]) -> None:
-        raise NotImplementedError
+        """What one line says of assignment and offsets."""
 
     def _read_offsets(self, partition: TopicPartition, first: int, last: int) -> None:
         self.offsets.setdefault(partition, []).extend(range(first, last + 1))

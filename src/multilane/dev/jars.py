@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +23,7 @@ from typing import Final
 from multilane.dev import formatting, ivy
 from multilane.dev.java import Java
 from multilane.errors import DamagedJars
+from multilane.user_cache import user_cache
 
 MANIFEST: Final = "SHA256SUMS"
 CHECKPOINT: Final = "bootstrap.checkpoint"
@@ -54,13 +54,8 @@ def silent(total: int) -> AbstractContextManager[ivy.Step]:
 
 
 def cache_directory(environ: Mapping[str, str] | None = None) -> Path:
-    """Where this version of Kafka is kept: below `MULTILANE_CACHE`, `XDG_CACHE_HOME/multilane` or `~/.cache`."""
-    environ = os.environ if environ is None else environ
-    if own := environ.get("MULTILANE_CACHE"):
-        return Path(own) / f"kafka-{ivy.KAFKA_VERSION}"
-    xdg = environ.get("XDG_CACHE_HOME", "")
-    home = Path(xdg) if Path(xdg).is_absolute() else Path.home() / ".cache"
-    return home / "multilane" / f"kafka-{ivy.KAFKA_VERSION}"
+    """Where this version of Kafka is kept."""
+    return user_cache(environ) / f"kafka-{ivy.KAFKA_VERSION}"
 
 
 def pinned() -> dict[str, str]:

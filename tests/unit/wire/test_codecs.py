@@ -6,7 +6,6 @@ import struct
 import tracemalloc
 
 import cramjam
-import lz4.frame
 import numpy as np
 import pytest
 
@@ -80,80 +79,6 @@ def test_a_span_with_snappy_is_read_batch_by_batch(other, trains):
     batches = [Batch(rows(5, start=i * 5), i * 5, codec=c) for i, c in enumerate((SNAPPY, other, 0, SNAPPY))]
     assert rows_of(read(*batches)) == reference(join(batches)).rows
     assert trains == {"train": 0, "single": 3}
-
-
-# --- lz4 by its blocks -----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def whole_frames(monkeypatch):
-    """Counts the frames that are read by the general reader."""
-    counted = []
-    honest = codecs._INTO[LZ4]
-    monkeypatch.setitem(codecs._INTO, LZ4, lambda data, out: counted.append(1) or honest(data, out))
-    return counted
-
-
-NOISE = np.random.default_rng(7).integers(0, 256, 300_000, np.uint8).tobytes()
-PLAIN = {"block_linked": False, "content_checksum": False, "store_size": False, "block_checksum": False}
-
-
-def lz4_batch(**settings) -> Batch:
-    """Records of several blocks: some compress, some do not."""
-    values = [b"a" * 30_000, NOISE[:90_000], b"b" * 200_000, NOISE, b"", b"c" * 65_536]
-    batch = Batch([Rec(i, b"k", value) for i, value in enumerate(values)], codec=LZ4)
-    return batch.with_(packed=lz4.frame.compress(batch.with_(codec=0).build()[61:], **(PLAIN | settings)))
-
-
-@pytest.mark.parametrize("size", [4, 5, 6, 7])
-def test_frames_as_clients_write_them_are_read_by_their_blocks(size, whole_frames):
-    batch = lz4_batch(block_size=size)
-    assert rows_of(read(batch)) == reference(batch.build()).rows
-    assert whole_frames == []
-
-
-@pytest.mark.parametrize("other", ["block_linked", "content_checksum", "store_size", "block_checksum"])
-def test_other_frames_are_left_to_the_general_reader(other, whole_frames):
-    batch = lz4_batch(block_size=4, **{other: True})
-    assert rows_of(read(batch)) == reference(batch.build()).rows
-    assert whole_frames
-
-
-@pytest.mark.parametrize(
-    "break_it",
-    [
-        lambda packed: packed[:-1],
-        lambda packed: packed[:-4],
-        lambda packed: packed + b"\0",
-        lambda packed: packed[:7] + b"\0\0\0\0" + packed[7:],
-        lambda packed: packed[:7] + b"\xff\xff\xff\x7f" + packed[11:],
-        lambda packed: packed[:7] + b"\xff\xff\xff\xff" + packed[11:],
-        lambda packed: packed[:11] + bytes(64) + packed[75:],
-        lambda packed: packed[:6] + b"\x83" + packed[7:],
-        lambda packed: packed[:7],
-    ],
-)
-def test_broken_blocks_are_no_blocks(break_it, whole_frames):
-    batch = lz4_batch(block_size=4)
-    broken = batch.with_(packed=break_it(batch.build()[61:]))
-    with pytest.raises(CorruptBatch):
-        read(broken)
-    assert whole_frames  # which has the last word
-
-
-def test_a_short_block_in_the_middle_is_left_to_the_general_reader(whole_frames):
-    """Whoever flushes writes such; and a frame of a million tiny blocks would keep us busy for seconds."""
-    body = Batch(rows(20)).build()[61:]
-    blocks = [lz4.frame.compress(part, block_size=4, **PLAIN)[7:-4] for part in (body[:100], body[100:])]
-    packed = lz4.frame.compress(b"x", block_size=4, **PLAIN)[:7] + b"".join(blocks) + bytes(4)
-    batch = Batch(rows(20), codec=LZ4, packed=packed)
-    assert rows_of(read(batch)) == reference(Batch(rows(20)).build()).rows
-    assert whole_frames
-
-
-def test_blocks_stop_at_the_cap():
-    with pytest.raises(OversizedBatch):
-        read_frame(frame_of(lz4_batch(block_size=4).build()), max_decompressed_bytes=600_000)
 
 
 @pytest.mark.parametrize("codec", ALL)

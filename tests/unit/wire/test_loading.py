@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -9,7 +10,6 @@ import sys
 import pytest
 
 from multilane.wire.records import image, loading
-from multilane.wire.records.decode import load_kernels
 
 
 def run_python(code: str, **environment: str) -> str:
@@ -60,15 +60,11 @@ def test_compiled_once_and_then_loaded_without_the_compiler(tmp_path):
 
 @pytest.fixture
 def kept_kernels(tmp_path):
-    """A cache of one's own, with this machine's kernels in it."""
-    load_kernels()
+    """A cache of one's own, with this machine's kernels in it; compiled for it where the machine keeps none."""
     place = loading._place(image.processor())
-    if not place.exists():
-        pytest.skip("this machine keeps no kernels")
+    kept = loading._kept(place) or importlib.import_module("multilane.wire.records.compiling").compile_kernels()
     own = tmp_path / "kernels" / place.name
-    own.parent.mkdir()
-    own.write_bytes(place.read_bytes())
-    own.chmod(0o600)
+    loading._keep(own, kept.pack())
     return own
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from multilane.hooks import NO_OBSERVER, Observer
 from multilane.types import NodeId, TopicPartition
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from multilane.client.net.requests import Poll
     from multilane.config.group import GroupConfig
     from multilane.errors import MultilaneError
+
+
+EARLY: Final = 0.9  # of a heartbeat interval: what changed is heard of sooner, and a slow moment does no harm
+# Whoever has just joined and has nothing yet asks more often: others are giving up what will be his, and what nobody
+# reads waits for that very heartbeat.
+HUNGRY_PACE: Final = 0.5
+HUNGRY_FOR: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +131,11 @@ class Membership(Protocol):
 
     @property
     def owned(self) -> frozenset[TopicPartition]: ...
+
+    @property
+    def topics_to_watch(self) -> frozenset[str]:
+        """Topics that must be in the picture of the cluster besides those subscribed to."""
+        ...
 
     def poll(self, now: float) -> Poll: ...
 

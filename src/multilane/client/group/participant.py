@@ -339,8 +339,9 @@ class Participant:
     # --- what must be known of the cluster ---------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        wanted = frozenset() if self._told is None else self._told.topics
-        wanted |= getattr(self._membership, "topics_to_watch", frozenset()) if self._wish is not None else frozenset()
+        wanted: frozenset[str] = frozenset() if self._told is None else self._told.topics
+        if self._membership is not None and self._wish is not None:
+            wanted |= self._membership.topics_to_watch
         if wanted != self._interest:
             self._around.metadata.add_interest(wanted - self._interest)
             self._around.metadata.drop_interest(self._interest - wanted)

@@ -9,8 +9,8 @@ A train is several batches' streams behind one another, a small hand-made frame 
 secret of this process and the batch's number. gzip, lz4 and zstd read such a row of frames as one stream. The kernel
 accepts a batch only if its records end exactly at its own mark, so a batch that decompresses to less, to more or that
 swallows its neighbour is seen; the span is then read again batch by batch. Raw snappy has no frames and no train; its
-calls are so short that they mostly end before another thread wakes up. By its blocks lz4 is twice as fast as by frames,
-but beside a busy thread a call per block costs more than that: only a batch that travels alone is read so.
+calls are so short that they mostly end before another thread wakes up. By its blocks lz4 would be twice as fast as by
+frames, but beside a busy thread a call per block costs more than that (half the rate, measured).
 """
 
 from __future__ import annotations
@@ -44,15 +44,6 @@ _INTO: Final[dict[int, Callable[[Any, Any], int]]] = {
 }
 _XERIAL: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = 16
-_LZ4_HEADER: Final = 7
-_LZ4_SIZE: Final = (1 << 31) - 1
-# Independent blocks and no options, by the block size: all that such a header can be, its own checksum included.
-_PLAIN_LZ4: Final = {
-    b"\x04\x22\x4d\x18\x60\x40\x82": 64 << 10,
-    b"\x04\x22\x4d\x18\x60\x50\xfb": 256 << 10,
-    b"\x04\x22\x4d\x18\x60\x60\x51": 1 << 20,
-    b"\x04\x22\x4d\x18\x60\x70\x73": 4 << 20,
-}
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _FIRST_GUESS: Final = 8  # times the compressed size; memory that is not written is not used
 _SMALLEST: Final = 4096
@@ -106,8 +97,6 @@ def decompress(codec: int, data: Bytes, arena: Arena, cap: int, offset: int) -> 
     """Decompress one batch's records behind what the arena holds; `offset` names the batch in errors."""
     if codec == SNAPPY:
         _unsnappy(data, arena, cap, offset)
-        return
-    if codec == LZ4 and _unlz4(data, arena, cap):
         return
     size = _declared_size(codec, data)
     if size is not None and size > cap and codec == ZSTD:
@@ -197,37 +186,6 @@ def _snappy_chunks(data: Bytes, offset: int) -> list[Bytes]:
         chunks.append(data[at : at + size])
         at += size
     return chunks
-
-
-def _unlz4(data: Bytes, arena: Arena, cap: int) -> bool:
-    """A frame as Kafka's clients write it: whole blocks, each on its own, no checksums (the batch has one). False for
-    any other, and for whatever is wrong with it: the general reader knows better words. Block by block the library is
-    twice as fast as over whole frames, which it copies once more."""
-    block = _PLAIN_LZ4.get(bytes(data[:_LZ4_HEADER]))
-    if block is None or data.size < _LZ4_HEADER + 4:
-        return False
-    before, at, last = arena.used, _LZ4_HEADER, data.size - 4
-    try:
-        while at < last:
-            size = int.from_bytes(data[at : at + 4].data, "little")
-            at += 4 + (size & _LZ4_SIZE)
-            if arena.used - before > cap - block or at > last or not size:
-                break
-            source, room = data[at - (size & _LZ4_SIZE) : at], arena.room(block)
-            if size & ~_LZ4_SIZE:  # stored as it was
-                room[: source.size] = source
-                made = source.size
-            else:
-                made = cramjam.lz4.decompress_block_into(source.data, room.data, block)
-            arena.used += made
-            if made != block:
-                break
-    except (cramjam.DecompressionError, ValueError):
-        at = -1
-    if at == last and not int.from_bytes(data[last:].data, "little"):
-        return True
-    arena.used = before
-    return False
 
 
 # --- what streams say of themselves ----------------------------------------------------------------------------------

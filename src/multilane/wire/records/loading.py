@@ -26,6 +26,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
+from multilane.user_cache import user_cache
+
 log = logging.getLogger(__name__)
 
 _lock = threading.RLock()
@@ -70,25 +72,12 @@ def _load() -> Any:
 
 
 def _place(processor: str) -> Path:
-    """Below `MULTILANE_CACHE`, `XDG_CACHE_HOME/multilane` or `~/.cache/multilane`."""
     facts = hashlib.sha256()
     for part in (processor, version("numba"), version("llvmlite")):
         facts.update(part.encode() + b"\n")
     for source in _SOURCES:
         facts.update(Path(__file__).with_name(source).read_bytes())
-    return _cache() / "kernels" / f"{facts.hexdigest()[:32]}.image"
-
-
-def _cache() -> Path:
-    own, xdg = os.environ.get("MULTILANE_CACHE", ""), os.environ.get("XDG_CACHE_HOME", "")
-    if own:
-        return Path(own)
-    if Path(xdg).is_absolute():
-        return Path(xdg) / "multilane"
-    try:
-        return Path.home() / ".cache" / "multilane"
-    except RuntimeError:  # a user without a home
-        return Path(tempfile.gettempdir()) / f"multilane-{os.getuid()}"
+    return user_cache() / "kernels" / f"{facts.hexdigest()[:32]}.image"
 
 
 def _kept(place: Path) -> Any | None:

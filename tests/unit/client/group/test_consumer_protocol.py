@@ -7,9 +7,8 @@ from uuid import UUID
 import pytest
 
 from consumer_desk import INTERVAL, MAX_POLL, Desk, T, U, owned_in, partitions, picture
-from multilane.client.group.consumer_protocol.beats import HUNGRY_FOR, HUNGRY_PACE
 from multilane.client.group.consumer_protocol.states import State
-from multilane.client.group.membership import Change, Identity
+from multilane.client.group.membership import HUNGRY_FOR, HUNGRY_PACE, Change, Identity
 from multilane.client.net.requests import CONTROL, NEVER
 from multilane.errors import NetworkError
 

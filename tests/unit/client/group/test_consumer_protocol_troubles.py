@@ -6,9 +6,9 @@ import pytest
 
 from consumer_desk import INTERVAL, MAX_POLL, Desk, T, heartbeat_response, owned_in, partitions
 from multilane.client.group.consumer_protocol import reconciliation
-from multilane.client.group.consumer_protocol.beats import EARLY, LONGEST_INTERVAL
+from multilane.client.group.consumer_protocol.beats import LONGEST_INTERVAL
 from multilane.client.group.consumer_protocol.states import State
-from multilane.client.group.membership import Change
+from multilane.client.group.membership import EARLY, Change
 from multilane.errors import (
     BrokerError,
     GroupError,

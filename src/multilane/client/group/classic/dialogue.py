@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from multilane.client.group.classic.exchange import Exchange, Kind
 from multilane.client.group.classic.verdicts import Verdict, judge
+from multilane.client.group.membership import EARLY, HUNGRY_PACE
 from multilane.client.net.requests import CONTROL, NEVER, Channel, UnsentRequest
 from multilane.errors import MultilaneError, broker_error, printable
 from multilane.wire.compose_classic import (
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-EARLY: Final = 0.9  # of the interval: what changed is heard of sooner, and a slow moment does no harm
-HUNGRY_PACE: Final = 0.5
-HUNGRY_FOR: Final = 10.0
 _ANSWER_LAPSE: Final = 5.0  # what a coordinator may take to answer once it has stopped waiting
 LOOK_AGAIN: Final = 1.0  # for a coordinator that is being looked for
 

@@ -17,13 +17,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from multilane.client.group.assignors import all_cooperative
-from multilane.client.group.classic.dialogue import HUNGRY_FOR, LOOK_AGAIN, Dialogue
+from multilane.client.group.classic.dialogue import LOOK_AGAIN, Dialogue
 from multilane.client.group.classic.entry import Entry
 from multilane.client.group.classic.holdings import Holdings, Partitions
 from multilane.client.group.classic.joining import SHOWN
 from multilane.client.group.classic.states import BEATING, MEMBER, State, checked
 from multilane.client.group.classic.verdicts import Verdict, is_fenced_instance, judge, refused_pattern, told
-from multilane.client.group.membership import Change, Identity, Subscription
+from multilane.client.group.membership import HUNGRY_FOR, Change, Identity, Subscription
 from multilane.client.net.requests import NEVER, Poll, UnsentRequest
 from multilane.errors import BrokerError, GroupError, MultilaneError, WireError, printable
 from multilane.wire.messages import ApiKey

@@ -13,14 +13,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from multilane.client.group.membership import EARLY, HUNGRY_FOR, HUNGRY_PACE
 from multilane.client.net.request_state import Backoff, RequestState
 
 FIRST_INTERVAL: Final = 5.0  # until the coordinator has told its own
 SHORTEST_INTERVAL: Final = 0.05
 LONGEST_INTERVAL: Final = 60.0
-EARLY: Final = 0.9  # of the interval: what changed is heard of sooner, and a slow moment does no harm
-HUNGRY_PACE: Final = 0.5
-HUNGRY_FOR: Final = 10.0
 
 
 class Beats:

@@ -100,6 +100,11 @@ class ConsumerMembership:
     def owned(self) -> frozenset[TopicPartition]:
         return self._parts.owned
 
+    @property
+    def topics_to_watch(self) -> frozenset[str]:
+        """None: the coordinator says what is ours, by ids that are looked up as they come."""
+        return frozenset()
+
     # --- what others ask ---------------------------------------------------------------------------------------------
 
     def subscribe(self, subscription: Subscription, now: float) -> None:
