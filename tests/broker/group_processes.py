@@ -14,7 +14,7 @@ import sys
 import threading
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import aiokafka
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
@@ -160,20 +160,17 @@ class JavaMember(_Process):
         told["event"] = told["name"]
 
 
-class LibrdkafkaMember:
-    """confluent-kafka, polled by a thread of its own."""
+class _Threaded(ABC):
+    """Another client, driven by a thread of its own until the end."""
 
-    def __init__(self, kafka: KafkaCluster, group: str, topic: str, variant: str) -> None:
+    def __init__(self) -> None:
         self.offsets: dict[TopicPartition, list[int]] = {}
         self.assignment: frozenset[TopicPartition] = frozenset()
-        properties = {"bootstrap.servers": kafka.bootstrap(), "group.id": group, "auto.offset.reset": "earliest"}
-        self._consumer = Librdkafka({**properties, **membership(variant), "log_level": 0})
-        self._consumer.subscribe([topic])
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
-    def __enter__(self) -> LibrdkafkaMember:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -182,6 +179,19 @@ class LibrdkafkaMember:
     def end(self) -> None:
         self._end.set()
         self._thread.join()
+
+    @abstractmethod
+    def _run(self) -> None: ...
+
+
+class LibrdkafkaMember(_Threaded):
+    """confluent-kafka."""
+
+    def __init__(self, kafka: KafkaCluster, group: str, topic: str, variant: str) -> None:
+        properties = {"bootstrap.servers": kafka.bootstrap(), "group.id": group, "auto.offset.reset": "earliest"}
+        self._consumer = Librdkafka({**properties, **membership(variant), "log_level": 0})
+        self._consumer.subscribe([topic])
+        super().__init__()
 
     def _run(self) -> None:
         while not self._end.is_set():
@@ -194,28 +204,17 @@ class LibrdkafkaMember:
         self.assignment = frozenset()
 
 
-class AiokafkaMember:
+class AiokafkaMember(_Threaded):
     """aiokafka, in an event loop of its own."""
 
     def __init__(self, kafka: KafkaCluster, group: str, topic: str, variant: str) -> None:
-        self.offsets: dict[TopicPartition, list[int]] = {}
-        self.assignment: frozenset[TopicPartition] = frozenset()
         self._kafka, self._group, self._topic, self._variant = kafka, group, topic, variant
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=asyncio.run, args=(self._run(),))
-        self._thread.start()
+        super().__init__()
 
-    def __enter__(self) -> AiokafkaMember:
-        return self
+    def _run(self) -> None:
+        asyncio.run(self._consume())
 
-    def __exit__(self, *_: object) -> None:
-        self.end()
-
-    def end(self) -> None:
-        self._end.set()
-        self._thread.join()
-
-    async def _run(self) -> None:
+    async def _consume(self) -> None:
         consumer = aiokafka.AIOKafkaConsumer(
             self._topic,
             bootstrap_servers=self._kafka.bootstrap(),

@@ -14,7 +14,7 @@ from multilane.client.fetch.buffer import FetchBuffer
 from multilane.client.fetch.cursor import At, Cursor, CursorTable, Lookup, Phase
 from multilane.client.fetch.decoder import DecodeTask
 from multilane.client.fetch.fetching import FetchManager, FetchSurroundings
-from multilane.client.fetch.reader import FetchPolicy, Reader, Trouble
+from multilane.client.fetch.reader import FetchPolicy, Reader
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
 from multilane.client.net.request_state import Backoff
 from multilane.client.net.requests import NEVER, Channel, Poll, RawResponse, UnsentRequest
@@ -22,7 +22,6 @@ from multilane.errors import (
     BrokerError,
     CorruptBatch,
     FrameError,
-    MultilaneError,
     NetworkError,
     SaslError,
     UnsupportedBatch,
@@ -34,6 +33,7 @@ from multilane.wire.compose import EARLIEST, FetchClass
 from multilane.wire.messages import ApiKey
 from multilane.wire.records.decode import load_kernels
 from response_builder import TOPIC_ID, as_array, cluster_of, fetch_response, frame_of
+from told_troubles import troubles_told_to
 
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
 MB = 1 << 20
@@ -67,29 +67,12 @@ class Bench:
         policy = FetchPolicy(KIND, BACKOFF, 300.0, lines)
         around = FetchSurroundings(lambda _f, tasks, _p: self.tasks.extend(tasks), lambda _: None, self.counts)
         self.manager = FetchManager(self.metadata, policy, around, "fetch-9")
-        self.reader = Reader(
-            policy,
-            self.cursors,
-            self.buffer,
-            MB,
-            Trouble(
-                out_of_range=lambda cursor, _fetched: self.told.append(("out of range", cursor.partition)),
-                diverged=lambda cursor, epoch, end: self.told.append(("diverged", cursor.partition, epoch, end)),
-                corrupt=lambda cursor, error: self.told.append(("corrupt", cursor.partition, error)),
-                stopped=self._stopped,
-                refused=lambda error: self.told.append(("refused", error)),
-            ),
-            lambda _event: None,
-        )
+        self.reader = Reader(policy, self.cursors, self.buffer, MB, troubles_told_to(self.told), lambda _event: None)
         self.buffer.expect(dict.fromkeys(leaders, 1))
         for partition in leaders:
             cursor = Cursor(partition, 1, At(Offset(offset), LeaderEpoch(5)))
             cursor.leader_epoch = LeaderEpoch(5)
             self.cursors.put(cursor)
-
-    def _stopped(self, cursor: Cursor, error: MultilaneError) -> None:
-        cursor.stop()
-        self.told.append(("stopped", cursor.partition, error))
 
     def cursor(self, partition: TopicPartition = P) -> Cursor:
         found = self.cursors.get(partition)

@@ -13,16 +13,17 @@ from multilane.client.fetch.cursor import At, Cursor, CursorTable, Lookup
 from multilane.client.fetch.decoder import DecodeTask
 from multilane.client.fetch.fetching import FetchManager, FetchSurroundings
 from multilane.client.fetch.lines import EXTRA_WAIT_MS, MOST_LINES, PATIENCE
-from multilane.client.fetch.reader import FetchPolicy, Reader, Trouble
+from multilane.client.fetch.reader import FetchPolicy, Reader
 from multilane.client.fetch.shared import SharedFetching
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
 from multilane.client.net.request_state import Backoff
 from multilane.client.net.requests import CONTROL, NEVER, Channel, RawResponse, UnsentRequest
-from multilane.errors import MultilaneError, NetworkError, SaslError
+from multilane.errors import NetworkError, SaslError
 from multilane.types import LeaderEpoch, NodeId, Offset, TopicPartition
 from multilane.wire.compose import EARLIEST, FetchClass
 from multilane.wire.records.decode import load_kernels
 from response_builder import as_array, cluster_of, fetch_response, frame_of
+from told_troubles import troubles_told_to
 
 P, Q, R, S = (TopicPartition("t", number) for number in range(4))
 MB = 1 << 20
@@ -41,28 +42,11 @@ class Consumer:
         self._hall = hall
         self.buffer = FetchBuffer(limit, on_ready=lambda: None, on_room=lambda: None)
         self.generations: dict[TopicPartition, int] = {}
-        self.reader = Reader(
-            policy,
-            self.cursors,
-            self.buffer,
-            MB,
-            Trouble(
-                out_of_range=lambda cursor, _fetched: self.told.append(("out of range", cursor.partition)),
-                diverged=lambda cursor, epoch, end: self.told.append(("diverged", cursor.partition, epoch, end)),
-                corrupt=lambda cursor, error: self.told.append(("corrupt", cursor.partition, error)),
-                stopped=self._stopped,
-                refused=lambda error: self.told.append(("refused", error)),
-            ),
-            lambda _event: None,
-        )
+        self.reader = Reader(policy, self.cursors, self.buffer, MB, troubles_told_to(self.told), lambda _event: None)
 
     def _changed(self, cursor: Cursor) -> None:
         self.changed.append(cursor)
         self._hall.fetching.look_at(self.reader, cursor)
-
-    def _stopped(self, cursor: Cursor, error: MultilaneError) -> None:
-        cursor.stop()
-        self.told.append(("stopped", cursor.partition, error))
 
     def seek(self, partition: TopicPartition, offset: int) -> Cursor:
         self.generations[partition] = self.generations.get(partition, 0) + 1

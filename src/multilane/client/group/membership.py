@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from multilane.errors import MultilaneError
 
 
-EARLY: Final = 0.9  # of a heartbeat interval: what changed is heard of sooner, and a slow moment does no harm
+EARLY: Final = 0.75  # of a heartbeat interval: what changed is heard of sooner, and a slow moment does no harm
 # Whoever has just joined and has nothing yet asks more often: others are giving up what will be his, and what nobody
 # reads waits for that very heartbeat.
 HUNGRY_PACE: Final = 0.5
