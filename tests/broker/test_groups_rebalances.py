@@ -24,6 +24,7 @@ from broker.group_members import (
 from broker.reading import Deadline
 from multilane import AsyncConsumer, TopicPartition
 from multilane.client.rebalance import RebalanceListener
+from multilane.errors import ClientClosed
 
 pytestmark = pytest.mark.broker
 
@@ -255,6 +256,40 @@ def test_an_error_in_a_listener_is_raised_and_the_rebalance_goes_on(kafka, topic
         with pytest.raises(RuntimeError, match="stumbled"):
             team.until(lambda: len(team.members[1].assignment) == 1)
         team.settle(partitions)
+
+
+def long_session(variant):
+    """Longer than any test waits. Under KIP-848 it is the broker's, and short."""
+    return {} if variant == KIP_848 else {"session_timeout_ms": 60_000}
+
+
+@pytest.mark.parametrize("variant", PROTOCOLS)
+@pytest.mark.parametrize("change", ["assigned", "revoked"])
+def test_a_listener_may_close_its_consumer(kafka, topic, variant, change):
+    """That commits and leaves the group as any close does: nobody waits for its session to end."""
+    partitions = partitions_of(topic(2), 2)
+    fill(kafka, partitions, 0, 20)
+    with Team(kafka, variant, [partitions[0].topic], **long_session(variant)) as team:
+        [first] = team.join()
+        team.until(lambda: all(first.offsets.get(p) == list(range(20)) for p in partitions))
+        [second] = team.join()
+        stays, leaves = (first, second) if change == "assigned" else (second, first)
+        closed: list[str] = []
+
+        def close(told, _partitions):
+            if told == change:
+                closed.append(told)
+                leaves.consumer.close()
+
+        leaves.on_step = close
+        with pytest.raises(ClientClosed, match="closed while it polled"):
+            team.until(lambda: False)
+        team.members.remove(leaves)
+        assert set(closed) == {change}
+        team.until(lambda: stays.assignment == frozenset(partitions))
+        if change == "revoked":
+            committed = stays.consumer.committed(partitions)
+            assert {p: found and found.offset for p, found in committed.items()} == dict.fromkeys(partitions, 20)
 
 
 class AsyncTeller(RebalanceListener):

@@ -16,6 +16,7 @@ from multilane.types import NO_EPOCH, LeaderEpoch, Offset, OffsetAndMetadata, To
 
 _LARGEST_INT32: Final = (1 << 31) - 1
 _LARGEST_INT64: Final = (1 << 63) - 1
+_LONGEST_TEXT: Final = (1 << 15) - 1
 
 
 def at_time(timestamp: int) -> Lookup:
@@ -59,5 +60,14 @@ def checked_commit(offsets: Mapping[Any, Any]) -> dict[TopicPartition, OffsetAnd
         place = at_offset(wanted.offset, None if wanted.leader_epoch == NO_EPOCH else wanted.leader_epoch)
         if not isinstance(wanted.metadata, str):
             raise TypeError(f"the metadata of {partition} is not a text")
+        if not _is_short_text(wanted.metadata):
+            raise ValueError(f"the metadata of {partition} must be UTF-8 of at most {_LONGEST_TEXT} bytes")
         checked[checked_partition(partition)] = OffsetAndMetadata(place.offset, place.epoch, wanted.metadata)
     return checked
+
+
+def _is_short_text(text: str) -> bool:
+    try:
+        return len(text.encode()) <= _LONGEST_TEXT
+    except UnicodeEncodeError:
+        return False

@@ -84,8 +84,8 @@ class AsyncConsumer(Steering):
             log.warning("%s", warning)
         self._clock = clock or SystemClock()
         self._ring = LoopSignal(asyncio.get_running_loop())
-        lease = THREADS.acquire(config.connection, clock, observer)
-        self._front = Front(config, lease, self._ring, self._clock, asyncio.current_task)
+        with THREADS.acquire(config.connection, clock, observer).kept_on_success() as lease:
+            self._front = Front(config, lease, self._ring, self._clock, asyncio.current_task)
         self._subscriber = Subscriber(self._front, self._clock.monotonic)
         self._timeout = config.connection.default_api_timeout
 
@@ -132,6 +132,7 @@ class AsyncConsumer(Steering):
                     continue
                 front.check_wakeup()
                 front.raise_standing_failure()
+                self._subscriber.raise_refusal()
                 return blocks
 
     # --- the group ---------------------------------------------------------------------------------------------------
@@ -204,6 +205,8 @@ class AsyncConsumer(Steering):
         await self._close(timeout, keep_last=False)
 
     async def _close(self, timeout: float | None, *, keep_last: bool) -> None:
+        if self._subscriber.is_closing:
+            return  # from within the last call of a listener: whoever made that goes on
         deadline = self._clock.monotonic() + (30.0 if timeout is None else timeout)
         try:
             with self._front.parting() as alone:

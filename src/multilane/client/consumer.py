@@ -68,8 +68,8 @@ class Consumer(Steering):
             log.warning("%s", warning)
         self._clock = clock or SystemClock()
         self._ring = threading.Event()
-        lease = THREADS.acquire(config.connection, clock, observer)
-        self._front = Front(config, lease, self._ring, self._clock, threading.current_thread)
+        with THREADS.acquire(config.connection, clock, observer).kept_on_success() as lease:
+            self._front = Front(config, lease, self._ring, self._clock, threading.current_thread)
         self._subscriber = Subscriber(self._front, self._clock.monotonic)
         self._timeout = config.connection.default_api_timeout
 
@@ -123,6 +123,7 @@ class Consumer(Steering):
                     continue
                 front.check_wakeup()
                 front.raise_standing_failure()
+                self._subscriber.raise_refusal()
                 return blocks
 
     # --- the group ---------------------------------------------------------------------------------------------------
@@ -218,6 +219,8 @@ class Consumer(Steering):
         self._close(timeout, keep_last=False)
 
     def _close(self, timeout: float | None, *, keep_last: bool) -> None:
+        if self._subscriber.is_closing:
+            return  # from within the last call of a listener: whoever made that goes on
         deadline = self._clock.monotonic() + (30.0 if timeout is None else timeout)
         try:
             with self._front.parting() as alone:

@@ -10,7 +10,7 @@ of a partition.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
@@ -136,9 +136,7 @@ class ErrorRaised:
 class CommitAnswered:
     """A commit that nobody waited for is done, or has failed: the next poll calls back."""
 
-    callback: Callable[[Mapping[TopicPartition, OffsetAndMetadata], BaseException | None], object]
-    offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    error: BaseException | None
+    future: Future[None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,6 @@ class Front:
         )
         self._polls = 0
         self._held: frozenset[TopicPartition] = frozenset()  # about to be given up
-        self._expelled: GroupError | None = None  # why the group will not have us, until we leave it
         self._in_use = threading.Lock()
         self._caller = caller
         self._user: object = None
@@ -114,6 +113,7 @@ class Front:
         """Around every public call but wakeup: one thread or task at a time, and only while there is a client. The one
         that polls may come again, from its callbacks."""
         if self._user is not None and self._user is self._caller():
+            self._check_open()
             yield self
             return
         self._enter()
@@ -126,6 +126,9 @@ class Front:
     @contextmanager
     def parting(self) -> Iterator[bool]:
         """Around the last words to the group; False when somebody else uses the consumer, or nobody can any more."""
+        if self._user is not None and self._user is self._caller():
+            yield not self._closed  # from within a callback
+            return
         try:
             self._enter()
         except MultilaneError:
@@ -137,9 +140,12 @@ class Front:
             self._user = None
             self._in_use.release()
 
-    def _enter(self) -> None:
+    def _check_open(self) -> None:
         if self._closed:
             raise ClientClosed("this consumer is closed")
+
+    def _enter(self) -> None:
+        self._check_open()
         if self._lease.is_inherited:
             raise ForkedClient("this consumer was made before a fork; make a new one in this process")
         if not self._in_use.acquire(blocking=False):
@@ -274,19 +280,17 @@ class Front:
         time without the traceback of the last, which would only grow."""
         event = self.background.pop()
         if isinstance(event, ErrorRaised):
-            if isinstance(event.error, GroupError) and event.error.fatal:
-                self._expelled = event.error
             raise event.error.with_traceback(None)
         if self._lease.thread.failure is not None:  # not only the first time: nothing will ever come again
             raise self._lease.thread.failure.with_traceback(None)
         return event
 
     def forget_steps(self) -> None:
-        """What a group that we leave wanted done is nobody's concern."""
-        self._expelled = None
-        kept = [event for event in self.background.drain() if not isinstance(event, RebalanceStep | CommittedFirst)]
-        for event in kept:
-            self.background.put(event)
+        """What a group that we leave wanted done, or said of itself, is nobody's concern."""
+        for event in self.background.drain():
+            is_of_group = isinstance(event, ErrorRaised) and isinstance(event.error, GroupError)
+            if not is_of_group and not isinstance(event, RebalanceStep | CommittedFirst):
+                self.background.put(event)
 
     @property
     def is_warming_up(self) -> bool:
@@ -312,7 +316,7 @@ class Front:
         if isinstance(item, Moved):
             state = self._partitions.get(item.partition)
             if state is not None:
-                state.move(item.offset, item.epoch, self._polls)
+                state.put(item.offset, item.epoch, self._polls)
             return None
         state = self._partitions.get(TopicPartition(item.topic, item.partition))
         if state is not None:
@@ -327,10 +331,7 @@ class Front:
                 raise state.failure.with_traceback(None)
 
     def raise_standing_failure(self) -> None:
-        """A partition that stopped stays stopped, and so does a member that the group will not have; a poll that would
-        come back empty says so again."""
-        if self._expelled is not None:
-            raise self._expelled.with_traceback(None)
+        """A partition that stopped stays stopped; a poll that would come back empty says so again."""
         for state in self._partitions.values():
             if state.failure is not None and not state.paused:
                 raise state.failure.with_traceback(None)
@@ -384,8 +385,9 @@ class Front:
         return state
 
     def tell_group(self, event: GroupEvent) -> None:
-        if self._participant is not None:
+        if self._participant is not None and not self._closed:
             self._lease.thread.put(ForParticipant(self._participant, event))
 
     def _tell(self, event: ApplicationEvent) -> None:
-        self._lease.thread.put(ForBackend(self._backend, event))
+        if not self._closed:  # a callback may have closed us in the middle of something
+            self._lease.thread.put(ForBackend(self._backend, event))

@@ -247,7 +247,7 @@ class NetworkThread:
         event.backend.close()
         self._backends.remove(event.backend)
         if event.participant is not None:
-            event.participant.close()
+            event.participant.close(self._clock.monotonic())
             self._participants.remove(event.participant)
         fulfil(event.future, None)
 
@@ -266,7 +266,7 @@ class NetworkThread:
             backend.fail(reason)
             backend.close(reason)
         for participant in self._participants:
-            participant.close(reason)
+            participant.close(self._clock.monotonic(), reason)
         self._calls.abandon(reason)
         self._refuse_events(reason)
         self._delegate.close()

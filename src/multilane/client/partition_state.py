@@ -49,3 +49,9 @@ class PartitionState:
         if self.moved_in != poll:
             self.before, self.moved_in = self.place(), poll
         self.position, self.epoch = offset, epoch
+
+    def put(self, offset: Offset, epoch: LeaderEpoch, poll: int) -> None:
+        """Where the log itself has put us. Nothing was handed out by that, and what was before it is not there."""
+        self.position, self.epoch = offset, epoch
+        if self.moved_in == poll:
+            self.before = self.place()

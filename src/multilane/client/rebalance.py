@@ -26,5 +26,6 @@ class RebalanceListener:
         """These are ours from now on, besides those we had. They may be sought and paused here."""
 
     def on_lost(self, partitions: frozenset[TopicPartition]) -> Awaitable[None] | None:
-        """These may be others' already: it is too late to commit. By default treated like a revocation."""
+        """These may be others' already: it is too late to commit. By default treated like a revocation; a commit that
+        is refused is logged then, and not raised."""
         return self.on_revoked(partitions)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -86,6 +87,15 @@ class Lease:
     def is_inherited(self) -> bool:
         """Whether this process got the lease by being forked: then there is no thread behind it."""
         return os.getpid() != self._pid
+
+    @contextmanager
+    def kept_on_success(self) -> Iterator[Lease]:
+        """Around the making of a client: given back when that fails."""
+        try:
+            yield self
+        except BaseException:
+            self.release()
+            raise
 
     def release(self) -> Future[None] | None:
         return None if self.is_inherited else self._table.release(self._key, self)

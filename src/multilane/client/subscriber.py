@@ -61,7 +61,7 @@ class Subscriber:
         self._subscription: Wish | None = None
         self._calling_back = False
         self._next_auto_commit = now() + self._config.auto_commit_interval
-        self._unanswered: set[Future[None]] = set()
+        self._unanswered: dict[Future[None], tuple[Offsets, CommitCallback | None]] = {}
         self._committed_by_itself: Offsets = {}
         self._leaves = 0  # of which the network thread has not heard yet, as far as we have
         self._closes_at = inf  # a commit in the last call of a listener waits no longer than close() may
@@ -89,6 +89,8 @@ class Subscriber:
             raise WrongSubscription("there is nothing in this subscription; to give it up, await unsubscribe()")
         if self._subscription is None and self._front.assignment:
             raise WrongSubscription("partitions are assigned by hand: assign([]) first, then subscribe")
+        if self._subscription is None:
+            self._pulse.last = self._now()  # whoever begins is there
         self._listener = listener or RebalanceListener()
         self._subscription = wish
         self._tell(Subscribe(wish))
@@ -96,6 +98,7 @@ class Subscriber:
     def unsubscribe(self) -> Plan[None]:
         """Give everything up and leave; the group is told without waiting for its answer."""
         if self._subscription is None:
+            self._commit_by_itself()
             self._front.give_up(self._front.assignment)
             return
         try:
@@ -120,9 +123,10 @@ class Subscriber:
         if self._calling_back:
             raise ConcurrentUse("poll() must not be called from within a rebalance or commit callback")
         now = self._now()
-        if self._subscription is not None:
-            self._note_absence(now - self._pulse.last)
+        absence = now - self._pulse.last
         self._pulse.is_polling = True
+        if self._subscription is not None:
+            self._note_absence(absence)
         self._front.begin_poll()
         if now >= self._next_auto_commit:
             self._next_auto_commit = now + self._config.auto_commit_interval
@@ -142,7 +146,7 @@ class Subscriber:
 
     def attend(self, event: RebalanceStep | CommitAnswered | CommittedFirst | Parted) -> Plan[None]:
         if isinstance(event, CommitAnswered):
-            yield from self._call(event.callback, event.offsets, event.error)
+            yield from self._answered(event.future)
         elif isinstance(event, CommittedFirst):
             yield from self._go_on(event)
         elif isinstance(event, Parted):
@@ -184,14 +188,27 @@ class Subscriber:
                     self._front.begin_with(step.partitions)
                     yield from self._call(self._listener.on_assigned, step.partitions)
                 case Change.REVOKED:
-                    yield from self._call(self._listener.on_revoked, step.partitions)
+                    yield from self._take_leave(step.partitions)
                     yield from self._await_answers(self._patience(step))
                 case Change.LOST:
-                    yield from self._call(self._listener.on_lost, step.partitions)
+                    yield from self._take_loss(step.partitions)
         finally:  # whatever the application's code raises, the group must not wait for us
             if step.change is not Change.ASSIGNED:
                 self._front.give_up(step.partitions)
             self._tell(StepDone(step.ticket))
+
+    def _take_leave(self, partitions: frozenset[TopicPartition]) -> Plan[None]:
+        """Who is no member any more has lost them, though no step has said so yet."""
+        if self.identity is None:
+            yield from self._take_loss(partitions)
+        else:
+            yield from self._call(self._listener.on_revoked, partitions)
+
+    def _take_loss(self, partitions: frozenset[TopicPartition]) -> Plan[None]:
+        try:
+            yield from self._call(self._listener.on_lost, partitions)
+        except CommitRefused as error:  # most listeners are written for revocations, and on_lost does the same
+            log.warning("on_lost: %s", error)
 
     def _patience(self, step: RebalanceStep) -> float:
         """Until when to wait for commits of what is given up: the group must still hear in time that it is."""
@@ -199,13 +216,17 @@ class Subscriber:
         return now + min(self._timeout, max(0.0, step.deadline - now) / 2)
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Plan[None]:
+        """Code of the application's, whose time counts as its own: a call that never ends is no poll."""
+        calling_back, is_polling = self._calling_back, self._pulse.is_polling
         self._calling_back = True
+        self._pulse.last, self._pulse.is_polling = self._now(), False
         try:
             answer = function(*arguments)
             if inspect.isawaitable(answer):
                 yield answer
         finally:
-            self._calling_back = False
+            self._calling_back = calling_back
+            self._pulse.last, self._pulse.is_polling = self._now(), is_polling
 
     # --- commits -----------------------------------------------------------------------------------------------------
 
@@ -222,19 +243,18 @@ class Subscriber:
         if not wanted:
             return
         future: Future[None] = Future()
-        self._unanswered.add(future)
-
-        def answered(future: Future[None]) -> None:
-            self._unanswered.discard(future)
-            error = future.exception()
-            if callback is not None:
-                self._front.background.put(CommitAnswered(callback, wanted, error))
-            elif error is not None:
-                self._committed_by_itself = {}  # so that the next time all is told again
-                log.warning("a commit failed: %s", error)
-
-        future.add_done_callback(answered)
+        self._unanswered[future] = wanted, callback
+        future.add_done_callback(lambda f: self._front.background.put(CommitAnswered(f)))
         self._tell(CommitOffsets(wanted, None, future))
+
+    def _answered(self, future: Future[None]) -> Plan[None]:
+        offsets, callback = self._unanswered.pop(future, ({}, None))
+        error = future.exception()
+        if callback is not None:
+            yield from self._call(callback, offsets, error)
+        elif error is not None and offsets:
+            self._committed_by_itself = {}  # so that the next time all is told again
+            log.warning("a commit failed: %s", error)
 
     def committed(
         self, partitions: Iterable[Any], timeout: float | None
@@ -282,6 +302,10 @@ class Subscriber:
 
     # --- parting -----------------------------------------------------------------------------------------------------
 
+    @property
+    def is_closing(self) -> bool:
+        return self._closes_at != inf
+
     def close(self, deadline: float, *, keep_last: bool) -> Plan[None]:
         """Commit, let the listener know, and leave the group. With `keep_last` what the last poll handed out is not
         committed: the application failed before it was done with it."""
@@ -301,9 +325,8 @@ class Subscriber:
         yield from self._auto_commit(consumed, deadline)
         subscribed, self._subscription = self._subscription is not None, None
         try:
-            if subscribed and assignment:  # who is no member any more has lost them, though no step has said so yet
-                told = self._listener.on_lost if self.identity is None else self._listener.on_revoked
-                yield from self._call(told, assignment)
+            if subscribed and assignment:
+                yield from self._take_leave(assignment)
             yield from self._await_answers(deadline)
         finally:
             self._front.give_up(assignment)
@@ -319,6 +342,8 @@ class Subscriber:
         """Commits that nobody waited for: once their partitions are given up they would be dropped."""
         for future in list(self._unanswered):
             yield from self._patiently(future, deadline)
+            if future.done():
+                yield from self._answered(future)
 
     def _patiently(self, future: Future[None], deadline: float) -> Plan[None]:
         """Wait, but not for a verdict: whoever asked for that has it."""
@@ -326,6 +351,12 @@ class Subscriber:
             yield Wait(future, deadline, is_kept=False)
         except (MultilaneError, FutureTimeout):
             return
+
+    def raise_refusal(self) -> None:
+        """A group that will not have us says so again, whenever a poll would come back empty."""
+        refusal = self._front.standing.refusal
+        if refusal is not None and self._leaves == 0 and self._subscription is not None:
+            raise refusal.with_traceback(None)
 
     def _tell(self, event: GroupEvent) -> None:
         self._front.tell_group(event)

@@ -78,5 +78,11 @@ def test_metadata_is_a_text():
         checked_commit({T0: OffsetAndMetadata(5, 0, b"x")})
 
 
+@pytest.mark.parametrize("text", ["x" * 40_000, "\ud800"])
+def test_and_one_that_can_be_sent(text):
+    with pytest.raises(ValueError, match="metadata of t-0 must be UTF-8 of at most 32767 bytes"):
+        checked_commit({T0: OffsetAndMetadata(5, 0, text)})
+
+
 def test_partitions():
     assert checked_partitions([("t", 0), T0]) == {T0}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from multilane.client.events import CommitOffsets, Leave, Parted, StepDone, Subscribe, announce
+from multilane.client.events import CommitOffsets, Leave, Parted, Returned, StepDone, Subscribe, announce
 from multilane.client.front import Front
 from multilane.client.group.membership import Change, Identity, RebalanceStep
 from multilane.client.network import ForParticipant, NetworkThread
@@ -17,7 +17,7 @@ from multilane.client.sharing import Lease, ThreadTable
 from multilane.client.subscriber import Subscriber
 from multilane.clock import SystemClock
 from multilane.config.consumer import parse_consumer
-from multilane.errors import InstanceFenced, MultilaneError
+from multilane.errors import CommitRefused, GroupRefused, InstanceFenced, MultilaneError, SaslError
 from multilane.hooks import NO_OBSERVER
 from multilane.types import TopicPartition
 
@@ -171,15 +171,37 @@ def test_what_is_lost_is_given_up_at_once(desk):
 
 def test_a_member_that_the_group_will_not_have_says_so_until_it_leaves(desk):
     own(desk)
-    announce(InstanceFenced("another took our place"), desk.front.background)
-    with pytest.raises(InstanceFenced):
-        desk.front.next_event()
-    assert desk.front.next_event() is None
+    desk.front.standing.refusal = InstanceFenced("another took our place")
     for _ in range(2):
         with pytest.raises(InstanceFenced):
-            desk.front.raise_standing_failure()
+            desk.subscriber.raise_refusal()
     run(desk.subscriber.unsubscribe())
+    desk.subscriber.raise_refusal()
+    desk.subscriber.subscribe(["orders"], None)
+    desk.subscriber.raise_refusal()  # of the membership that was left, as long as the network thread has not heard
+    run(desk.subscriber.attend(Parted()))
+    with pytest.raises(InstanceFenced):
+        desk.subscriber.raise_refusal()
+
+
+def test_what_may_pass_is_told_once(desk):
+    own(desk)
+    announce(GroupRefused("grant READ"), desk.front.background)
+    with pytest.raises(GroupRefused):
+        desk.front.next_event()
+    assert desk.front.next_event() is None
+    desk.subscriber.raise_refusal()
     desk.front.raise_standing_failure()
+
+
+def test_what_a_group_said_that_was_left_is_not_raised_any_more(desk):
+    own(desk)
+    announce(GroupRefused("grant READ"), desk.front.background)
+    announce(SaslError("no such user"), desk.front.background)
+    run(desk.subscriber.unsubscribe())
+    with pytest.raises(SaslError):  # this is not the group's
+        desk.front.next_event()
+    assert desk.front.next_event() is None
 
 
 def test_a_step_that_crosses_the_word_of_leaving_is_not_performed(desk):
@@ -231,6 +253,113 @@ def test_who_leaves_after_its_membership_has_ended_has_lost_its_partitions(desk,
     assert listener.notes == [told]
 
 
+@pytest.mark.parametrize(("is_member", "told"), [(True, "revoked"), (False, "lost")])
+def test_a_revocation_that_comes_too_late_is_a_loss(desk, is_member, told):
+    listener = Notes()
+    own(desk, listener)
+    if not is_member:
+        desk.front.standing.identity = None
+    run(desk.subscriber.attend(step(Change.REVOKED, 2)))
+    assert listener.notes == [told]
+    assert desk.hear() == [StepDone(2)]
+
+
+class CommitsWhateverHappens(RebalanceListener):
+    def on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        raise CommitRefused("this consumer is not a member at present")
+
+
+def test_a_commit_of_what_is_lost_is_refused_without_ending_the_application(desk, caplog):
+    own(desk, CommitsWhateverHappens())
+    run(desk.subscriber.attend(step(Change.LOST, 2)))
+    assert "on_lost: this consumer is not a member" in caplog.text
+    assert desk.hear() == [StepDone(2)]
+
+
+def test_of_what_is_revoked_it_does(desk):
+    own(desk, CommitsWhateverHappens())
+    with pytest.raises(CommitRefused):
+        run(desk.subscriber.attend(step(Change.REVOKED, 2)))
+    assert desk.hear() == [StepDone(2)]
+
+
+class Looks(RebalanceListener):
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.idle: list[float] = []
+
+    def on_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        began = self.desk.now
+        self.desk.now += 400.0
+        self.idle.append(self.desk.front.pulse.idle(self.desk.now))
+        assert began < self.desk.now
+
+
+def test_the_time_of_a_listener_is_the_applications(desk):
+    """One that never returns must not hold its partitions for ever."""
+    listener = Looks(desk)
+    desk.subscriber.subscribe(["orders"], listener)
+    desk.subscriber.enter_poll()
+    run(desk.subscriber.attend(step(Change.ASSIGNED)))
+    assert listener.idle == [400.0]
+    assert desk.front.pulse.idle(desk.now + 1000.0) == 0.0, "back in poll"
+    desk.subscriber.leave_poll()
+
+
+def test_who_subscribes_long_after_it_was_made_is_not_late(desk, caplog):
+    desk.now = 1000.0
+    desk.subscriber.subscribe(["orders"], None)
+    assert desk.front.pulse.idle(desk.now) == 0.0
+    desk.subscriber.enter_poll()
+    assert [type(told) for told in desk.hear()] == [Subscribe]
+    assert not caplog.text
+
+
+def test_an_application_is_back_before_it_says_so(desk):
+    own(desk)
+    desk.now = 1000.0
+    polls: list[bool] = []
+    tell = desk.subscriber._tell
+    desk.subscriber._tell = lambda event: (polls.append(desk.front.pulse.is_polling), tell(event))
+    desk.subscriber.enter_poll()
+    assert [type(told) for told in desk.hear()] == [Returned]
+    assert polls == [True]
+
+
+# --- answers to commits that nobody waited for -----------------------------------------------------------------------
+
+
+def test_callbacks_run_when_the_consumer_closes(desk):
+    own(desk)
+    answers: list[BaseException | None] = []
+    error = MultilaneError("refused")
+    desk.subscriber.commit_async({ORDERS: 7}, lambda _, e: answers.append(e))
+    desk.subscriber.commit_async({ORDERS: 8}, lambda _, e: answers.append(e))
+    first, second = desk.hear()
+    plan = desk.subscriber.close(30.0, keep_last=False)
+    assert next(plan).future is first.future
+    first.future.set_result(None)
+    assert plan.send(None).future is second.future
+    second.future.set_exception(error)
+    plan.throw(error)
+    assert answers == [None, error]
+    while (event := desk.front.next_event()) is not None:  # the same answers once more
+        run(desk.subscriber.attend(event))
+    assert answers == [None, error]
+
+
+def test_a_callback_runs_once(desk):
+    own(desk)
+    answers: list[BaseException | None] = []
+    desk.subscriber.commit_async({ORDERS: 7}, lambda _, e: answers.append(e))
+    (commit,) = desk.hear()
+    commit.future.set_result(None)
+    event = desk.front.next_event()
+    run(desk.subscriber.attend(event))
+    run(desk.subscriber.attend(event))
+    assert answers == [None]
+
+
 # --- committed by itself, before it is given up ----------------------------------------------------------------------
 
 
@@ -272,6 +401,28 @@ def test_what_is_kept_goes_on_while_what_is_given_up_is_committed(thrifty, error
     assert thrifty.hear() == [StepDone(2)]
 
 
+def test_partitions_assigned_by_hand_are_committed_when_they_are_given_up(thrifty):
+    thrifty.front.assign([ORDERS])
+    thrifty.front.seek(ORDERS, _at(7))
+    run(thrifty.subscriber.unsubscribe())
+    (commit,) = thrifty.hear()
+    assert commit.offsets[ORDERS].offset == 7
+    assert thrifty.front.assignment == frozenset()
+
+
+def test_what_failed_to_commit_is_committed_again_the_next_time(thrifty, caplog):
+    own(thrifty)
+    for _ in range(2):
+        thrifty.now += 5.0
+        thrifty.subscriber.enter_poll()
+        (commit,) = thrifty.hear()
+        assert commit.offsets[ORDERS].offset == 7
+        commit.future.set_exception(MultilaneError("the coordinator is away"))
+        run(thrifty.subscriber.attend(thrifty.front.next_event()))
+        thrifty.subscriber.leave_poll()
+    assert "a commit failed: the coordinator is away" in caplog.text
+
+
 def test_who_leaves_meanwhile_hears_of_it_once(thrifty):
     diary = Diary()
     own(thrifty, diary)
@@ -285,6 +436,6 @@ def test_who_leaves_meanwhile_hears_of_it_once(thrifty):
         parting.send(None)
     while (event := thrifty.front.next_event()) is not None:
         run(thrifty.subscriber.attend(event))
-    assert len(diary.heard) <= 1
+    assert diary.heard == ["revoked"]
     assert not any(isinstance(told, StepDone) for told in thrifty.hear())
     assert thrifty.front.assignment == frozenset()

@@ -8,7 +8,8 @@ import pytest
 
 from multilane import AsyncConsumer, Consumer, ServerPattern
 from multilane.client.group.wishes import ClientPattern, Names
-from multilane.errors import CommitRefused, GroupError, WrongSubscription
+from multilane.client.sharing import THREADS
+from multilane.errors import CommitRefused, ConfigError, GroupError, WrongSubscription
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "auto.offset.reset": "earliest"}
 
@@ -80,6 +81,16 @@ def test_what_is_not_assigned_is_not_committed(member):
     member.subscribe(["a"])
     with pytest.raises(CommitRefused, match="a-0 is not assigned to this consumer"):
         member.commit({("a", 0): 5})
+
+
+class Nameful:
+    name = "mine"
+
+
+def test_an_assignor_that_is_none_is_refused_where_it_is_given():
+    with pytest.raises(ConfigError, match=r"Nameful is no assignor, it lacks cooperative, assign, user_data"):
+        Consumer(NOWHERE | {"group.id": "g", "partition.assignment.strategy": [Nameful()]})
+    assert THREADS._threads == {}, "its network thread is given back"
 
 
 def test_there_is_no_rebalance_without_a_subscription(member):

@@ -9,7 +9,7 @@ state; what depends on it (has the member moved on, how long has a topic been mi
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from multilane.errors import (
@@ -18,17 +18,10 @@ from multilane.errors import (
     GroupRefused,
     InstanceFenced,
     MultilaneError,
-    UnsendableRequest,
     WireError,
     broker_error,
-    printable,
 )
 from multilane.types import OffsetAndMetadata, TopicPartition
-
-_LARGEST_INT64: Final = (1 << 63) - 1
-_LARGEST_INT32: Final = (1 << 31) - 1
-_LONGEST_TEXT: Final = (1 << 15) - 1
-
 
 OLD_GENERATION: Final = 22  # ILLEGAL_GENERATION
 
@@ -91,33 +84,3 @@ def judge(
         kind, advice = _ERRORS[code]
         error = kind(f"{error}: {advice}")
     return effect, error
-
-
-def unfit(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> UnsendableRequest | None:
-    """Why these cannot be sent at all. Found out here, one bad value does not harm the commits it would travel with."""
-    for partition, offset in offsets.items():
-        if not 0 <= offset.offset <= _LARGEST_INT64:
-            return UnsendableRequest(f"{offset.offset} cannot be committed for {partition}: it is not an offset")
-        if not -1 <= offset.leader_epoch <= _LARGEST_INT32:
-            return UnsendableRequest(f"{offset.leader_epoch} cannot be committed for {partition}: it is not an epoch")
-        if not _is_text(offset.metadata):
-            return UnsendableRequest(
-                f"the text with the offset of {partition} cannot be committed: it must be UTF-8 of at most "
-                f"{_LONGEST_TEXT} bytes"
-            )
-    return unfit_places(offsets)
-
-
-def unfit_places(partitions: Iterable[TopicPartition]) -> UnsendableRequest | None:
-    """Which of these cannot be a partition of a topic."""
-    for topic, number in partitions:
-        if not _is_text(topic) or not 0 <= number <= _LARGEST_INT32:
-            return UnsendableRequest(f"{printable(repr(topic), 80)} has no partition {number}: no topic can")
-    return None
-
-
-def _is_text(text: str) -> bool:
-    try:
-        return len(text.encode()) <= _LONGEST_TEXT
-    except UnicodeEncodeError:
-        return False

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from multilane.client.futures import refuse
-from multilane.client.group.commit_answers import OLD_GENERATION, Effect, judge, unfit
+from multilane.client.group.commit_answers import OLD_GENERATION, Effect, judge
 from multilane.client.group.commit_queue import Commit, CommitQueue, Offsets, some
 from multilane.client.net.request_state import Backoff, RequestState
 from multilane.client.net.requests import NOTHING, Poll, UnsentRequest
@@ -109,7 +109,7 @@ class CommitManager:
     def commit(self, offsets: Offsets, future: Future[None], deadline: float | None, now: float) -> None:
         """Without a deadline (nobody waits) it is tried for `policy.timeout` seconds."""
         member_id = self._member_id()
-        error = unfit(offsets) or self._not_ours(offsets, member_id) or self._too_many()
+        error = self._not_ours(offsets, member_id) or self._too_many()
         if error is not None or member_id is None:
             refuse(future, error or self._not_a_member())
             return

@@ -13,14 +13,14 @@ beginning without end. What is refused for good is told as an error.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import UUID
 
 from multilane.client.futures import fulfil, refuse
-from multilane.client.group.commit_answers import unfit_places
+from multilane.client.group.commit_queue import some
 from multilane.client.net.request_state import Backoff, RequestState
 from multilane.client.net.requests import NEVER, NOTHING, Poll, UnsentRequest
 from multilane.errors import (
@@ -142,10 +142,7 @@ class CommittedManager:
 
     def committed(self, partitions: Collection[TopicPartition], deadline: float, future: Future[Committed]) -> None:
         question = _Question(set(partitions), deadline, future)
-        error = unfit_places(partitions)
-        if error is not None:
-            refuse(future, error)
-        elif question.open:
+        if question.open:
             self._wishes.append(question)
         else:
             question.take({})
@@ -295,7 +292,8 @@ class CommittedManager:
         for wish in [w for w in self._wishes if now >= w.deadline]:
             cause = self._last_error if self._state.failures else None
             why = cause or "its coordinator is not known, or has not answered"
-            text = f"group {self._group}: no committed offsets of {_some(wish.open)} within the time given: {why}"
+            what = f"no committed offsets of {some(sorted(wish.open))} within the time given"
+            text = f"group {self._group}: {what}: {why}"
             wish.fail(dict.fromkeys(wish.open, OperationTimeout(text)))
         self._tidy()
 
@@ -305,8 +303,3 @@ class CommittedManager:
 
 def _passes(error: MultilaneError) -> bool:
     return error.retriable or (isinstance(error, BrokerError) and error.code in _OF_MEMBERS)
-
-
-def _some(partitions: Iterable[TopicPartition]) -> str:
-    names = [str(p) for p in sorted(partitions)]
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -83,12 +83,14 @@ class Pulse:
 
 
 class Standing:
-    """Who we are to the group at present. Written by the network thread, read by the application: one reference."""
+    """Who we are to the group at present, or why we are nobody. Written by the network thread, read by the application:
+    one reference each."""
 
-    __slots__ = ("identity",)
+    __slots__ = ("identity", "refusal")
 
     def __init__(self) -> None:
         self.identity: Identity | None = None
+        self.refusal: MultilaneError | None = None
 
 
 class Coordinators(Protocol):
@@ -131,6 +133,11 @@ class Membership(Protocol):
 
     @property
     def owned(self) -> frozenset[TopicPartition]: ...
+
+    @property
+    def refusal(self) -> MultilaneError | None:
+        """Why the group will not have us; only to leave and to subscribe again may change that."""
+        ...
 
     @property
     def topics_to_watch(self) -> frozenset[str]:

@@ -49,7 +49,7 @@ from multilane.client.group.tuning import SessionLimits, of_assignment, of_sessi
 from multilane.client.group.wishes import ClientPattern, Names, ServerPattern, Wish
 from multilane.client.net.request_state import Backoff
 from multilane.client.net.requests import NEVER
-from multilane.errors import ClientClosed, GroupRefused, MultilaneError
+from multilane.errors import ClientClosed, MultilaneError
 from multilane.hooks import Observer
 
 if TYPE_CHECKING:
@@ -101,6 +101,9 @@ class Participant:
         self._membership: Membership | None = None
         self._wish: Wish | None = None
         self._told: Subscription | None = None
+        group = config.group
+        own = {assignor.name: assignor for assignor in map(find_assignor, group.own_assignors)}
+        self._assignors = [own.get(name) or find_assignor(name) for name in group.partition_assignment_strategy]
         self._no_consumer_protocol: MultilaneError | None = None
         self._limits: BrokerLimits | None = None
         self._idle_since = NEVER
@@ -144,7 +147,7 @@ class Participant:
         polls = [self._committed.poll(now), self._commits.poll(now)]
         if self._membership is not None:
             polls.append(self._membership.poll(now))
-            self._note_standing(self._membership.identity)
+            self._note_standing(self._membership)
             self._note_idleness(self._membership, now)
             self._watch()
         if self._limits is not None:
@@ -176,8 +179,10 @@ class Participant:
     def unwant(self, partitions: Collection[TopicPartition]) -> None:
         self._committed.unwant(partitions)
 
-    def close(self, reason: MultilaneError | None = None) -> None:
+    def close(self, now: float, reason: MultilaneError | None = None) -> None:
         error = reason or ClientClosed("the consumer was closed while it waited for its group")
+        if self._membership is not None and reason is None:  # who has not left by now ends without a word
+            self._membership.leave(lambda: None, now)
         self._commits.abandon(error)
         self._committed.abandon(error)
         self._around.metadata.drop_interest(self._interest)
@@ -233,13 +238,14 @@ class Participant:
             self._watch()
 
     def _leave(self, event: Leave, now: float) -> None:
-        self._background.put(Parted())
         self._wish = self._told = None
         self._watch_all(False)
         if self._membership is None:
             fulfil(event.future, None)
         else:
             self._membership.leave(lambda: fulfil(event.future, None), now)
+            self._note_standing(self._membership)
+        self._background.put(Parted())
         self._watch()
 
     def _first_choice(self) -> Membership:
@@ -255,29 +261,24 @@ class Participant:
         )
 
     def _unsupported(self, error: MultilaneError) -> None:
-        self._no_consumer_protocol = error
+        if self._config.group.group_protocol == "auto":
+            self._no_consumer_protocol = error
+        else:
+            self.failed(error)
 
     def _fall_back(self, error: MultilaneError, now: float) -> None:
         """The broker has no KIP-848. Who asked for nothing in particular gets the protocol that every broker has."""
         self._no_consumer_protocol = None
-        if self._config.group.group_protocol != "auto":
-            self.failed(
-                GroupRefused(
-                    f"group {self._group}: the brokers do not offer group.protocol=consumer: {error}; use classic"
-                )
-            )
-            return
         log.info("group %s: the brokers do not offer KIP-848, so the classic protocol is used (%s)", self._group, error)
         self._membership = self._classic()
         self._told = None
         self._tell_membership(now)
 
     def _classic(self) -> Membership:
-        group = self._config.group
-        own = {getattr(assignor, "name", ""): assignor for assignor in group.own_assignors}
-        assignors = [find_assignor(own.get(name, name)) for name in group.partition_assignment_strategy]  # type: ignore[arg-type]
         self._limits = BrokerLimits(self._group, self._around.coordinators, self._advise)
-        return ClassicMembership(self._policy(), self._pulse, self._around.coordinators, self._listeners(), assignors)
+        return ClassicMembership(
+            self._policy(), self._pulse, self._around.coordinators, self._listeners(), self._assignors
+        )
 
     def _advise(self, limits: SessionLimits) -> None:
         for advice in of_session(self._config.group, limits):
@@ -330,8 +331,10 @@ class Participant:
         if self._membership is not None:
             self._membership.fenced(error, now)
 
-    def _note_standing(self, identity: Identity | None) -> None:
+    def _note_standing(self, member: Membership) -> None:
+        identity = member.identity
         before, self._standing.identity = self._standing.identity, identity
+        self._standing.refusal = None if self._no_consumer_protocol else member.refusal
         if identity is not None and (before is None or before.member_id != identity.member_id):
             how = "KIP-848" if identity.protocol == "consumer" else "the classic protocol"
             log.info("group %s: member %s by %s", self._group, identity.member_id, how)

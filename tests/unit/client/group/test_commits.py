@@ -26,7 +26,6 @@ from multilane.errors import (
     OperationTimeout,
     SaslError,
     TooManyCommits,
-    UnsendableRequest,
 )
 from multilane.hooks import Counts
 from multilane.types import LeaderEpoch, NodeId, Offset, OffsetAndMetadata, TopicPartition
@@ -680,27 +679,6 @@ def test_offsets_of_a_deleted_topic_are_not_committed_for_the_one_made_anew():
     fresh = watch.commit({A0: at(0)}, now=0.2)
     assert watch.request(0.2).build(10).topics[0].topic_id == UUID(int=77)
     assert not fresh.done()
-
-
-@pytest.mark.parametrize(
-    "offsets",
-    [
-        {A0: at(-1)},
-        {A0: at(1 << 63)},
-        {A0: at(1, epoch=1 << 31)},
-        {A0: at(1, metadata="x" * 40_000)},
-        {A0: at(1, metadata="\ud800")},
-        {TopicPartition("a", -1): at(1)},
-        {TopicPartition("a\ud800", 0): at(1)},
-    ],
-)
-def test_what_cannot_be_sent_is_refused_before_it_harms_others(offsets):
-    watch = Watch(owned=None)
-    good = watch.commit({A1: at(1)})
-    bad = watch.commit(offsets)
-    assert isinstance(failure(bad), UnsendableRequest)
-    assert sent(watch.request()) == {A1: 1}
-    assert not good.done()
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------

@@ -22,7 +22,6 @@ from multilane.errors import (
     NetworkError,
     OperationTimeout,
     SaslError,
-    UnsendableRequest,
     UnsupportedVersion,
 )
 from multilane.types import LeaderEpoch, NodeId, Offset, OffsetAndMetadata, TopicPartition
@@ -148,14 +147,6 @@ def test_nothing_asked_is_answered_at_once():
     assert watch.question().result(0) == {}
     watch.want()
     assert watch.manager.poll(0.0).requests == ()
-
-
-def test_what_cannot_be_asked_harms_nobody_else():
-    watch = Watch()
-    watch.want(A0)
-    assert isinstance(failure(watch.question(TopicPartition("\ud800", 0))), UnsendableRequest)
-    assert isinstance(failure(watch.question(TopicPartition("a", 1 << 31))), UnsendableRequest)
-    assert asked(watch.request()) == [A0]
 
 
 def test_wishes_that_wait_share_one_request():

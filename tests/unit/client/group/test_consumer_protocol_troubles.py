@@ -248,6 +248,38 @@ def test_a_protocol_that_is_not_offered_is_told_apart(by):
     assert (desk.failures, desk.member.state, desk.poll(9.0)) == ([], State.FATAL, [])
 
 
+@pytest.mark.parametrize("is_in_step", [False, True])
+def test_before_another_protocol_is_used_everything_is_given_up(is_in_step):
+    """The coordinator has moved to a broker that is older than the one we joined at."""
+    desk = Desk()
+    desk.settle(0, 1)
+    desk.said(INTERVAL)
+    desk.answer(2, {T: [0, 1, 2]} if is_in_step else None)
+    if is_in_step:
+        added = desk.steps[-1]
+        assert added.change is Change.ASSIGNED
+    desk.said(2 * INTERVAL)
+    desk.answer(code=35)
+    assert (desk.unsupported, desk.member.refusal, desk.member.identity) == ([], None, None)
+    if is_in_step:
+        desk.done(Change.ASSIGNED, partitions("t", 2))
+        assert desk.unsupported == []
+    desk.done(Change.LOST, partitions("t", *((0, 1, 2) if is_in_step else (0, 1))))
+    assert len(desk.unsupported) == 1
+    assert desk.member.owned == frozenset()
+    assert desk.failures == []
+
+
+def test_a_refusal_stands_until_the_member_leaves():
+    desk = Desk()
+    desk.subscribe("t")
+    desk.said()
+    desk.answer(code=81)
+    assert desk.member.refusal is desk.failures[0]
+    desk.leave()
+    assert (desk.member.refusal, desk.left) == (None, 1)
+
+
 def test_a_pattern_that_the_brokers_cannot_match_is_not_a_missing_protocol():
     desk = Desk()
     desk.subscribe(regex="t.*")

@@ -6,7 +6,7 @@ Thread: none (pure).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, cast
 
 from multilane.client.group.assignors.cooperative import CooperativeStickyAssignor
 from multilane.client.group.assignors.ranged import RangeAssignor
@@ -29,7 +29,8 @@ _PARTS: Final = {"name": str, "cooperative": bool}
 _CALLS: Final = ("assign", "user_data")
 
 
-def find_assignor(wanted: str | Assignor) -> Assignor:
+def find_assignor(wanted: object) -> Assignor:
+    """By name, or an object of the application's that has everything an assignor needs."""
     if isinstance(wanted, str):
         found = _BY_NAME.get(wanted)
         if found is None:
@@ -39,14 +40,15 @@ def find_assignor(wanted: str | Assignor) -> Assignor:
                 "or pass an object that implements Assignor"
             )
         return found
+    own = cast("Assignor", wanted)
     missing = [part for part, kind in _PARTS.items() if not isinstance(getattr(wanted, part, None), kind)]
     missing += [call for call in _CALLS if not callable(getattr(wanted, call, None))]
-    if missing or not wanted.name:
+    if missing or not own.name:
         raise ConfigError(
             f"partition.assignment.strategy: {type(wanted).__name__} is no assignor, it lacks "
             f"{', '.join(missing) or 'a name'}; see multilane.client.group.assignors.Assignor"
         )
-    return wanted
+    return own
 
 
 def all_cooperative(assignors: Iterable[Assignor]) -> bool:

@@ -46,7 +46,7 @@ Assignment: TypeAlias = dict[str, tuple[TopicPartition, ...]]
 
 
 class Assignor(Protocol):
-    """A way to divide partitions among members. Own ones implement this too."""
+    """A way to divide partitions among members. Own ones implement this too; they run on the network thread."""
 
     @property
     def name(self) -> str:

@@ -82,6 +82,10 @@ class ClassicMembership:
         return self._holdings.owned
 
     @property
+    def refusal(self) -> MultilaneError | None:
+        return self._failure
+
+    @property
     def is_leader(self) -> bool:
         return self._entry.leads
 

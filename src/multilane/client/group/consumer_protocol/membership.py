@@ -23,14 +23,13 @@ from multilane.client.group.consumer_protocol.beats import Beats
 from multilane.client.group.consumer_protocol.names import TopicIds
 from multilane.client.group.consumer_protocol.reconciler import Outcome, Reconciler
 from multilane.client.group.consumer_protocol.reconciliation import Target, read_target
-from multilane.client.group.consumer_protocol.refusals import UNSUPPORTED_VERSION, Meaning, meaning, refusal
+from multilane.client.group.consumer_protocol.refusals import Meaning, meaning, refusal, version_refusal
 from multilane.client.group.consumer_protocol.states import BEATING, MEMBER, TRANSITIONS, State
 from multilane.client.group.consumer_protocol.wording import Wording
 from multilane.client.group.membership import Coordinators, Identity, Subscription
 from multilane.client.net.requests import NEVER, NOTHING, Poll, UnsentRequest
 from multilane.errors import (
     AuthenticationError,
-    GroupRefused,
     InstanceFenced,
     InstanceInUse,
     MultilaneError,
@@ -83,7 +82,8 @@ class ConsumerMembership:
         self._beats = Beats(policy.backoff)
         self._parts = Reconciler(listeners, topic_ids, policy.group.max_poll_interval)
         self._node: NodeId | None = None  # whom we last spoke to
-        self._refused: MultilaneError | None = None  # why we are FATAL
+        self._refusal: MultilaneError | None = None  # why we are FATAL
+        self._last_word: Callable[[MultilaneError], None] | None = None  # told why when all is given up
         self._left: list[Callable[[], None]] = []
         self._wants_back = False  # subscribed while leaving
         self._is_known = False  # the coordinator may have heard of us since we joined
@@ -101,6 +101,10 @@ class ConsumerMembership:
         return self._parts.owned
 
     @property
+    def refusal(self) -> MultilaneError | None:
+        return self._refusal if self.state is State.FATAL and self._last_word is None else None
+
+    @property
     def topics_to_watch(self) -> frozenset[str]:
         """None: the coordinator says what is ours, by ids that are looked up as they come."""
         return frozenset()
@@ -114,8 +118,8 @@ class ConsumerMembership:
             self._join()
         elif self.state is State.LEAVING:
             self._wants_back = True
-        elif self.state is State.FATAL and self._refused is not None:
-            self._listeners.failed(self._refused)
+        elif self.state is State.FATAL and self._refusal is not None:
+            self._listeners.failed(self._refusal)
         elif changed and self.state in BEATING:
             self._beats.is_urgent = True
 
@@ -136,6 +140,7 @@ class ConsumerMembership:
             self._beats.start_over()
             self._to(State.LEAVING)
         else:
+            self._last_word = None
             if self.state is not State.UNSUBSCRIBED:
                 self._to(State.UNSUBSCRIBED)
             left()
@@ -303,7 +308,7 @@ class ConsumerMembership:
 
     def _on_failure(self, node: NodeId, error: MultilaneError, now: float) -> None:
         if isinstance(error, UnsupportedVersion):
-            self._not_offered(self._version_refusal(), now)
+            self._not_offered(version_refusal(self._wording.subscription, self._policy), now)
         elif error.retriable or isinstance(error, AuthenticationError):
             if not error.retriable:
                 self._listeners.failed(error)
@@ -312,19 +317,9 @@ class ConsumerMembership:
         else:
             self._refuse(error, now)
 
-    def _version_refusal(self) -> MultilaneError:
-        if self._wording.subscription.regex is None:
-            return refusal(UNSUPPORTED_VERSION, None, self._policy)
-        return GroupRefused(
-            f"group {self._group}: the brokers cannot match a pattern (that takes Kafka 4.0 or later): subscribe to "
-            "topics by name, or with a Python pattern"
-        )
-
     def _not_offered(self, error: MultilaneError, now: float) -> None:
-        if self._wording.subscription.regex is not None:
-            self._refuse(error, now)  # no other protocol has patterns for the broker either
-        else:
-            self._refuse(error, now, self._unsupported)
+        no_other = self._wording.subscription.regex is not None  # has patterns for the broker either
+        self._refuse(error, now, None if no_other else self._unsupported)
 
     def _try_again(self, now: float) -> None:
         self._wording.unheard()
@@ -358,11 +353,14 @@ class ConsumerMembership:
         self._to(State.FENCED)
         self._advance(now)
 
-    def _refuse(self, error: MultilaneError, now: float, tell: Callable[[MultilaneError], None] | None = None) -> None:
-        self._refused = error
+    def _refuse(
+        self, error: MultilaneError, now: float, last_word: Callable[[MultilaneError], None] | None = None
+    ) -> None:
+        self._refusal, self._last_word = error, last_word
         self._beats.start_over()
         self._to(State.FATAL)
-        (tell or self._listeners.failed)(error)
+        if last_word is None:
+            self._listeners.failed(error)
         self._advance(now)
 
     def _advance(self, now: float) -> None:
@@ -374,8 +372,9 @@ class ConsumerMembership:
         elif self.state is State.FENCED or (self.state is State.STALE and self._application_polls(now)):
             if not self._parts.lose(now):
                 self._join()
-        elif self.state is State.FATAL:
-            self._parts.lose(now)
+        elif self.state is State.FATAL and not self._parts.lose(now) and self._last_word and self._refusal:
+            tell, self._last_word = self._last_word, None
+            tell(self._refusal)
 
     def _application_polls(self, now: float) -> bool:
         return self._pulse.idle(now) < self._policy.group.max_poll_interval

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from multilane.broker_codes import BROKER_CODES
-from multilane.client.group.membership import MemberPolicy
+from multilane.client.group.membership import MemberPolicy, Subscription
 from multilane.errors import BrokerError, GroupError, GroupRefused, InstanceFenced, InstanceInUse, broker_error
 from multilane.wire.compose_members import JOIN_EPOCH
 
@@ -82,5 +82,14 @@ def refusal(code: int, text: str | None, policy: MemberPolicy) -> GroupError:
     return error(f"{told}; {_advice(told)}")
 
 
+def version_refusal(subscription: Subscription, policy: MemberPolicy) -> GroupError:
+    if subscription.regex is None:
+        return refusal(UNSUPPORTED_VERSION, None, policy)
+    return GroupRefused(
+        f"group {policy.group.group_id}: the brokers cannot match a pattern (that takes Kafka 4.0 or later): subscribe "
+        "to topics by name, or with a Python pattern"
+    )
+
+
 def _advice(told: BrokerError) -> str:
-    return _ADVICE.get(told.code, "see the broker's log for the reason, then subscribe again")
+    return _ADVICE.get(told.code, "see the broker's log for the reason, then unsubscribe() and subscribe() again")

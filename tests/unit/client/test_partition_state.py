@@ -1,0 +1,50 @@
+"""Where a partition stands, and where it would stand without what the last poll handed out."""
+
+from __future__ import annotations
+
+from multilane.client.fetch.cursor import At, Committed
+from multilane.client.partition_state import PartitionState
+from multilane.types import LeaderEpoch, Offset, OffsetAndMetadata
+
+EPOCH = LeaderEpoch(3)
+
+
+def at(offset: int) -> OffsetAndMetadata:
+    return OffsetAndMetadata(Offset(offset), EPOCH)
+
+
+def started(offset: int) -> PartitionState:
+    return PartitionState(1, At(Offset(offset), EPOCH))
+
+
+def test_what_one_poll_hands_out_is_not_done_with():
+    state = started(5)
+    state.move(Offset(7), EPOCH, poll=1)
+    state.move(Offset(9), EPOCH, poll=1)
+    assert (state.place(), state.before) == (at(9), at(5))
+    state.move(Offset(12), EPOCH, poll=2)
+    assert (state.place(), state.before) == (at(12), at(9))
+
+
+def test_where_the_log_puts_us_is_where_a_poll_begins():
+    """The topic was made anew, or truncated, or nothing was committed: the old place means nothing in this log."""
+    state = started(5000)
+    state.put(Offset(0), EPOCH, poll=1)
+    state.move(Offset(10), EPOCH, poll=1)
+    assert (state.place(), state.before) == (at(10), at(0))
+
+
+def test_so_it_is_in_the_middle_of_one():
+    state = started(90)
+    state.move(Offset(100), EPOCH, poll=1)
+    state.put(Offset(80), EPOCH, poll=1)
+    state.move(Offset(85), EPOCH, poll=1)
+    assert (state.place(), state.before) == (at(85), at(80))
+
+
+def test_a_first_place_is_one_too():
+    state = PartitionState(1, Committed())
+    assert state.place() is None
+    state.put(Offset(1000), EPOCH, poll=1)
+    state.move(Offset(1001), EPOCH, poll=1)
+    assert state.before == at(1000)
