@@ -8,7 +8,11 @@ when somebody saw a sign that the picture is old (`request_update`), and when it
 topic that does not exist is asked for again with back-off for as long as someone wants it.
 
 While all topics are watched, every question is for all of them, but for one: names that were not among them are asked
-for once more by name, because a broker creates, or says that it may not show, only what is named to it.
+for once more by name, because a broker says only of what is named to it that it may not show it.
+
+A broker creates every topic that a question names and that is not there, if the question allows it. So whether a topic
+may be created (`allow.auto.create.topics`) is counted with the interest in it, and a question that allows it names only
+what is absent and may be created. It follows one that does not: the two take turns.
 """
 
 from __future__ import annotations
@@ -45,7 +49,6 @@ class MetadataPolicy:
     max_age: float
     backoff: Backoff
     rebootstrap_after: float
-    create_topics: bool = False
 
 
 @dataclass(slots=True)
@@ -58,6 +61,12 @@ class MetadataListeners:
     on_rebootstrap: Callable[[], None] = lambda: None
 
 
+@dataclass(frozen=True, slots=True)
+class _Question:
+    names: tuple[str, ...] | None  # None: all there are
+    create: bool = False
+
+
 @dataclass(slots=True, eq=False)
 class _Progress:
     """When things last happened; None: never."""
@@ -65,6 +74,7 @@ class _Progress:
     refreshed_at: float | None = None
     failing_since: float | None = None
     missing: set[str] = field(default_factory=set)
+    absent: set[str] = field(default_factory=set)  # of those, what the last answer said is not there at all
     announced: set[str] = field(default_factory=set)
 
 
@@ -77,23 +87,27 @@ class MetadataManager:
         self.has_all = False  # the picture holds all topics there are; only while somebody watches them
         self._watchers = 0
         self._interest: Counter[str] = Counter()
+        self._creators: Counter[str] = Counter()  # those among the interested who allow that it is created
         self._ids = TopicIdLookup(policy.backoff, self._on_ids)
         self._state = RequestState(policy.backoff)
         self._progress = _Progress()
         self._update_wanted = True
 
-    def add_interest(self, topics: Iterable[str]) -> None:
+    def add_interest(self, topics: Iterable[str], *, create: bool = False) -> None:
         for topic in topics:
             self._interest[topic] += 1
+            self._creators[topic] += create
             if topic not in self.cluster.topics:
                 self._ask_at_once()
 
-    def drop_interest(self, topics: Iterable[str]) -> None:
+    def drop_interest(self, topics: Iterable[str], *, create: bool = False) -> None:
+        """Of those whose interest was added with the same `create`."""
         gone = []
         for topic in topics:
             self._interest[topic] -= 1
+            self._creators[topic] -= create
             if self._interest[topic] <= 0:
-                del self._interest[topic]
+                del self._interest[topic], self._creators[topic]
                 self._progress.missing.discard(topic)
                 gone.append(topic)
         self._cut(gone)
@@ -164,18 +178,22 @@ class MetadataManager:
             return NOTHING if due == NEVER else Poll(wait=due)
         if not self._state.may_send(now):
             return Poll(wait=self._state.wait(now))
-        asked = self._question(now)
+        question = self._question(now)
         self._state.sent()
-        self._update_wanted = False
-        return Poll((self._request(asked),))
+        self._progress.absent.clear()
+        self._update_wanted = self._update_wanted and question.create
+        return Poll((self._request(question),))
 
-    def _question(self, now: float) -> tuple[str, ...] | None:
+    def _question(self, now: float) -> _Question:
+        to_create = tuple(sorted(t for t in self._progress.absent if self._creators[t] > 0))
+        if to_create:
+            return _Question(to_create, create=True)
         if not self._watchers:
-            return self._named()
+            return _Question(self._named())
         grew_old = self._progress.refreshed_at is None or now >= self._progress.refreshed_at + self._policy.max_age
         if self._update_wanted or grew_old or not self.has_all:
-            return None
-        return tuple(self._progress.missing)
+            return _Question(None)
+        return _Question(tuple(self._progress.missing))
 
     def _due_in(self, now: float) -> float:
         if self._update_wanted or self._progress.refreshed_at is None:
@@ -184,25 +202,26 @@ class MetadataManager:
             return self._state.wait(now)
         return max(0.0, self._progress.refreshed_at + self._policy.max_age - now)
 
-    def _request(self, asked: tuple[str, ...] | None) -> UnsentRequest:
+    def _request(self, question: _Question) -> UnsentRequest:
         return UnsentRequest(
             api=ApiKey.METADATA,
-            build=lambda version: metadata_request(version, asked, create=self._policy.create_topics),
-            on_response=lambda response, now: self._on_response(asked, response, now),
+            build=lambda version: metadata_request(version, question.names, create=question.create),
+            on_response=lambda response, now: self._on_response(question, response, now),
             on_failure=self._on_failure,
             at_least=METADATA_AT_LEAST,
         )
 
-    def _on_response(self, asked: tuple[str, ...] | None, response: Any, now: float) -> None:
+    def _on_response(self, question: _Question, response: Any, now: float) -> None:
+        asked = question.names
         if int(getattr(response, "error_code", 0)) == _REBOOTSTRAP_REQUIRED:
             self._state.failed(now)
             self._rebootstrap()
             return
         self.failure = None
-        if asked is None or not self._watchers:
+        if asked is None or not (self._watchers or question.create):
             self._progress.refreshed_at = now
         self._progress.failing_since = None
-        self._note_topic_errors(asked, response)
+        self._note_topic_errors(question, response)
         if self._progress.missing:
             self._state.failed(now)  # not a failure of the request, but the same patience before the next one
         else:
@@ -219,10 +238,13 @@ class MetadataManager:
                 return merged.only(self._named())
         return merged
 
-    def _note_topic_errors(self, asked: tuple[str, ...] | None, response: Any) -> None:
-        self._progress.missing.clear()
+    def _note_topic_errors(self, question: _Question, response: Any) -> None:
+        asked, progress = question.names, self._progress
         if asked is None:
-            self._progress.missing.update(self._interest.keys() - {told.name for told in response.topics})
+            progress.absent = self._interest.keys() - {str(told.name) for told in response.topics}
+            progress.missing = set(progress.absent)
+        else:
+            progress.missing.difference_update(asked)
         relevant = frozenset(self._interest if asked is None else asked)
         for told in response.topics:
             if asked is None and told.name not in relevant:
@@ -230,13 +252,21 @@ class MetadataManager:
             code = int(told.error_code)
             leaderless = any(int(p.leader_id) < 0 for p in told.partitions)
             if told.name in relevant and (code in _TRANSIENT_TOPIC_CODES or leaderless):
-                self._progress.missing.add(str(told.name))
-                if code == _UNKNOWN_TOPIC and str(told.name) not in self._progress.announced:
-                    self._progress.announced.add(str(told.name))
-                    log.warning("topic %s does not exist; waiting for it", told.name)
+                progress.missing.add(str(told.name))
+                if code == _UNKNOWN_TOPIC:
+                    self._note_absent(str(told.name), question)
             elif code:
                 self._listeners.on_topic_error(str(told.name), broker_error(code, f"Metadata of topic {told.name}"))
-        self._progress.missing &= self._interest.keys()  # some may have been dropped while we asked
+        progress.missing &= self._interest.keys()  # some may have been dropped while we asked
+
+    def _note_absent(self, topic: str, question: _Question) -> None:
+        if not question.create:
+            self._progress.absent.add(topic)
+            if self._creators[topic] > 0:  # the broker is asked to create it before anybody is told
+                return
+        if topic not in self._progress.announced:
+            self._progress.announced.add(topic)
+            log.warning("topic %s does not exist; waiting for it", topic)
 
     def _on_failure(self, error: MultilaneError, now: float) -> None:
         self.failure = error

@@ -299,11 +299,11 @@ class NetworkThread:
     # --- what the parts tell each other ------------------------------------------------------------------------------
 
     def _on_cluster(self, cluster: Cluster) -> None:
-        self._delegate.on_nodes(dict(cluster.nodes))
+        now = self._clock.monotonic()
+        self._delegate.on_nodes(dict(cluster.nodes), now)
         for backend in self._backends:
             backend.on_cluster(cluster)
         self._backends.touch_all()
-        now = self._clock.monotonic()
         for participant in self._participants:
             participant.on_cluster(cluster, now)
         self._participants.touch_all()
@@ -353,7 +353,7 @@ class NetworkThread:
         if security.sasl is not None:
             login = Login(security.sasl, self._chore_pool, self._clock.wall, self._wakeup.set)
         return Reach(
-            Resolver(self._chore_pool, self._wakeup.set),
+            Resolver(self._chore_pool, self._wakeup.set, self._clock.monotonic),
             None if security.tls is None else tls_context(security.tls),
             login,
         )

@@ -13,7 +13,7 @@ from batch_builder import Batch, rows
 from multilane.client.events import Assign, BackgroundEvent, EventQueue, FindOffsets, Seek, SetPaused
 from multilane.client.fetch.backend import Backend, Surroundings
 from multilane.client.fetch.buffer import Failed, FetchBuffer, Moved
-from multilane.client.fetch.cursor import At, Cursor, Lookup, Phase, Start
+from multilane.client.fetch.cursor import At, Committed, Cursor, Lookup, Phase, Start
 from multilane.client.fetch.decoder import FrameJob
 from multilane.client.fetch.fetching import FetchSurroundings
 from multilane.client.fetch.shared import SharedFetching
@@ -36,7 +36,15 @@ from multilane.wire.compose import EARLIEST, LATEST
 from multilane.wire.messages import ApiKey
 from multilane.wire.records.block import Block
 from multilane.wire.records.decode import DecodeOptions, load_kernels
-from response_builder import as_array, cluster_of, epoch_response, fetch_response, frame_of, list_offsets_response
+from response_builder import (
+    as_array,
+    cluster_of,
+    epoch_response,
+    fetch_response,
+    frame_of,
+    list_offsets_response,
+    metadata_response,
+)
 
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
 WALL = 1_700_000_000.0
@@ -50,7 +58,14 @@ class _Quiet:
 class Stage:
     """A backend with everything around it in the test's hands."""
 
-    def __init__(self, *partitions: TopicPartition, offset: int = 10, epoch: int = 3, **properties: object) -> None:
+    def __init__(
+        self,
+        *partitions: TopicPartition,
+        offset: int = 10,
+        epoch: int = 3,
+        group: Any = None,
+        **properties: object,
+    ) -> None:
         load_kernels()
         self.now = 1.0
         ours = {"bootstrap.servers": "broker:9092", "corrupt.batch.refetches": 2, "fetch.connections": 1}
@@ -65,7 +80,7 @@ class Stage:
         around = Surroundings(
             self.metadata, self.fetching, lambda _, event: self.events.append(event), lambda: WALL, self.counts
         )
-        self.backend = Backend(config, around, self.buffer, self.background, "fetch-1")
+        self.backend = Backend(config, around, self.buffer, self.background, "fetch-1", group)
         self.lead(3)
         self.generation = dict.fromkeys(partitions or (P,), 1)
         self.buffer.expect(self.generation)
@@ -162,6 +177,32 @@ def test_out_of_range_with_a_policy_moves(policy, timestamp):
     assert stage.counts.total("offset.out_of_range") == 1
 
 
+def test_resets_that_lead_nowhere_slow_down_and_do_not_pile_up():
+    stage = Stage(**{"auto.offset.reset": "earliest"})
+    stage.fetch({"code": 1})
+    stage.place(70)
+    for _ in range(3):
+        (request,) = stage.ask(0.0) or stage.ask()
+        stage.answer(request, {P: {"code": 1}})
+        stage.place(70)
+        assert stage.ask(0.0) == [], "not at once: it was there before"
+    assert stage.take() == [Moved(P, Offset(70), LeaderEpoch(-1))]
+    stage.fetch({"records": _batch(70)})
+    stage.fetch({"code": 1})
+    stage.place(80)
+    assert [r.api for r in stage.ask(0.0)] == [ApiKey.FETCH], "it has advanced in between"
+
+
+def test_a_move_does_not_overtake_records():
+    stage = Stage(**{"auto.offset.reset": "earliest"})
+    for offset in (20, 30):
+        stage.fetch({"code": 1})
+        stage.place(offset)
+        stage.fetch({"records": _batch(offset)})
+    moved, first, again, second = stage.take()
+    assert (moved.offset, first.first_offset, again.offset, second.first_offset) == (20, 20, 30, 30)
+
+
 def test_records_that_came_before_are_handed_out_before_the_failure():
     stage = Stage()
     stage.fetch({"records": _batch()})
@@ -212,6 +253,7 @@ def test_a_cut_log_is_not_believed_while_the_offset_is_a_guess():
     stage.lead(4)
     stage.validate(epoch=3, end=11)
     assert stage.cursor().phase is Phase.AWAIT_VALIDATION
+    assert stage.ask(0.0) == [], "the decoder needs a moment"
     stage.settle()
     assert stage.take() == []
     stage.validate(epoch=3, end=11)
@@ -418,6 +460,57 @@ def test_a_seek_of_something_not_assigned_is_ignored():
     stage = Stage()
     stage.backend.apply(Seek(Q, 9, At(Offset(3))))
     assert stage.backend._cursors.get(Q) is None
+
+
+class Group:
+    """Which partitions wait to hear where they begin."""
+
+    def __init__(self) -> None:
+        self.wanted: list[TopicPartition] = []
+
+    def want(self, partitions: Any, _found: Any, _refused: Any) -> None:
+        self.wanted += partitions
+
+    def unwant(self, partitions: Any) -> None:
+        for partition in partitions:
+            self.wanted.remove(partition)
+
+
+def _go_away(stage: Stage) -> None:
+    stage.backend.apply(Assign({}))
+
+
+def _seek_away(stage: Stage) -> None:
+    stage.backend.apply(Seek(P, 3, At(Offset(5))))
+
+
+def _begin_anew(stage: Stage) -> None:
+    stage.backend.apply(Assign({P: (3, Committed())}))
+
+
+@pytest.mark.parametrize(
+    ("change", "left"),
+    [(_go_away, []), (_seek_away, []), (_begin_anew, [P]), (lambda stage: stage.backend.close(), [])],
+    ids=["given up", "sought", "assigned anew", "closed"],
+)
+def test_what_does_not_wait_for_its_group_any_more_is_not_asked_for(change, left):
+    group = Group()
+    stage = Stage(group=group)
+    stage.backend.apply(Assign({P: (2, Committed())}))
+    assert group.wanted == [P]
+    change(stage)
+    assert group.wanted == left
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_who_assigns_a_topic_says_whether_it_may_be_created(allowed):
+    stage = Stage(**{"allow.auto.create.topics": allowed})
+    (request,) = stage.metadata.poll(1.0).requests
+    request.on_response(metadata_response(12, [], {"t": {}}, codes={"t": 3}), 1.0)
+    (request,) = stage.metadata.poll(9.0).requests
+    assert request.build(12).allow_auto_topic_creation is allowed
+    stage.backend.apply(Assign({}))
+    assert _interest(stage) == []
 
 
 def test_nothing_is_fetched_before_it_can_be_decoded():

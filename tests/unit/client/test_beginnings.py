@@ -21,9 +21,13 @@ class Group:
 
     def __init__(self):
         self.asked = []
+        self.unwanted = []
 
     def want(self, partitions, found, refused):
         self.asked.append((frozenset(partitions), found, refused))
+
+    def unwant(self, partitions):
+        self.unwanted.append(list(partitions))
 
 
 class Scene:
@@ -111,3 +115,13 @@ def test_where_nothing_waits_nobody_is_asked():
     scene = Scene()
     scene.beginnings.ask([Cursor(T0, 1, Lookup(EARLIEST, "seek"))])
     assert scene.group.asked == []
+
+
+def test_what_will_not_begin_is_asked_for_no_longer():
+    scene = Scene()
+    first, second = scene.begin(T0, T1)
+    scene.group.asked[0][1]({T1: OffsetAndMetadata(7)})
+    scene.beginnings.give_up([first, second])
+    assert scene.group.unwanted == [[T0]], "the other has begun"
+    scene.beginnings.give_up([second])
+    assert scene.group.unwanted == [[T0]]

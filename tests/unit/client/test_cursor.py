@@ -69,26 +69,6 @@ def test_going_back_takes_over_the_run_and_leaves_the_replica():
     assert (cursor.offset, cursor.run, cursor.replica) == (2, 7, None)
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({}, True),
-        ({"paused": True}, False),
-        ({"in_flight": True}, False),
-        ({"not_before": 10.1}, False),
-        ({"not_before": 10.0}, True),
-        ({"phase": Phase.AWAIT_VALIDATION}, False),
-        ({"phase": Phase.AWAIT_RESET}, False),
-        ({"phase": Phase.STOPPED}, False),
-    ],
-)
-def test_what_may_be_fetched(change, expected):
-    cursor = _cursor()
-    for name, value in change.items():
-        setattr(cursor, name, value)
-    assert cursor.is_fetchable(10.0) is expected
-
-
 def test_the_table_of_cursors_knows_generations():
     table = CursorTable()
     first, second = Cursor(TP, 1, LOOKUP), Cursor(TopicPartition("u", 3), 2, LOOKUP)

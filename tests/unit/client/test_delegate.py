@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from typing import Any
@@ -79,7 +80,7 @@ class Office:
         self.clock = ManualClock(100.0)
         self.counts = Counts()
         self.wakeup = Wakeup()
-        reach = Reach(Resolver(_no_pool, self.wakeup.set), None, login)
+        reach = Reach(Resolver(_no_pool, self.wakeup.set, self.clock.monotonic), None, login)
         self.delegate = NetworkDelegate(config, reach, self.wakeup, self.counts)
         self.delegate.directory._choose = max
 
@@ -326,7 +327,7 @@ def test_bootstrap_connections_go_once_the_cluster_is_known(offices, broker):
     told = office.ask()
     office.until(lambda: told.done)
     node = Node(NodeId(5), "127.0.0.1", broker.port)
-    office.delegate.on_nodes({node.id: node})
+    office.delegate.on_nodes({node.id: node}, 100.0)
     told = office.ask()
     office.until(lambda: told.done)
     assert list(office.delegate._connections) == [(5, CONTROL)]
@@ -335,17 +336,36 @@ def test_bootstrap_connections_go_once_the_cluster_is_known(offices, broker):
 def test_a_broker_that_moved_is_found_at_its_new_place(offices, broker):
     office = offices(broker.port)
     node = Node(NodeId(5), "127.0.0.1", broker.port)
-    office.delegate.on_nodes({node.id: node})
+    office.delegate.on_nodes({node.id: node}, 100.0)
     told = office.ask(node.id)
     office.until(lambda: told.done)
     with ScriptedBroker({ApiKey.METADATA: _tell_metadata}) as elsewhere:
-        office.delegate.on_nodes({node.id: Node(NodeId(5), "127.0.0.1", elsewhere.port)})
+        office.delegate.on_nodes({node.id: Node(NodeId(5), "127.0.0.1", elsewhere.port)}, 100.0)
         assert office.delegate.connection_count == 0
         office.clock.advance(1.0)
         told = office.ask(node.id)
         office.until(lambda: told.done)
         assert told.responses
         assert elsewhere.connections == 1
+
+
+def test_whoever_waits_for_a_broker_that_moved_is_told_at_what_time(offices):
+    asked, told = threading.Event(), []
+    with ScriptedBroker({ApiKey.METADATA: lambda _: asked.set()}) as silent:
+        office = offices(silent.port)
+        node = Node(NodeId(5), "127.0.0.1", silent.port)
+        office.delegate.on_nodes({node.id: node}, 100.0)
+        request = UnsentRequest(
+            ApiKey.METADATA,
+            lambda version: metadata_request(version, ["t"], create=False),
+            lambda *_: None,
+            lambda error, now: told.append((type(error), now)),
+            node=node.id,
+        )
+        office.delegate.add(request, 100.0)
+        office.until(asked.is_set)
+        office.delegate.on_nodes({node.id: Node(NodeId(5), "127.0.0.1", 1)}, 130.0)
+    assert told == [(NetworkError, 130.0)]
 
 
 def test_a_broker_that_is_not_in_the_cluster_cannot_be_asked(offices, broker):

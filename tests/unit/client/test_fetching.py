@@ -64,7 +64,7 @@ class Bench:
         self.told: list[tuple[Any, ...]] = []
         self.counts = Counts()
         self.throttled: list[int] = []
-        policy = FetchPolicy(KIND, BACKOFF, 300.0, lines)
+        policy = FetchPolicy(KIND, BACKOFF, 300.0, lines, 1 << 26)
         around = FetchSurroundings(lambda _f, tasks, _p: self.tasks.extend(tasks), lambda _: None, self.counts)
         self.manager = FetchManager(self.metadata, policy, around, "fetch-9")
         self.reader = Reader(policy, self.cursors, self.buffer, MB, troubles_told_to(self.told), lambda _event: None)
@@ -196,7 +196,7 @@ def test_records_of_every_version_move_the_cursor_before_anything_is_decoded(ver
     assert bench.cursor(Q).offset == 10
     (task,) = bench.tasks
     (taker,) = task.takers
-    assert (taker.slot.partition, taker.slot.offset, task.table.record_count, taker.again) == (P, 10, 3, False)
+    assert (taker.slot.partition, taker.slot.offset, task.table.next_offset, taker.again) == (P, 10, 13, False)
     assert _wanted(bench.ask(), version) == {0: 13, 1: 10}
 
 

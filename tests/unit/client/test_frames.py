@@ -80,3 +80,30 @@ def test_what_is_kept_is_bounded():
     frames.clear()
     gc.collect()
     assert pool.idle_bytes == 4 * MB
+
+
+def test_what_is_in_use_takes_the_place_of_what_nobody_asks_for():
+    pool = FramePool(keep_bytes=8 * MB)
+    pool.take(7 * MB)
+    gc.collect()
+    assert pool.idle_bytes == 7 * MB
+    pool.take(2 * MB)
+    gc.collect()
+    assert pool.idle_bytes == 2 * MB
+    newest = pool.take(3 * MB)
+    at = address(newest)
+    del newest
+    gc.collect()
+    pool.take(5 * MB)
+    gc.collect()
+    assert pool.idle_bytes == 8 * MB, "only the longest idle had to go"
+    assert address(pool.take(3 * MB)) == at
+
+
+def test_a_piece_beyond_the_bound_drives_nobody_out():
+    pool = FramePool(keep_bytes=4 * MB)
+    pool.take(2 * MB)
+    gc.collect()
+    pool.take(5 * MB)
+    gc.collect()
+    assert pool.idle_bytes == 2 * MB

@@ -352,3 +352,78 @@ def test_an_answer_about_all_that_nobody_watches_any_more_is_cut_down():
     request.on_response(metadata_response(12, NODES, {"t": {0: (1, 1)}, "u": {0: (1, 1)}}), 0.0)
     assert set(watch.manager.cluster.topics) == {"t"}
     assert not watch.manager.has_all
+
+
+# --- topics that may be created --------------------------------------------------------------------------------------
+
+
+def _may_create(request: Any) -> bool:
+    return bool(request.build(12).allow_auto_topic_creation)
+
+
+def _absent(watch: Watch, now: float, *topics: str, **there: Any) -> Any:
+    """The request of this moment, answered: these topics are not there."""
+    request = watch.ask(now)
+    told = {**there, **{topic: {} for topic in topics}}
+    request.on_response(metadata_response(12, NODES, told, codes=dict.fromkeys(topics, 3)), now)
+    return request
+
+
+def test_only_what_is_absent_and_may_be_created_is_named_where_brokers_create():
+    watch = Watch()
+    watch.manager.add_interest(["old", "mine"], create=True)
+    watch.manager.add_interest(["theirs"])
+    assert not _may_create(_absent(watch, 0.0, "mine", "theirs", old={0: (1, 1)}))
+    creating = _absent(watch, 1.0, "mine")
+    assert (_asked(creating), _may_create(creating)) == (["mine"], True)
+    watch.manager.request_update()
+    whole = _absent(watch, 3.0, "theirs", old={0: (1, 1)}, mine={0: (1, 1)})
+    assert (sorted(_asked(whole)), _may_create(whole)) == (["mine", "old", "theirs"], False)
+    assert not _may_create(watch.ask(5.0)), "it is there now"
+
+
+def test_a_broker_that_creates_nothing_does_not_keep_others_from_being_asked_about(caplog):
+    watch = Watch()
+    watch.manager.add_interest(["mine"], create=True)
+    watch.manager.add_interest(["leaderless"])
+    for round_ in range(3):
+        now = 10.0 * round_
+        whole = _absent(watch, now, "mine", leaderless={0: (-1, 1)})
+        assert (_asked(whole), _may_create(whole)) == (["mine", "leaderless"], False)
+        assert ("mine does not exist" in caplog.text) is (round_ > 0), "first it is to be created"
+        watch.manager.request_update()  # as whoever lacks a leader does all the time
+        assert _may_create(_absent(watch, now + 5.0, "mine"))
+
+
+def test_that_it_may_be_created_is_counted_like_interest():
+    watch = Watch()
+    watch.manager.add_interest(["t"], create=True)
+    watch.manager.add_interest(["t"])
+    watch.manager.drop_interest(["t"], create=True)
+    _absent(watch, 0.0, "t")
+    assert not _may_create(_absent(watch, 1.0, "t"))
+    watch.manager.add_interest(["t"], create=True)
+    _absent(watch, 3.0, "t")
+    watch.manager.drop_interest(["t"], create=True)
+    assert not _may_create(_absent(watch, 5.0, "t")), "whoever allowed it is gone"
+
+
+def test_a_question_that_creates_says_nothing_about_the_age_of_the_rest():
+    watch = Watch()
+    watch.manager.add_interest(["t"], create=True)
+    watch.manager.add_interest(["u"])
+    _absent(watch, 0.0, "t", u={0: (1, 1)})
+    watch.ask(100.0).on_response(metadata_response(12, NODES, {"t": {0: (1, 1)}}), 100.0)
+    assert set(watch.manager.cluster.topics) == {"t", "u"}
+    assert watch.manager.poll(100.0).wait == pytest.approx(200.0)
+
+
+def test_while_all_are_watched_what_is_not_among_them_may_be_created():
+    watch = Watch()
+    watch.manager.watch_all()
+    watch.manager.add_interest(["t"], create=True)
+    request = watch.ask(0.0)
+    assert not _may_create(request)
+    request.on_response(metadata_response(12, NODES, {"u": {0: (1, 1)}}), 0.0)
+    creating = _absent(watch, 1.0, "t")
+    assert (_asked(creating), _may_create(creating)) == (["t"], True)

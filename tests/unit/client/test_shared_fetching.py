@@ -71,7 +71,7 @@ class Hall:
     def __init__(self, *, lines: int = 1, partitions: Sequence[TopicPartition] = (P, Q, R, S)) -> None:
         load_kernels()
         self.now = 100.0
-        self.policy = FetchPolicy(KIND, BACKOFF, 300.0, lines)
+        self.policy = FetchPolicy(KIND, BACKOFF, 300.0, lines, 1 << 26)
         self.partitions = partitions
         self.metadata = MetadataManager(MetadataPolicy(300.0, BACKOFF, 300.0), MetadataListeners())
         self.lead()

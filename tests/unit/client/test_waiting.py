@@ -8,6 +8,7 @@ from multilane.client.net.request_state import Backoff
 from multilane.client.net.requests import NEVER, UnsentRequest
 from multilane.client.net.resolver import Resolver
 from multilane.client.net.wakeup import Wakeup
+from multilane.clock import SystemClock
 from multilane.config.consumer import parse_consumer
 from multilane.errors import MultilaneError, NetworkError, OperationTimeout, SaslError, TlsError
 from multilane.hooks import NO_OBSERVER
@@ -41,11 +42,11 @@ def request_to(node: NodeId, failures: list[MultilaneError]) -> UnsentRequest:
 def delegate_with(eyes: Eyes) -> NetworkDelegate:
     config = parse_consumer({"bootstrap.servers": "127.0.0.1:1"}).connection
     wakeup = Wakeup()
-    reach = Reach(Resolver(lambda: None, wakeup.set), None, None)
+    reach = Reach(Resolver(lambda: None, wakeup.set, SystemClock().monotonic), None, None)
     delegate = NetworkDelegate(config, reach, wakeup, NO_OBSERVER)
     delegate._selector.close()
     delegate._selector = eyes
-    delegate.on_nodes({BROKER: Node(BROKER, "127.0.0.1", 1)})
+    delegate.on_nodes({BROKER: Node(BROKER, "127.0.0.1", 1)}, 0.0)
     wakeup.close()
     return delegate
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from batch_builder import GZIP, LZ4, SNAPPY, ZSTD, Batch, Rec, join, rows, xerial
-from multilane.errors import CorruptBatch, OversizedBatch
+from multilane.errors import BlockFull, CorruptBatch, OversizedBatch
 from multilane.wire.records import codecs
 from reference_reader import read as reference
 from span_reading import frame_of, read, read_frame, rows_of
@@ -211,6 +211,42 @@ def expect_refusal(bomb: Batch) -> None:
         tracemalloc.stop()
     assert (len(block), type(block.error)) == (30, OversizedBatch)
     assert peak < 4 * MB
+
+
+@pytest.mark.parametrize("codec", ALL)
+def test_many_small_bombs_stay_within_the_bound_of_a_block(codec):
+    """Each batch keeps the cap; it is their sum that must not be decompressed."""
+    zeros = [Rec(0, value=bytes(MB // 2))]
+    batches = [Batch(zeros, i, codec=codec) for i in range(64)]
+    pieces = []
+
+    def memory(size):
+        pieces.append(size)
+        return np.empty(size, np.uint8)
+
+    limit = 4 * MB
+    block = read(*batches, max_decompressed_bytes=MB, max_block_bytes=limit, memory=memory)
+    assert (len(block), type(block.error)) == (7, BlockFull)
+    assert max(pieces) <= limit
+    rest = read(*batches, fetch_offset=7, max_decompressed_bytes=MB, max_block_bytes=limit, memory=memory)
+    assert rest.offsets.tolist() == list(range(7, 14))
+
+
+@pytest.mark.parametrize("codec", ALL)
+def test_a_batch_that_does_not_fit_any_more_is_not_decompressed(codec):
+    small, large = Batch(rows(30), codec=codec), Batch([Rec(0, value=bytes(40 * MB))], 30, codec=codec)
+    pieces = []
+
+    def memory(size):
+        pieces.append(size)
+        return np.empty(size, np.uint8)
+
+    limit = 2 * MB
+    block = read(small, large, max_decompressed_bytes=64 * MB, max_block_bytes=limit, memory=memory)
+    assert (len(block), block.next_offset, type(block.error)) == (30, 30, BlockFull)
+    with pytest.raises(OversizedBatch):
+        read(large, fetch_offset=30, max_decompressed_bytes=64 * MB, max_block_bytes=limit, memory=memory)
+    assert max(pieces) <= limit
 
 
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 300, 65_791, 65_792, 70_000])

@@ -85,6 +85,49 @@ def test_kernels_that_others_may_write_are_not_used(kept_kernels, caplog):
     assert "can be written by others" in caplog.text
 
 
+def test_kernels_in_a_directory_that_others_may_write_are_neither_used_nor_kept(kept_kernels, caplog):
+    kept_kernels.parent.chmod(0o777)
+    assert loading._kept(kept_kernels) is None
+    assert "can be written by others" in caplog.text
+    another = kept_kernels.with_name("another.image")
+    loading._keep(another, b"code")
+    assert "each process compiles them" in caplog.text
+    assert not another.exists()
+
+
+def test_kernels_of_another_user_are_not_used(kept_kernels, monkeypatch, caplog):
+    mine = kept_kernels.stat().st_uid
+    monkeypatch.setattr("multilane.user_cache.os.getuid", lambda: mine + 1)
+    real = os.fstat
+
+    def by(uid: int):
+        return lambda handle: os.stat_result((*real(handle)[:4], uid, *real(handle)[5:]))
+
+    monkeypatch.setattr(loading.os, "fstat", by(mine + 2))
+    assert loading._kept(kept_kernels) is None
+    assert "can be written by others" in caplog.text
+    monkeypatch.setattr(loading.os, "fstat", by(0))
+    assert loading._kept(kept_kernels) is not None, "root may put them there for everybody"
+
+
+def test_a_link_is_not_followed(kept_kernels, tmp_path, caplog):
+    elsewhere = tmp_path / "elsewhere"
+    kept_kernels.rename(elsewhere)
+    kept_kernels.symlink_to(elsewhere)
+    assert loading._kept(kept_kernels) is None
+    assert "made anew" in caplog.text
+
+
+def test_all_that_is_made_for_them_is_the_users_alone(tmp_path):
+    before = os.umask(0)
+    try:
+        loading._keep(tmp_path / "a" / "b" / "x.image", b"code")
+    finally:
+        os.umask(before)
+    for made in (tmp_path / "a", tmp_path / "a" / "b", tmp_path / "a" / "b" / "x.image"):
+        assert made.stat().st_mode & 0o077 == 0
+
+
 def test_without_a_place_to_keep_them_there_is_a_word_about_it(tmp_path, caplog):
     blocked = tmp_path / "file"
     blocked.write_text("not a directory")
@@ -98,6 +141,68 @@ def test_another_processor_or_compiler_has_kernels_of_its_own(monkeypatch):
     assert here != loading._place("another one")
     monkeypatch.setattr(loading, "version", lambda package: f"{package} 99")
     assert here != loading._place("this one")
+
+
+def test_settings_that_change_what_numba_makes_have_kernels_of_their_own(monkeypatch):
+    here = loading._place("this one")
+    monkeypatch.setenv("NUMBA_NUM_THREADS", "2")
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    assert here == loading._place("this one")
+    monkeypatch.setenv("NUMBA_OPT", "0")
+    unoptimised = loading._place("this one")
+    assert here != unoptimised
+    monkeypatch.setenv("NUMBA_DEBUGINFO", "1")
+    assert loading._place("this one") not in (here, unoptimised)
+
+
+@pytest.mark.slow
+def test_they_are_compiled_where_the_users_functions_are_not(tmp_path):
+    code = READ_ONE + "import numba; print(numba.config.DISABLE_JIT)"
+    assert run_python(code, MULTILANE_CACHE=str(tmp_path), NUMBA_DISABLE_JIT="1").split() == ["True", "1"]
+
+
+# The user's own functions need numba's runtime: to free memory, and to raise.
+USE_NUMBA = """
+import numpy as np
+from numba import njit
+
+@njit
+def total(n):
+    found = 0.0
+    for i in range(n):
+        found += np.ones(i + 1).sum()
+    return found
+
+@njit
+def positive(n):
+    if n < 0:
+        raise ValueError("below zero")
+    return n
+
+assert total(4) == 10.0
+try:
+    positive(-1)
+except ValueError as error:
+    print(error)
+"""
+LOAD = """
+from multilane.wire.records.loading import load_kernels
+load_kernels()
+"""
+USE_NUMBA_A_LITTLE = """
+import numba
+numba.njit(lambda n: n + 1)(1)
+"""
+
+
+@pytest.mark.parametrize("code", [USE_NUMBA_A_LITTLE + LOAD + USE_NUMBA, LOAD + USE_NUMBA], ids=["before", "after"])
+def test_the_users_numba_works_beside_kept_kernels(kept_kernels, code):
+    assert run_python(code, MULTILANE_CACHE=str(kept_kernels.parents[1])).strip() == "below zero"
+
+
+@pytest.mark.slow
+def test_the_users_numba_works_beside_kernels_that_were_compiled(tmp_path):
+    assert run_python(LOAD + USE_NUMBA, MULTILANE_CACHE=str(tmp_path)).strip() == "below zero"
 
 
 def test_a_fork_while_kernels_load_waits_for_them():

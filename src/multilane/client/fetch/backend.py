@@ -152,7 +152,7 @@ class Backend:
     def close(self, reason: MultilaneError | None = None) -> None:
         self._offsets.abandon(reason or ClientClosed("the consumer was closed while it looked for offsets"))
         self._fetching.leave(self._reader)
-        self._cursors.keep_only({})
+        self._beginnings.give_up(self._cursors.keep_only({}))
         self._watch(frozenset())
 
     def topic_failed(self, topic: str, error: MultilaneError) -> None:
@@ -180,7 +180,7 @@ class Backend:
     # --- events of the application -----------------------------------------------------------------------------------
 
     def _assign(self, event: Assign) -> None:
-        self._cursors.keep_only({p: generation for p, (generation, _) in event.starts.items()})
+        self._beginnings.give_up(self._cursors.keep_only({p: g for p, (g, _) in event.starts.items()}))
         fresh = [Cursor(p, g, start) for p, (g, start) in event.starts.items() if self._cursors.get(p) is None]
         for cursor in fresh:
             self._cursors.put(cursor)
@@ -188,8 +188,9 @@ class Backend:
         self._watch(self._cursors.topics())
 
     def _watch(self, topics: frozenset[str]) -> None:
-        self._metadata.add_interest(topics - self._interest)
-        self._metadata.drop_interest(self._interest - topics)
+        create = self.config.allow_auto_create_topics
+        self._metadata.add_interest(topics - self._interest, create=create)
+        self._metadata.drop_interest(self._interest - topics, create=create)
         self._interest = topics
 
     def _seek(self, event: Seek) -> None:
@@ -197,6 +198,7 @@ class Backend:
         if old is None:
             return
         cursor = Cursor(event.partition, event.generation, event.start)
+        self._beginnings.give_up([old])
         cursor.paused = old.paused  # but not the leader's epoch: an epoch that was given is to be validated
         self._cursors.put(cursor)
 
@@ -245,7 +247,7 @@ class Backend:
 
     def _truncated(self, truncation: Truncation) -> None:
         cursor, safe = truncation.cursor, truncation.safe
-        if not self.buffer.is_settled(cursor):  # its offset is a guess: the leader is asked again until it is not
+        if not self.buffer.is_settled(cursor):  # its offset is a guess: the leader is asked again later
             return
         partition = cursor.partition
         self._observer.count("log.truncated", topic=partition.topic)
@@ -340,8 +342,8 @@ def _fetch_policy(config: ConsumerConfig, backoff: Backoff) -> FetchPolicy:
         backoff,
         config.connection.metadata_max_age,
         config.fetch_connections,
-        config.check_crcs,
         config.max_decompressed_bytes,
+        config.check_crcs,
         config.connection.client_id,
     )
 

@@ -8,7 +8,7 @@ nothing is one, that it cannot be asked just now is not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from multilane.client.fetch.buffer import FetchBuffer, Moved
@@ -27,6 +27,8 @@ class Group(Protocol):
         found: Callable[[Mapping[TopicPartition, OffsetAndMetadata | None]], None],
         refused: Callable[[TopicPartition, MultilaneError], None],
     ) -> None: ...
+
+    def unwant(self, partitions: Collection[TopicPartition]) -> None: ...
 
 
 class Beginnings:
@@ -55,6 +57,12 @@ class Beginnings:
             lambda found: self._found(waiting, found),
             lambda partition, error: self._refused(waiting, partition, error),
         )
+
+    def give_up(self, cursors: Iterable[Cursor]) -> None:
+        """These will not begin: nobody need find out where."""
+        waiting = [c.partition for c in cursors if c.phase is Phase.AWAIT_COMMITTED]
+        if waiting and self._group is not None:
+            self._group.unwant(waiting)
 
     def _found(
         self, waiting: Mapping[TopicPartition, Cursor], found: Mapping[TopicPartition, OffsetAndMetadata | None]

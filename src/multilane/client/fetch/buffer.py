@@ -124,7 +124,8 @@ class FetchBuffer:
         with self._lock:
             slot = Slot(cursor, None, 0)
             slot.content = content
-            self._append(slot)
+            if not self._append(slot).void and isinstance(content, Moved):
+                self._forget_move_before(cursor.partition)
         self._on_ready()
 
     def evict(self, cursor: Cursor) -> tuple[Offset, int] | None:
@@ -229,6 +230,13 @@ class FetchBuffer:
                 slot.frame.slots.add(slot)
                 slot.frame.live_bytes += slot.span_bytes
         return slot
+
+    def _forget_move_before(self, partition: TopicPartition) -> None:
+        """Of two moves with nothing between them only the later counts; nor may they pile up while nobody takes."""
+        queue = self._queues[partition]
+        if len(queue) > 1 and isinstance(queue[-2].content, Moved):
+            self._leave(queue[-2])
+            del queue[-2]
 
     def _take_from(
         self, partition: TopicPartition, rows_left: int | None, taken: list[Block | Moved | Failed]

@@ -59,7 +59,8 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Start where ListOffsets says: a timestamp in ms, or EARLIEST, LATEST, MAX_TIMESTAMP."""
+    """Start where ListOffsets says: at the first record of that time (in ms) or later, or at EARLIEST or LATEST.
+    `reason` is for whoever reads the logs."""
 
     timestamp: int
     reason: str
@@ -96,6 +97,7 @@ class Cursor:
         "refetches",
         "replica",
         "replica_until",
+        "resets",
         "retries",
         "run",
         "served",
@@ -117,6 +119,7 @@ class Cursor:
         self.is_missing = False  # the topic is there, the partition is not
         self.served = 0  # the turn in which it was last asked for
         self.retries = 0  # of whatever went wrong last
+        self.resets = 0  # how often it was placed by a look-up since it last advanced
         self.not_before = 0.0
         self.replica: NodeId | None = None  # KIP-392: where the leader told us to read
         self.replica_until = 0.0
@@ -160,7 +163,7 @@ class Cursor:
         self.offset = offset
         if epoch != NO_EPOCH:
             self.epoch = epoch
-        self.retries = 0
+        self.retries = self.resets = 0
 
     def rewound(self, offset: Offset, run: int) -> None:
         """Fetch from here again, in a new run."""
@@ -171,9 +174,6 @@ class Cursor:
 
     def stop(self) -> None:
         self.to(Phase.STOPPED)
-
-    def is_fetchable(self, now: float) -> bool:
-        return self.phase is Phase.FETCHING and not self.paused and not self.in_flight and now >= self.not_before
 
 
 class CursorTable:
@@ -205,12 +205,13 @@ class CursorTable:
             self._on_change(replaced)
         self._on_change(cursor)
 
-    def keep_only(self, partitions: Mapping[TopicPartition, int]) -> None:
-        """Forget what is no longer assigned, or assigned anew."""
+    def keep_only(self, partitions: Mapping[TopicPartition, int]) -> list[Cursor]:
+        """Forget what is no longer assigned, or assigned anew; tells what that was."""
         gone = [c for p, c in self._cursors.items() if partitions.get(p) != c.generation]
         for cursor in gone:
             del self._cursors[cursor.partition]
             self._on_change(cursor)
+        return gone
 
     def topics(self) -> frozenset[str]:
         return frozenset(p.topic for p in self._cursors)

@@ -196,8 +196,6 @@ class OffsetsManager:
                 self._delay(cursor, now)
             elif answer.code:
                 self._reset_refused(cursor, broker_error(answer.code, f"ListOffsets of {cursor.partition}"), now)
-            elif answer.found is None and _lookup(cursor) == LATEST:  # every log has an end: no sound answer
-                self._delay(cursor, now)
             else:
                 self._place(cursor, answer, now)
 
@@ -210,6 +208,9 @@ class OffsetsManager:
             return
         at = At(answer.found.offset, LeaderEpoch(-1))
         cursor.retries = 0
+        if cursor.resets:  # nothing came of where it was placed before: it may be sent round in a circle
+            cursor.not_before = now + self._backoff.delay(cursor.resets)
+        cursor.resets += 1
         cursor.placed(at)
         self._buffer.put(cursor, Moved(cursor.partition, at.offset, at.epoch))
 

@@ -36,8 +36,8 @@ class FetchPolicy:
     backoff: Backoff
     replica_max_age: float
     lines: int  # fetches that may wait at one broker for data
+    max_decompressed_bytes: int
     check_crcs: bool = True
-    max_decompressed_bytes: int = 1 << 30
     client_id: str | None = None
 
 

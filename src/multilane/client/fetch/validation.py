@@ -116,9 +116,9 @@ class ValidationManager:
                 error = broker_error(int(answer.error_code), f"OffsetForLeaderEpoch of {cursor.partition}")
                 self._refused(cursor, error, now)
             else:
-                self._judge(cursor, LeaderEpoch(wanted[cursor.partition][0]), answer)
+                self._judge(cursor, LeaderEpoch(wanted[cursor.partition][0]), answer, now)
 
-    def _judge(self, cursor: Cursor, leader_epoch: LeaderEpoch, answer: Any) -> None:
+    def _judge(self, cursor: Cursor, leader_epoch: LeaderEpoch, answer: Any, now: float) -> None:
         end, epoch = int(answer.end_offset), int(answer.leader_epoch)
         cursor.retries = 0
         if end >= cursor.offset and epoch >= 0:
@@ -127,6 +127,8 @@ class ValidationManager:
             return
         known = end >= 0 and epoch >= 0
         self._on_truncation(Truncation(cursor, At(Offset(end), LeaderEpoch(epoch)) if known else None))
+        if cursor.phase is Phase.AWAIT_VALIDATION:  # nothing was decided: the offset itself is not certain yet
+            self._delay(cursor, now)
 
     def _on_failure(self, cursors: list[Cursor], error: MultilaneError, now: float) -> None:
         for cursor in cursors:

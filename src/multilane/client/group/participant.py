@@ -185,7 +185,7 @@ class Participant:
             self._membership.leave(lambda: None, now)
         self._commits.abandon(error)
         self._committed.abandon(error)
-        self._around.metadata.drop_interest(self._interest)
+        self._around.metadata.drop_interest(self._interest, create=self._config.allow_auto_create_topics)
         self._interest = frozenset()
         self._watch_all(False)
         self._around.coordinators.release(self._group)
@@ -346,8 +346,9 @@ class Participant:
         if self._membership is not None and self._wish is not None:
             wanted |= self._membership.topics_to_watch
         if wanted != self._interest:
-            self._around.metadata.add_interest(wanted - self._interest)
-            self._around.metadata.drop_interest(self._interest - wanted)
+            create = self._config.allow_auto_create_topics
+            self._around.metadata.add_interest(wanted - self._interest, create=create)
+            self._around.metadata.drop_interest(self._interest - wanted, create=create)
             self._interest = wanted
 
     def _watch_all(self, wanted: bool) -> None:

@@ -126,13 +126,13 @@ class NetworkDelegate:
             with contextlib.suppress(Exception):  # one broken callback must not keep the word from the others
                 request.on_failure(error, now)
 
-    def on_nodes(self, nodes: dict[NodeId, Node]) -> None:
+    def on_nodes(self, nodes: dict[NodeId, Node], now: float) -> None:
         """The cluster's brokers are known: connections under bootstrap ids and to moved brokers are no longer used."""
         for moved in self.directory.adopt(nodes):
             for connection in [c for c in self._connections.values() if c.node.id == moved]:
                 error = NetworkError(f"broker {connection.node} left or moved")
                 for request in self._hang_up(connection):
-                    self._tell(request, error, connection.last_used)
+                    self._tell(request, error, now)
 
     def forget_cluster(self, now: float) -> None:
         """Start over from the bootstrap addresses: nobody of the old cluster is asked again."""

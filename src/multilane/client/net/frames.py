@@ -1,4 +1,5 @@
-"""Memory of large frames and of what is decompressed out of them, used again as soon as nobody looks at it any more.
+"""Memory of large frames, of what is decompressed out of them and of the columns over both: used again as soon as
+nobody looks at it any more.
 
 Thread: any. It is taken on the network thread (frames) and on decoders, and comes back on whichever thread drops the
 last block over it, even from within garbage collection: so there is no lock here, only appends and pops that are atomic
@@ -6,12 +7,17 @@ by themselves.
 
 A fresh array of megabytes costs a page fault and a cleared page for every four kilobytes, which is half of the network
 thread's work on large records. Pages that were received into before cost nothing.
+
+Only so much is kept idle. What comes back when that is full takes the place of what has been idle for longest: sizes
+that nobody asks for any more make room for those in use.
 """
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections import deque
+from itertools import count
 from typing import Final
 
 import numpy as np
@@ -26,7 +32,8 @@ _STEPS_BITS: Final = 3  # sizes differ by an eighth to a quarter
 class FramePool:
     def __init__(self, keep_bytes: int = _KEEP_BYTES) -> None:
         self._keep_bytes = keep_bytes
-        self._idle: dict[int, deque[Frame]] = {}
+        self._idle: dict[int, deque[tuple[int, Frame]]] = {}  # by size, each with its turn: the lowest came back first
+        self._turns = count()
 
     @property
     def idle_bytes(self) -> int:
@@ -49,11 +56,19 @@ class FramePool:
         for idle in sorted(list(self._idle)):
             if size <= idle <= size + size // 2:
                 try:
-                    return self._idle[idle].pop()
+                    return self._idle[idle].pop()[1]
                 except IndexError:
                     continue
         return np.empty(size, np.uint8)
 
     def _come_back(self, memory: Frame) -> None:
-        if self.idle_bytes + memory.nbytes <= self._keep_bytes:
-            self._idle.setdefault(memory.nbytes, deque()).append(memory)
+        if memory.nbytes > self._keep_bytes:
+            return
+        while self.idle_bytes + memory.nbytes > self._keep_bytes:
+            self._drop_oldest()
+        self._idle.setdefault(memory.nbytes, deque()).append((next(self._turns), memory))
+
+    def _drop_oldest(self) -> None:
+        """Another thread may take the same piece at the same time: then there is room all the same."""
+        with contextlib.suppress(IndexError, ValueError):
+            min((m for m in list(self._idle.values()) if m), key=lambda memories: memories[0][0]).popleft()

@@ -2,11 +2,14 @@
 
 Thread: network, but the token function runs on a thread of the pool that is handed in: it may take seconds.
 
-A token is kept until shortly before it expires and shared by all connections of the network thread.
+A token is kept until shortly before it expires and shared by all connections of the network thread. A new one is asked
+for in good time, so a function that fails then has failed for nobody yet: the old token serves on.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 import secrets
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -16,11 +19,15 @@ from multilane.config.security import SaslLogin, Token, TokenLogin
 from multilane.errors import SaslError
 from multilane.wire.sasl import Conversation, begin
 
+log = logging.getLogger(__name__)
+
 _NONCE_BYTES: Final = 24
 # A token that is about to expire would be refused on its way.
 _EXPIRY_MARGIN: Final = 5.0
 # A new one is asked for when this much of its life is over, while the old one still serves.
 _REFRESH_SHARE: Final = 0.8
+# And when that failed, again after this many seconds.
+_REFRESH_AGAIN: Final = 10.0
 
 
 class Login:
@@ -53,11 +60,18 @@ class Login:
         if self._fetching is None:
             self._fetching = self._pool().submit(login.provider)
             self._fetching.add_done_callback(lambda _: self._wake())
+        serves_until = -math.inf if self._token is None else self._token.expires_at - _EXPIRY_MARGIN
         if not self._fetching.done():
-            still_good = self._token is not None and now < self._token.expires_at - _EXPIRY_MARGIN
-            return self._token if still_good else None
+            return self._token if now < serves_until else None
         fetched, self._fetching = self._fetching, None
-        self._token = _result(fetched)
+        try:
+            self._token = _result(fetched)
+        except SaslError as error:
+            if now >= serves_until:
+                raise
+            log.warning("%s; the token at hand is good for another %.0f s", error, serves_until - now)
+            self._refresh_at = min(now + _REFRESH_AGAIN, serves_until)
+            return self._token
         self._refresh_at = now + _REFRESH_SHARE * (self._token.expires_at - now)
         return self._token
 

@@ -56,7 +56,8 @@ class RawResponse:
 
 @dataclass(slots=True, eq=False)
 class UnsentRequest:
-    """A request that waits for a connection. Exactly one of its two callbacks is called, once."""
+    """A request that waits for a connection. Exactly one of its two callbacks is called, once, unless the owner of its
+    channel goes away before: then there is nobody to tell."""
 
     api: ApiKey
     build: Callable[[int], Any]

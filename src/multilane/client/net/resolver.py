@@ -2,18 +2,24 @@
 
 Thread: network; the look-up itself runs on a thread of the pool that is handed in.
 
-Numbers and `localhost` are answered at once. Every other name is looked up anew for each connection: names move.
+Numbers and `localhost` are answered at once. Every other name is looked up anew for each connection: names move. So an
+answer that nobody came for in time is not kept for the next connection.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import math
 import socket
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from typing import Final
 
 from multilane.client.net.transport import SocketAddress
 from multilane.errors import NetworkError
+
+_GOOD_FOR: Final = 5.0  # seconds
 
 Look = Callable[[str, int], list[SocketAddress]]
 
@@ -23,26 +29,48 @@ def look_up(host: str, port: int) -> list[SocketAddress]:
     return [(family, address) for family, _, _, _, address in found]
 
 
+@dataclass(slots=True, eq=False)
+class _Question:
+    future: Future[list[SocketAddress]]
+    done_at: float = math.inf  # written once, by the thread that looks
+
+
 class Resolver:
-    def __init__(self, pool: Callable[[], Executor], wake: Callable[[], None], look: Look = look_up) -> None:
+    def __init__(
+        self,
+        pool: Callable[[], Executor],
+        wake: Callable[[], None],
+        monotonic: Callable[[], float],
+        look: Look = look_up,
+    ) -> None:
         self._pool = pool
         self._wake = wake
         self._look = look
-        self._under_way: dict[tuple[str, int], Future[list[SocketAddress]]] = {}
+        self._monotonic = monotonic
+        self._under_way: dict[tuple[str, int], _Question] = {}
 
     def addresses(self, host: str, port: int) -> list[SocketAddress] | None:
         """The host's addresses; None while they are being looked up (`wake` is called when they are here)."""
         if _is_local(host):
             return self._checked(host, port, lambda: self._look(host, port))
         key = (host, port)
-        future = self._under_way.get(key)
-        if future is None:
-            future = self._under_way[key] = self._pool().submit(self._look, host, port)
-            future.add_done_callback(lambda _: self._wake())
-        if not future.done():
+        question = self._under_way.get(key)
+        if question is None or self._monotonic() > question.done_at + _GOOD_FOR:
+            question = self._under_way[key] = self._ask(host, port)
+        if question.done_at == math.inf:
             return None
         del self._under_way[key]
-        return self._checked(host, port, future.result)
+        return self._checked(host, port, question.future.result)
+
+    def _ask(self, host: str, port: int) -> _Question:
+        question = _Question(self._pool().submit(self._look, host, port))
+
+        def done(_: object) -> None:
+            question.done_at = self._monotonic()
+            self._wake()
+
+        question.future.add_done_callback(done)
+        return question
 
     def _checked(self, host: str, port: int, result: Callable[[], list[SocketAddress]]) -> list[SocketAddress]:
         try:

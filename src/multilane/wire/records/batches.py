@@ -31,7 +31,6 @@ class BatchTable:
     rows: Ints
     next_offset: int
     last_epoch: int
-    record_count: int
     error: RecordBatchError | None
 
     def __len__(self) -> int:
@@ -54,7 +53,7 @@ class BatchTable:
             offset=int(expected[leaps[0]]),
         )
         epoch = int(rows[-1, Row.LEADER_EPOCH]) if len(rows) else -1
-        return BatchTable(rows, int(expected[leaps[0]]), epoch, int(rows[:, Row.COUNT].sum()), error)
+        return BatchTable(rows, int(expected[leaps[0]]), epoch, error)
 
 
 def scan(frame: Bytes, start: int, end: int, fetch_offset: int) -> BatchTable:
@@ -65,21 +64,21 @@ def scan(frame: Bytes, start: int, end: int, fetch_offset: int) -> BatchTable:
     if not 0 <= start <= end <= frame.size or frame.size > MAX_BUFFER_BYTES:
         raise ValueError(f"span [{start}, {end}) does not fit a frame of {frame.size} bytes")
     if start == end:
-        return BatchTable(_NO_ROWS, fetch_offset, -1, 0, None)
+        return BatchTable(_NO_ROWS, fetch_offset, -1, None)
     headers = kernels().scan_headers
     rows = np.empty(((end - start) // _USUAL_BATCH + 1, COLUMNS), np.int64)
-    found, status, total = headers(frame, start, end, rows)
+    found, status, _ = headers(frame, start, end, rows)
     if found > len(rows):  # smaller batches than usual: the kernel has counted them, and now they fit
         rows = np.empty((found, COLUMNS), np.int64)
         headers(frame, start, end, rows)
     rows = rows[:found]
     if not found:
-        return BatchTable(rows, fetch_offset, -1, 0, _scan_error(status, fetch_offset, frame, start))
+        return BatchTable(rows, fetch_offset, -1, _scan_error(status, fetch_offset, frame, start))
     base, delta, epoch = rows[-1, [Row.BASE_OFFSET, Row.LAST_DELTA, Row.LEADER_EPOCH]].tolist()
     bad_at = int(rows[-1, Row.POSITION] + rows[-1, Row.LENGTH])
     partial_tail = status == Status.PARTIAL
     error = None if partial_tail else _scan_error(status, base + delta + 1, frame, bad_at)
-    return BatchTable(rows, max(fetch_offset, base + delta + 1), epoch, total, error)
+    return BatchTable(rows, max(fetch_offset, base + delta + 1), epoch, error)
 
 
 def _scan_error(status: int, offset: int, frame: Bytes, position: int) -> RecordBatchError | None:

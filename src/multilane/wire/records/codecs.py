@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from multilane.errors import CorruptBatch, OversizedBatch, RecordBatchError
-from multilane.wire.records.layout import MARK_SIZE
+from multilane.wire.records.layout import MARK_SIZE, MAX_BUFFER_BYTES
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -60,12 +60,16 @@ def fresh_memory(size: int) -> Bytes:
 
 
 class Arena:
-    """One growing buffer that holds the decompressed records of a span. `take` gives it memory with any content."""
+    """One growing buffer that holds the decompressed records of a span. `take` gives it memory with any content.
 
-    __slots__ = ("_buffer", "expansion", "read", "take", "used")
+    It grows by doubling, but not ahead of need beyond `most`.
+    """
 
-    def __init__(self, take: Memory = fresh_memory) -> None:
+    __slots__ = ("_buffer", "_most", "expansion", "read", "take", "used")
+
+    def __init__(self, take: Memory = fresh_memory, most: int = MAX_BUFFER_BYTES) -> None:
         self.take = take
+        self._most = most
         self._buffer: Bytes = np.empty(0, np.uint8)
         self.used = 0
         self.read = 0  # compressed bytes that it was made of
@@ -74,7 +78,7 @@ class Arena:
     def room(self, size: int) -> Bytes:
         """The next `size` bytes, to be written; nothing is taken until `used` moves."""
         if self._buffer.size - self.used < size:
-            grown = self.take(self.used + max(size, self.used))
+            grown = self.take(max(self.used + size, min(2 * self.used, self._most)))
             grown[: self.used] = self._buffer[: self.used]
             self._buffer = grown
         return self._buffer[self.used : self.used + size]

@@ -1,7 +1,8 @@
 """Compiles the kernels to machine code for this processor, once per machine.
 
 Thread: any; takes seconds and imports numba, which is why its result is kept (see `loading`).
-Owns: how each kernel is called from outside: by plain addresses and numbers, as C would.
+Owns: how each kernel is called from outside: by plain addresses and numbers, as C would; and what stands in for numba's
+runtime, which is not there when the code is loaded.
 Never: used where the machine code is at hand.
 """
 
@@ -10,7 +11,8 @@ Never: used where the machine code is at hand.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ctypes
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import llvmlite.binding as llvm
@@ -23,6 +25,7 @@ from multilane.wire.records.layout import COLUMNS, PLAN_COLUMNS, STATE_SIZE, TAL
 _BYTES: Final = types.CPointer(uint8)
 _INTS: Final = types.CPointer(int64)
 _WORDS: Final = types.CPointer(uint64)
+_RUNTIME: Final = ("NRT_", "Py", "_Py", "numba_")  # numba's and Python's, whether or not this process shows them
 
 
 def _scan_headers(data, size, start, end, rows, room, found):
@@ -95,4 +98,16 @@ def compile_kernels() -> Image:
         foreign.update(declared)
         objects.append(bytes(machine.emit_object(module)))
         names[name] = entry.native_name
-    return Image(tuple(objects), names, tuple(sorted(foreign)))
+    objects.append(bytes(machine.emit_object(llvm.parse_assembly(_ends(sorted(foreign))))))
+    return Image(tuple(objects), names)
+
+
+def _ends(symbols: Iterable[str]) -> str:
+    """What numba's error paths would call. No kernel raises, so nobody comes there; whoever does ends loudly.
+
+    They are defined among the kernels' own objects, where nobody else finds them. What the C library has is left to it.
+    """
+    process = ctypes.CDLL(None)
+    ours = [s for s in symbols if s.startswith(_RUNTIME) or not hasattr(process, s)]
+    ends = [f'define void @"{symbol}"() {{\n  call void @abort()\n  unreachable\n}}\n' for symbol in ours]
+    return "declare void @abort()\n" + "".join(ends)

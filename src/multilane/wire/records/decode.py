@@ -118,7 +118,7 @@ def decode(  # noqa: PLR0913 - the last three name the span
     A batch that cannot be read is raised when it is the first of the span. Else the block ends before it, with the
     error in `error` and `next_offset` in front of it. An error's offset is always where reading has to go on.
     """
-    span = _Span(frame, table.rows, table.error, Arena(options.memory))
+    span = _Span(frame, table.rows, table.error, Arena(options.memory, options.block_limit))
     if options.check_crc:
         _check_sums(span, fetch_offset)
     _check_codecs(span, fetch_offset)
@@ -213,7 +213,8 @@ def _read(span: _Span, wanted: Ints, options: DecodeOptions, fetch_offset: int) 
             columns, tally = _run(span, whole, options, fetch_offset)
             if tally[Tally.FAILED] < 0:
                 return columns
-        span.arena = Arena(options.memory)
+            del columns  # they hold the arena, and there is to be another
+        span.arena = Arena(options.memory, options.block_limit)
     plans = _load_each(span, plans, codecs, options)
     columns, tally = _run(span, plans, options, fetch_offset)
     failed = int(tally[Tally.FAILED])
@@ -224,17 +225,19 @@ def _read(span: _Span, wanted: Ints, options: DecodeOptions, fetch_offset: int) 
 
 
 def _load_trains(span: _Span, plans: Ints, codecs: Ints, options: DecodeOptions) -> bool:
+    """Whether all of it could be decompressed, within the bound of a block; if not, nothing is said about why."""
     cap = options.max_decompressed_bytes
+    limit = options.block_limit - COLUMN_BYTES * int(plans[:, Plan.COUNT].sum())
     for codec, members in _trains(span, plans, codecs, cap):
-        if not decompress_train(codec, [(n, span.payload(n)) for n in members], span.arena, cap):
+        room = min(cap, limit - span.arena.used)
+        if room <= 0 or not decompress_train(codec, [(n, span.payload(n)) for n in members], span.arena, room):
             return False
     packed = codecs != 0
     plans[packed, Plan.ARENA] = 1
     plans[packed, Plan.START] = -1
     plans[packed, Plan.LIMIT] = -1
     counts = int(plans[packed, Plan.COUNT].sum())
-    everything = span.arena.used + COLUMN_BYTES * int(plans[:, Plan.COUNT].sum())
-    return counts * BODY_MINIMUM <= span.arena.used and everything <= options.block_limit
+    return counts * BODY_MINIMUM <= span.arena.used
 
 
 def _trains(span: _Span, plans: Ints, codecs: Ints, cap: int) -> Iterator[tuple[int, list[int]]]:
@@ -265,9 +268,7 @@ def _load_each(span: _Span, plans: Ints, codecs: Ints, options: DecodeOptions) -
         before = span.arena.used
         try:
             if codec:
-                left -= _load_one(span, batch, codec, count, options)
-                most = options.max_decompressed_bytes * (len(plans) - len(places) - 1)
-                span.arena.expect(left, min(most, limit - used))
+                left -= _load_one(span, batch, codec, count, options, used)
             size = span.arena.used - before
             _check_room(used, size + COLUMN_BYTES * count, limit, span.base(batch))
         except RecordBatchError as error:
@@ -275,6 +276,9 @@ def _load_each(span: _Span, plans: Ints, codecs: Ints, options: DecodeOptions) -
             break
         places.append((before, span.arena.used))
         used += size + COLUMN_BYTES * count
+        if codec:
+            most = options.max_decompressed_bytes * (len(plans) - len(places))
+            span.arena.expect(left, min(most, limit - used))
     plans, packed = plans[: len(places)], codecs[: len(places)] != 0
     if places:
         plans[packed, Plan.ARENA] = 1
@@ -282,11 +286,19 @@ def _load_each(span: _Span, plans: Ints, codecs: Ints, options: DecodeOptions) -
     return plans
 
 
-def _load_one(span: _Span, batch: int, codec: int, count: int, options: DecodeOptions) -> int:
-    """Decompress one batch into the arena; how many bytes it was."""
+def _load_one(span: _Span, batch: int, codec: int, count: int, options: DecodeOptions, used: int) -> int:
+    """Decompress one batch into the arena, as far as a block of which `used` bytes are taken has room; how many bytes
+    it was."""
     before = span.arena.used
     payload = span.payload(batch)
-    decompress(codec, payload, span.arena, options.max_decompressed_bytes, span.base(batch))
+    cap, room = options.max_decompressed_bytes, max(1, options.block_limit - used)
+    try:
+        decompress(codec, payload, span.arena, min(cap, room), span.base(batch))
+    except OversizedBatch:
+        if not used or cap <= room:
+            raise
+        reason = f"{used} bytes are decoded and this batch has more than the {room} that are left"
+        raise BlockFull(reason, offset=span.base(batch)) from None
     if count * BODY_MINIMUM > span.arena.used - before:
         raise CorruptBatch(REASONS[Status.BAD_COUNT], offset=span.base(batch))
     span.arena.read += payload.size

@@ -2,12 +2,12 @@
 
 Thread: any.
 Owns: the format of the file, its checksum, and the engine that holds the code for as long as the process lives.
-Never: imports numba. Loading takes milliseconds and llvmlite alone.
+Never: imports numba. Loading takes milliseconds and llvmlite alone. Never: names a symbol to LLVM: its table belongs to
+the whole process, and what the user compiles with numba would find our word there instead of numba's.
 """
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 from dataclasses import dataclass
@@ -26,14 +26,13 @@ class BrokenImage(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """Object files, the symbol of each kernel in them, and the symbols that they expect to find."""
+    """Object files, and the symbol of each kernel in them. Of others they need nothing but the C library."""
 
     objects: tuple[bytes, ...]
     names: dict[str, str]
-    foreign: tuple[str, ...]
 
     def pack(self) -> bytes:
-        header = {"names": self.names, "foreign": self.foreign, "sizes": [len(o) for o in self.objects]}
+        header = {"names": self.names, "sizes": [len(o) for o in self.objects]}
         body = json.dumps(header).encode() + b"\n" + b"".join(self.objects)
         return _MAGIC + hashlib.sha256(body).digest() + body
 
@@ -49,7 +48,7 @@ def unpack(data: bytes) -> Image:
     for size in header["sizes"]:
         objects.append(rest[:size])
         rest = rest[size:]
-    return Image(tuple(objects), header["names"], tuple(header["foreign"]))
+    return Image(tuple(objects), header["names"])
 
 
 def target_machine() -> Any:
@@ -69,19 +68,9 @@ def processor() -> str:
 
 def addresses(image: Image) -> dict[str, int]:
     """Where each kernel is, ready to be called."""
-    _provide(image.foreign)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())
     for data in image.objects:
         engine.add_object_file(llvm.ObjectFileRef.from_data(data))
     engine.finalize_object()
     _engines.append(engine)
     return {kernel: engine.get_function_address(symbol) for kernel, symbol in image.names.items()}
-
-
-def _provide(symbols: tuple[str, ...]) -> None:
-    """What numba's error paths would call. No kernel raises, so nobody comes there; whoever does ends loudly."""
-    process = ctypes.CDLL(None)
-    abort = ctypes.cast(process.abort, ctypes.c_void_p).value
-    for symbol in symbols:
-        if not hasattr(process, symbol):
-            llvm.add_symbol(symbol, abort)

@@ -24,7 +24,6 @@ TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
 # Bit 6 says that the base timestamp is the cleaner's delete horizon: only markers and tombstones meet it, and deltas
 # are still counted from it, so that reading needs no case of its own.
-DELETE_HORIZON_BIT: Final = 0x40
 
 
 class Row(IntEnum):

@@ -2,11 +2,13 @@
 
 Thread: any (the lock is here).
 Owns: the only lock of `wire`, the fork handlers around it, and the file in the user's cache that keeps the code: one
-for each version of the kernels, of the compiler and of the processor. Never: imports numba where the file is there.
+for each version of the kernels, of the compiler with its settings, and of the processor. Never: imports numba where
+the file is there.
 
 numba is a second of imports and ninety megabytes, which every process would pay for code that never changes. So what it
 makes is kept, and without a place to keep it the process compiles for itself alone. With NUMBA_BOUNDSCHECK set
-numba runs the kernels itself: they could not raise through machine code.
+numba runs the kernels itself: they could not raise through machine code. NUMBA_DISABLE_JIT is for the user's functions
+and says nothing about ours, which would be a thousand times slower.
 
 A fork while another thread loads would leave the child with numba's compiler lock and the import system's module lock
 held by a thread that does not exist there: its first decode would wait for ever. So a fork waits for the loading to
@@ -22,17 +24,22 @@ import logging
 import os
 import tempfile
 import threading
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from multilane.user_cache import user_cache
+from multilane.user_cache import is_trusted, make_private, user_cache
 
 log = logging.getLogger(__name__)
 
 _lock = threading.RLock()
 _loaded: list[Any] = []  # the module `kernels`, or the same functions as machine code
 _SOURCES: Final = ("kernels.py", "header_kernels.py", "layout.py", "compiling.py", "image.py", "native.py")
+# Variables of numba's that change no code, or none of ours. All others may: each setting has kernels of its own.
+_HARMLESS: Final = frozenset(
+    f"NUMBA_{name}" for name in ("BOUNDSCHECK", "CACHE_DIR", "DISABLE_JIT", "NUM_THREADS", "THREADING_LAYER")
+)
 
 # numba imports logging, which registers fork handlers of its own. Were that to happen while a fork waits here, logging
 # would release in the parent a lock that it had not taken; so logging comes first.
@@ -56,16 +63,28 @@ def kernels() -> Any:
 
 def _load() -> Any:
     if os.environ.get("NUMBA_BOUNDSCHECK", "0") not in ("", "0"):
-        return importlib.import_module("multilane.wire.records.checked")
+        with _compiler_on():
+            return importlib.import_module("multilane.wire.records.checked")
     from multilane.wire.records import image
     from multilane.wire.records.native import NativeKernels
 
     place = _place(image.processor())
     kept = _kept(place)
     if kept is None:
-        kept = importlib.import_module("multilane.wire.records.compiling").compile_kernels()
+        with _compiler_on():
+            kept = importlib.import_module("multilane.wire.records.compiling").compile_kernels()
         _keep(place, kept.pack())
     return NativeKernels(image.addresses(kept))
+
+
+@contextlib.contextmanager
+def _compiler_on() -> Iterator[None]:
+    config: Any = importlib.import_module("numba.core.config")
+    told, config.DISABLE_JIT = config.DISABLE_JIT, 0
+    try:
+        yield
+    finally:
+        config.DISABLE_JIT = told
 
 
 # --- the file --------------------------------------------------------------------------------------------------------
@@ -73,8 +92,9 @@ def _load() -> Any:
 
 def _place(processor: str) -> Path:
     facts = hashlib.sha256()
-    for part in (processor, version("numba"), version("llvmlite")):
-        facts.update(part.encode() + b"\n")
+    settings = sorted(f"{k}={v}" for k, v in os.environ.items() if k.startswith("NUMBA_") and k not in _HARMLESS)
+    for part in (processor, version("numba"), version("llvmlite"), *settings):
+        facts.update(os.fsencode(part) + b"\n")
     for source in _SOURCES:
         facts.update(Path(__file__).with_name(source).read_bytes())
     return user_cache() / "kernels" / f"{facts.hexdigest()[:32]}.image"
@@ -85,11 +105,11 @@ def _kept(place: Path) -> Any | None:
     from multilane.wire.records import image
 
     try:
-        facts = place.stat()
-        if facts.st_uid not in (os.getuid(), 0) or facts.st_mode & 0o022:
+        data = _read_trusted(place)
+        if data is None:
             log.warning("the kernels in %s can be written by others: they are not used", place)
             return None
-        return image.unpack(place.read_bytes())
+        return image.unpack(data)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -97,10 +117,28 @@ def _kept(place: Path) -> Any | None:
         return None
 
 
+def _read_trusted(place: Path) -> bytes | None:
+    """What is in the file; None where others may have put it there.
+
+    Each thing is opened once and judged when it is open: between a look by name and the opening it could be exchanged.
+    """
+    folder = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if not is_trusted(os.fstat(folder)):
+            return None
+        handle = os.open(place.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
+    finally:
+        os.close(folder)
+    with os.fdopen(handle, "rb") as file:
+        return file.read() if is_trusted(os.fstat(handle)) else None
+
+
 def _keep(place: Path, data: bytes) -> None:
     """Whole or not at all: other processes may look at the same time."""
     try:
-        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(place.parent)
+        if not is_trusted(place.parent.stat()):
+            raise PermissionError("others can write there")
         handle, name = tempfile.mkstemp(dir=place.parent, prefix=".kernels-")
         try:
             with os.fdopen(handle, "wb") as file:

@@ -5,10 +5,7 @@ Thread: any (a value).
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
-
-CREATE_TIME: Final = 0
-LOG_APPEND_TIME: Final = 1
+from typing import NamedTuple
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -25,7 +22,7 @@ class Record(NamedTuple):
     partition: int
     offset: int
     timestamp: int
-    timestamp_type: int
+    timestamp_type: int  # 0: the producer told the time, 1: the broker did when it appended the record
     key: bytes | None
     value: bytes | None
     headers: Headers = ()

@@ -1,0 +1,95 @@
+"""Names are looked up elsewhere, and an answer is for the connection that asked."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor, Future
+
+import pytest
+
+from multilane.client.net.resolver import Resolver
+from multilane.clock import ManualClock
+from multilane.errors import NetworkError
+
+
+class Desk(Executor):
+    """A pool that works when the test says so."""
+
+    def __init__(self):
+        self.waiting = []
+        self.woken = 0
+        self.looked = 0
+        self.clock = ManualClock(100.0)
+        self.trouble = None
+        self.resolver = Resolver(lambda: self, self.wake, self.clock.monotonic, self.look)
+
+    def submit(self, function, /, *arguments):
+        future = Future()
+        self.waiting.append((future, function, arguments))
+        return future
+
+    def work(self):
+        for future, function, arguments in self.waiting:
+            try:
+                future.set_result(function(*arguments))
+            except OSError as error:
+                future.set_exception(error)
+        self.waiting.clear()
+
+    def wake(self):
+        self.woken += 1
+
+    def look(self, host, port):
+        if self.trouble is not None:
+            raise self.trouble
+        self.looked += 1
+        return [(2, (f"{host} at look {self.looked}", port))]
+
+
+def test_a_name_is_looked_up_once_for_each_connection():
+    desk = Desk()
+    assert desk.resolver.addresses("broker", 9) is None
+    assert desk.resolver.addresses("broker", 9) is None
+    desk.work()
+    assert desk.woken == 1
+    assert desk.resolver.addresses("broker", 9) == [(2, ("broker at look 1", 9))]
+    assert desk.resolver.addresses("broker", 9) is None
+    desk.work()
+    assert desk.resolver.addresses("broker", 9) == [(2, ("broker at look 2", 9))]
+
+
+def test_a_look_up_may_take_long():
+    desk = Desk()
+    desk.resolver.addresses("broker", 9)
+    desk.clock.advance(60.0)
+    desk.work()
+    assert desk.resolver.addresses("broker", 9) is not None
+
+
+def test_an_answer_that_nobody_came_for_is_not_used_later():
+    desk = Desk()
+    desk.resolver.addresses("broker", 9)
+    desk.work()
+    desk.clock.advance(60.0)
+    assert desk.resolver.addresses("broker", 9) is None
+    desk.work()
+    assert desk.resolver.addresses("broker", 9) == [(2, ("broker at look 2", 9))]
+
+
+def test_a_failure_is_told_once_and_not_long_after():
+    desk = Desk()
+    desk.trouble = OSError(1, "no such name")
+    desk.resolver.addresses("broker", 9)
+    desk.work()
+    with pytest.raises(NetworkError, match="cannot resolve broker broker:9: no such name"):
+        desk.resolver.addresses("broker", 9)
+    desk.resolver.addresses("broker", 9)
+    desk.work()
+    desk.clock.advance(60.0)
+    desk.trouble = None
+    assert desk.resolver.addresses("broker", 9) is None
+
+
+def test_numbers_need_no_pool():
+    desk = Desk()
+    assert desk.resolver.addresses("127.0.0.1", 9) == [(2, ("127.0.0.1 at look 1", 9))]
+    assert desk.waiting == []
