@@ -6,12 +6,11 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
+from broker.topics import TopicFactory, topic_factory
 from multilane.dev.kafka import KafkaCluster
 
 USER = "alice"
@@ -19,8 +18,6 @@ PASSWORD = 'wonder "land" \\ 7'
 LISTENERS = ("PLAINTEXT", "SSL", "MTLS", "SASL_PLAINTEXT", "SASL_SSL")
 # Under KIP-848 the brokers say how long a silent member is waited for. The least they allow is for tests of silence.
 SHORT_SESSIONS = {"group.consumer.heartbeat.interval.ms": "200", "group.consumer.session.timeout.ms": "3000"}
-
-TopicFactory = Callable[..., str]
 
 
 @pytest.fixture(scope="session")
@@ -65,26 +62,3 @@ def topic(kafka: KafkaCluster) -> TopicFactory:
 def cluster_topic(cluster: KafkaCluster) -> TopicFactory:
     """The same on `cluster`, three replicas unless told otherwise."""
     return topic_factory(cluster)
-
-
-def topic_factory(cluster: KafkaCluster) -> TopicFactory:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap()})
-
-    def make(partitions: int = 1, replication: int | None = None, **config: object) -> str:
-        name = f"test-{uuid.uuid4().hex[:12]}"
-        dotted = {key.replace("_", "."): str(value) for key, value in config.items()}
-        wanted = NewTopic(name, partitions, replication or cluster.nodes, config=dotted)
-        admin.create_topics([wanted], operation_timeout=30)[name].result(30)
-        _wait_leaders(admin, name, partitions)
-        return name
-
-    return make
-
-
-def _wait_leaders(admin: AdminClient, name: str, partitions: int) -> None:
-    """The controller answers before every broker has heard; a test should not meet UNKNOWN_TOPIC for that."""
-    for _ in range(200):
-        found = admin.list_topics(name, timeout=10).topics[name]
-        if len(found.partitions) == partitions and all(p.leader >= 0 for p in found.partitions.values()):
-            return
-    raise AssertionError(f"{name} has no leaders")

@@ -180,3 +180,9 @@ def fill(
         rows = send(producer, partition.topic, numbered(first, count), partition=partition.partition)
         ends[partition] = rows[-1].offset + 1
     return ends
+
+
+def committed_in(kafka: KafkaCluster, group: str, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+    """What the group has committed, asked by somebody who is no member."""
+    with Consumer({"bootstrap.servers": kafka.bootstrap(), "group.id": group}) as consumer:
+        return {p: found.offset for p, found in consumer.committed(partitions).items() if found is not None}

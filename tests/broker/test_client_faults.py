@@ -11,11 +11,11 @@ import pytest
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from broker.conftest import topic_factory
 from broker.flow import Flow
 from broker.produce import Content, Row, new_producer, numbered, produce, send, values_of
 from broker.reading import CLOCK, LOOK, Deadline, poll_until, read_rows, read_to, row
 from broker.segments import log_files
+from broker.topics import topic_factory
 from multilane import Consumer, TopicPartition
 from multilane.dev.kafka import KafkaCluster
 from multilane.errors import CorruptBatch, LogTruncated, OffsetOutOfRange

@@ -103,7 +103,7 @@ def secured(tmp_path_factory) -> Iterator[Secured]:
 
 
 def make_topic(kafka: KafkaCluster) -> str:
-    from broker.conftest import topic_factory
+    from broker.topics import topic_factory
 
     return topic_factory(kafka)()
 

@@ -56,11 +56,13 @@ class Loop:
         config = parse_connection({"bootstrap.servers": bootstrap})
         self.wakeup = Wakeup()
         self.backoff = Backoff(0.05, 0.5)
-        reach = Reach(Resolver(_no_pool, self.wakeup.set), None, None)
+        reach = Reach(Resolver(_no_pool, self.wakeup.set, CLOCK.monotonic), None, None)
         self.delegate = NetworkDelegate(config, reach, self.wakeup, NO_OBSERVER)
         self.metadata = MetadataManager(
             MetadataPolicy(300.0, self.backoff, PATIENCE),
-            MetadataListeners(on_cluster=lambda cluster: self.delegate.on_nodes(dict(cluster.nodes))),
+            MetadataListeners(
+                on_cluster=lambda cluster: self.delegate.on_nodes(dict(cluster.nodes), CLOCK.monotonic())
+            ),
         )
         self.metadata.add_interest(topics)
         self.calls = CallManager(self.backoff)

@@ -6,24 +6,17 @@ import threading
 
 import pytest
 
-from broker.group_members import COOPERATIVE, KIP_848, PROTOCOLS, Team, fill, new_group, partitions_of
+from broker.group_members import COOPERATIVE, KIP_848, PROTOCOLS, Team, committed_in, fill, new_group, partitions_of
 from broker.group_processes import ProcessMember
 from broker.reading import CLOCK, Deadline
-from multilane import Consumer, OffsetAndMetadata, TopicPartition
-from multilane.dev.kafka import KafkaCluster
+from multilane import Consumer, OffsetAndMetadata
 from multilane.errors import CommitDuringRebalance, CommitRefused, MultilaneError
 from multilane.hooks import Counts
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.cluster]
 
 CYCLES = 50
 COMMIT_EVERY = 0.05
-
-
-def committed_in(kafka: KafkaCluster, group: str, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-    """What the group has committed, asked by somebody who is no member."""
-    with Consumer({"bootstrap.servers": kafka.bootstrap(), "group.id": group}) as consumer:
-        return {p: found.offset for p, found in consumer.committed(partitions).items() if found is not None}
 
 
 @pytest.mark.parametrize("variant", PROTOCOLS)

@@ -12,17 +12,27 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from broker.conftest import SHORT_SESSIONS, topic_factory
+from broker.conftest import SHORT_SESSIONS
 from broker.flow import Flow
-from broker.group_members import COOPERATIVE, KIP_848, PROTOCOLS, Member, Team, fill, new_group, partitions_of
+from broker.group_members import (
+    COOPERATIVE,
+    KIP_848,
+    PROTOCOLS,
+    Member,
+    Team,
+    committed_in,
+    fill,
+    new_group,
+    partitions_of,
+)
 from broker.group_processes import ProcessMember
 from broker.reading import CLOCK, Deadline
-from broker.test_groups_commits import committed_in
+from broker.topics import topic_factory
 from multilane import AsyncConsumer, TopicPartition
 from multilane.dev.kafka import KafkaCluster
 from multilane.errors import CommitRefused, MultilaneError, OperationTimeout
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.cluster]
 
 BOTH = (COOPERATIVE, KIP_848)
 SCHEDULING = 0.5  # what a busy machine may add to a deadline
@@ -151,7 +161,6 @@ def test_all_brokers_are_gone_for_a_while(lone, teams):
         assert committed_in(lone, team.group, partitions) == {p: 40 for p in partitions}
 
 
-@pytest.mark.cluster
 def test_the_coordinator_is_killed_and_work_goes_on(cluster, cluster_topic, teams):
     """Both groups have the same coordinator. Nobody loses a partition, and commits go on at the next one."""
     names = [cluster_topic(2) for _ in BOTH]

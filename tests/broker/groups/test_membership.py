@@ -8,11 +8,12 @@ import threading
 import pytest
 
 from broker.group_members import INCREMENTAL, KIP_848, PROTOCOLS, VARIANTS, Team, fill, new_group, partitions_of
+from broker.topics import topic_factory
 from multilane import Consumer
 from multilane.dev.kafka import KafkaCluster
 from multilane.errors import GroupError, GroupRefused, NoOffsetForPartition, WrongSubscription
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.cluster]
 
 
 def network_threads() -> list[str]:
@@ -175,8 +176,6 @@ def test_by_default_the_newer_protocol_is_used(kafka, topic, caplog, eventually)
 
 
 def test_where_brokers_have_no_newer_protocol_the_classic_one_is_used(caplog, eventually):
-    from broker.conftest import topic_factory
-
     caplog.set_level(logging.INFO, "multilane.client.group")
     without = {"group.coordinator.rebalance.protocols": "classic"}
     with KafkaCluster(heap="256m", properties=without) as kafka:

@@ -14,7 +14,7 @@ from broker.reading import Deadline
 from multilane import TopicPartition
 from multilane.dev.kafka import KafkaCluster
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.cluster]
 
 PARTITIONS = 8
 

@@ -13,7 +13,7 @@ from multilane import ServerPattern, TopicPartition
 from multilane.dev.kafka import KafkaCluster
 from multilane.errors import GroupRefused
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.cluster]
 
 # How often we look for what is new. Where the broker looks itself (RE2J), it does so every ten seconds at most.
 PROMPT = {"metadata_max_age_ms": 500}

@@ -26,7 +26,7 @@ from multilane import AsyncConsumer, TopicPartition
 from multilane.client.rebalance import RebalanceListener
 from multilane.errors import ClientClosed
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.cluster]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -8,7 +8,7 @@ from broker.group_members import COOPERATIVE, KIP_848, PROTOCOLS, Team, fill, pa
 from broker.group_processes import ProcessMember
 from multilane.errors import InstanceFenced, InstanceInUse
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.cluster]
 
 ALL = [*PROTOCOLS, COOPERATIVE]
 
