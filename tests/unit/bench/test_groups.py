@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from bench.group import process
 from bench.group.crowd import Crowded, crowded_of
@@ -166,8 +167,11 @@ def test_a_thousand_are_idle():
     assert setting_of(THOUSAND, place(1, quick=True)).consumers == 50
 
 
-def test_phases_cover_a_heartbeat_interval_evenly():
-    assert [phase_of(turn, 5) for turn in range(5)] == pytest.approx([0.1, 0.3, 0.5, 0.7, 0.9])
+@pytest.mark.parametrize("period", [1.0, 0.75])
+def test_phases_cover_the_time_between_heartbeats_evenly(period):
+    """Also of a client that sends them after three quarters of the interval."""
+    within = sorted((1 + phase_of(turn, 5)) % period for turn in range(5))
+    assert np.diff(within) == pytest.approx([period / 5] * 4)
 
 
 def test_members_are_cooperative_only_where_that_is_asked_for_and_the_protocol_has_it():
