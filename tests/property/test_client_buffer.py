@@ -89,6 +89,8 @@ class BufferMachine(RuleBasedStateMachine):
         moved = Moved(partition, Offset(cursor.offset + 100), LeaderEpoch(1))
         cursor.offset = moved.offset
         self.buffer.put(cursor, moved)
+        if self.model[partition] and self.model[partition][-1].moved is not None:
+            self.model[partition].pop()  # of two moves with nothing between them only the later counts
         self.model[partition].append(Entry([], moved.offset, None, ready=True, moved=moved))
 
     @rule(partition=st.sampled_from(PARTITIONS))
