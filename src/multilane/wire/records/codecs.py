@@ -124,12 +124,13 @@ def decompress_train(codec: int, cars: Sequence[tuple[int, Bytes]], arena: Arena
 
 def _couple(cars: Sequence[tuple[Bytes, bytes]], take: Memory) -> Bytes:
     train = take(sum(data.size + len(mark) for data, mark in cars))
+    view = memoryview(train)  # keeps the GIL for these short copies; an array would give it up for each
     at = 0
     for data, mark in cars:
         end = at + data.size
-        train[at:end] = data
+        view[at:end] = memoryview(data)
         at = end + len(mark)
-        train[end:at] = np.frombuffer(mark, np.uint8)
+        view[end:at] = mark
     return train
 
 
