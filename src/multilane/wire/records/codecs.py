@@ -124,11 +124,11 @@ def decompress_train(codec: int, cars: Sequence[tuple[int, Bytes]], arena: Arena
 
 def _couple(cars: Sequence[tuple[Bytes, bytes]], take: Memory) -> Bytes:
     train = take(sum(data.size + len(mark) for data, mark in cars))
-    view = memoryview(train)  # keeps the GIL for these short copies; an array would give it up for each
+    view = train.data  # keeps the GIL for these short copies; an array would give it up for each
     at = 0
     for data, mark in cars:
         end = at + data.size
-        view[at:end] = memoryview(data)
+        view[at:end] = data.data
         at = end + len(mark)
         view[end:at] = mark
     return train
