@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor, Future
-
 import pytest
 
 from multilane.client.net.login import Login
@@ -11,30 +9,18 @@ from multilane.clock import ManualClock
 from multilane.config.security import Token, TokenLogin
 from multilane.errors import SaslError
 from multilane.secret import Secret
+from waiting_pool import WaitingPool
 
 
-class Desk(Executor):
-    """A pool that works when the test says so, and the function that it runs."""
+class Desk(WaitingPool):
+    """Takes the place of the pool, and has the function that it runs."""
 
     def __init__(self):
-        self.waiting = []
+        super().__init__()
         self.asked = 0
         self.trouble = None
         self.clock = ManualClock(wall=1_000.0)
         self.login = Login(TokenLogin(self.provide), lambda: self, self.clock.wall, lambda: None)
-
-    def submit(self, function, /, *arguments):
-        future = Future()
-        self.waiting.append((future, function, arguments))
-        return future
-
-    def work(self):
-        for future, function, arguments in self.waiting:
-            try:
-                future.set_result(function(*arguments))
-            except ValueError as error:
-                future.set_exception(error)
-        self.waiting.clear()
 
     def provide(self):
         self.asked += 1

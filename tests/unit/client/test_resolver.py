@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor, Future
-
 import pytest
 
 from multilane.client.net.resolver import Resolver
 from multilane.clock import ManualClock
 from multilane.errors import NetworkError
+from waiting_pool import WaitingPool
 
 
-class Desk(Executor):
-    """A pool that works when the test says so."""
+class Desk(WaitingPool):
+    """Takes the place of the pool, and has the function that it runs."""
 
     def __init__(self):
-        self.waiting = []
+        super().__init__()
         self.woken = 0
         self.looked = 0
         self.clock = ManualClock(100.0)
         self.trouble = None
         self.resolver = Resolver(lambda: self, self.wake, self.clock.monotonic, self.look)
-
-    def submit(self, function, /, *arguments):
-        future = Future()
-        self.waiting.append((future, function, arguments))
-        return future
-
-    def work(self):
-        for future, function, arguments in self.waiting:
-            try:
-                future.set_result(function(*arguments))
-            except OSError as error:
-                future.set_exception(error)
-        self.waiting.clear()
 
     def wake(self):
         self.woken += 1

@@ -10,7 +10,7 @@ secret of this process and the batch's number. gzip, lz4 and zstd read such a ro
 accepts a batch only if its records end exactly at its own mark, so a batch that decompresses to less, to more or that
 swallows its neighbour is seen; the span is then read again batch by batch. Raw snappy has no frames and no train; its
 calls are so short that they mostly end before another thread wakes up. By its blocks lz4 would be twice as fast as by
-frames, but beside a busy thread a call per block costs more than that (half the rate, measured).
+frames, but that is a call per block.
 """
 
 from __future__ import annotations

@@ -118,8 +118,8 @@ class ConsumerMembership:
             self._join()
         elif self.state is State.LEAVING:
             self._wants_back = True
-        elif self.state is State.FATAL and self._refusal is not None:
-            self._listeners.failed(self._refusal)
+        elif self.refusal is not None:
+            self._listeners.failed(self.refusal)
         elif changed and self.state in BEATING:
             self._beats.is_urgent = True
 
