@@ -1,0 +1,121 @@
+"""The ledger of one partition: which offsets were handed out and are not settled, and so what may be committed.
+
+Thread: none (pure); one owner.
+
+The law: the committed offset is never above the lowest offset that was handed out and is not settled. No timer overrides
+it. The ledger knows only what it was told to hand out, so offsets that are absent from the log (compaction, transaction
+markers) are never waited for; when everything is settled the frontier is the position up to which the log was read.
+
+Offsets are handed out in rising order, so a dict keeps them in order by itself: the frontier is its first key, settling
+removes one. What is settled beyond the frontier is the gaps between its keys.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from multilane.commit.completion_map import Run
+
+NO_EPOCH = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What can be committed: everything below `offset` is settled, and `runs` beyond it."""
+
+    offset: int
+    leader_epoch: int
+    runs: tuple[Run, ...]
+
+
+class Ledger:
+    __slots__ = ("_done", "_epochs", "_open", "position")
+
+    def __init__(self, position: int, done: Sequence[Run] = ()) -> None:
+        """`position`: where reading begins. `done`: settled beyond it before, by whoever had the partition."""
+        self.position = position
+        self._open: dict[int, None] = {}
+        self._done = tuple(done)
+        self._epochs: list[tuple[int, int]] = []  # (first offset, leader epoch), where it changes
+
+    def __len__(self) -> int:
+        """Handed out and not settled."""
+        return len(self._open)
+
+    def __contains__(self, offset: int) -> bool:
+        return offset in self._open
+
+    # --- handing out -------------------------------------------------------------------------------------------------
+
+    def fresh(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_] | None:
+        """Which of these are not settled already; None when all are fresh, which is nearly always."""
+        if not self._done or not len(offsets) or int(offsets[0]) > self._done[-1][1]:
+            return None
+        firsts = np.array([first for first, _ in self._done])
+        lasts = np.array([last for _, last in self._done])
+        run = np.searchsorted(firsts, offsets, side="right") - 1
+        settled = (run >= 0) & (offsets <= lasts[run])
+        return ~settled if settled.any() else None
+
+    def hand_out(self, offsets: Iterable[int]) -> None:
+        """These, in rising order, are somebody's work from now on."""
+        self._open.update(dict.fromkeys(offsets))
+
+    def advance(self, position: int, leader_epoch: int = NO_EPOCH) -> None:
+        """The log was read up to here; the epoch is that of the last record before."""
+        if position < self.position:
+            raise ValueError(f"the position moves from {self.position} back to {position}")
+        if leader_epoch != NO_EPOCH and (not self._epochs or self._epochs[-1][1] != leader_epoch):
+            self._epochs.append((self.position, leader_epoch))
+        self.position = position
+        if self._done and position > self._done[-1][1]:
+            self._done = ()
+
+    def settle(self, offset: int) -> None:
+        """KeyError when it was not handed out, or is settled already: somebody settles twice."""
+        del self._open[offset]
+
+    # --- what may be committed ---------------------------------------------------------------------------------------
+
+    @property
+    def frontier(self) -> int:
+        lowest = next(iter(self._open), None)
+        if lowest is not None:
+            return lowest
+        return next((last + 1 for first, last in self._done if first <= self.position <= last), self.position)
+
+    @property
+    def unsettled(self) -> tuple[int, ...]:
+        return tuple(self._open)
+
+    def place(self) -> Place:
+        frontier = self.frontier
+        return Place(frontier, self._epoch_before(frontier), tuple(self._runs(frontier)))
+
+    def _runs(self, frontier: int) -> list[Run]:
+        """Between what is open there is nothing but what is settled or was never there."""
+        edges = np.fromiter(self._open, np.int64, len(self._open))
+        edges = np.append(edges, self.position)
+        gaps = np.flatnonzero(np.diff(edges) > 1)
+        runs = list(zip((edges[gaps] + 1).tolist(), (edges[gaps + 1] - 1).tolist(), strict=True))
+        for first, last in self._done:
+            begin = max(first, self.position)
+            if last < begin:
+                continue
+            if runs and runs[-1][1] + 1 == begin:  # the reading stands within this run
+                begin = runs.pop()[0]
+            runs.append((begin, last))
+        return [run for run in runs if run[0] > frontier]
+
+    def _epoch_before(self, offset: int) -> int:
+        """Of the last record below the offset. What is before it is not asked for again."""
+        at = bisect_left(self._epochs, (offset, NO_EPOCH)) - 1
+        if at < 0:
+            return NO_EPOCH
+        del self._epochs[:at]
+        return self._epochs[0][1]

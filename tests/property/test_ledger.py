@@ -1,0 +1,103 @@
+"""The ledger against a model of plain sets, and the completion map against every text."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from multilane.commit.completion_map import decode, encode
+from multilane.commit.ledger import Ledger
+
+
+class LedgerModel(RuleBasedStateMachine):
+    """A log with holes, read in pieces, settled in any order, and taken over by a successor from what was committed."""
+
+    def __init__(self):
+        super().__init__()
+        self.log: list[int] = []
+        self.read = 0  # how many of the log
+        self.done: set[int] = set()
+        self.handed: set[int] = set()
+        self.ledger = Ledger(0)
+        self.end = 0
+
+    @rule(gaps=st.lists(st.integers(1, 4), min_size=1, max_size=8), trailing=st.integers(0, 2))
+    def append_and_read(self, gaps, trailing):
+        for gap in gaps:
+            self.end += gap
+            self.log.append(self.end - 1)
+        self.end += trailing
+        piece = np.array(self.log[self.read :])
+        self.read = len(self.log)
+        mask = self.ledger.fresh(piece)
+        fresh = piece if mask is None else piece[mask]
+        assert {int(o) for o in fresh} == {int(o) for o in piece} - self.done
+        self.ledger.hand_out(fresh.tolist())
+        self.handed |= set(fresh.tolist())
+        self.ledger.advance(max(self.end, self.ledger.position))
+
+    @precondition(lambda self: self.handed)
+    @rule(data=st.data())
+    def settle(self, data):
+        offset = data.draw(st.sampled_from(sorted(self.handed)))
+        self.ledger.settle(offset)
+        self.handed.discard(offset)
+        self.done.add(offset)
+
+    @rule()
+    def take_over(self):
+        place = self.ledger.place()
+        runs = decode(encode(place.offset, place.runs), place.offset)
+        self.ledger = Ledger(place.offset, runs)
+        self.handed = set()
+        self.read = len([o for o in self.log if o < place.offset])
+        self.end = max(self.end, place.offset)
+
+    @invariant()
+    def the_law_holds(self):
+        place = self.ledger.place()
+        assert all(o >= place.offset for o in self.handed)
+        settled = {o for first, last in place.runs for o in range(first, last + 1)}
+        assert not settled & self.handed
+        assert all(o in self.done for o in self.log if o < place.offset or o in settled)
+        # and nothing that is settled is forgotten
+        known = {o for o in self.log if o < place.offset} | settled
+        assert self.done <= known
+        assert place.runs == tuple(sorted(place.runs))
+        assert all(first > place.offset for first, _ in place.runs)
+
+
+TestLedger = LedgerModel.TestCase
+TestLedger.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+
+
+@given(st.integers(0, 2**62), st.lists(st.tuples(st.integers(1, 2**20), st.integers(1, 2**20)), max_size=3000))
+def test_the_map_comes_back_whole_or_cut_at_the_far_end(frontier, distances):
+    runs, before = [], frontier
+    for gap, length in distances:
+        runs.append((before + gap, before + gap + length - 1))
+        before += gap + length
+    text = encode(frontier, runs)
+    kept = decode(text, frontier)
+    assert len(text.encode()) <= 4096
+    assert kept == tuple(runs[: len(kept)])
+    assert len(kept) == len(runs) or len(text) > 4000
+
+
+@given(st.text(max_size=200), st.integers(-5, 2**63))
+def test_any_text_is_harmless(text, frontier):
+    assert decode(text, frontier) == ()
+
+
+@given(st.data())
+def test_a_changed_text_says_nothing(data):
+    """But for the bits that base64 pads with, which mean nothing."""
+    runs = ((102, 110), (200, 5000))
+    text = encode(100, runs)
+    at = data.draw(st.integers(0, len(text) - 1))
+    other = text[:at] + data.draw(st.characters(codec="ascii")) + text[at + 1 :]
+    assert decode(other, 100) in {(), runs}
+    if at < len("multilane/1;r=") and other != text:
+        assert decode(other, 100) == ()

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from multilane.commit.ledger import NO_EPOCH, Ledger
+
+
+def test_the_frontier_is_the_lowest_that_is_not_settled():
+    ledger = Ledger(5)
+    ledger.hand_out([5, 6, 9])
+    ledger.advance(10)
+    ledger.settle(6)
+    assert (ledger.frontier, ledger.place().runs) == (5, ((6, 8),))
+    ledger.settle(5)
+    assert (ledger.frontier, ledger.place().runs) == (9, ())
+    ledger.settle(9)
+    assert ledger.frontier == 10
+
+
+def test_offsets_that_the_log_does_not_have_are_not_waited_for():
+    ledger = Ledger(0)
+    ledger.hand_out([3, 7])
+    ledger.advance(20)
+    ledger.settle(7)
+    assert ledger.place().runs == ((4, 19),)
+    ledger.settle(3)
+    assert ledger.frontier == 20
+
+
+def test_settling_twice_or_what_was_never_handed_out_is_a_mistake():
+    ledger = Ledger(0)
+    ledger.hand_out([1])
+    ledger.settle(1)
+    with pytest.raises(KeyError):
+        ledger.settle(1)
+
+
+def test_the_position_never_goes_back():
+    ledger = Ledger(7)
+    with pytest.raises(ValueError, match="back to 6"):
+        ledger.advance(6)
+
+
+def test_what_was_settled_before_is_not_fresh():
+    ledger = Ledger(10, ((12, 13), (20, 29)))
+    assert ledger.fresh(np.array([10, 11])) is None
+    assert ledger.fresh(np.array([10, 12, 13, 14, 20, 30])).tolist() == [True, False, False, True, False, True]
+    assert ledger.fresh(np.array([30, 31])) is None
+
+
+def test_what_was_settled_before_is_told_again_before_it_is_read():
+    ledger = Ledger(10, ((12, 13), (20, 29)))
+    ledger.hand_out([10, 11])
+    ledger.advance(12)
+    assert ledger.place().runs == ((12, 13), (20, 29))
+    ledger.settle(11)
+    assert ledger.place().runs == ((11, 13), (20, 29))
+    ledger.settle(10)
+    assert (ledger.frontier, ledger.place().runs) == (14, ((20, 29),))
+
+
+def test_the_epoch_is_that_of_the_last_record_below_the_frontier():
+    ledger = Ledger(0)
+    ledger.hand_out([0, 1])
+    ledger.advance(2, 4)
+    ledger.hand_out([2, 3])
+    ledger.advance(4, 5)
+    assert ledger.place().leader_epoch == NO_EPOCH
+    ledger.settle(0)
+    assert ledger.place().leader_epoch == 4
+    ledger.settle(1)
+    assert ledger.place().leader_epoch == 4
+    ledger.settle(2)
+    assert ledger.place().leader_epoch == 5
