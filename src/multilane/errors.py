@@ -284,6 +284,42 @@ class LibrdkafkaError(MultilaneError):
     """librdkafka, through which everything is written, failed for a reason that has no other name here."""
 
 
+class PublishStopped(MultilaneError):
+    """Publishing ended before the broker acknowledged a copy: the record it is a copy of is not settled."""
+
+
+class ProduceFailed(MultilaneError):
+    """Some messages of a bulk were not stored; `failures` has the place of each in the bulk, and why."""
+
+    def __init__(self, failures: tuple[tuple[int, Exception], ...], total: int) -> None:
+        self.failures = failures
+        self.total = total
+        place, first = failures[0]
+        super().__init__(f"{len(failures)} of {total} messages were not stored; the first, message {place}: {first}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.failures, self.total))
+
+
+# --- lanes -----------------------------------------------------------------------------------------------------------
+
+
+class UndecodablePayload(MultilaneError):
+    """A value is not what the function asked for, and never will be. Its record goes to the error topic at once."""
+
+
+class ProcessingTimeout(MultilaneError, TimeoutError):
+    """A function took longer than maxProcessingTime: make it faster, allow it more, or call less in it."""
+
+
+class WrongFailures(MultilaneError):
+    """A batch function returned failures that are not of its batch, so nobody knows which records are meant."""
+
+
+class BreakerOpen(MultilaneError):
+    """Too large a share of the records failed: the group was stopped before it flooded the error topic."""
+
+
 # --- the Kafka for development ---------------------------------------------------------------------------------------
 
 

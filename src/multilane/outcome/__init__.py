@@ -1,0 +1,1 @@
+"""Where a failed record goes: headers, the way through retry and error topics, back-off, and publishing its copy."""

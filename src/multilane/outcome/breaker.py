@@ -1,0 +1,75 @@
+"""The breaker that stops a group when too many of its records fail, before all of them are in the error topic.
+
+Thread: none (pure): whoever owns the breaker tells it outcomes and the time.
+
+Owns counts for a window that slides in a fixed number of steps, so that its memory is bounded. Never closes by itself:
+a flood that pauses because nobody consumes is not over.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_STEPS: Final = 20
+
+
+class Breaker:
+    """Opens when of at least `minimum` outcomes within `window` seconds more than `share` (0..1) are failures."""
+
+    __slots__ = ("_counts", "_is_open", "_minimum", "_reason", "_share", "_step", "_window")
+
+    def __init__(self, share: float, window: float, minimum: int) -> None:
+        if not 0 <= share <= 1 or window <= 0 or minimum < 1:
+            raise ValueError(
+                f"share {share} must be from 0 to 1, window {window} above 0, minimum {minimum} at least 1"
+            )
+        self._share = share
+        self._window = window
+        self._minimum = minimum
+        self._step = window / _STEPS
+        self._is_open = False
+        self._reason = ""
+        # (number of the step, ok, failed), at the place of the step's number modulo their number
+        self._counts = [(-1, 0, 0)] * _STEPS
+
+    def note(self, ok: int, failed: int, now: float) -> bool:
+        """Count outcomes; true when this opened the breaker."""
+        if ok <= 0 and failed <= 0:
+            return False
+        step = int(now / self._step)
+        place = step % _STEPS
+        known, oks, fails = self._counts[place]
+        self._counts[place] = (step, oks + ok, fails + failed) if known == step else (step, ok, failed)
+        if self._is_open or failed <= 0:
+            return False
+        return self._judge(step)
+
+    def _judge(self, step: int) -> bool:
+        ok, failed = self._window_counts(step)
+        if ok + failed < self._minimum or failed <= self._share * (ok + failed):
+            return False
+        self._is_open = True
+        self._reason = (
+            f"{failed} of {ok + failed} records failed within {self._window:g} s: more than {self._share:.0%}"
+        )
+        return True
+
+    def _window_counts(self, step: int) -> tuple[int, int]:
+        recent = [(ok, failed) for known, ok, failed in self._counts if step - _STEPS < known <= step]
+        return sum(ok for ok, _ in recent), sum(failed for _, failed in recent)
+
+    def is_open(self, now: float) -> bool:
+        """`now` is taken for the day that an open breaker may try again; this one waits for `reset`."""
+        del now
+        return self._is_open
+
+    @property
+    def reason(self) -> str:
+        """Why it is open; empty while it is not."""
+        return self._reason
+
+    def reset(self) -> None:
+        """Someone looked, and it may go on: with an empty window, or the old failures would open it again."""
+        self._is_open = False
+        self._reason = ""
+        self._counts = [(-1, 0, 0)] * _STEPS

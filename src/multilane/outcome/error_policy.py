@@ -1,0 +1,230 @@
+"""What the error consumer does with each record of an error topic, and when it is done for this time.
+
+Thread: none (pure).
+
+Records of a partition are judged in the order of its log. `Wait` and `Keep` end the partition's part in this run:
+nothing behind such a record is touched. Where a record goes back to is a matter of configuration; its header may only
+choose among topics that are configured to use this error topic. Owns what a run knows of its partitions; never drops a
+record for want of a target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from multilane.outcome.flow import Flow, Publish, moved
+from multilane.outcome.headers import ERROR_COUNT, RETRY_COUNT, error_count, number, replaced, target_topic
+from multilane.wire.records.record import Headers, Record
+
+
+@dataclass(frozen=True, slots=True)
+class Republish:
+    """Give the record back to its topic."""
+
+    copy: Publish
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """The group that the record belongs to has an error consumer of its own."""
+
+    flow: Flow
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """The record went round too often: to the last step, or to the dead topic."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The record is too new: this partition is finished for this run, in front of it."""
+
+    age: float
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Nothing can be done with the record now: it stays, this partition stops in front of it, and people are told."""
+
+    reason: str
+
+
+Verdict = Republish | Handle | GiveUp | Wait | Keep
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorTopic:
+    """One error topic: where its records may go back to, and whose they are."""
+
+    topic: str
+    targets: frozenset[str]  # those a header may choose from
+    default: str | None = None  # for a record without the header; None where it would be a guess
+    fixed: str | None = None  # a shovel's targetTopic: the header is not asked
+    owners: Mapping[str, frozenset[Flow]] = field(default_factory=dict)  # of each target
+    custom: frozenset[Flow] = frozenset()  # those with an error consumer of their own
+    sole: Flow | None = None  # the only group that uses the topic
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRules:
+    """Times are in seconds. A shovel counts its own rounds."""
+
+    topics: Mapping[str, ErrorTopic]
+    max_error_count: int = 1
+    close_when_no_message: float = 300.0
+    close_when_message_is_new: float = 300.0
+    dead: str | None = None
+    counts_rounds: bool = False  # shovels do: X-ErrorCount grows by one each time
+
+
+def error_topics(flows: Iterable[Flow], custom: Iterable[Flow] = ()) -> dict[str, ErrorTopic]:
+    """The error topics of these groups. Several groups may share one: then the header chooses among their topics, and
+    with that whose error consumer a record is for."""
+    sharing: dict[str, set[Flow]] = {}
+    for flow in flows:
+        if flow.error is not None:
+            sharing.setdefault(flow.error, set()).add(flow)
+    own = frozenset(custom)
+    return {topic: _shared(topic, frozenset(users), own) for topic, users in sorted(sharing.items())}
+
+
+def _shared(topic: str, users: frozenset[Flow], custom: frozenset[Flow]) -> ErrorTopic:
+    backs = {flow.target for flow in users}
+    owners = {t: frozenset(f for f in users if t in (f.main, f.retry)) for t in backs | {f.main for f in users}}
+    return ErrorTopic(
+        topic,
+        frozenset(owners),
+        default=next(iter(backs)) if len(backs) == 1 else None,
+        owners=owners,
+        custom=users & custom,
+        sole=next(iter(users)) if len(users) == 1 else None,
+    )
+
+
+def shovel_topics(topics: Iterable[str], target: str | None, allowed: Iterable[str]) -> dict[str, ErrorTopic]:
+    """The topics of a shovel: all to one target, or each record where it says, if that is one of `allowed`."""
+    targets = frozenset(allowed)
+    return {topic: ErrorTopic(topic, targets, fixed=target) for topic in topics}
+
+
+def judge(rules: ErrorRules, record: Record, now_ms: int) -> Verdict:
+    """What to do with a record that nothing in front of it has stopped."""
+    age = (now_ms - record.timestamp) / 1_000
+    # A clock that runs a little ahead makes a record new; one that is wrong beyond that must not block it for years.
+    if abs(age) < rules.close_when_message_is_new:
+        return Wait(age)
+    rounds = error_count(record.headers)
+    if rounds > rules.max_error_count:
+        return GiveUp(f"it went round {rounds} times, and {rules.max_error_count} are allowed")
+    source = rules.topics.get(record.topic)
+    if source is None:
+        return Keep(f"{record.topic} is not configured as an error topic")
+    return _give_back(rules, source, record)
+
+
+def _give_back(rules: ErrorRules, source: ErrorTopic, record: Record) -> Republish | Handle | Keep:
+    if source.sole is not None and source.sole in source.custom:
+        return Handle(source.sole)
+    target = choose_target(source, record.headers)
+    if isinstance(target, Keep):
+        return target
+    owners = source.owners.get(target, frozenset())
+    if not owners & source.custom:
+        return Republish(moved(record, target, given_back(record.headers, counts_round=rules.counts_rounds)))
+    if len(owners) == 1:
+        return Handle(next(iter(owners)))
+    return Keep(f"{target} belongs to several groups, and they differ in who handles their errors")
+
+
+def choose_target(source: ErrorTopic, headers: Headers) -> str | Keep:
+    """The topic a record goes back to, by configuration; its header only chooses among those."""
+    if source.fixed is not None:
+        return source.fixed
+    wanted = target_topic(headers)
+    if wanted is not None and wanted in source.targets:
+        return wanted
+    if wanted is not None:
+        return Keep(
+            f"its X-TargetTopic {wanted!r} is not one of {_listed(source.targets)}, which use {source.topic}; "
+            "configure that topic, or replay the record by hand"
+        )
+    if source.default is not None:
+        return source.default
+    return Keep(f"it names no X-TargetTopic, and {source.topic} serves {_listed(source.targets)}: replay it by hand")
+
+
+def _listed(topics: frozenset[str]) -> str:
+    return ", ".join(sorted(topics)) or "no topic"
+
+
+def given_back(headers: Headers, *, counts_round: bool = False) -> Headers:
+    """The headers of a record that gets another round: its retries begin anew, its rounds are remembered."""
+    changes: dict[str, bytes | None] = {RETRY_COUNT: None}
+    if counts_round:
+        changes[ERROR_COUNT] = number(error_count(headers) + 1)
+    return replaced(headers, changes)
+
+
+@dataclass(slots=True)
+class Attendance:
+    """One partition's part in a run: since when nothing came, and why it is finished."""
+
+    since: float
+    finished: str | None = None
+
+    def note_record(self, now: float) -> None:
+        self.since = now
+
+    def is_idle(self, rules: ErrorRules, now: float) -> bool:
+        return now - self.since >= rules.close_when_no_message
+
+
+@dataclass(slots=True)
+class Run:
+    """A run of the error consumer in one member: which of its partitions are finished, and so whether it is over.
+
+    A partition that comes later, from another member that left, begins its own time; nobody quits because of it.
+    """
+
+    rules: ErrorRules
+    began: float
+    partitions: dict[tuple[str, int], Attendance] = field(default_factory=dict)
+
+    def assign(self, partitions: Iterable[tuple[str, int]], now: float) -> None:
+        self.began = now  # a member without partitions counts from the last change, too
+        self.partitions.update({partition: Attendance(now) for partition in partitions})
+
+    def revoke(self, partitions: Iterable[tuple[str, int]], now: float) -> None:
+        self.began = now
+        for partition in partitions:
+            self.partitions.pop(partition, None)
+
+    def is_finished(self, partition: tuple[str, int]) -> bool:
+        attendance = self.partitions.get(partition)
+        return attendance is None or attendance.finished is not None
+
+    def finish(self, partition: tuple[str, int], reason: str) -> None:
+        attendance = self.partitions.get(partition)
+        if attendance is not None and attendance.finished is None:
+            attendance.finished = reason
+
+    def note_record(self, partition: tuple[str, int], now: float) -> None:
+        attendance = self.partitions.get(partition)
+        if attendance is not None:
+            attendance.note_record(now)
+
+    def finish_idle(self, now: float) -> list[tuple[str, int]]:
+        """Partitions without a record for so long that they are finished; not before their last record is settled."""
+        idle = [p for p, a in self.partitions.items() if a.finished is None and a.is_idle(self.rules, now)]
+        for partition in idle:
+            self.finish(partition, "no message came")
+        return idle
+
+    def is_over(self, now: float) -> bool:
+        if not self.partitions:
+            return now - self.began >= self.rules.close_when_no_message
+        return all(attendance.finished is not None for attendance in self.partitions.values())

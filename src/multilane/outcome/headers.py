@@ -1,0 +1,108 @@
+"""The four headers that a record carries through retry and error topics: read with suspicion, written in place.
+
+Thread: none (pure).
+
+Names are compared to the letter. Of several headers with one of our names the last counts; writing leaves one, where
+the first stood. Everybody else's headers keep their order, their doubles and their bytes, and a copy never has more of
+ours than four, however often it goes round. Never trusts a value: what is no sensible number counts as 0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from multilane.wire.records.record import Headers
+
+RETRY_COUNT: Final = "X-RetryCount"
+ERROR_COUNT: Final = "X-ErrorCount"
+TARGET_TOPIC: Final = "X-TargetTopic"
+ERROR_MESSAGE: Final = "X-ErrorMessage"
+OURS: Final = frozenset({RETRY_COUNT, ERROR_COUNT, TARGET_TOPIC, ERROR_MESSAGE})
+
+NOT_ATTEMPTED: Final = -1  # a retry count: the record followed its key, nobody has handled it yet
+ERROR_MESSAGE_BYTES: Final = 1_000
+
+_NUMBER: Final = re.compile(rb"[+-]?[0-9]{1,10}")
+_LARGEST: Final = (1 << 31) - 1
+_LONGEST_TOPIC: Final = 249
+
+
+def last_value(headers: Headers, name: str) -> bytes | None:
+    """The value that counts; None where there is no such header, or a null one."""
+    return next((value for key, value in reversed(headers) if key == name), None)
+
+
+def retry_count(headers: Headers) -> int:
+    """-1, or how many attempts from the retry topic have failed."""
+    return _count(headers, RETRY_COUNT, lowest=NOT_ATTEMPTED)
+
+
+def error_count(headers: Headers) -> int:
+    return _count(headers, ERROR_COUNT, lowest=0)
+
+
+def _count(headers: Headers, name: str, lowest: int) -> int:
+    value = last_value(headers, name)
+    if value is None or _NUMBER.fullmatch(value) is None:
+        return 0
+    count = int(value)
+    return count if lowest <= count <= _LARGEST else 0
+
+
+def target_topic(headers: Headers) -> str | None:
+    """The topic a header names, if it could be one. Whether it may be used is the configuration's to say."""
+    value = last_value(headers, TARGET_TOPIC)
+    if not value or len(value) > _LONGEST_TOPIC:
+        return None
+    try:
+        return value.decode("ascii")
+    except UnicodeDecodeError:
+        return None
+
+
+def error_message(headers: Headers) -> str | None:
+    value = last_value(headers, ERROR_MESSAGE)
+    return None if value is None else value.decode("utf-8", "replace")
+
+
+def replaced(headers: Headers, changes: Mapping[str, bytes | None] | Mapping[str, bytes]) -> Headers:
+    """The headers with ours changed: a value is written where the first of its name stood, or at the end; None takes
+    the header away. What is not named stays as it is."""
+    left: dict[str, bytes | None] = dict(changes)
+    kept: list[tuple[str, bytes | None]] = []
+    for name, value in headers:
+        if name not in changes:
+            kept.append((name, value))
+        elif (fresh := left.pop(name, None)) is not None:
+            kept.append((name, fresh))
+    kept += [(name, value) for name, value in left.items() if value is not None]
+    return tuple(kept)
+
+
+def number(value: int) -> bytes:
+    return b"%d" % min(value, _LARGEST)
+
+
+def described(error: BaseException | str, note: str = "") -> bytes:
+    """Type and text of an error for the header, and a note behind it that is never cut off by a long text."""
+    ending = f"; {note}".encode() if note else b""
+    return _cut(_told(error), ERROR_MESSAGE_BYTES - len(ending)) + ending
+
+
+def _told(error: BaseException | str) -> str:
+    if isinstance(error, str):
+        return error
+    kind = type(error).__qualname__
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - an error whose own text fails is still an error to tell of
+        text = "its text cannot be told"
+    return f"{kind}: {text}" if text else kind
+
+
+def _cut(text: str, size: int) -> bytes:
+    """At most `size` bytes of UTF-8, whole characters; a lone surrogate becomes a question mark."""
+    whole = text[:size].encode("utf-8", "replace")
+    return whole if len(whole) <= size else whole[:size].decode("utf-8", "ignore").encode()

@@ -1,0 +1,126 @@
+"""The whole way of a record that never succeeds: how often it is attempted, and what it looks like at each hop."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from multilane.outcome.error_policy import ErrorRules, GiveUp, Keep, Republish, Wait, error_topics, judge
+from multilane.outcome.flow import Flow, LastStep, after_failure, attempt, follow, undecodable
+from multilane.outcome.headers import ERROR_MESSAGE, ERROR_MESSAGE_BYTES, OURS, TARGET_TOPIC, retry_count
+from multilane.wire.records.record import Record
+from unit.outcome.records import read_back
+
+NOW = 2_000_000_000_000
+OWN_VALUES = st.one_of(
+    st.none(), st.binary(max_size=12), st.sampled_from([b"0", b"-1", b"1", b"99999999999", b"x", b"payments"])
+)
+OTHERS = st.lists(st.tuples(st.text(max_size=4).filter(lambda n: n not in OURS), st.none() | st.binary(max_size=4)))
+HOSTILE = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(sorted(OURS)), OWN_VALUES),
+        st.tuples(st.text(max_size=4), st.none() | st.binary(max_size=4)),
+        st.tuples(st.sampled_from(["x-retrycount", "X-Retrycount"]), OWN_VALUES),
+    )
+).map(tuple)
+FLOWS = st.builds(
+    Flow,
+    main=st.just("main"),
+    retry=st.sampled_from([None, "retry"]),
+    error=st.sampled_from([None, "error"]),
+    retry_count=st.integers(0, 4),
+    max_error_count=st.integers(0, 3),
+    keeps_partition=st.booleans(),
+)
+PAYLOAD = st.none() | st.binary(max_size=8)
+
+
+def others(headers):
+    return [(name, value) for name, value in headers if name not in OURS]
+
+
+def rules_of(flow):
+    return ErrorRules(error_topics([flow]), flow.max_error_count)
+
+
+def journey(flow, record, *, fails=after_failure):
+    """Every record that a handler gets on the way, until there is no way left."""
+    handled = []
+    while True:
+        assert len(handled) < 1_000, "it goes round for ever"
+        handled.append(record)
+        outcome = fails(flow, record, ValueError(f"attempt {len(handled)}" + "!" * 5_000))
+        if isinstance(outcome, LastStep):
+            return handled
+        record = read_back(outcome)
+        if outcome.topic == flow.error:
+            verdict = judge(rules_of(flow), record, NOW)
+            if not isinstance(verdict, Republish):
+                assert isinstance(verdict, GiveUp)
+                return handled
+            record = read_back(verdict.copy)
+
+
+def attempts_expected(flow):
+    per_round, rounds = max(1, flow.retry_count), 1 + flow.max_error_count
+    if flow.error is None:
+        return 1 if flow.retry is None else 1 + per_round
+    return 1 + rounds if flow.retry is None else 1 + per_round * rounds
+
+
+@given(FLOWS, OTHERS.map(tuple), PAYLOAD, PAYLOAD)
+def test_attempts_are_one_plus_n_times_one_plus_m(flow, headers, key, value):
+    start = Record("main", 2, 5, 0, 0, key, value, headers)
+    handled = journey(flow, start)
+    assert len(handled) == attempts_expected(flow)
+    assert [attempt(r, flow) for r in handled] == list(range(1, len(handled) + 1))
+    for record in handled:
+        assert (record.key, record.value) == (key, value)
+        assert others(record.headers) == list(headers), "others' headers keep order, doubles and bytes"
+        assert len(record.headers) - len(headers) <= len(OURS)
+        message = dict(record.headers).get(ERROR_MESSAGE)
+        assert message is None or len(message) <= ERROR_MESSAGE_BYTES
+
+
+@given(FLOWS.filter(lambda f: f.retry is not None), OTHERS.map(tuple))
+def test_who_followed_its_key_has_as_many_attempts(flow, headers):
+    start = read_back(follow(flow, Record("main", 2, 5, 0, 0, b"k", b"v", headers)))
+    assert retry_count(start.headers) == -1
+    handled = journey(flow, start)
+    assert len(handled) == attempts_expected(flow)
+    assert [attempt(r, flow) for r in handled] == list(range(1, len(handled) + 1))
+
+
+@given(FLOWS, HOSTILE, st.sampled_from(["main", "retry"]))
+def test_hostile_headers_neither_loop_nor_grow(flow, headers, topic):
+    for record in journey(flow, Record(topic, 0, 0, 0, 0, b"k", b"v", headers)):
+        assert others(record.headers) == others(headers)
+        assert len(record.headers) <= len(headers) + len(OURS)
+
+
+@given(FLOWS, HOSTILE)
+def test_what_cannot_be_decoded_ends(flow, headers):
+    handled = journey(flow, Record("main", 0, 0, 0, 0, None, b"\xff", headers), fails=undecodable)
+    assert len(handled) <= flow.max_error_count + 2
+    assert all(r.value == b"\xff" for r in handled)
+
+
+@given(st.lists(FLOWS, min_size=1, max_size=3), HOSTILE, st.sampled_from(["error", "other"]), st.booleans())
+def test_a_forged_header_never_chooses(flows, headers, topic, is_new):
+    """Whatever is in the headers, a record only goes back to a topic of a group that uses this error topic."""
+    rules = ErrorRules(error_topics(flows))
+    verdict = judge(rules, Record(topic, 0, 0, NOW if is_new else 0, 0, None, None, headers), NOW)
+    using = [f for f in flows if f.error == topic]
+    if isinstance(verdict, Republish):
+        assert verdict.copy.topic in {f.main for f in using} | {f.retry for f in using}
+        assert others(verdict.copy.headers) == others(headers)
+    else:
+        assert isinstance(verdict, Wait) if is_new else isinstance(verdict, Keep | GiveUp)
+
+
+@given(FLOWS.filter(lambda f: f.error is not None), HOSTILE, st.sampled_from(["main", "retry"]))
+def test_an_error_record_always_names_its_target(flow, headers, topic):
+    for fails in (after_failure, undecodable):
+        outcome = fails(flow, Record(topic, 0, 0, 0, 0, None, None, headers), ValueError())
+        if outcome.topic == flow.error:
+            assert [v for n, v in outcome.headers if n == TARGET_TOPIC] == [(flow.retry or flow.main).encode()]
