@@ -38,7 +38,7 @@ class Outbox:
     def __init__(self, slot: ProducerSlot) -> None:
         self._slot = slot
         self._loop = asyncio.get_running_loop()
-        self._out: SimpleQueue[tuple[Publish, Waiter] | Producer | None] = SimpleQueue()
+        self._out: SimpleQueue[tuple[Publish, Waiter] | None] = SimpleQueue()
         self._back: deque[tuple[Waiter, RecordMetadata | BaseException]] = deque()
         self._rung = False
         self._waiting: set[Waiter] = set()
@@ -77,10 +77,7 @@ class Outbox:
 
     def _run(self) -> None:
         while (item := self._out.get()) is not None:
-            if isinstance(item, tuple):
-                self._hand_over(*item)
-            else:
-                self._slot.replace(item)
+            self._hand_over(*item)
 
     def _hand_over(self, copy: Publish, waiter: Waiter) -> None:
         if waiter.done():  # given up while it queued: then it should not be stored either
@@ -96,7 +93,7 @@ class Outbox:
     def _acknowledged(self, waiter: Waiter, producer: Producer, sent: Future[RecordMetadata]) -> None:
         error = sent.exception()
         if isinstance(error, ClientFailed):
-            self._out.put(producer)  # this may be the producer's own thread, which closing it waits for
+            self._slot.replace(producer)
         self._answer(waiter, sent.result() if error is None else error)
 
     def _answer(self, waiter: Waiter, answer: RecordMetadata | BaseException) -> None:

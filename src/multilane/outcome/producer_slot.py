@@ -37,13 +37,16 @@ class ProducerSlot:
             return self._producer
 
     def replace(self, failed: Producer) -> None:
-        """The next `get` makes a new one. Records that were on their way are given up and told so."""
+        """The next `get` makes a new one. What the failed one had not delivered is given up, and its futures say so.
+
+        Ended on a thread of its own: this may be called on the failed producer's, which its end waits for.
+        """
         with self._lock:
             if self._producer is not failed:
                 return
             self._producer = None
-        log.error("a producer failed for good and is replaced; what it had not delivered is reported as failed")
-        failed.close(0.0)
+        log.error("a producer failed for good and is replaced; what it had not delivered is told as failed")
+        threading.Thread(target=failed.close, args=(0.0,), name="multilane-producer-end", daemon=True).start()
 
     def close(self, timeout: float | None = None) -> None:
         """Waits for acknowledgements; a second call does nothing."""

@@ -1,0 +1,1 @@
+"""The composition root: applications, producers and error consumers in this process."""
