@@ -9,6 +9,7 @@ error and never keeps a list of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from multilane.broker_codes import BROKER_CODES
@@ -27,6 +28,18 @@ class MultilaneError(Exception):
 
 class ConfigError(MultilaneError):
     """The configuration is wrong; the text names the key, the value's fault and what to write instead."""
+
+
+class ConfigProblems(ConfigError):
+    """All that is wrong with an app's files, each thing in a line of its own; `problems` has them one by one."""
+
+    def __init__(self, problems: Sequence[object]) -> None:
+        self.problems = tuple(problems)
+        count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
+        super().__init__("\n".join((f"the configuration has {count}:", *(f"  {problem}" for problem in self.problems))))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.problems,))
 
 
 class ClientClosed(MultilaneError):

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from multilane.cli import demo, dev
+from multilane.cli import config, demo, dev
 from multilane.errors import MultilaneError
 
 app = typer.Typer(
@@ -23,6 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(dev.app, name="dev")
+app.add_typer(config.app, name="config")
 app.command("demo")(demo.demo)
 
 

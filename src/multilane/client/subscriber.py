@@ -32,10 +32,10 @@ from multilane.client.events import (
     Subscribe,
 )
 from multilane.client.group.membership import Change, Identity, RebalanceStep
-from multilane.client.group.tuning import of_handling, of_settings
 from multilane.client.group.wishes import NOTHING, Wish, wish_from
 from multilane.client.plans import Plan, Wait
 from multilane.client.rebalance import RebalanceListener
+from multilane.config.tuning import of_handling, of_settings
 from multilane.errors import CommitRefused, ConcurrentUse, GroupError, MultilaneError, WrongSubscription
 
 if TYPE_CHECKING:

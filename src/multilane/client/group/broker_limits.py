@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from multilane.client.group.tuning import SessionLimits
 from multilane.client.net.requests import NOTHING, Poll, UnsentRequest
+from multilane.config.tuning import SessionLimits
 from multilane.wire.compose_groups import broker_settings_request
 from multilane.wire.messages import ApiKey
 

@@ -45,10 +45,10 @@ from multilane.client.group.membership import (
     Standing,
     Subscription,
 )
-from multilane.client.group.tuning import SessionLimits, of_assignment, of_session
 from multilane.client.group.wishes import ClientPattern, Names, ServerPattern, Wish
 from multilane.client.net.request_state import Backoff
 from multilane.client.net.requests import NEVER
+from multilane.config.tuning import SessionLimits, of_assignment, of_session
 from multilane.errors import ClientClosed, MultilaneError
 from multilane.hooks import Observer
 

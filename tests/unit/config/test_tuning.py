@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from multilane.client.group.broker_limits import BrokerLimits
-from multilane.client.group.tuning import SessionLimits, of_assignment, of_handling, of_session, of_settings
 from multilane.config.consumer import parse_consumer
+from multilane.config.tuning import SessionLimits, of_assignment, of_handling, of_session, of_settings
 from multilane.errors import broker_error
 from multilane.types import NodeId
 from multilane.wire.messages import ApiKey, response_type

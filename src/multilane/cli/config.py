@@ -1,0 +1,125 @@
+"""`multilane config`: checks an app's files, explains where each value came from, and prints their schema.
+
+Thread: application.
+
+Exit codes: 0 all is well, 1 problems were found, 2 the command was used wrongly. What is printed holds no secret:
+problems and settings are made without them.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from multilane.config.app.explain import Setting
+    from multilane.config.app.loading import Loaded
+    from multilane.config.app.model import AppConfig
+
+app = typer.Typer(help="The configuration of an app.", no_args_is_help=True)
+
+Files = Annotated[
+    list[Path],
+    typer.Argument(exists=True, dir_okay=False, help="multilane.yaml, or files of clusters, consumers, producers."),
+]
+Profile = Annotated[str | None, typer.Option(help="The profile that counts.")]
+
+
+class Output(StrEnum):
+    """What `--output` accepts."""
+
+    table = "table"
+    json = "json"
+
+
+@app.command("check")
+def check(files: Files, profile: Profile = None) -> None:
+    """Print every problem at its line, then advice."""
+    from multilane.config.app.advice import advice  # commands import when they run
+
+    config = _loaded(files, profile).config
+    for told in advice(config):
+        typer.echo(f"advice: {told}")
+    typer.echo(f"ok: {_counted(config)}")
+
+
+@app.command("explain")
+def explain(
+    files: Files,
+    profile: Profile = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.table,
+) -> None:
+    """Print every value and where it came from: file and line, profile, environment variable, or default."""
+    from multilane.config.app.explain import explain as settings_of
+
+    settings = settings_of(_loaded(files, profile))
+    if output is Output.json:
+        typer.echo(json.dumps([_as_json(setting) for setting in settings], indent=2))
+    else:
+        _print_table(settings)
+
+
+@app.command("schema")
+def schema() -> None:
+    """Print the JSON Schema of multilane.yaml, for editors."""
+    from multilane.config.app.schema import schema as made
+
+    typer.echo(json.dumps(made(), indent=2))
+
+
+def _loaded(files: list[Path], profile: str | None) -> Loaded:
+    """The configuration; without one, its problems are printed and the program ends."""
+    from multilane.config.app.loading import load
+    from multilane.errors import ConfigProblems
+
+    try:
+        return load(files, profile)
+    except ConfigProblems as error:
+        for problem in error.problems:
+            typer.echo(str(problem))
+        count = len(error.problems)
+        typer.echo(f"{count} {'problem' if count == 1 else 'problems'} found", err=True)
+        raise typer.Exit(1) from None
+
+
+def _counted(config: AppConfig) -> str:
+    counts = {
+        "cluster": len(config.clusters),
+        "consumer": len(config.consumers),
+        "producer": len(config.producers),
+        "error consumer": len(config.shovels),
+    }
+    return ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for what, count in counts.items())
+
+
+def _as_json(setting: Setting) -> dict[str, object]:
+    origin = setting.origin
+    place = origin.place
+    return {
+        "path": setting.path,
+        "value": setting.value,
+        "origin": "default" if place is None else "environment" if origin.variables else "file",
+        "file": None if place is None else place.file,
+        "line": None if place is None else place.line,
+        "column": None if place is None else place.column,
+        "profile": origin.profile,
+        "variables": list(origin.variables),
+    }
+
+
+def _print_table(settings: tuple[Setting, ...]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("setting", "value", "from"):
+        table.add_column(heading, overflow="fold")
+    for setting in settings:
+        # As plain texts: a value in brackets is not rich's markup.
+        table.add_row(Text(setting.path), Text(setting.shown), Text(str(setting.origin)))
+    Console().print(table)

@@ -1,0 +1,218 @@
+"""Advice: settings that work and surprise, each with its rule, what was found and what to do.
+
+Thread: none (pure).
+
+Nothing is refused here; what cannot work is told by `rules`. The rules about heartbeats and sessions are those the
+client itself follows (`config.tuning`), asked before anything is connected. Owns the list of traps.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from multilane.config.app.clients import consumer_properties
+from multilane.config.app.cluster import ClusterConfig, ErrorConfig
+from multilane.config.app.consumer import ConsumerGroupConfig
+from multilane.config.app.files.places import joined
+from multilane.config.app.model import AppConfig, ShovelConfig
+from multilane.config.app.shape import key_of
+from multilane.config.app.units import format_duration
+from multilane.config.consumer import parse_consumer
+from multilane.config.tuning import Advice, SessionLimits, of_session, of_settings
+from multilane.errors import ConfigError
+
+OLDEST_BROKER: Final = (2, 7)
+BROKER_SESSIONS: Final = SessionLimits(6.0, 1800.0)  # what brokers allow unless they are told otherwise
+BYTESUM_LANES: Final = 20  # the sums of numeric ids reach no more lanes than this at a time
+_HOUR_STEP: Final = re.compile(r"\d+ \*/(\d+) \* \* \*")
+
+
+def advice(config: AppConfig) -> tuple[Advice, ...]:
+    """Everything worth a second look, clusters first."""
+    found: list[Advice] = []
+    for cluster in config.clusters.values():
+        found += _of_cluster(config, cluster)
+    for consumer in config.consumers.values():
+        for rule in _CONSUMER_RULES:
+            found += rule(consumer)
+        found += _of_error_topic(config, consumer)
+        found += _of_group(config, consumer)
+    for shovel in config.shovels.values():
+        found += _of_cron(joined("errorConsumers", shovel.name, "cron"), shovel)
+    return (*found, *_of_shared_error_topics(config), *_of_shared_groups(config))
+
+
+def _of_cluster(config: AppConfig, cluster: ClusterConfig) -> Iterator[Advice]:
+    path = joined("clusters", cluster.name)
+    numbers = re.match(r"(\d{1,4})\.(\d{1,4})", cluster.version or "")
+    if numbers is not None and (int(numbers[1]), int(numbers[2])) < OLDEST_BROKER:
+        yield Advice(
+            "brokers are of Kafka 2.7 or newer; the version is asked of the broker, not read here",
+            f"{path}.version is {cluster.version}",
+            "If that is still true, renew the brokers; if not, remove the key: nothing depends on it",
+        )
+    if cluster.error is not None:
+        yield from _of_cron(f"{path}.errorConfig.cron", cluster.error)
+    writes = any(producer.cluster.casefold() == cluster.name.casefold() for producer in config.producers.values())
+    if writes and cluster.producer.required_acks != "all":
+        yield Advice(
+            "a record that only the leader has is lost with it",
+            f"{path}.producerConfig.requiredAcks is {cluster.producer.required_acks} for the application's own topics "
+            "(retry and error topics always have all)",
+            "Set requiredAcks to WaitForAll, unless losing some records is acceptable",
+        )
+
+
+def _of_cron(path: str, config: ErrorConfig | ShovelConfig) -> Iterator[Advice]:
+    step = _HOUR_STEP.fullmatch(" ".join(config.cron.split()[-5:]))
+    if step is not None:
+        yield Advice(
+            "the second field of cron is hours",
+            f"{path} `{config.cron}` starts every {step[1]} hours, not minutes",
+            f"Write `*/{step[1]} * * * *` or `@every {step[1]}m` if minutes are meant",
+        )
+
+
+def _of_retry_count(consumer: ConsumerGroupConfig) -> Iterator[Advice]:
+    if consumer.retry is not None and "retry_count" not in consumer.model_fields_set:
+        yield Advice(
+            "a retry topic is read at least once: retryCount 0 means 1",
+            f"{joined('consumers', consumer.name)} has a retry topic, and retryCount is 0 or not written",
+            "Write retryCount; to go straight to the error topic, remove `retry`",
+        )
+
+
+def _of_idle_keys(consumer: ConsumerGroupConfig) -> Iterator[Advice]:
+    """Keys that were written and change nothing."""
+    classic = consumer.group_protocol == "classic" or "group.protocol" in consumer.properties
+    idle = {
+        "retry_backoff": (consumer.retry is None, "there is no retry topic"),
+        "retry_order": (consumer.retry is None, "there is no retry topic"),
+        "batch_latency": (consumer.batch_size < 2, "there are no batches"),
+        "waiting_per_lane": (not consumer.lanes, "there are no lanes"),
+        "lane_hash": (not consumer.lanes, "there are no lanes"),
+        "session_timeout": (not classic, "groupProtocol is not classic, and KIP-848 groups have it on the broker"),
+        "heartbeat_interval": (not classic, "groupProtocol is not classic, and KIP-848 groups have it on the broker"),
+        "batch_size": (consumer.batch_size == 1, "a batch of 1 is a single record"),
+    }
+    for field, (without_effect, why) in idle.items():
+        if without_effect and field in consumer.model_fields_set:
+            key = key_of(field, ConsumerGroupConfig.model_fields[field])
+            yield Advice(
+                "a key that changes nothing misleads",
+                f"{joined('consumers', consumer.name)}.{key} has no effect: {why}",
+                "Remove it, or set what it needs",
+            )
+
+
+def _of_bytesum(consumer: ConsumerGroupConfig) -> Iterator[Advice]:
+    if consumer.lane_hash == "bytesum" and consumer.lanes > BYTESUM_LANES:
+        yield Advice(
+            "the byte sums of numeric ids lie close together",
+            f"{joined('consumers', consumer.name)} has {consumer.lanes} lanes with laneHash bytesum; with numeric ids "
+            f"about {BYTESUM_LANES} of them work at a time",
+            "Leave laneHash out, or write murmur2; keep bytesum only where the lane of a key must not change",
+        )
+
+
+def _of_times(consumer: ConsumerGroupConfig) -> Iterator[Advice]:
+    path = joined("consumers", consumer.name)
+    if consumer.max_processing_time >= consumer.rebalance_timeout:
+        yield Advice(
+            "what is in work ends before partitions must be given up",
+            f"{path}.maxProcessingTime is {format_duration(consumer.max_processing_time)}, rebalanceTimeout "
+            f"{format_duration(consumer.rebalance_timeout)}",
+            "Raise rebalanceTimeout above maxProcessingTime; else a rebalance gives up work half done",
+        )
+    calls = consumer.waiting_per_lane / max(1, consumer.batch_size)
+    worst = consumer.max_processing_time * calls
+    given = {"waiting_per_lane", "max_processing_time"} & consumer.model_fields_set
+    if consumer.lanes and given and worst > 2 * consumer.rebalance_timeout:
+        yield Advice(
+            "what waits in front of one key is handled again after a crash, and holds the commits back until then",
+            f"{path}: {consumer.waiting_per_lane} waiting records at up to "
+            f"{format_duration(consumer.max_processing_time)} each are {format_duration(round(worst, 3))} of one key",
+            "Lower virtualPartitionChanCount or maxProcessingTime, unless calls end far sooner",
+        )
+
+
+def _of_error_topic(config: AppConfig, consumer: ConsumerGroupConfig) -> Iterator[Advice]:
+    cluster = config.cluster(consumer.cluster)
+    shoveled = any(
+        consumer.error in shovel.topics and shovel.cluster.casefold() == consumer.cluster.casefold()
+        for shovel in config.shovels.values()
+    )
+    if consumer.error is None or shoveled or (cluster.error is not None and not consumer.error_consumer_disabled):
+        return
+    why = "disableErrorConsumer is true" if cluster.error is not None else "its cluster has no errorConfig"
+    yield Advice(
+        "someone reads an error topic",
+        f"{joined('consumers', consumer.name)}: nobody reads {consumer.error}, because {why}",
+        "Add errorConfig to the cluster or an entry to errorConsumers, or look after the topic by hand",
+    )
+
+
+def _of_group(config: AppConfig, consumer: ConsumerGroupConfig) -> Iterator[Advice]:
+    """What the client would say once it runs, said now."""
+    cluster = config.cluster(consumer.cluster)
+    try:
+        group = parse_consumer(consumer_properties(consumer, cluster)).group
+    except ConfigError:  # certificates that are not on this machine, a token function that code brings
+        return
+    if group.group_protocol != "classic":
+        return
+    path = joined("consumers", consumer.name)
+    for told in (*of_settings(group), *of_session(group, BROKER_SESSIONS)):
+        yield Advice(told.rule, f"{path}: {told.found}", told.fix)
+    if group.group_instance_id is None:
+        yield Advice(
+            "a static member comes back from a restart without a rebalance",
+            f"{path} is in a classic group without group.instance.id",
+            "Set it below `properties` to a name that each process has alone, such as ${HOSTNAME}; or use "
+            "groupProtocol: consumer",
+        )
+
+
+def _of_shared_error_topics(config: AppConfig) -> Iterator[Advice]:
+    users: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for consumer in config.consumers.values():
+        if consumer.error is not None:
+            users[consumer.cluster.casefold(), consumer.error].append(consumer.name)
+    for (_, topic), names in users.items():
+        if len(names) > 1:
+            yield Advice(
+                "a consumer has an error topic of its own",
+                f"{', '.join(names)} share the error topic {topic}: none can be paused, replayed or counted alone",
+                "Give each its own error topic",
+            )
+
+
+def _of_shared_groups(config: AppConfig) -> Iterator[Advice]:
+    users: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for consumer in config.consumers.values():
+        users[consumer.cluster.casefold(), consumer.group_id].append(joined("consumers", consumer.name))
+    for shovel in config.shovels.values():
+        users[shovel.cluster.casefold(), shovel.group_id].append(joined("errorConsumers", shovel.name))
+    for cluster in config.clusters.values():
+        if cluster.error is not None:
+            users[cluster.name.casefold(), cluster.error.group_id].append(
+                joined("clusters", cluster.name, "errorConfig")
+            )
+    for (_, group), names in users.items():
+        if len(names) > 1:
+            yield Advice(
+                "members of a group subscribe to the same topics",
+                f"{', '.join(names)} share the group {group}: each of them rebalances all",
+                "Give each its own groupId",
+            )
+
+
+_CONSUMER_RULES: Final[tuple[Callable[[ConsumerGroupConfig], Iterator[Advice]], ...]] = (
+    _of_retry_count,
+    _of_idle_keys,
+    _of_bytesum,
+    _of_times,
+)

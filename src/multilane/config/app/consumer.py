@@ -1,0 +1,139 @@
+"""A consumer group: its topics, lanes, listener, retry and everything about order.
+
+Thread: none (pure values).
+
+The keys, defaults and words of the consumer-group file, and the keys that go beyond it. Times are seconds, sizes bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import model_validator
+
+from multilane.config.app.cluster import (
+    FETCH_DOC,
+    GROUP_PROTOCOL_DOC,
+    HEARTBEAT_DOC,
+    MEGABYTE,
+    PROPERTIES_DOC,
+    REBALANCE_DOC,
+    SESSION_DOC,
+    FetchBytes,
+    GroupProtocol,
+)  # fmt: skip
+from multilane.config.app.files.tree import Scalar
+from multilane.config.app.kafka_names import Properties
+from multilane.config.app.kinds import (
+    Flag,
+    LaneClasses,
+    Offsets,
+    Seconds,
+    SecondsOrNone,
+    Text,
+    Topic,
+    choice,
+    decimal,
+    size,
+    whole,
+)  # fmt: skip
+from multilane.config.app.shape import ENTRY_NAME, Frozen, setting
+
+WAITING_PER_LANE = 75
+
+
+class RetryBackoff(Frozen):
+    """How long a failed record waits before it is tried again; other keys do not wait with it."""
+
+    kind: Annotated[Literal["fixed", "exponential"], choice("fixed", "exponential")] = setting(
+        "Whether the wait grows with each attempt.", "fixed"
+    )
+    delay: SecondsOrNone = setting("The wait, or the first of them.", 1.0)
+    maximum: Seconds = setting("What the wait grows to at most.", 60.0)
+    multiplier: Annotated[float, decimal(1.0, 100.0)] = setting("By how much the wait grows each time.", 2.0)
+    jitter: Annotated[float, decimal(0.0, 1.0, share=True)] = setting(
+        "The share of a wait that is left to chance, so that failures do not come back together.", 0.0
+    )
+
+
+class ErrorBreaker(Frozen):
+    """Stops the consumer when too much fails, instead of filling the error topic."""
+
+    share: Annotated[float, decimal(0.0001, 1.0, share=True)] = setting("The share of failures that stops: 0.5 or 50%.")
+    window: Seconds = setting("The time over which failures are counted.", 60.0)
+    minimum: Annotated[int, whole(1)] = setting("Records there must be in a window before it is judged.", 100)
+
+
+class ConsumerGroupConfig(Frozen):
+    """`topic` is the key `name`; `name` is what the entry is called."""
+
+    spellings: ClassVar = {"group.protocol": "group_protocol"}
+
+    name: str = setting("The name of the consumer.", key=ENTRY_NAME)
+    group_id: Text = setting("The consumer group.")
+    topic: Topic = setting("The topic.", key="name")
+    cluster: Text = setting("The cluster, by its name.")
+    retry: Topic | None = setting("The retry topic; read by the same group.", None)
+    error: Topic | None = setting("The error topic.", None)
+    retry_count: Annotated[int, whole(0, 1_000_000)] = setting(
+        "How often a failed record is tried again from the retry topic; 0 with a retry topic means 1.",
+        derived=lambda known: 1 if known.get("retry") else 0,
+        derived_doc="1 with a retry topic, else 0",
+    )
+    lanes: Annotated[int, whole(0, 100_000)] = setting(
+        "Lanes per Kafka partition; 0 is one record after the other.", 0, key="virtualPartitionCount"
+    )
+    batch_size: Annotated[int, whole(0, 1_000_000)] = setting("Records in a batch; 0 and 1 are single records.", 0)
+    waiting_per_lane: Annotated[int, whole(1, 100_000_000)] = setting(
+        "Records that may wait per lane; then the partition pauses.",
+        key="virtualPartitionChanCount",
+        derived=lambda known: WAITING_PER_LANE * max(1, known.get("batch_size", 0)),
+        derived_doc="75, and 75 times batchSize with batches",
+    )
+    unique: Flag = setting("Only the newest record of a key in a batch is handled.", False, key="uniqueListener")
+    batch_latency: Seconds = setting("How long a batch waits to be full.", 3.0, key="consumeBatchListenerLatency")
+    max_processing_time: Seconds = setting("How long a record or a batch may take before it counts as failed.", 1.0)
+    fetch_max_bytes: FetchBytes = setting(FETCH_DOC, MEGABYTE)
+    error_consumer_disabled: Flag = setting(
+        "Whether the cluster's error consumer leaves this group's error topic alone.", False,
+        key="disableErrorConsumer",
+    )  # fmt: skip
+    offset_initial: Offsets = setting("Where a group without a position begins: newest or oldest.", "newest")
+    session_timeout: Seconds = setting(SESSION_DOC, 10.0)
+    rebalance_timeout: Seconds = setting(REBALANCE_DOC, 60.0)
+    heartbeat_interval: Seconds = setting(HEARTBEAT_DOC, 3.0)
+    tracer: Text | None = setting(
+        "The name spans of this consumer have.", derived=lambda known: known.get("group_id"), derived_doc="groupId"
+    )
+    group_protocol: GroupProtocol = setting(GROUP_PROTOCOL_DOC, None)
+    retry_backoff: RetryBackoff | None = setting("How long a failed record waits for its next attempt.", None)
+    retry_order: Annotated[Literal["none", "key"], choice("none", "key")] = setting(
+        "key: later records of a failed key follow it into the retry topic, so that order survives.",
+        derived=lambda known: "key" if known.get("unique") else "none",
+        derived_doc="key with uniqueListener, else none",
+    )
+    order_by: Annotated[Literal["key", "partition", "none"], choice("key", "partition", "none")] = setting(
+        "What is handled one after the other: the records of a key, of a partition, or nothing.", "key"
+    )
+    lane_hash: Annotated[Literal["key", "murmur2", "bytesum"], choice("key", "murmur2", "bytesum")] = setting(
+        "key: a free lane takes any key that is ready; murmur2 and bytesum bind a key to one lane.", "key"
+    )
+    max_in_flight_bytes: Annotated[int, size(1)] | None = setting("Bytes of records that may be in work at once.", None)
+    error_breaker: ErrorBreaker | None = setting("Stops the consumer when too much fails.", None)
+    ack: Annotated[Literal["auto", "manual"], choice("auto", "manual")] = setting(
+        "manual: a record is settled when the handler acknowledges it, not when it returns.", "auto"
+    )
+    lane_classes: LaneClasses = setting(
+        "Lanes of their own for kinds of records that the app's routing function names.", derived=lambda _: {}
+    )
+    commit_interval: Seconds = setting("How often positions are committed.", 1.0)
+    processes: Annotated[int, whole(0, 1_024)] = setting("Worker processes for handlers that need a CPU.", 0)
+    properties: Properties = setting(PROPERTIES_DOC, derived=lambda _: {})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _zero_is_not_said(cls, values: Any) -> Any:
+        """retryCount 0 is the default: 1 with a retry topic, because one that is never read is an error topic."""
+        count = values.get("retry_count") if isinstance(values, dict) else None
+        text = count.text.strip() if isinstance(count, Scalar) else count
+        return {n: v for n, v in values.items() if n != "retry_count"} if text in (0, "0") else values

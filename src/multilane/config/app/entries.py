@@ -1,0 +1,224 @@
+"""One entry of a file into its model, with every fault told at its place.
+
+Thread: none (pure).
+
+Keys become fields here, in any case. After the faults are told the entry is read once more without them, so that the
+rules that need two keys can still speak about the others. A value is repeated only where its key holds no secret, and
+one that came from the environment is shown as the file has it: `${NAME}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
+
+from pydantic import ValidationError
+
+from multilane.config.app.files.places import Place, Problems, joined, meant
+from multilane.config.app.files.tree import Branch, Entry, Listing, Node, Scalar
+from multilane.config.app.kinds import Unfit
+from multilane.config.app.shape import Frozen, folded_keys_of, is_entry_name, key_of, keys_of, kind_of, nested_model
+from multilane.errors import printable
+
+Model = TypeVar("Model", bound=Frozen)
+Steps = tuple[str, ...]
+
+# Stands for what is required and missing, so that the rest can be judged.
+_STAND_INS: Final[Mapping[str, object]] = {
+    "brokers": "missing:9092",
+    "topics": ("missing",),
+    "cron": "@daily",
+    "max_error_count": 1,
+    "share": 1.0,
+}
+_ROUNDS: Final = 8  # each removes a fault or puts a stand-in where one was
+
+
+@dataclass(frozen=True, slots=True)
+class Reading(Generic[Model]):
+    """An entry as it was read. `faulty` are the fields (and fields of fields) that the model does not have from it."""
+
+    section: str
+    entry: Entry
+    config: Model
+    faulty: frozenset[Steps]
+
+    @property
+    def sound(self) -> bool:
+        return not self.faulty
+
+    def node(self, steps: Steps) -> Node | None:
+        """What the file has for a field."""
+        return _node_at(self.entry.node, type(self.config), steps)
+
+    def place(self, steps: Steps) -> Place:
+        """Where a field stands; that of what holds it where it is not given."""
+        for end in range(len(steps), 0, -1):
+            found = self.node(steps[:end])
+            if found is not None:
+                return found.place
+        return self.entry.place
+
+    def path(self, steps: Steps) -> str:
+        return joined(self.section, self.entry.key, *_keys_along(type(self.config), steps))
+
+
+@dataclass(slots=True)
+class _Reader:
+    section: str
+    entry: Entry
+    model: type[Frozen]
+    problems: Problems
+    faulty: set[Steps] = field(default_factory=set)
+
+    def tell(self, place: Place, steps: Steps, what: str, fix: str) -> None:
+        path = joined(self.section, self.entry.key, *_keys_along(self.model, steps))
+        self.problems.add(place, path, what, fix)
+        self.faulty.add(steps)
+
+    def fields(self, branch: Branch, model: type[Frozen], above: Steps) -> dict[str, Any]:
+        """Values by field name. A key without a value is as if it were not there."""
+        known = folded_keys_of(model)
+        values: dict[str, Any] = {}
+        for fold, entry in branch.entries.items():
+            name = known.get(fold)
+            if name is None:
+                self._unknown(entry, model, above)
+            elif name in values:
+                other = next(k for k, n in keys_of(model).items() if n == name)
+                self.tell(entry.place, (*above, name), f"another spelling of {other} is given too", "remove one")
+            elif not (isinstance(entry.node, Scalar) and entry.node.empty):
+                self._take(values, name, entry.node, model, above)
+        return values
+
+    def _unknown(self, entry: Entry, model: type[Frozen], above: Steps) -> None:
+        keys = keys_of(model)
+        fix = meant(entry.key, keys) or f"the keys here are {', '.join(keys)}"
+        path = joined(self.section, self.entry.key, *_keys_along(self.model, above), printable(entry.key, 80))
+        self.problems.add(entry.place, path, "unknown key", fix)
+        self.faulty.add((*above, "?"))
+
+    def _take(self, values: dict[str, Any], name: str, node: Node, model: type[Frozen], above: Steps) -> None:
+        nested = nested_model(model.model_fields[name])
+        if _has_broken(node):
+            self.faulty.add((*above, name))
+        elif nested is None:
+            values[name] = node
+        elif isinstance(node, Branch):
+            values[name] = self.fields(node, nested, (*above, name))
+        else:
+            fix = f"write its keys below it: {', '.join(keys_of(nested))}"
+            self.tell(node.place, (*above, name), "this is not a mapping", fix)
+
+    def refusals(self, error: ValidationError, values: dict[str, Any]) -> None:
+        """Tells what pydantic refused, and takes it out of the values."""
+        for fault in error.errors(include_url=False, include_input=False):
+            steps = tuple(str(step) for step in fault["loc"])
+            holder = values
+            for step in steps[:-1]:
+                holder = holder[step]
+            if fault["type"] == "default_factory_not_called":  # a default that rests on a field told already
+                continue
+            if fault["type"] == "missing":
+                if steps not in self.faulty:
+                    self._missing(steps)
+                holder[steps[-1]] = _STAND_INS.get(steps[-1], "missing")
+            else:
+                self._unfit(steps, fault.get("ctx", {}).get("error"))
+                holder.pop(steps[-1], None)
+
+    def _missing(self, steps: Steps) -> None:
+        info = _model_at(self.model, steps[:-1]).model_fields[steps[-1]]
+        holder = _node_at(self.entry.node, self.model, steps[:-1]) if steps[:-1] else None
+        place = self.entry.place if holder is None else holder.place
+        self.tell(place, steps, "the key is missing", f"add it: {_first_sentence(info.description or '')}")
+
+    def _unfit(self, steps: Steps, error: object) -> None:
+        node = _node_at(self.entry.node, self.model, steps)
+        place = self.entry.place if node is None else node.place
+        if not isinstance(error, Unfit):
+            self.tell(place, steps, "the value is not accepted", "correct it")
+            return
+        kind = kind_of(_model_at(self.model, steps[:-1]).model_fields[steps[-1]])
+        value = "" if kind is None or kind.secret or not error.shown else _shown(node)
+        if error.plainer and node is not None and variables_of(node):
+            self.tell(place, steps, f"{_shown(node)} gives no valid value", error.plainer)
+        elif error.what:
+            self.tell(place, steps, f"{value}: {error.what}" if value else error.what, error.fix)
+        else:
+            self.tell(place, steps, f"{value or 'the value'} is not valid", error.fix)
+
+
+def read_entry(section: str, entry: Entry, model: type[Model], problems: Problems) -> Reading[Model] | None:
+    """The model of an entry; None where there is nothing to read."""
+    reader = _Reader(section, entry, model, problems)
+    if not isinstance(entry.node, Branch):
+        fix = f"write its keys below it: {', '.join(keys_of(model))}"
+        reader.tell(entry.node.place, (), "this is not a mapping", fix)
+        return None
+    values = reader.fields(entry.node, model, ())
+    if "name" in model.model_fields and is_entry_name(model, "name"):
+        values["name"] = entry.key
+    for _ in range(_ROUNDS):
+        try:
+            return Reading(section, entry, model.model_validate(values), frozenset(reader.faulty))
+        except ValidationError as error:
+            reader.refusals(error, values)
+    raise AssertionError(f"{model.__name__} has no stand-in for one of its fields")
+
+
+def variables_of(node: Node) -> tuple[str, ...]:
+    """The variables of the environment that a value was made from."""
+    if isinstance(node, Scalar):
+        return node.variables
+    below = node.items if isinstance(node, Listing) else [entry.node for entry in node.entries.values()]
+    return tuple(dict.fromkeys(name for item in below for name in variables_of(item)))
+
+
+def _shown(node: Node | None) -> str:
+    """A value as the file has it: a variable's text may be anything."""
+    if isinstance(node, Scalar):
+        return repr(printable(node.written if node.variables else node.text, 60))
+    return " and ".join(f"${{{name}}}" for name in variables_of(node)) if node is not None else ""
+
+
+def _has_broken(node: Node) -> bool:
+    if isinstance(node, Scalar):
+        return node.broken
+    return isinstance(node, Listing) and any(_has_broken(item) for item in node.items)
+
+
+def _model_at(model: type[Frozen], steps: Steps) -> type[Frozen]:
+    for step in steps:
+        model = nested_model(model.model_fields[step]) or model
+    return model
+
+
+def _keys_along(model: type[Frozen], steps: Steps) -> list[str]:
+    """The keys of a way through fields; what lies below a field without a model is named as it is."""
+    keys = []
+    at: type[Frozen] | None = model
+    for step in steps:
+        info = None if at is None else at.model_fields.get(step)
+        keys.append(step if info is None else key_of(step, info))
+        at = None if info is None else nested_model(info)
+    return keys
+
+
+def _node_at(node: Node | None, model: type[Frozen], steps: Steps) -> Node | None:
+    at: type[Frozen] | None = model
+    for step in steps:
+        if not isinstance(node, Branch):
+            return None
+        info = None if at is None else at.model_fields.get(step)
+        wanted = {step.casefold()}
+        if at is not None and info is not None:
+            wanted = {fold for fold, name in folded_keys_of(at).items() if name == step}
+        node = next((entry.node for fold, entry in node.entries.items() if fold in wanted), None)
+        at = None if info is None else nested_model(info)
+    return node
+
+
+def _first_sentence(text: str) -> str:
+    return text.partition(". ")[0].removesuffix(".")

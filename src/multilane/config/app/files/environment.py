@@ -1,0 +1,61 @@
+"""`${NAME}` in values: variables of the environment, put in after YAML was parsed.
+
+Thread: none (pure): the environment is a parameter.
+
+A variable's text can therefore never become YAML of its own. `${NAME:-default}` stands for the default where the
+variable is missing or empty, `$${` for `${` itself. Whoever has no such variable gets a problem that names it. Owns
+nothing; never shows a value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from multilane.config.app.files.places import Problems, joined
+from multilane.config.app.files.tree import Branch, Entry, Listing, Node, Scalar
+
+_OPENING: Final = re.compile(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?:(:-)([^}]*))?\})?", re.ASCII)
+
+
+def interpolate(node: Node, env: Mapping[str, str], problems: Problems, path: tuple[str, ...] = ()) -> Node:
+    """The same tree with variables put in."""
+    match node:
+        case Scalar():
+            return _filled(node, env, problems, path)
+        case Listing():
+            items = (interpolate(item, env, problems, path) for item in node.items)
+            return replace(node, items=tuple(items))
+        case Branch():
+            entries = {
+                fold: Entry(entry.key, entry.place, interpolate(entry.node, env, problems, (*path, entry.key)))
+                for fold, entry in node.entries.items()
+            }
+            return replace(node, entries=entries)
+
+
+def _filled(scalar: Scalar, env: Mapping[str, str], problems: Problems, path: tuple[str, ...]) -> Scalar:
+    if "${" not in scalar.text:
+        return scalar
+    names: list[str] = []
+    before = len(problems.found)
+
+    def put(match: re.Match[str]) -> str:
+        if match[0] == "$${":
+            return "${"
+        name, default = match[1], match[3] if match[2] else None
+        if name is None:
+            fix = "write ${NAME} or ${NAME:-default}, and $${ for the characters themselves"
+            problems.add(scalar.place, joined(*path), "${ begins a variable, and what follows is none", fix)
+            return ""
+        names.append(name)
+        value = env.get(name)
+        if value is None and default is None:
+            fix = f"set it, or write ${{{name}:-default}}"
+            problems.add(scalar.place, joined(*path), f"the environment has no variable {name}", fix)
+        return value or default or ""
+
+    text = _OPENING.sub(put, scalar.text)
+    return replace(scalar, text=text, variables=tuple(dict.fromkeys(names)), broken=len(problems.found) > before)

@@ -1,0 +1,192 @@
+"""What a file holds: one of the four kinds of file of old, or sections of all of them; and which profile counts.
+
+Thread: none (pure).
+
+A file is known by its keys, not by its name. Owns the words for sections and profiles; knows the keys of an entry only
+as sets that it is given.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from multilane.config.app.files.places import Place, Problems, joined, meant
+from multilane.config.app.files.tree import Branch, Entry, Listing, Node, Scalar
+from multilane.errors import printable
+
+PROFILES: Final = "profiles"
+# From the smallest vocabulary to the largest: what fits two of them is the smaller one.
+SECTIONS: Final = ("producers", "clusters", "errorConsumers", "consumers")
+_SPELLINGS: Final = {**{name.casefold(): name for name in SECTIONS}, "shovels": "errorConsumers"}
+_NAMES: Final = ("clusters", "consumers", "producers", "errorConsumers")
+
+Sections = dict[str, dict[str, Entry]]
+Vocabulary = Mapping[str, frozenset[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """`profiles` are the names the file offers."""
+
+    sections: Sections
+    profiles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Arranger:
+    """Sorts files into sections. `vocabulary` has the keys of each section's entries, in lower case."""
+
+    vocabulary: Vocabulary
+    profile: str | None
+    problems: Problems
+
+    def arrange(self, root: Branch) -> Layout:
+        if any(fold in _SPELLINGS or fold == PROFILES for fold in root.entries if self._is_section(root, fold)):
+            return self._sectioned(root)
+        if self._is_profiled(root):
+            names = tuple(entry.key for entry in root.entries.values())
+            chosen = self._chosen(root, names)
+            sections = {} if chosen is None else self._classified(stamped_branch(chosen, self.profile))
+            return Layout(sections, names)
+        return Layout(self._classified(root))
+
+    def _is_section(self, root: Branch, fold: str) -> bool:
+        node = root.entries[fold].node
+        return not self._is_entry(node) if isinstance(node, Branch) else isinstance(node, Scalar) and node.empty
+
+    def _is_entry(self, branch: Branch) -> bool:
+        known = frozenset().union(*self.vocabulary.values())
+        return any(fold in known and not isinstance(entry.node, Branch) for fold, entry in branch.entries.items())
+
+    def _is_profiled(self, root: Branch) -> bool:
+        groups = [entry.node for entry in root.entries.values() if not _is_empty(entry.node)]
+        inner = [e.node for group in groups if isinstance(group, Branch) for e in group.entries.values()]
+        if not all(isinstance(node, Branch) for node in groups):
+            return False
+        branches = [node for node in inner if isinstance(node, Branch)]
+        every = all(isinstance(node, Branch) or _is_empty(node) for node in inner)
+        return every and any(self._is_entry(branch) for branch in branches)
+
+    def _chosen(self, root: Branch, names: tuple[str, ...]) -> Branch | None:
+        offered = ", ".join(names) or "none"
+        if self.profile is None:
+            near = [word for name in names if (word := meant(name, _NAMES))]
+            fix = f"choose one with `profile`: {offered}" + "".join(f"; {printable(word, 100)}" for word in near)
+            self.problems.add(root.place, "", "everything in this file belongs to profiles", fix)
+            return None
+        node = root.get(self.profile)
+        if isinstance(node, Branch):
+            return node
+        if node is None:
+            fix = meant(self.profile, names) or f"the file has {offered}"
+            self.problems.add(root.place, "", f"there is no profile {printable(self.profile, 60)}", fix)
+        return None
+
+    def _sectioned(self, root: Branch) -> Layout:
+        common = self._sections_of(root, ())
+        profiles = root.get(PROFILES)
+        if not isinstance(profiles, Branch):
+            if profiles is not None and not _is_empty(profiles):
+                self.problems.add(
+                    profiles.place, PROFILES, "this is not a mapping", "write profile names with sections"
+                )
+            return Layout(common)
+        names = tuple(entry.key for entry in profiles.entries.values())
+        if self.profile is None:
+            return Layout(common, names)
+        node = profiles.get(self.profile)
+        if node is None:
+            fix = meant(self.profile, names) or f"the file has {', '.join(names) or 'none'}"
+            self.problems.add(profiles.place, PROFILES, f"there is no profile {printable(self.profile, 60)}", fix)
+        if isinstance(node, Branch):
+            own = self._sections_of(stamped_branch(node, self.profile), (PROFILES, self.profile))
+            common = _merged_sections(common, own)
+        return Layout(common, names)
+
+    def _sections_of(self, branch: Branch, path: tuple[str, ...]) -> Sections:
+        sections: Sections = {}
+        for fold, entry in branch.entries.items():
+            name = _SPELLINGS.get(fold)
+            if name is None:
+                if fold != PROFILES or path:
+                    fix = meant(entry.key, (*_NAMES, PROFILES)) or f"the sections are {', '.join(_NAMES)}"
+                    self.problems.add(entry.place, joined(*path, printable(entry.key, 80)), "unknown section", fix)
+                continue
+            if isinstance(entry.node, Branch):
+                self._unite(sections.setdefault(name, {}), entry.node, (*path, name))
+            elif not _is_empty(entry.node):
+                what = "this section is not a mapping"
+                self.problems.add(entry.node.place, joined(*path, name), what, "write names with keys below them")
+        return sections
+
+    def _unite(self, known: dict[str, Entry], branch: Branch, path: tuple[str, ...]) -> None:
+        """`errorConsumers` and `shovels` are one section, under whichever name."""
+        for fold, entry in branch.entries.items():
+            if fold in known:
+                told_twice(self.problems, joined(*path, entry.key), known[fold].place, entry.place)
+            known.setdefault(fold, entry)
+
+    def _classified(self, branch: Branch) -> Sections:
+        """A file of one kind. Whose vocabulary its entries speak best is what it holds."""
+        if not branch.entries:
+            return {}
+        entries = [entry.node for entry in branch.entries.values() if isinstance(entry.node, Branch)]
+        scores = {name: sum(_fit(entry, self.vocabulary[name]) for entry in entries) for name in SECTIONS}
+        best = max(SECTIONS, key=scores.__getitem__)
+        if scores[best] <= 0:
+            fix = f"write one of the sections {', '.join(_NAMES)}, or a file of entries with their keys"
+            self.problems.add(branch.place, "", "nothing here tells what this file configures", fix)
+            return {}
+        return {best: dict(branch.entries)}
+
+
+def told_twice(problems: Problems, path: str, first: Place, second: Place) -> None:
+    problems.add(second, path, f"the name is given a second time; the first is at {first}", "rename or remove one")
+
+
+def _fit(entry: Branch, known: frozenset[str]) -> float:
+    """Keys that are known count for it, those that are nearly known a little, all others against it."""
+    unknown = [fold for fold in entry.entries if fold not in known][:100]
+    near = sum(bool(difflib.get_close_matches(fold[:100], known, n=1, cutoff=0.75)) for fold in unknown)
+    return len(entry.entries) - len(unknown) + 0.5 * near - (len(unknown) - near)
+
+
+def _is_empty(node: Node) -> bool:
+    return isinstance(node, Scalar) and node.empty
+
+
+def stamped_branch(branch: Branch, profile: str | None) -> Branch:
+    """The same branch, and everything in it known to come from the profile."""
+    entries = {fold: Entry(e.key, e.place, _stamped(e.node, profile)) for fold, e in branch.entries.items()}
+    return replace(branch, entries=entries, profile=profile)
+
+
+def _stamped(node: Node, profile: str | None) -> Node:
+    if isinstance(node, Branch):
+        return stamped_branch(node, profile)
+    if isinstance(node, Listing):
+        return replace(node, items=tuple(_stamped(item, profile) for item in node.items), profile=profile)
+    return replace(node, profile=profile)
+
+
+def _merged_sections(under: Sections, over: Sections) -> Sections:
+    names: Iterable[str] = dict.fromkeys((*under, *over))
+    return {name: _merged(under.get(name, {}), over.get(name, {})) for name in names}
+
+
+def _merged(under: Mapping[str, Entry], over: Mapping[str, Entry]) -> dict[str, Entry]:
+    """Mappings are merged key by key, everything else is replaced; a key without a value takes the one below away."""
+    merged = dict(under)
+    for fold, entry in over.items():
+        below = under.get(fold)
+        if _is_empty(entry.node):
+            merged.pop(fold, None)
+        elif below is not None and isinstance(below.node, Branch) and isinstance(entry.node, Branch):
+            entries = _merged(below.node.entries, entry.node.entries)
+            merged[fold] = Entry(below.key, below.place, replace(below.node, entries=entries))
+        else:
+            merged[fold] = entry
+    return merged

@@ -1,0 +1,129 @@
+"""Kafka's own property names below `properties`: who each is for, and whether its value is accepted.
+
+Thread: none (pure).
+
+The tables are those of the client itself (`config.spelling`, `config.producer`); nothing is known here twice. Secrets
+are wrapped as they are read, and so is every value whose name is unknown: it may be a misspelt password.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from multilane.config.app.files.tree import Branch, Listing, Scalar
+from multilane.config.app.kinds import Kind, Unfit, text_of
+from multilane.config.producer import PRODUCER_PROPERTIES, parse_producer
+from multilane.config.properties import Kind as ValueKind
+from multilane.config.properties import Property, Scope
+from multilane.config.spelling import fold, lookup
+from multilane.config.values import read
+from multilane.errors import ConfigError
+from multilane.secret import Secret
+
+_PREFIXES: Final = ("producer.properties.", "producer.")
+_PRODUCER_ROWS: Final[dict[str, Property]] = {
+    name: row for row in PRODUCER_PROPERTIES for name in (row.name, *row.aliases, *(n for n, _ in row.scaled_aliases))
+}
+_ANYONE: Final = frozenset({Scope.CLIENT, Scope.CONSUMER})
+# One address is enough for checking any other property of a producer.
+_SOMEWHERE: Final[dict[str, object]] = {"bootstrap.servers": "localhost:9092"}
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """`name` is Java's, unless the spelling counts in another unit; then it stays as it was written."""
+
+    name: str
+    row: Property
+    scope: Scope
+
+    @property
+    def secret(self) -> bool:
+        return self.row.kind is ValueKind.SECRET or bool(self.row.refused)
+
+
+def meaning(key: str) -> Meaning:
+    """What a name stands for, or a ConfigError that says what was probably meant."""
+    name = fold(key)
+    short = next((name.removeprefix(p) for p in _PREFIXES if name.startswith(p)), name)
+    own = _PRODUCER_ROWS.get(short)
+    if own is not None:
+        scaled = any(short == other for other, _ in own.scaled_aliases)
+        return Meaning(short if scaled else own.name, own, Scope.PRODUCER)
+    spelling = lookup(key)
+    return Meaning(spelling.row.name if spelling.scale == 1 else key, spelling.row, spelling.row.scope)
+
+
+def fault(key: str, value: object) -> str:
+    """What is wrong with one property by itself, or nothing."""
+    try:
+        found = meaning(key)
+        if found.scope is Scope.PRODUCER:
+            _check_producer(found, key, value)
+        else:
+            read({key: value}, _ANYONE)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def _check_producer(found: Meaning, key: str, value: object) -> None:
+    """Alone, a property may contradict a default (acks=1 and idempotence); that is for the whole to judge."""
+    partners = {"enable.idempotence": "false", "linger.ms": "0"}
+    partners.pop(found.row.name, None)
+    parse_producer({**_SOMEWHERE, **partners, key: value})
+
+
+def canonical(properties: Mapping[str, object], scopes: frozenset[Scope]) -> dict[str, object]:
+    """The properties of these scopes under the names the tables have."""
+    named = ((meaning(key), value) for key, value in properties.items())
+    return {found.name: value for found, value in named if found.scope in scopes}
+
+
+def owner(name: str) -> str:
+    """The name of the row, whatever unit the spelling counts in."""
+    return meaning(name).row.name
+
+
+def _properties(value: object) -> dict[str, object]:
+    if isinstance(value, Branch):
+        return {
+            entry.key: _value(entry.key, entry.node) for entry in value.entries.values() if not _skipped(entry.node)
+        }
+    if isinstance(value, Mapping):
+        return {str(key): _value(str(key), held) for key, held in value.items()}
+    raise Unfit("write Kafka's property names with their values", what="this is not a mapping", shown=False)
+
+
+def _skipped(node: object) -> bool:
+    return isinstance(node, Scalar) and (node.empty or node.broken)
+
+
+def _value(key: str, held: object) -> object:
+    """Texts as they were written; the tables read numbers and flags from them."""
+    if isinstance(held, Listing):
+        return tuple(text_of(item) for item in held.items)
+    if isinstance(held, Branch):
+        raise Unfit("write `the.whole.name: value` in one line each", what="a property holds a mapping", shown=False)
+    if not isinstance(held, (Scalar, str)):
+        return held
+    text = held.text if isinstance(held, Scalar) else held
+    try:
+        hidden = meaning(key).secret
+    except ConfigError:
+        hidden = True
+    return Secret(text) if hidden else text
+
+
+Properties = Annotated[
+    Mapping[str, object],
+    Kind(
+        _properties,
+        {
+            "type": "object",
+            "additionalProperties": {"type": ["string", "number", "boolean", "array"], "items": {"type": "string"}},
+        },
+    ),
+]

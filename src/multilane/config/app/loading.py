@@ -1,0 +1,247 @@
+"""An app's files into its configuration, or one error with everything that is wrong with them.
+
+Thread: any. Reads the files it is given; opens nothing else.
+
+The order: YAML, which section an entry belongs to, the profile, variables, each entry by itself, and at last what they
+mean together. `load` keeps where each value came from (for `explain`), `load_app` hands out the configuration alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from multilane.config.app import rules
+from multilane.config.app.clients import consumer_properties, error_consumer_properties, producer_properties
+from multilane.config.app.cluster import ClusterConfig
+from multilane.config.app.consumer import ConsumerGroupConfig
+from multilane.config.app.entries import Reading, read_entry, variables_of
+from multilane.config.app.files import tree
+from multilane.config.app.files.environment import interpolate
+from multilane.config.app.files.layout import SECTIONS, Arranger, Layout, told_twice
+from multilane.config.app.files.places import Place, Problems, joined
+from multilane.config.app.files.tree import Entry, Scalar
+from multilane.config.app.kafka_names import meaning
+from multilane.config.app.model import AppConfig, ProducerTopicConfig, ShovelConfig
+from multilane.config.app.shape import Frozen, folded_keys_of
+from multilane.config.consumer import parse_consumer
+from multilane.config.producer import parse_producer
+from multilane.errors import ConfigError, ConfigProblems, printable
+
+FilePath = str | os.PathLike[str]
+MODELS: Final[Mapping[str, type[Frozen]]] = {
+    "clusters": ClusterConfig,
+    "consumers": ConsumerGroupConfig,
+    "producers": ProducerTopicConfig,
+    "errorConsumers": ShovelConfig,
+}
+_LARGEST_FILE: Final = 512 * 1024
+_VOCABULARY: Final = {section: frozenset(folded_keys_of(model)) for section, model in MODELS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """`readings` has every entry with the place of each of its values, by section and name."""
+
+    config: AppConfig
+    readings: Mapping[str, Mapping[str, Reading[Any]]]
+
+
+def load_app(
+    files: FilePath | Iterable[FilePath], profile: str | None = None, env: Mapping[str, str] = os.environ
+) -> AppConfig:
+    """The configuration in these files, or ConfigProblems (a ConfigError) with all that is wrong."""
+    return load(files, profile, env).config
+
+
+def load(
+    files: FilePath | Iterable[FilePath], profile: str | None = None, env: Mapping[str, str] = os.environ
+) -> Loaded:
+    """As `load_app`, and where every value came from."""
+    paths = [files] if isinstance(files, str | os.PathLike) else list(files)
+    names = [os.fspath(path) for path in paths]
+    problems = Problems()
+    loader = _Loader(problems, profile, env)
+    loader.read(names)
+    loader.judge()
+    if problems.found:
+        raise ConfigProblems(problems.sorted(names))
+    return Loaded(loader.config(), loader.readings)
+
+
+@dataclass(slots=True)
+class _Loader:
+    problems: Problems
+    profile: str | None
+    env: Mapping[str, str]
+    readings: dict[str, dict[str, Reading[Any]]] = field(default_factory=lambda: {name: {} for name in MODELS})
+
+    def read(self, files: Sequence[str]) -> None:
+        if not files:
+            raise ConfigError("no configuration file is given; name at least one")
+        layouts = [layout for file in files if (layout := self._layout(file)) is not None]
+        self._check_profile(files[0], layouts)
+        seen: dict[tuple[str, str], Place] = {}
+        for layout in layouts:
+            for section in SECTIONS:
+                for fold, entry in layout.sections.get(section, {}).items():
+                    first = seen.setdefault((section, fold), entry.place)
+                    if first is not entry.place:
+                        told_twice(self.problems, joined(section, entry.key), first, entry.place)
+                    else:
+                        self._entry(section, fold, entry)
+
+    def _layout(self, file: str) -> Layout | None:
+        try:
+            root = tree.parse(_text(file), file, self.problems)
+        except tree.Unreadable as error:
+            self.problems.add(error.place, "", error.what, error.fix)
+            return None
+        return Arranger(_VOCABULARY, self.profile, self.problems).arrange(root)
+
+    def _check_profile(self, file: str, layouts: list[Layout]) -> None:
+        if self.profile is not None and layouts and not any(layout.profiles for layout in layouts):
+            what = f"the profile {printable(self.profile, 60)} is asked for, and no file has profiles"
+            self.problems.add(Place(file), "", what, "leave the profile out, or add `profiles`")
+
+    def _entry(self, section: str, fold: str, entry: Entry) -> None:
+        node = interpolate(entry.node, self.env, self.problems, (section, entry.key))
+        reading = read_entry(section, Entry(entry.key, entry.place, node), MODELS[section], self.problems)
+        if reading is not None:
+            self.readings[section][fold] = reading
+
+    def config(self) -> AppConfig:
+        made = {s: {r.entry.key: r.config for r in found.values()} for s, found in self.readings.items()}
+        return AppConfig.model_construct(
+            clusters=made["clusters"],
+            consumers=made["consumers"],
+            producers=made["producers"],
+            shovels=made["errorConsumers"],
+        )
+
+    # --- what entries mean together ------------------------------------------------------------------------------
+
+    def judge(self) -> None:
+        clusters = self.readings["clusters"]
+        unread = any(problem.path == "" for problem in self.problems.found)  # a file of clusters may be among them
+        names = [reading.entry.key for reading in clusters.values()]
+        for reading in clusters.values():
+            self._tell(reading, self._of_cluster(reading))
+        for section, found in self.readings.items():
+            for reading in found.values():
+                if section != "clusters":
+                    self._tell(reading, self._of_entry(reading, names, unread))
+        by_fold: dict[str, ClusterConfig] = {fold: reading.config for fold, reading in clusters.items()}
+        consumers = [reading.config for reading in self.readings["consumers"].values()]
+        for finding in rules.of_dead_topics(by_fold, consumers):
+            self._tell(
+                clusters[finding.steps[0].casefold()], [rules.Finding(finding.steps[1:], finding.what, finding.fix)]
+            )
+
+    def _of_cluster(self, reading: Reading[ClusterConfig]) -> Iterator[rules.Finding]:
+        config = reading.config
+        yield from rules.of_cluster(config)
+        yield from rules.of_properties(config, config.properties)
+        if config.error is not None:
+            yield from rules.of_properties(config.error, config.error.properties, ("error",))
+        if not self._troubled(reading):
+            made = _without_files(config)
+            for durable in (True, False):
+                yield from rules.of_whole(parse_producer, producer_properties(made, durable=durable), ("properties",))
+            if config.error is not None and not self._troubled(reading):
+                steps = ("error", "properties")
+                yield from rules.of_whole(parse_consumer, error_consumer_properties(config.error, made), steps)
+
+    def _of_entry(self, reading: Reading[Any], names: list[str], unread: bool) -> Iterator[rules.Finding]:
+        config = reading.config
+        if not unread:
+            yield from rules.of_reference(config, names)
+        if isinstance(config, ProducerTopicConfig):
+            return
+        own: Callable[[Any], Iterator[rules.Finding]] = (
+            rules.of_consumer if isinstance(config, ConsumerGroupConfig) else rules.of_shovel
+        )
+        yield from own(config)
+        yield from rules.of_properties(config, config.properties)
+        cluster = self.readings["clusters"].get(config.cluster.casefold())
+        if cluster is None or self._troubled(reading) or self._troubled(cluster):
+            return
+        made = _without_files(cluster.config)
+        if isinstance(config, ConsumerGroupConfig):
+            properties = consumer_properties(config, made)
+        else:
+            properties = error_consumer_properties(config, made)
+        yield from rules.of_whole(parse_consumer, properties, ("properties",))
+
+    def _troubled(self, reading: Reading[Any]) -> bool:
+        prefix = reading.path(())
+        return any(p.path == prefix or p.path.startswith(f"{prefix}.") for p in self.problems.found)
+
+    def _tell(self, reading: Reading[Any], findings: Iterable[rules.Finding]) -> None:
+        for finding in findings:
+            if not any(steps in reading.faulty for steps in (finding.steps, *finding.rests_on)):
+                what, fix = self._without_variables(reading, finding)
+                self.problems.add(reading.place(finding.steps), reading.path(finding.steps), what, fix)
+
+    def _without_variables(self, reading: Reading[Any], finding: rules.Finding) -> tuple[str, str]:
+        """The text of a property's fault repeats its value. One that came from a variable may be anything."""
+        node = reading.node(finding.steps)
+        if node is None or isinstance(node, tree.Branch) or not variables_of(node):
+            return _redacted(reading, finding.what), _redacted(reading, finding.fix)
+        names = " and ".join(f"${{{name}}}" for name in variables_of(node))
+        if "properties" not in finding.steps or _is_unknown(finding.steps[-1]):
+            return _redacted(reading, finding.what), _redacted(reading, finding.fix)
+        row = meaning(finding.steps[-1]).row
+        return f"what {names} gives is not accepted", f"it must be {row.kind.value}"
+
+
+def _is_unknown(name: str) -> bool:
+    try:
+        return bool(meaning(name).row.refused)
+    except ConfigError:
+        return True
+
+
+def _redacted(reading: Reading[Any], text: str) -> str:
+    """Takes out what came from the environment, should a text of the client's tables have repeated it."""
+    for scalar in _filled_scalars(reading.entry.node):
+        if len(scalar.text) > 3:
+            text = text.replace(scalar.text, scalar.written)
+    return text
+
+
+def _filled_scalars(node: tree.Node) -> Iterator[Scalar]:
+    if isinstance(node, Scalar):
+        if node.variables:
+            yield node
+        return
+    below = node.items if isinstance(node, tree.Listing) else [entry.node for entry in node.entries.values()]
+    for item in below:
+        yield from _filled_scalars(item)
+
+
+def _without_files(cluster: ClusterConfig) -> ClusterConfig:
+    """The same cluster with one certificate at most: several would be read, and checking reads no certificate."""
+    if cluster.auth is None:
+        return cluster
+    auth = cluster.auth.model_copy(update={"certificates": cluster.auth.certificates[:1]})
+    return cluster.model_copy(update={"auth": auth})
+
+
+def _text(file: str) -> str:
+    try:
+        with open(file, "rb") as opened:
+            data = opened.read(_LARGEST_FILE + 1)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "its name is not valid"
+        raise tree.Unreadable(Place(file), f"the file cannot be read: {why}", "check its name and rights") from None
+    if len(data) > _LARGEST_FILE:
+        raise tree.Unreadable(Place(file), f"the file has more than {_LARGEST_FILE} bytes", "split it")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = data[: error.start]
+        place = Place(file, before.count(b"\n") + 1, error.start - before.rfind(b"\n"))
+        raise tree.Unreadable(place, "the file is not UTF-8 here", "save it as UTF-8") from None

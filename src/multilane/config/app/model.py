@@ -1,0 +1,100 @@
+"""The whole configuration of an app: clusters, consumers, producers and shovels, found by name in any case.
+
+Thread: none (pure values).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, TypeVar
+
+from multilane.config.app.cluster import (
+    FETCH_DOC,
+    GROUP_PROTOCOL_DOC,
+    HEARTBEAT_DOC,
+    MEGABYTE,
+    PROPERTIES_DOC,
+    REBALANCE_DOC,
+    SESSION_DOC,
+    ClusterConfig,
+    FetchBytes,
+    GroupProtocol,
+)  # fmt: skip
+from multilane.config.app.consumer import ConsumerGroupConfig
+from multilane.config.app.files.places import meant
+from multilane.config.app.kafka_names import Properties
+from multilane.config.app.kinds import Cron, Offsets, Seconds, Text, Topic, Topics, Zone, whole
+from multilane.config.app.shape import ENTRY_NAME, Frozen, setting
+from multilane.errors import ConfigError, printable
+
+Named = TypeVar("Named")
+
+
+class ProducerTopicConfig(Frozen):
+    """A topic the application writes to by a name of its own."""
+
+    name: str = setting("The name of the producer.", key=ENTRY_NAME)
+    topic: Topic = setting("The topic.", key="name")
+    cluster: Text = setting("The cluster, by its name.")
+
+
+class ShovelConfig(Frozen):
+    """A scheduled consumer that moves records from some topics to another one, or back where they came from."""
+
+    spellings: ClassVar = {"group.protocol": "group_protocol"}
+
+    name: str = setting("The name of the error consumer.", key=ENTRY_NAME)
+    group_id: Text = setting("The group that reads the topics.")
+    topics: Topics = setting("The topics to read.")
+    cron: Cron = setting("When it starts: five cron fields, `@every 10m`, `@daily`; CRON_TZ= may stand in front.")
+    max_error_count: Annotated[int, whole(0)] = setting("How often a record may be moved before the last step.")
+    cluster: Text = setting("The cluster, by its name.")
+    time_zone: Zone | None = setting("The zone of `cron`; without it the machine's own.", None)
+    target_topic: Topic | None = setting("Where records go; without it, to the topic they came from.", None)
+    close_when_no_message: Seconds = setting(
+        "Without a record for this long, a partition is done.", 60.0, key="closeConsumerWhenThereIsNoMessage"
+    )
+    close_when_message_is_new: Seconds = setting(
+        "A record younger than this ends a partition's run: it failed only now.", 60.0,
+        key="closeConsumerWhenMessageIsNew",
+    )  # fmt: skip
+    max_processing_time: Seconds = setting("How long one record may take.", 1.0)
+    offset_initial: Offsets = setting("Where a group without a position begins: newest or oldest.", "oldest")
+    tracer: Text | None = setting("The name spans of this consumer have.", None)
+    fetch_max_bytes: FetchBytes = setting(FETCH_DOC, MEGABYTE)
+    session_timeout: Seconds = setting(SESSION_DOC, 10.0)
+    rebalance_timeout: Seconds = setting(REBALANCE_DOC, 60.0)
+    heartbeat_interval: Seconds = setting(HEARTBEAT_DOC, 3.0)
+    group_protocol: GroupProtocol = setting(GROUP_PROTOCOL_DOC, None)
+    dead: Topic | None = setting("Where records beyond maxErrorCount go when the app has no last step.", None)
+    properties: Properties = setting(PROPERTIES_DOC, derived=lambda _: {})
+
+
+class AppConfig(Frozen):
+    """Every mapping has the names as they were written; the methods find them in any case."""
+
+    clusters: Mapping[str, ClusterConfig] = setting("Clusters.", derived=lambda _: {})
+    consumers: Mapping[str, ConsumerGroupConfig] = setting("Consumer groups.", derived=lambda _: {})
+    producers: Mapping[str, ProducerTopicConfig] = setting("Topics to write to.", derived=lambda _: {})
+    shovels: Mapping[str, ShovelConfig] = setting("Error consumers.", derived=lambda _: {}, key="errorConsumers")
+
+    def cluster(self, name: str) -> ClusterConfig:
+        return _found(self.clusters, name, "cluster")
+
+    def consumer(self, name: str) -> ConsumerGroupConfig:
+        return _found(self.consumers, name, "consumer")
+
+    def producer(self, name: str) -> ProducerTopicConfig:
+        return _found(self.producers, name, "producer")
+
+    def shovel(self, name: str) -> ShovelConfig:
+        return _found(self.shovels, name, "error consumer")
+
+
+def _found(entries: Mapping[str, Named], name: str, what: str) -> Named:
+    folded = name.casefold()
+    for known, entry in entries.items():
+        if known.casefold() == folded:
+            return entry
+    hint = meant(name, entries) or f"there are: {', '.join(entries) or 'none'}"
+    raise ConfigError(f"the configuration has no {what} {printable(name, 80)!r}; {hint}")

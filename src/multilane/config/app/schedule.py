@@ -1,0 +1,118 @@
+"""When a scheduled consumer starts: cron expressions with a time zone, `@every`, and the named schedules.
+
+Thread: none (pure): the present moment is a parameter.
+
+The dialect is that of Go's robfig/cron: five fields, `@every <duration>`, `@hourly` and its like, and a `CRON_TZ=` or
+`TZ=` in front. Without a time zone the machine's own counts. Fields are read by cronsim, which treats the hours that
+daylight saving skips or repeats as Debian's cron does. Owns no timer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from multilane.config.app.units import NotAUnit, parse_duration
+
+_NAMED: Final = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_TEXT_LIMIT: Final = 200
+_LONGEST: Final = 10 * 366 * 86_400.0
+_EXAMPLES: Final = "write five fields (`*/5 * * * *` is every five minutes), `@every 10m` or `@daily`"
+# Any moment will do for asking whether an expression has a next one at all.
+_SOME_DAY: Final = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+class NotASchedule(ValueError):
+    """The text is no schedule; the message says what to write, without repeating the text."""
+
+
+def time_zone_of(name: str) -> ZoneInfo:
+    """The zone of an IANA name such as Europe/Istanbul."""
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, LookupError):  # a name that is no file name, a directory, an unknown name
+        raise NotASchedule("this time zone is not known here; write an IANA name such as Europe/Berlin") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """`fields` are the five of cron, or `every` is the pause. `zone` None is the machine's own."""
+
+    text: str
+    fields: str | None
+    every: timedelta | None
+    zone: ZoneInfo | None
+
+    @classmethod
+    def parse(cls, text: str, time_zone: str | None = None) -> Schedule:
+        """The schedule a text means, or NotASchedule. A zone in the text goes before the parameter."""
+        if len(text) > _TEXT_LIMIT:
+            raise NotASchedule(f"this is too long for a schedule; {_EXAMPLES}")
+        head, _, rest = text.strip().partition(" ")
+        for prefix in ("CRON_TZ=", "TZ="):
+            if head.startswith(prefix):
+                return cls.parse_plain(text, rest.strip(), time_zone_of(head.removeprefix(prefix)))
+        return cls.parse_plain(text, text.strip(), None if not time_zone else time_zone_of(time_zone))
+
+    @classmethod
+    def parse_plain(cls, text: str, body: str, zone: ZoneInfo | None) -> Schedule:
+        """The schedule of a body without a zone in front."""
+        if not body.startswith("@"):
+            return cls(text, _checked(body), None, zone)
+        name, _, pause = body.partition(" ")
+        if name.lower() == "@every":
+            return cls(text, None, _pause(pause), zone)
+        if name.lower() not in _NAMED or pause:
+            raise NotASchedule(f"the names are {', '.join(_NAMED)} and `@every 10m`")
+        return cls(text, _NAMED[name.lower()], None, zone)
+
+    def next_after(self, now: datetime) -> datetime:
+        """The first moment after `now` (which has a time zone), in UTC."""
+        if self.every is not None:  # counted from the second that has begun, as robfig/cron does
+            return now.astimezone(UTC).replace(microsecond=0) + self.every
+        fields = self.fields or ""
+        if self.zone is None:
+            # A naive time is the machine's own. An hour that is repeated comes twice by the clock on the wall:
+            # what does not lie ahead is passed over.
+            moments = CronSim(fields, now.astimezone().replace(tzinfo=None))
+        else:
+            moments = CronSim(fields, now.astimezone(self.zone))
+        return next(moment for found in moments if (moment := found.astimezone(UTC)) > now)
+
+
+def _checked(body: str) -> str:
+    """Five fields in which there is a next moment. robfig/cron knows `?` as another star."""
+    fields = body.split()
+    if len(fields) != 5:
+        raise NotASchedule(f"a cron expression has five fields, this has {len(fields)}; {_EXAMPLES}")
+    expression = " ".join("*" if field == "?" else field for field in fields)
+    try:
+        next(CronSim(expression, _SOME_DAY))
+    except CronSimError as error:
+        raise NotASchedule(f"{str(error).lower()}; {_EXAMPLES}") from None
+    except (ValueError, AssertionError, TypeError, LookupError, StopIteration):
+        raise NotASchedule(f"no moment fits this; {_EXAMPLES}") from None
+    return expression
+
+
+def _pause(text: str) -> timedelta:
+    """At least a second, and whole ones, as robfig/cron has it."""
+    try:
+        seconds = parse_duration(text)
+    except NotAUnit as error:
+        raise NotASchedule(f"@every: {error}") from None
+    if not 0 < seconds <= _LONGEST:
+        raise NotASchedule("@every needs a pause above zero and below ten years; write for example @every 10m")
+    return timedelta(seconds=max(1, int(seconds)))
