@@ -3,8 +3,8 @@
 Thread: none (pure values and functions).
 
 A message is anything with `config_name` and `key`; its `body` (or the object itself where it has none) is sent as it is
-if it is bytes or text, else as JSON. Never changes the object it was given: interceptors
-get a message of their own, which shares only the body.
+if it is bytes or text, else as JSON. Never changes the object it was given: interceptors get a message of their own,
+which shares only the body.
 """
 
 from __future__ import annotations

@@ -1,0 +1,344 @@
+"""The error consumer against a real broker: what it gives back, where it stops, and several of them together."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from datetime import timedelta
+
+import pytest
+
+from broker.produce import Content, new_producer, send
+from broker.reading import read_rows
+from multilane import Admin, Consumer, Producer, TopicPartition
+from multilane.clock import SystemClock
+from multilane.errors import ClientClosed
+from multilane.outcome.error_policy import ErrorRules, error_topics, shovel_topics
+from multilane.outcome.flow import Flow
+from multilane.outcome.headers import ERROR_COUNT, ERROR_MESSAGE, RETRY_COUNT, TARGET_TOPIC
+from multilane.outcome.publishing import Pauses, Publisher
+from multilane.runtime.error_consumer import ErrorConsumer
+from multilane.runtime.error_share import ErrorSteps
+
+pytestmark = pytest.mark.broker
+
+CLOCK = SystemClock()
+LONG = 120.0
+
+
+class Shop:
+    """A group with its topics, and error consumers for it."""
+
+    def __init__(self, kafka, topic, partitions):
+        self.kafka = kafka
+        self.error, self.retry = topic(partitions), topic(partitions)
+        self.flow = Flow("orders", self.retry, self.error, retry_count=1)
+        self.group = f"errors-{uuid.uuid4().hex[:8]}"
+        self.partitions = partitions
+        self._writer = new_producer(kafka.bootstrap())
+        self._publishers = []
+
+    def fail(self, *values, partition=0, age=3_600, headers=None, key=b"k"):
+        """Error records of this age."""
+        own = ((TARGET_TOPIC, self.retry.encode()), (ERROR_COUNT, b"1")) if headers is None else headers
+        at = int((CLOCK.wall() - age) * 1_000)
+        contents = [Content(value, key=key, headers=own, timestamp=at) for value in values]
+        send(self._writer, self.error, contents, partition=partition)
+
+    def publisher(self):
+        properties = {"bootstrap.servers": self.kafka.bootstrap(), "linger.ms": 0, "max.block.ms": 300}
+        made = Publisher(lambda: Producer(properties), pauses=Pauses(0.05, 0.1))
+        self._publishers.append(made)
+        return made
+
+    def consumer(self, *, idle=1.0, new=300.0, topics=None, schedule=None, protocol="consumer", **steps):
+        custom = steps.pop("custom", ())
+        rules = ErrorRules(
+            topics or error_topics([self.flow], custom),
+            close_when_no_message=idle,
+            close_when_message_is_new=new,
+            dead=steps.pop("dead", None),
+            counts_rounds=steps.pop("counts_rounds", False),
+        )
+        properties = {
+            "bootstrap.servers": self.kafka.bootstrap(),
+            "group.id": self.group,
+            "group.protocol": protocol,
+        }
+        publisher = steps.pop("publisher", None) or self.publisher()
+        return ErrorConsumer(properties, rules, ErrorSteps(publisher, **steps), schedule=schedule)
+
+    async def stored(self, count, topic=None):
+        return await asyncio.to_thread(self._read, topic or self.retry, count)
+
+    def _read(self, name, count):
+        with Consumer({"bootstrap.servers": self.kafka.bootstrap(), "auto.offset.reset": "earliest"}) as consumer:
+            consumer.assign(TopicPartition(name, p) for p in range(self.partitions))
+            return read_rows(consumer, count)
+
+    async def ends(self, topic):
+        return await asyncio.to_thread(self._ends, topic)
+
+    def _ends(self, topic):
+        with Admin({"bootstrap.servers": self.kafka.bootstrap()}) as admin:
+            found = admin.offsets([(topic, p) for p in range(self.partitions)])
+        return sum(end.offset for end in found.values())
+
+    async def committed(self):
+        return await asyncio.to_thread(self._committed)
+
+    def _committed(self):
+        with Admin({"bootstrap.servers": self.kafka.bootstrap()}) as admin:
+            found = admin.group_offsets(self.group)
+        return {p.partition: c.offset for p, c in found.items()}
+
+    async def close(self):
+        for publisher in self._publishers:
+            await publisher.close(5)
+
+
+@pytest.fixture
+async def make_shop(kafka, topic):
+    made = []
+
+    def make(partitions=1):
+        made.append(Shop(kafka, topic, partitions))
+        return made[-1]
+
+    yield make
+    for shop in made:
+        await shop.close()
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+async def test_error_records_are_given_back_and_committed(make_shop, protocol):
+    shop = make_shop(3)
+    headers = (
+        ("a", b"1"),
+        (TARGET_TOPIC, shop.retry.encode()),
+        (RETRY_COUNT, b"0"),
+        (ERROR_COUNT, b"1"),
+        ("a", None),
+        (ERROR_MESSAGE, b"ValueError: x"),
+    )
+    for partition in range(3):
+        shop.fail(*(b"%d-%d" % (partition, n) for n in range(40)), partition=partition, headers=headers)
+    report = await asyncio.wait_for(shop.consumer(protocol=protocol).run_now(), LONG)
+    assert (report.republished, report.kept, report.waiting) == (120, (), ())
+    rows = await shop.stored(120)
+    assert sorted(r.value for r in rows) == sorted(b"%d-%d" % (p, n) for p in range(3) for n in range(40))
+    assert {r.headers for r in rows} == {tuple(h for h in headers if h[0] != RETRY_COUNT)}
+    assert {r.key for r in rows} == {b"k"}
+    assert await shop.committed() == {0: 40, 1: 40, 2: 40}
+    again = await asyncio.wait_for(shop.consumer(protocol=protocol).run_now(), LONG)
+    assert again.republished == 0
+
+
+async def test_the_order_of_a_key_is_kept(make_shop):
+    shop = make_shop()
+    for n in range(200):
+        shop.fail(b"%d" % n, key=b"hot" if n % 2 else b"warm")
+    await asyncio.wait_for(shop.consumer().run_now(), LONG)
+    rows = await shop.stored(200)
+    for key in (b"hot", b"warm"):
+        values = [int(r.value) for r in rows if r.key == key]
+        assert values == sorted(values)
+        assert len(values) == 100
+
+
+async def test_a_new_message_is_not_passed_over(make_shop):
+    """Behind a record that was too new, older ones were handled and committed: with it, and so it was lost."""
+    shop = make_shop(2)
+    shop.fail(b"old-1", b"old-2")
+    shop.fail(b"new", age=0)
+    shop.fail(b"old-3")
+    shop.fail(b"other", partition=1)
+    report = await asyncio.wait_for(shop.consumer().run_now(), LONG)
+    assert report.waiting == ((TopicPartition(shop.error, 0), 2),)
+    assert {r.value for r in await shop.stored(3)} == {b"old-1", b"old-2", b"other"}
+    assert await shop.committed() == {0: 2, 1: 1}
+    later = await asyncio.wait_for(shop.consumer(new=0.0).run_now(), LONG)
+    assert later.republished == 2
+    assert [r.value for r in await shop.stored(5) if r.value in (b"new", b"old-3")] == [b"new", b"old-3"]
+
+
+async def test_a_run_ends_when_no_message_comes(make_shop):
+    shop = make_shop(2)
+    consumer = shop.consumer(idle=0.5)
+    began = CLOCK.monotonic()
+    report = await asyncio.wait_for(consumer.run_now(), LONG)
+    assert CLOCK.monotonic() - began >= 0.5
+    assert report.republished == 0
+    assert not consumer.is_running
+
+
+async def test_a_record_without_a_fitting_target_is_kept(make_shop):
+    """An error record that named no topic, or one that nobody configured, was committed and so dropped."""
+    shop = make_shop(2)
+    shop.fail(b"good-1")
+    shop.fail(b"forged", headers=((TARGET_TOPIC, b"payments"),))
+    shop.fail(b"good-2")
+    shop.fail(b"other", partition=1)
+    for _ in range(2):
+        report = await asyncio.wait_for(shop.consumer(idle=1.5).run_now(), LONG)
+        ((partition, offset, reason),) = report.kept
+        assert (partition, offset) == (TopicPartition(shop.error, 0), 1)
+        assert "'payments' is not one of" in reason
+    assert {r.value for r in await shop.stored(2)} == {b"good-1", b"other"}
+    assert await shop.ends(shop.retry) == 2
+    assert await shop.committed() == {0: 1, 1: 1}
+
+
+async def test_groups_that_share_an_error_topic_get_their_own(make_shop, topic):
+    """Of two groups with one error topic, one at random got the records of both."""
+    shop = make_shop()
+    stock, seen = topic(1), []
+    other = Flow(stock, error=shop.error)
+    shop.fail(b"o1", headers=((TARGET_TOPIC, shop.retry.encode()),))
+    shop.fail(b"s1", headers=((TARGET_TOPIC, stock.encode()),))
+    shop.fail(b"o2", headers=((TARGET_TOPIC, shop.retry.encode()),))
+    topics = error_topics([shop.flow, other], custom=[other])
+    consumer = shop.consumer(topics=topics, handlers={other: lambda record: seen.append(record.value)})
+    report = await asyncio.wait_for(consumer.run_now(), LONG)
+    assert (report.republished, report.handled) == (2, 1)
+    assert seen == [b"s1"]
+    assert [r.value for r in await shop.stored(2)] == [b"o1", b"o2"]
+    assert await shop.committed() == {0: 3}
+
+
+async def test_worn_records_go_to_the_dead_topic(make_shop, topic):
+    shop = make_shop()
+    dead = topic(1)
+    shop.fail(b"worn", headers=((ERROR_COUNT, b"2"), ("a", b"1")))
+    shop.fail(b"fresh")
+    report = await asyncio.wait_for(shop.consumer(dead=dead).run_now(), LONG)
+    assert (report.given_up, report.republished) == (1, 1)
+    (row,) = await shop.stored(1, dead)
+    assert (row.value, row.headers) == (b"worn", ((ERROR_COUNT, b"2"), ("a", b"1")))
+
+
+async def test_a_copy_that_is_not_stored_is_not_committed(make_shop, kafka):
+    """When the target did not take the copy the error record was committed all the same, and lost."""
+    shop = make_shop()
+    missing = f"{shop.retry}.missing"
+    flow = Flow("orders", missing, shop.error, retry_count=1)
+    shop.fail(b"x", headers=((TARGET_TOPIC, missing.encode()),))
+    publisher = shop.publisher()
+    consumer = shop.consumer(topics=error_topics([flow]), publisher=publisher)
+    running = asyncio.create_task(consumer.run_now())
+    async with asyncio.timeout(LONG):
+        while missing not in publisher.troubles:
+            await asyncio.wait([running], timeout=0.05)
+    assert (await shop.committed()).get(0, 0) == 0
+    assert consumer.is_running, "it waits for the copy, however quiet the topic is"
+    with Admin({"bootstrap.servers": kafka.bootstrap()}) as admin:
+        await asyncio.to_thread(admin.create_topics, {missing: 1})
+    report = await asyncio.wait_for(running, LONG)
+    assert report.republished == 1
+    assert [r.value for r in await shop.stored(1, missing)] == [b"x"]
+    assert await shop.committed() == {0: 1}
+
+
+async def test_after_a_stop_in_the_middle_the_rest_is_given_back(make_shop):
+    shop = make_shop()
+    shop.fail(*(b"%d" % n for n in range(20)))
+    reached, release = asyncio.Event(), asyncio.Event()
+    seen = []
+
+    async def handler(record):
+        seen.append(int(record.value))
+        if len(seen) == 8:
+            reached.set()
+            await release.wait()
+
+    first = shop.consumer(custom=[shop.flow], handlers={shop.flow: handler}, max_processing_time=60)
+    running = asyncio.create_task(first.run_now())
+    await asyncio.wait_for(reached.wait(), LONG)
+    stop = asyncio.create_task(first.stop())
+    await asyncio.wait([stop], timeout=0.1)
+    assert not stop.done(), "what was begun is finished"
+    release.set()
+    await asyncio.wait_for(stop, LONG)
+    assert (await running).handled == 8
+    assert await shop.committed() == {0: 8}
+    with pytest.raises(ClientClosed):
+        await first.run_now()
+    second = shop.consumer(custom=[shop.flow], handlers={shop.flow: lambda record: seen.append(int(record.value))})
+    await asyncio.wait_for(second.run_now(), LONG)
+    assert seen == list(range(20)), "nothing twice, nothing left out"
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+async def test_two_members_share_one_run(make_shop, protocol):
+    """A member that joined made the others quit their run."""
+    shop = make_shop(6)
+    first = shop.consumer(idle=8.0, protocol=protocol)
+    second = shop.consumer(idle=8.0, protocol=protocol)
+    runs = [asyncio.create_task(first.run_now())]
+    async with asyncio.timeout(LONG):
+        while not (first._run and len(first._run._shares) == 6):
+            await asyncio.wait(runs, timeout=0.05)
+        runs.append(asyncio.create_task(second.run_now()))
+        while not all(c._run and len(c._run._shares) == 3 for c in (first, second)):
+            await asyncio.wait(runs, timeout=0.05)
+        assert not any(run.done() for run in runs)
+        for partition in range(6):
+            shop.fail(*(b"%d-%d" % (partition, n) for n in range(50)), partition=partition)
+        reports = await asyncio.gather(*runs)
+    assert [r.republished for r in reports] == [150, 150]
+    rows = await shop.stored(300)
+    assert len(rows) == len({r.value for r in rows}) == 300
+    assert await shop.committed() == dict.fromkeys(range(6), 50)
+
+
+async def test_a_shovel_counts_its_rounds(make_shop):
+    shop = make_shop()
+    shop.fail(b"x", headers=((ERROR_COUNT, b"0"), (TARGET_TOPIC, b"forged")))
+    topics = shovel_topics([shop.error], shop.retry, [])
+    report = await asyncio.wait_for(shop.consumer(topics=topics, counts_rounds=True).run_now(), LONG)
+    assert report.republished == 1
+    (row,) = await shop.stored(1)
+    assert row.headers == ((ERROR_COUNT, b"1"), (TARGET_TOPIC, b"forged"))
+
+
+class Often:
+    """A schedule whose next moment is always a tenth of a second away."""
+
+    def __init__(self):
+        self.asked = 0
+
+    def next_after(self, now):
+        self.asked += 1
+        return now + timedelta(seconds=0.1)
+
+
+async def test_the_schedule_starts_runs_and_never_two(make_shop):
+    shop = make_shop()
+    schedule = Often()
+    consumer = shop.consumer(idle=1.0, schedule=schedule)
+    consumer.start()
+    consumer.start()
+    shop.fail(b"x")
+    async with asyncio.timeout(LONG):
+        while consumer.last_report is None or schedule.asked < 3:
+            await asyncio.wait([consumer._timer], timeout=0.05)
+            if consumer.is_running:
+                assert await consumer.run_now() is None, "one at a time"
+    await asyncio.wait_for(consumer.stop(), LONG)
+    await consumer.stop()
+    assert not consumer.is_running
+    assert [r.value for r in await shop.stored(1)] == [b"x"]
+    assert await shop.ends(shop.retry) == 1
+
+
+async def test_a_run_that_fails_does_not_end_the_schedule(make_shop, caplog):
+    shop = make_shop()
+    schedule = Often()
+    consumer = shop.consumer(schedule=schedule)
+    consumer._properties["group.id"] = ""  # refused by whoever reads it
+    consumer.start()
+    async with asyncio.timeout(LONG):
+        while schedule.asked < 3:
+            await asyncio.wait([consumer._timer], timeout=0.05)
+    assert "an error run failed" in caplog.text
+    await consumer.stop()
