@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 QUICK := not broker and not cluster and not slow and not fuzz
 
-.PHONY: help demo test unit lint types imports fuzz bench-consume bench-groups jars lock clean
+.PHONY: help demo test unit lint types imports fuzz bench-consume bench-groups bench-lanes jars lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -17,6 +17,7 @@ help:
 	@echo "make fuzz           mutated batches and frames, the full count"
 	@echo "make bench-consume  consuming, against other clients"
 	@echo "make bench-groups   consumer groups, against other clients"
+	@echo "make bench-lanes    lanes, against parallel-consumer and a bare event loop"
 	@echo "make lock           resolve requirements.lock anew"
 	@echo "make clean          remove the environment and caches (not the Kafka jars)"
 
@@ -43,6 +44,9 @@ bench-consume: $(READY) jars
 
 bench-groups: $(READY) jars
 	@$(BIN)/python bench/groups.py
+
+bench-lanes: $(READY) jars
+	@$(BIN)/python bench/lanes.py
 
 jars: $(READY)
 	@$(BIN)/multilane dev fetch-jars

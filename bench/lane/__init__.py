@@ -1,0 +1,1 @@
+"""Lanes, measured: the parts of `bench.lanes`."""

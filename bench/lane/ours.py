@@ -1,0 +1,150 @@
+"""Lanes in the process engine, as an app would use them: `python -m bench.lane.ours '<order as JSON>'`.
+
+Thread: application; handlers run where the app runs them.
+
+Owns the configuration of such an app and its handlers. Counts in the handlers, as the other systems do: what is handled
+counts, what is only fetched does not. Ends when it is told to (SIGTERM) as any app does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from bench.lane.order import Order
+from bench.lane.scenarios import COLUMNS, NOTHING, RECORDS, SINGLE, THREAD
+from bench.lane.tally import Counts, Tally, ThreadTally, tell_regularly
+from bench.lane.work import work_of
+from multilane.wire.records.record import Record
+
+LISTENER: Final = "bench"
+CLUSTER: Final = "bench"
+
+Handler = Callable[..., Any]
+
+
+def settings_of(order: Order) -> dict[str, Any]:
+    """The app's file. What is not named here has its default."""
+    consumer: dict[str, Any] = {
+        "cluster": CLUSTER,
+        "groupId": order.group,
+        "name": order.topic,
+        "virtualPartitionCount": order.lanes,
+        "offsetInitial": "oldest",
+    }
+    if order.batch > 1:
+        consumer |= {"batchSize": order.batch, "uniqueListener": order.unique}
+    if order.hung_key:
+        consumer["maxProcessingTime"] = "1h"  # else it would be given up after a second
+    clusters = {CLUSTER: {"clientId": "bench-lanes", "brokers": order.bootstrap}}
+    return {"clusters": clusters, "consumers": {LISTENER: consumer}}
+
+
+# --- handlers --------------------------------------------------------------------------------------------------------
+
+
+def handler_of(order: Order) -> tuple[Handler, Counts]:
+    if order.shape == THREAD:
+        return _on_threads(order)
+    tally = Tally(order.drain)
+    if order.shape == SINGLE and order.work == NOTHING:
+        handler = _hanging(order, tally) if order.hung_key else _no_op(tally)
+    elif order.shape == SINGLE:
+        handler = _draining(order, tally) if order.drain else _single(order, tally)
+    else:
+        handler = {RECORDS: _records, COLUMNS: _columns}[order.shape](order, tally)
+    return handler, tally
+
+
+def _no_op(tally: Tally) -> Handler:
+    async def handle(record: Record) -> None:
+        tally.handled += 1
+
+    return handle
+
+
+def _hanging(order: Order, tally: Tally) -> Handler:
+    hung = order.hung_key.encode()
+
+    async def handle(record: Record) -> None:
+        if record.key == hung:
+            await asyncio.get_running_loop().create_future()  # of which nobody else knows
+        tally.handled += 1
+
+    return handle
+
+
+def _single(order: Order, tally: Tally) -> Handler:
+    work = work_of(order.work, order.latency, order.port)
+
+    async def handle(record: Record) -> None:
+        await work()
+        tally.handled += 1
+
+    return handle
+
+
+def _draining(order: Order, tally: Tally) -> Handler:
+    work = work_of(order.work, order.latency, order.port)
+
+    async def handle(record: Record) -> None:
+        tally.begin()
+        await work()
+        tally.end(1)
+
+    return handle
+
+
+def _records(order: Order, tally: Tally) -> Handler:
+    work = work_of(order.work, order.latency, order.port)
+
+    async def handle(records: list[Record]) -> None:
+        await work()
+        tally.handled += len(records)
+
+    return handle
+
+
+def _columns(order: Order, tally: Tally) -> Handler:
+    work = work_of(order.work, order.latency, order.port)
+
+    async def handle(batch: pa.RecordBatch) -> None:
+        await work()
+        tally.handled += batch.num_rows
+
+    return handle
+
+
+def _on_threads(order: Order) -> tuple[Handler, Counts]:
+    tally = ThreadTally()
+
+    def handle(record: Record) -> None:
+        time.sleep(order.latency)
+        tally.end(1)
+
+    return handle, tally
+
+
+def run(order: Order) -> None:
+    import multilane
+
+    handler, counts = handler_of(order)
+    with tempfile.TemporaryDirectory(prefix="multilane-bench-") as directory:
+        path = Path(directory, "multilane.yaml")
+        path.write_text(json.dumps(settings_of(order)))  # YAML takes JSON as it is
+        app = multilane.App(path)
+        app.listener(LISTENER)(handler)
+        tell_regularly(counts, order.tick)
+        app.run()
+
+
+if __name__ == "__main__":
+    run(Order(**json.loads(sys.argv[1])))

@@ -1,0 +1,169 @@
+"""One child, watched: its rate over a steady stretch or a whole log, its CPU and its memory.
+
+Thread: application.
+
+A child counts and tells; what it uses is read from /proc whenever it tells something. Nothing it did before its first
+record or while it warmed up counts. Whatever happens, the child is gone afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Final
+
+from bench.group.process import resident_bytes
+from bench.lane.order import Drained, Tick, told
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+_START_SECONDS: Final = 120.0
+_STOP_SECONDS: Final = 15.0
+_LINES_SHOWN: Final = 30
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    at: float
+    handled: int
+    cpu_seconds: float
+    resident_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """`cpu` in cores; memory is the most that was resident while it was measured."""
+
+    rate: float
+    seconds: float
+    cpu: float
+    peak_rss_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """`records` is what there is to read: a steady stretch that reaches the end of it was none."""
+
+    warm: float
+    seconds: float
+    records: int | None = None
+
+    @property
+    def patience(self) -> float:
+        return _START_SECONDS + 3 * (self.warm + self.seconds)
+
+
+@dataclass(slots=True)
+class Window:
+    """Takes samples until the steady stretch is complete. Time begins with the first handled record."""
+
+    span: Span
+    _began: float | None = None
+    _samples: list[Sample] = field(default_factory=list)
+
+    def add(self, sample: Sample) -> bool:
+        """Whether there is enough."""
+        if self._began is None:
+            if sample.handled:
+                self._began = sample.at
+            return False
+        if sample.at < self._began + self.span.warm:
+            return False
+        self._samples.append(sample)
+        return sample.at >= self._samples[0].at + self.span.seconds
+
+    def figures(self) -> Figures:
+        first, last = self._samples[0], self._samples[-1]
+        if self.span.records is not None and last.handled >= self.span.records:
+            raise RuntimeError(
+                f"the log of {self.span.records:,} records ran dry: its consumer was faster than expected"
+            )
+        return figures_between(self._samples, last.handled - first.handled, last.at - first.at)
+
+
+def figures_between(samples: Sequence[Sample], records: int, seconds: float) -> Figures:
+    took = samples[-1].at - samples[0].at
+    cpu = (samples[-1].cpu_seconds - samples[0].cpu_seconds) / took if took else 0.0
+    return Figures(records / seconds, seconds, cpu, max(sample.resident_bytes for sample in samples))
+
+
+def measure_steady(command: Sequence[str], span: Span, environ: Mapping[str, str] | None = None) -> Figures:
+    window = Window(span)
+    with child(command, span.patience, environ) as (process, events):
+        for event in events:
+            if isinstance(event, Tick) and window.add(_sample(process.pid, event)):
+                return window.figures()
+    raise AssertionError("a child that ends was reported")
+
+
+def measure_drain(
+    command: Sequence[str], span: Span, records: int, environ: Mapping[str, str] | None = None
+) -> Figures:
+    samples: list[Sample] = []
+    with child(command, span.patience, environ) as (process, events):
+        for event in events:
+            if isinstance(event, Drained):
+                return figures_between(samples, records, event.seconds)
+            if event.handled:
+                samples.append(_sample(process.pid, event))
+    raise AssertionError("a child that ends was reported")
+
+
+def _sample(pid: int, tick: Tick) -> Sample:
+    return Sample(tick.at, tick.handled, cpu_seconds(pid), resident_bytes(pid))
+
+
+def cpu_seconds(pid: int) -> float:
+    return cpu_of(Path("/proc", str(pid), "stat").read_text())
+
+
+def cpu_of(stat: str) -> float:
+    """User and system time of all threads; the name before them may hold anything, parentheses too."""
+    cells = stat.rpartition(")")[2].split()
+    return (int(cells[11]) + int(cells[12])) / _TICKS
+
+
+# --- the process -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def child(
+    command: Sequence[str], patience: float, environ: Mapping[str, str] | None = None
+) -> Iterator[tuple[subprocess.Popen[str], Iterator[Tick | Drained]]]:
+    """The process and what it tells. It ends with the block; should it end before that, its last words are raised."""
+    with tempfile.TemporaryFile("w+") as words:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=words, text=True, cwd=ROOT, env=environ)
+        # Nothing else would wake the reader of a child that says nothing any more.
+        watchdog = threading.Timer(patience, process.kill)
+        watchdog.start()
+        try:
+            assert process.stdout is not None  # noqa: S101 (narrows the type: PIPE was asked for)
+            yield process, _events(process, process.stdout, words)
+        finally:
+            watchdog.cancel()
+            end(process)
+
+
+def _events(process: subprocess.Popen[str], stdout: IO[str], words: IO[str]) -> Iterator[Tick | Drained]:
+    yield from told(iter(stdout))
+    code = process.wait()
+    words.seek(0)
+    last = "".join(words.readlines()[-_LINES_SHOWN:])
+    raise RuntimeError(f"{process.args!r} ended too early (exit {code}):\n{last}")
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """Asks, then insists."""
+    process.terminate()
+    try:
+        # Whoever is being told to end may still have something to say, and must not wait for a reader.
+        process.communicate(timeout=_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
