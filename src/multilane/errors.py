@@ -301,6 +301,10 @@ class PublishStopped(MultilaneError):
     """Publishing ended before the broker acknowledged a copy: the record it is a copy of is not settled."""
 
 
+class MarksDoNotFit(MultilaneError):
+    """What was replayed of an error topic is too scattered to be marked; nothing more was sent."""
+
+
 class ProduceFailed(MultilaneError):
     """Some messages of a bulk were not stored; `failures` has the place of each in the bulk, and why."""
 
@@ -327,6 +331,10 @@ class ProcessingTimeout(MultilaneError, TimeoutError):
 
 class WrongFailures(MultilaneError):
     """A batch function returned failures that are not of its batch, so nobody knows which records are meant."""
+
+
+class GivenUp(MultilaneError):
+    """A record has been an error more often than maxErrorCount allows; its last step has it now."""
 
 
 class BreakerOpen(MultilaneError):

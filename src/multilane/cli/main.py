@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from multilane.cli import config, demo, dev
+from multilane.cli import config, demo, dev, errors
 from multilane.errors import MultilaneError
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app = typer.Typer(
 )
 app.add_typer(dev.app, name="dev")
 app.add_typer(config.app, name="config")
+app.add_typer(errors.app, name="errors")
 app.command("demo")(demo.demo)
 
 

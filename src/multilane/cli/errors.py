@@ -1,0 +1,207 @@
+"""`multilane errors`: what is in error topics, one record of them, and replaying them.
+
+Thread: application.
+
+Exit codes: 0 all is well, 1 something could not be done (a record that is not there, or has no allowed target), 2 the
+command was used wrongly, 3 the cluster cannot be reached. Nothing is sent without `--execute`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from multilane.cli.command_config import client_properties
+from multilane.errors import AuthenticationError, NetworkError, OperationTimeout
+
+if TYPE_CHECKING:
+    from multilane.runtime.error_replay import ReplayPlan, ReplayReport
+
+app = typer.Typer(help="What is in error topics, and replaying it.", no_args_is_help=True)
+
+_PLACE: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)/(?P<partition>[0-9]{1,9})@(?P<offset>[0-9]{1,18})")
+_RATE: Final = re.compile(r"(?P<rate>[0-9]{1,9}(?:\.[0-9]+)?)(?:/s)?")
+_CANNOT_CONNECT: Final = 3
+
+
+class Output(StrEnum):
+    """What `--output` accepts."""
+
+    table = "table"
+    json = "json"
+
+
+Topics = Annotated[list[str], typer.Argument(help="Error topics.")]
+Bootstrap = Annotated[str | None, typer.Option("--bootstrap-server", help="HOST:PORT of some brokers.")]
+CommandConfig = Annotated[
+    Path | None,
+    typer.Option("--command-config", exists=True, dir_okay=False, help="Properties for the connection, as Java's."),
+]
+Timeout = Annotated[float, typer.Option(min=1.0, help="Seconds to wait for the brokers.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")]
+
+
+@app.command("list")
+def list_(
+    topics: Topics,
+    bootstrap_server: Bootstrap = None,
+    command_config: CommandConfig = None,
+    timeout: Timeout = 15.0,
+    output: OutputOption = Output.table,
+) -> None:
+    """Group the records of error topics by their error."""
+    from multilane.cli import errors_shown  # commands import when they run
+    from multilane.outcome.redrive import Groups
+    from multilane.runtime.error_reading import ErrorLog
+
+    properties = client_properties(bootstrap_server, command_config, timeout)
+    found: dict[str, Groups] = {}
+    with _connected():
+        for topic in topics:
+            with ErrorLog(properties, topic) as log:
+                marks = {p.partition: m for p, m in log.marks().items()}
+                groups = found[topic] = Groups()
+                for record in log.records():
+                    groups.add(record, is_replayed=record.offset in marks[record.partition])
+    if output is Output.json:
+        _tell([errors_shown.group_facts(topic, g) for topic, groups in found.items() for g in groups.listed()])
+    else:
+        errors_shown.show_groups(found)
+
+
+@app.command("show")
+def show(
+    place: Annotated[str, typer.Argument(help="TOPIC/PARTITION@OFFSET, as `list` prints it.")],
+    bootstrap_server: Bootstrap = None,
+    command_config: CommandConfig = None,
+    timeout: Timeout = 15.0,
+    output: OutputOption = Output.table,
+) -> None:
+    """Show one record: its headers, key and value, cut and escaped."""
+    from multilane.cli import errors_shown
+    from multilane.runtime.error_reading import ErrorLog
+
+    named = _PLACE.fullmatch(place)
+    if named is None:
+        raise typer.BadParameter(f"{place!r} is not TOPIC/PARTITION@OFFSET", param_hint="place")
+    properties = client_properties(bootstrap_server, command_config, timeout)
+    partition = int(named["partition"])
+    with _connected(), ErrorLog(properties, named["topic"], {partition}) as log:
+        record = log.record(partition, int(named["offset"]))
+        is_replayed = record is not None and any(record.offset in m for m in log.marks().values())
+    if record is None:
+        typer.echo(f"error: there is no record at {place} (any more)", err=True)
+        raise typer.Exit(1)
+    if output is Output.json:
+        _tell(errors_shown.record_facts(record, is_replayed=is_replayed))
+    else:
+        errors_shown.show_record(record, is_replayed=is_replayed)
+
+
+@app.command("replay")
+def replay(  # noqa: PLR0913 - each is an option of the command line
+    topics: Topics,
+    *,
+    bootstrap_server: Bootstrap = None,
+    command_config: CommandConfig = None,
+    to: Annotated[str | None, typer.Option(help="Send all of them to this topic.")] = None,
+    allow_target: Annotated[
+        list[str] | None, typer.Option(help="Let records go where they say they belong, if it is this topic.")
+    ] = None,
+    error: Annotated[str | None, typer.Option(help="Only records whose error contains this text.")] = None,
+    key: Annotated[str | None, typer.Option(help="Only records with this key.")] = None,
+    since: Annotated[str | None, typer.Option(help="Only records as late as this (ISO 8601; UTC).")] = None,
+    until: Annotated[str | None, typer.Option(help="Only records before this (ISO 8601; UTC).")] = None,
+    partition: Annotated[list[int] | None, typer.Option(min=0, help="Only this partition.")] = None,
+    rate: Annotated[str | None, typer.Option(help="Records a second, for example 100/s.")] = None,
+    execute: Annotated[bool, typer.Option("--execute/--dry-run", help="Really do it.")] = False,
+    timeout: Timeout = 15.0,
+    output: OutputOption = Output.table,
+) -> None:
+    """Send records of error topics back, in the order of their partitions; those sent before are left out."""
+    from multilane.outcome.redrive import Filter
+    from multilane.runtime.error_replay import ReplayPlan
+
+    if to is None and not allow_target:
+        raise typer.BadParameter(
+            "say where the records go: --to TOPIC, or --allow-target TOPIC for those that name it themselves; a header "
+            "alone does not decide",
+            param_hint="to",
+        )
+    if to is not None and to in topics:
+        raise typer.BadParameter(f"{to} is one of the topics to replay", param_hint="to")
+    wanted = Filter(
+        error,
+        None if key is None else key.encode(),
+        _moment(since, "since"),
+        _moment(until, "until"),
+        None if not partition else frozenset(partition),
+    )
+    plan = ReplayPlan(wanted, to, frozenset(allow_target or ()), _rate(rate))
+    properties = client_properties(bootstrap_server, command_config, timeout)
+    reports = dict(_replayed(topics, properties, plan, execute=execute))
+    _report(reports, execute=execute, output=output)
+
+
+def _replayed(
+    topics: list[str], properties: dict[str, object], plan: ReplayPlan, *, execute: bool
+) -> Iterator[tuple[str, ReplayReport]]:
+    from multilane.runtime.error_reading import ErrorLog
+    from multilane.runtime.error_replay import Replay
+
+    with _connected():
+        for topic in topics:
+            with ErrorLog(properties, topic, plan.wanted.partitions) as log:
+                work = Replay(log, plan)
+                yield topic, work.perform(properties) if execute else work.rehearse()
+
+
+def _report(reports: dict[str, ReplayReport], *, execute: bool, output: Output) -> None:
+    from multilane.cli import errors_shown
+
+    if output is Output.json:
+        _tell([errors_shown.replay_facts(topic, r, executed=execute) for topic, r in reports.items()])
+    else:
+        errors_shown.show_replay(reports, executed=execute)
+    if any(report.homeless for report in reports.values()):
+        raise typer.Exit(1)
+
+
+def _moment(text: str | None, name: str) -> int | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no time; write 2026-01-31T12:00:00", param_hint=name) from None
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000)
+
+
+def _rate(text: str | None) -> float | None:
+    if text is None:
+        return None
+    found = _RATE.fullmatch(text.strip())
+    if found is None or float(found["rate"]) <= 0:
+        raise typer.BadParameter(f"{text!r} is no rate; write 100/s", param_hint="rate")
+    return float(found["rate"])
+
+
+def _tell(facts: Any) -> None:
+    typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
+
+
+@contextmanager
+def _connected() -> Iterator[None]:
+    try:
+        yield
+    except (NetworkError, AuthenticationError, OperationTimeout) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(_CANNOT_CONNECT) from None

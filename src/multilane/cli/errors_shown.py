@@ -1,0 +1,151 @@
+"""How `multilane errors` shows what it found: tables for people, plain facts for programs.
+
+Thread: application.
+
+Records come from anywhere: what is shown of them is cut, and control characters are escaped, so that no record can
+write to the terminal in its own way.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from multilane.outcome.dialects import told_error, told_origin, told_target
+
+if TYPE_CHECKING:
+    from multilane.outcome.redrive import ErrorGroup, Groups
+    from multilane.runtime.error_replay import ReplayReport
+    from multilane.wire.records.record import Record
+
+_LONGEST: Final = 2_000
+_LARGEST: Final = 1_000_000
+
+
+def moment(milliseconds: float) -> str:
+    """ISO 8601 in UTC; the number itself where that is no date."""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1_000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{milliseconds:.0f}"
+
+
+def escaped(content: bytes | str | None, limit: int = _LONGEST) -> str:
+    """Text as it is but for what is not printable; bytes that are no text with backslashes; cut."""
+    if content is None:
+        return "null"
+    is_bytes = isinstance(content, bytes)
+    text = content[: 4 * limit + 4].decode("utf-8", "backslashreplace") if isinstance(content, bytes) else content
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:limit])
+    return shown if len(text) <= limit else f"{shown}... ({len(content)} {'bytes' if is_bytes else 'characters'})"
+
+
+def payload(content: bytes | None) -> dict[str, Any] | None:
+    """Bytes for JSON: as text where they are text, else in base64; with their size, for they may be cut."""
+    if content is None:
+        return None
+    part = content[:_LARGEST]
+    try:
+        return {"size": len(content), "text": part.decode()}
+    except UnicodeDecodeError:
+        return {"size": len(content), "base64": base64.b64encode(part).decode()}
+
+
+def group_facts(topic: str, group: ErrorGroup) -> dict[str, Any]:
+    return {
+        "topic": topic,
+        "error": group.head,
+        "count": group.count,
+        "replayed": group.replayed,
+        "first": moment(group.first),
+        "last": moment(group.last),
+        "partitions": sorted(group.partitions),
+        "example": group.example,
+    }
+
+
+def show_groups(found: Mapping[str, Groups]) -> None:
+    console = _console()
+    for topic, groups in found.items():
+        listed = groups.listed()
+        if not listed:
+            console.print(Text(f"{topic}: no records"))
+            continue
+        table = Table(title=Text(f"{topic}: {sum(g.count for g in listed)} records, {len(listed)} kinds of error"))
+        for name in ("error", "count", "replayed", "first", "last", "partitions", "last record"):
+            table.add_column(name, justify="right" if name in ("count", "replayed") else "left", overflow="fold")
+        for group in listed:
+            numbers = (str(group.count), str(group.replayed), moment(group.first), moment(group.last))
+            places = ", ".join(map(str, sorted(group.partitions)))
+            table.add_row(*map(Text, (escaped(group.head), *numbers, places, group.example)))
+        console.print(table)
+
+
+def record_facts(record: Record, *, is_replayed: bool) -> dict[str, Any]:
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": moment(record.timestamp),
+        "replayed": is_replayed,
+        "error": told_error(record.headers),
+        "target": told_target(record.headers),
+        "origin": told_origin(record.headers),
+        "headers": [{"name": name, "value": payload(value)} for name, value in record.headers],
+        "key": payload(record.key),
+        "value": payload(record.value),
+    }
+
+
+def show_record(record: Record, *, is_replayed: bool) -> None:
+    table = Table(show_header=False, title=Text(f"{record.topic}/{record.partition}@{record.offset}"))
+    table.add_column("what", no_wrap=True)
+    table.add_column("content", overflow="fold")
+    rows = [("time", moment(record.timestamp)), ("replayed", "yes" if is_replayed else "no")]
+    rows += [("error", told_error(record.headers) or "none told")]
+    rows += [("target", told_target(record.headers) or "none told"), ("key", escaped(record.key))]
+    rows += [(f"header {escaped(name, 100)}", escaped(value)) for name, value in record.headers]
+    rows += [("value", escaped(record.value))]
+    for what, content in rows:
+        table.add_row(Text(what), Text(escaped(content)))
+    _console().print(table)
+
+
+def replay_facts(topic: str, report: ReplayReport, *, executed: bool) -> dict[str, Any]:
+    return {
+        "topic": topic,
+        "executed": executed,
+        "replayed": report.replayed,
+        "replayed_before": report.skipped,
+        "not_wanted": report.unwanted,
+        "targets": dict(sorted(report.targets.items())),
+        "without_allowed_target": dict(sorted(report.homeless.items())),
+        "errors": [{"error": g.head, "count": g.count} for g in report.groups.listed()],
+    }
+
+
+def show_replay(reports: Mapping[str, ReplayReport], *, executed: bool) -> None:
+    console = _console()
+    done = "replayed" if executed else "would be replayed"
+    for topic, report in reports.items():
+        console.print(Text(f"{topic}: {report.replayed} records {done}"))
+        for target, count in sorted(report.targets.items()):
+            console.print(Text(f"  to {target}: {count}"))
+        for group in report.groups.listed():
+            console.print(Text(f"  {group.count} x {escaped(group.head)}"))
+        console.print(Text(f"  replayed before: {report.skipped}, not wanted: {report.unwanted}"))
+        for target, count in sorted(report.homeless.items()):
+            named = f"name {escaped(target)}, which is not allowed" if target else "name no target"
+            console.print(Text(f"  left alone: {count} that {named}"))
+    if not executed:
+        console.print(Text("Nothing was sent. Add --execute to do it."))
+
+
+def _console() -> Console:
+    return Console(highlight=False, soft_wrap=False)

@@ -1,0 +1,155 @@
+"""Looking through error topics and replaying them: what belongs together, what is wanted, what was replayed before.
+
+Thread: none (pure).
+
+Owns the marks of what was replayed, as a frontier and runs beyond it, and the groups that errors fall into. Never holds
+more groups than a person can read.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final
+
+from multilane.commit.completion_map import Run
+from multilane.outcome.dialects import told_error
+from multilane.wire.records.record import Record
+
+NO_ERROR: Final = "(no error text)"
+_OTHERS: Final = "(all other errors)"
+_MOST_GROUPS: Final = 500
+_LONGEST_HEAD: Final = 120
+# What differs from record to record: long hexadecimal names, identifiers, numbers.
+_VARYING: Final = re.compile(r"\b(?:0x[0-9a-f]+|[0-9a-f]{8,}(?:-[0-9a-f]{4,})*)\b|[0-9]+", re.IGNORECASE)
+
+
+def head_of(text: str) -> str:
+    """The part of an error's text by which errors are grouped: its first line, numbers left out."""
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return _VARYING.sub("#", first[: 4 * _LONGEST_HEAD])[:_LONGEST_HEAD] or NO_ERROR
+
+
+@dataclass(slots=True)
+class ErrorGroup:
+    head: str
+    count: int = 0
+    replayed: int = 0
+    first: float = inf
+    last: float = -inf
+    partitions: set[int] = field(default_factory=set)
+    example: str = ""  # topic/partition@offset of the last one
+
+    def add(self, record: Record, *, is_replayed: bool) -> None:
+        self.count += 1
+        self.replayed += is_replayed
+        self.first = min(self.first, record.timestamp)
+        self.last = max(self.last, record.timestamp)
+        self.partitions.add(record.partition)
+        self.example = f"{record.topic}/{record.partition}@{record.offset}"
+
+
+class Groups:
+    """The errors of one topic."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, ErrorGroup] = {}
+
+    def add(self, record: Record, *, is_replayed: bool = False) -> None:
+        head = head_of(told_error(record.headers))
+        if head not in self._groups and len(self._groups) >= _MOST_GROUPS:
+            head = _OTHERS
+        self._groups.setdefault(head, ErrorGroup(head)).add(record, is_replayed=is_replayed)
+
+    def listed(self) -> list[ErrorGroup]:
+        """The most frequent first."""
+        return sorted(self._groups.values(), key=lambda g: (-g.count, g.head))
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which records are wanted; what is not said does not matter. Times are ms since 1970, `until` is not included."""
+
+    error: str | None = None
+    key: bytes | None = None
+    since: int | None = None
+    until: int | None = None
+    partitions: frozenset[int] | None = None
+
+    def wants(self, record: Record) -> bool:
+        if self.partitions is not None and record.partition not in self.partitions:
+            return False
+        if self.since is not None and record.timestamp < self.since:
+            return False
+        if self.until is not None and record.timestamp >= self.until:
+            return False
+        if self.key is not None and record.key != self.key:
+            return False
+        return self.error is None or self.error.lower() in told_error(record.headers).lower()
+
+
+class Marks:
+    """Which offsets of a partition were replayed: all below the frontier, and runs beyond it."""
+
+    def __init__(self, frontier: int, runs: Iterable[Run] = ()) -> None:
+        self.frontier = frontier
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+        for first, last in runs:
+            self.add(first, last)
+
+    def __contains__(self, offset: int) -> bool:
+        if offset < self.frontier:
+            return True
+        at = bisect_right(self._firsts, offset) - 1
+        return at >= 0 and offset <= self._lasts[at]
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        return tuple(zip(self._firsts, self._lasts, strict=True))
+
+    def copy(self) -> Marks:
+        return Marks(self.frontier, self.runs)
+
+    def add(self, first: int, last: int) -> None:
+        """Mark these; runs that touch become one, and what touches the frontier moves it."""
+        first = max(first, self.frontier)
+        if last < first:
+            return
+        begin = bisect_right(self._lasts, first - 2)  # the first run that ends at first - 1 or later
+        end = bisect_right(self._firsts, last + 1)  # behind the last one that begins at last + 1 or before
+        if begin < end:
+            first, last = min(first, self._firsts[begin]), max(last, self._lasts[end - 1])
+        self._firsts[begin:end], self._lasts[begin:end] = [first], [last]
+        if self._firsts[0] <= self.frontier:
+            self.frontier = self._lasts[0] + 1
+            del self._firsts[0], self._lasts[0]
+
+
+class Pace:
+    """So many records a second, counted from the first; a pause does not let them pile up."""
+
+    def __init__(self, rate: float | None, now: float) -> None:
+        self._rate = rate
+        self._since = now
+        self._sent = 0
+
+    def room(self, now: float, most: int) -> int:
+        """How many may go now."""
+        if self._rate is None:
+            return most
+        due = int((now - self._since) * self._rate) + 1 - self._sent
+        if due > max(1.0, self._rate):  # more than a second's worth: time went by with nothing to send
+            self._since, self._sent = now, 0
+            due = 1
+        return max(0, min(most, due))
+
+    def note(self, count: int) -> None:
+        self._sent += count
+
+    def wait(self, now: float) -> float:
+        """Seconds until there is room again."""
+        return 0.0 if self._rate is None else max(0.0, self._since + self._sent / self._rate - now)

@@ -1,0 +1,102 @@
+"""Reads an error topic as it is now, with the marks of what was replayed.
+
+Thread: application (blocking).
+
+The marks are offsets of the group `multilane-errors-replay.<topic>`, with runs beyond them in the commit metadata. Owns
+a consumer that joins no group. Never reads beyond the ends that the log had when it was opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from multilane.client.consumer import Consumer
+from multilane.commit.completion_map import decode, encode
+from multilane.errors import MarksDoNotFit
+from multilane.outcome.redrive import Marks
+from multilane.types import Offset, OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from multilane.wire.records.record import Record
+
+GROUP_PREFIX: Final = "multilane-errors-replay."
+_POLL_SECONDS: Final = 0.5
+
+
+class ErrorLog:
+    """One error topic, from its beginning to where it ends now."""
+
+    def __init__(self, properties: Mapping[str, object], topic: str, partitions: Collection[int] | None = None) -> None:
+        self.topic = topic
+        own = {"group.id": GROUP_PREFIX + topic, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+        self._consumer = Consumer({**properties, **own})
+        try:
+            found = self._consumer.partitions_for(topic)
+            self.partitions = tuple(p for p in found if partitions is None or p.partition in partitions)
+            self._begins = self._consumer.beginning_offsets(self.partitions)
+            self._ends = self._consumer.end_offsets(self.partitions)
+        except BaseException:
+            self._consumer.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._consumer.close()
+
+    # --- records -----------------------------------------------------------------------------------------------------
+
+    def records(self, partition: TopicPartition | None = None, start: int = 0) -> Iterator[Record]:
+        """Every record of the topic, or of a partition from `start` on; each partition in the order of its log."""
+        wanted = self.partitions if partition is None else (partition,)
+        starts = {p: max(start, self._begins[p]) for p in wanted}
+        open_ = {p for p in wanted if starts[p] < self._ends[p]}
+        self._consumer.assign(open_)
+        for p in open_:
+            self._consumer.seek(p, starts[p])
+        while open_:
+            for block in self._consumer.poll(_POLL_SECONDS):
+                end = self._ends[TopicPartition(block.topic, block.partition)]
+                yield from (record for record in block.records() if record.offset < end)
+            over = {p for p in open_ if self._consumer.position(p) >= self._ends[p]}
+            if over:
+                open_ -= over
+                self._consumer.assign(open_)
+
+    def record(self, partition: int, offset: int) -> Record | None:
+        """The record at an offset; None where there is none (any more)."""
+        place = TopicPartition(self.topic, partition)
+        if place not in self.partitions or not self._begins[place] <= offset < self._ends[place]:
+            return None
+        first = next(self.records(place, offset), None)
+        return first if first is not None and first.offset == offset else None
+
+    # --- marks -------------------------------------------------------------------------------------------------------
+
+    def marks(self) -> dict[TopicPartition, Marks]:
+        found = self._consumer.committed(self.partitions)
+        return {p: self._marks(self._begins[p], found.get(p)) for p in self.partitions}
+
+    def _marks(self, begin: int, committed: OffsetAndMetadata | None) -> Marks:
+        if committed is None:
+            return Marks(begin)
+        marks = Marks(int(committed.offset), decode(committed.metadata, int(committed.offset)))
+        marks.add(marks.frontier, begin - 1)  # what is gone needs no replay
+        return marks
+
+    def check_marks(self, partition: TopicPartition, marks: Marks) -> None:
+        """Raises when these could not be kept: then nothing more should be replayed that would need them."""
+        if decode(encode(marks.frontier, marks.runs), marks.frontier) != marks.runs:
+            raise MarksDoNotFit(
+                f"{partition}: what was replayed is scattered over {len(marks.runs)} places, more than can be marked; "
+                "replay the older records first, or all of them"
+            )
+
+    def keep_marks(self, partition: TopicPartition, marks: Marks) -> None:
+        text = encode(marks.frontier, marks.runs)
+        self._consumer.commit({partition: OffsetAndMetadata(Offset(marks.frontier), metadata=text)})

@@ -1,0 +1,80 @@
+"""`multilane errors` without a broker: how it is used, and how records look."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from multilane.cli import errors_shown, main
+from multilane.wire.records.record import Record
+
+NOWHERE = ["--bootstrap-server", "127.0.0.1:1", "--timeout", "1"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["list", "e"],
+        ["show", "e-0-5", *NOWHERE],
+        ["show", "e/0@x", *NOWHERE],
+        ["replay", "e", *NOWHERE],
+        ["replay", "e", *NOWHERE, "--to", "e"],
+        ["replay", "e", *NOWHERE, "--to", "t", "--rate", "fast"],
+        ["replay", "e", *NOWHERE, "--to", "t", "--rate", "0/s"],
+        ["replay", "e", *NOWHERE, "--to", "t", "--since", "yesterday"],
+        ["replay", "e", *NOWHERE, "--to", "t", "--partition", "-1"],
+        ["list", "e", *NOWHERE, "-o", "xml"],
+        ["list", "e", "--command-config", "not-there.properties"],
+        ["list"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_use_is_code_2(arguments):
+    assert CliRunner().invoke(main.app, ["errors", *arguments]).exit_code == 2
+
+
+@pytest.mark.parametrize("arguments", [["list", "e"], ["show", "e/0@5"], ["replay", "e", "--to", "t", "--execute"]])
+def test_no_connection_is_code_3(arguments):
+    told = CliRunner().invoke(main.app, ["errors", *arguments, *NOWHERE])
+    assert told.exit_code == 3
+    assert told.stderr.startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        (None, "null"),
+        (b"", ""),
+        ("t\u00e4xt".encode(), "t\u00e4xt"),
+        (b"\xff\x00a", "\\xff\\x00a"),
+        (b"\x1b[31mred\n", "\\x1b[31mred\\n"),
+        (b"x" * 9_000, "x" * 2_000 + "... (9000 bytes)"),
+        ("\u202e", "\\u202e"),
+    ],
+)
+def test_no_record_writes_to_the_terminal_in_its_own_way(content, shown):
+    assert errors_shown.escaped(content) == shown
+
+
+@pytest.mark.parametrize(
+    ("time", "shown"),
+    [(0, "1970-01-01T00:00:00.000+00:00"), (-1, "1969-12-31T23:59:59.999+00:00"), (2**62, str(2**62))],
+)
+def test_times(time, shown):
+    assert errors_shown.moment(time) == shown
+
+
+def test_bytes_for_programs():
+    assert errors_shown.payload(None) is None
+    assert errors_shown.payload(b"a") == {"size": 1, "text": "a"}
+    assert errors_shown.payload(b"\xff") == {"size": 1, "base64": "/w=="}
+
+
+def test_a_record_is_shown_without_markup(capsys):
+    record = Record("e", 0, 5, 0, 0, b"[bold]k[/bold]", b"[red]", (("[link=x]", b"\x07"),))
+    errors_shown.show_record(record, is_replayed=True)
+    told = capsys.readouterr().out
+    assert "[bold]k[/bold]" in told
+    assert "header [link=x]" in told
+    assert "\\x07" in told
+    assert "\x07" not in told
