@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from multilane.client.rebalance import RebalanceListener
     from multilane.config.security import Token
     from multilane.errors import MultilaneError
+    from multilane.listeners.acknowledgement import Acknowledgement
+    from multilane.listeners.context import Context, current_context
+    from multilane.listeners.window import Selection
+    from multilane.runtime.app import App
+    from multilane.runtime.messages import CustomMessage, Message
+    from multilane.runtime.registration import Around
     from multilane.secret import Secret
     from multilane.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
     from multilane.wire.records.block import Block
@@ -28,31 +34,45 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Acknowledgement": "multilane.listeners.acknowledgement",
     "Admin": "multilane.client.admin.admin",
+    "App": "multilane.runtime.app",
+    "Around": "multilane.runtime.registration",
     "Assignor": "multilane.client.group.assignors",
     "AsyncConsumer": "multilane.client.async_consumer",
     "Block": "multilane.wire.records.block",
     "Blocks": "multilane.client.blocks",
     "Consumer": "multilane.client.consumer",
+    "Context": "multilane.listeners.context",
+    "CustomMessage": "multilane.runtime.messages",
+    "Message": "multilane.runtime.messages",
     "MultilaneError": "multilane.errors",
     "OffsetAndMetadata": "multilane.types",
     "OffsetAndTimestamp": "multilane.types",
     "Producer": "multilane.client.produce.producer",
-    "Record": "multilane.wire.records.record",
     "RebalanceListener": "multilane.client.rebalance",
+    "Record": "multilane.wire.records.record",
     "Secret": "multilane.secret",
+    "Selection": "multilane.listeners.window",
     "ServerPattern": "multilane.client.group.wishes",
     "Token": "multilane.config.security",
     "TopicPartition": "multilane.types",
+    "current_context": "multilane.listeners.context",
 }
 
 __all__ = [
+    "Acknowledgement",
     "Admin",
+    "App",
+    "Around",
     "Assignor",
     "AsyncConsumer",
     "Block",
     "Blocks",
     "Consumer",
+    "Context",
+    "CustomMessage",
+    "Message",
     "MultilaneError",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
@@ -60,10 +80,12 @@ __all__ = [
     "RebalanceListener",
     "Record",
     "Secret",
+    "Selection",
     "ServerPattern",
     "Token",
     "TopicPartition",
     "__version__",
+    "current_context",
 ]
 
 

@@ -83,7 +83,7 @@ def _runs(content: bytes, frontier: int) -> list[Run] | None:
     return runs
 
 
-def _checksum(frontier: int, content: bytes) -> bytes:
+def _checksum(frontier: int, content: bytes | bytearray) -> bytes:
     return binascii.crc32(content, binascii.crc32(frontier.to_bytes(8, "big"))).to_bytes(_SUM_BYTES, "big")
 
 

@@ -2,9 +2,9 @@
 
 Thread: none (pure); one owner.
 
-The law: the committed offset is never above the lowest offset that was handed out and is not settled. No timer overrides
-it. The ledger knows only what it was told to hand out, so offsets that are absent from the log (compaction, transaction
-markers) are never waited for; when everything is settled the frontier is the position up to which the log was read.
+The law: the committed offset is never above the lowest offset that was handed out and is not settled. No timer
+overrides it. The ledger knows only what it was told to hand out, so offsets that are absent from the log (compaction,
+transaction markers) are never waited for; when all is settled the frontier is the position that the log was read up to.
 
 Offsets are handed out in rising order, so a dict keeps them in order by itself: the frontier is its first key, settling
 removes one. What is settled beyond the frontier is the gaps between its keys.
@@ -13,7 +13,7 @@ removes one. What is settled beyond the frontier is the gaps between its keys.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,12 +34,16 @@ class Place:
 
 
 class Ledger:
-    __slots__ = ("_done", "_epochs", "_open", "position")
+    __slots__ = ("_done", "_epochs", "_open", "handed_out", "position", "settle")
 
     def __init__(self, position: int, done: Sequence[Run] = ()) -> None:
         """`position`: where reading begins. `done`: settled beyond it before, by whoever had the partition."""
         self.position = position
+        self.handed_out = 0  # in all
         self._open: dict[int, None] = {}
+        # KeyError when it was not handed out, or is settled already: somebody settles twice. The dict's own, because it
+        # is called for each record.
+        self.settle: Callable[[int], None] = self._open.__delitem__
         self._done = tuple(done)
         self._epochs: list[tuple[int, int]] = []  # (first offset, leader epoch), where it changes
 
@@ -64,7 +68,9 @@ class Ledger:
 
     def hand_out(self, offsets: Iterable[int]) -> None:
         """These, in rising order, are somebody's work from now on."""
+        before = len(self._open)
         self._open.update(dict.fromkeys(offsets))
+        self.handed_out += len(self._open) - before
 
     def advance(self, position: int, leader_epoch: int = NO_EPOCH) -> None:
         """The log was read up to here; the epoch is that of the last record before."""
@@ -75,10 +81,6 @@ class Ledger:
         self.position = position
         if self._done and position > self._done[-1][1]:
             self._done = ()
-
-    def settle(self, offset: int) -> None:
-        """KeyError when it was not handed out, or is settled already: somebody settles twice."""
-        del self._open[offset]
 
     # --- what may be committed ---------------------------------------------------------------------------------------
 

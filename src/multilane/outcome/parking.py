@@ -16,7 +16,7 @@ from multilane.wire.records.record import Record
 
 class Parking:
     def __init__(self, retry_topic: str) -> None:
-        self._retry_topic = retry_topic
+        self.retry_topic = retry_topic
         self._backlog: dict[bytes, set[int]] = {}  # offsets in the retry partition that are not settled
         self._overtaken: dict[bytes, list[int]] = {}  # copies of retry records: they belong before what is below them
 
@@ -31,7 +31,7 @@ class Parking:
         key = record.key
         if key is None or key not in self._backlog:
             return False
-        if record.topic != self._retry_topic:
+        if record.topic != self.retry_topic:
             return True
         copies = self._overtaken.get(key)
         return bool(copies) and record.offset < copies[0]  # type: ignore[index]
@@ -46,13 +46,13 @@ class Parking:
         if record.key is None:
             return
         self.seen(record.key, offset)
-        if record.topic == self._retry_topic:
+        if record.topic == self.retry_topic:
             self._overtaken.setdefault(record.key, []).append(offset)
 
     def settled(self, record: Record) -> None:
         """A record is done with, in whatever way; tell of its copy first."""
         key = record.key
-        if key is None or record.topic != self._retry_topic:
+        if key is None or record.topic != self.retry_topic:
             return
         copies = self._overtaken.get(key)
         if copies and copies[0] == record.offset:

@@ -6,14 +6,18 @@ Owns: the schema that users see. Never: changes a block.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from functools import lru_cache
+from itertools import accumulate
+from typing import Final, cast
 
 import numpy as np
 import pyarrow as pa
 
 from multilane.wire.records.block import Block, Bytes, Columns, Ints, Views
 from multilane.wire.records.loading import kernels
+from multilane.wire.records.record import Record
 
 _HEADER: Final = [pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]
 HEADERS_TYPE: Final = pa.list_(pa.struct(_HEADER))
@@ -36,6 +40,9 @@ def schema(*, copy: bool) -> pa.Schema:
             ("headers", HEADERS_TYPE),
         ]
     )
+
+
+_COPIED: Final = schema(copy=True)
 
 
 def record_batch(block: Block, *, copy: bool) -> pa.RecordBatch:
@@ -128,3 +135,45 @@ def _copied_headers(block: Block) -> tuple[Ints | None, tuple[Bytes, ...]]:
     held = block.columns.header_buffers
     kernels().gather_headers(held[0], held[-1], spans, out, moved)
     return moved, (out,)
+
+
+def batch_of(records: Sequence[Record]) -> pa.RecordBatch:
+    """Records that were made already, of one topic or several, as columns that keep nothing else alive."""
+    topics, partitions, offsets, timestamps, kinds, keys, values, headers = zip(*records, strict=True)
+    rows = len(records)
+    arrays = [
+        _joined(keys),
+        _joined(values),
+        _named(topics),
+        _over(pa.int32(), np.array(partitions, np.int32)),
+        _over(pa.int64(), np.array(offsets, np.int64)),
+        _over(_TIMESTAMP, np.array(timestamps, np.int64)),
+        _over(pa.int8(), np.array(kinds, np.int8)),
+        pa.array(headers, HEADERS_TYPE) if any(headers) else pa.nulls(rows, HEADERS_TYPE),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=_COPIED)
+
+
+def _joined(contents: Sequence[bytes | None]) -> pa.Array:
+    """A plain binary column. By hand, because pa.array() costs four times as much for the few rows of a batch."""
+    bitmap = None
+    if None in contents:
+        bitmap = pa.py_buffer(np.packbits([c is not None for c in contents], bitorder="little"))
+        contents = [c or b"" for c in contents]
+    plain = cast("Sequence[bytes]", contents)
+    ends = np.fromiter(accumulate(map(len, plain), initial=0), np.int32, len(plain) + 1)
+    data = b"".join(plain)
+    return pa.Array.from_buffers(pa.binary(), len(contents), [bitmap, pa.py_buffer(ends), pa.py_buffer(data)])
+
+
+def _named(topics: Sequence[str]) -> pa.Array:
+    names = tuple(dict.fromkeys(topics))
+    places = np.zeros(len(topics), np.int8)
+    if len(names) > 1:
+        places[:] = [names.index(topic) for topic in topics]
+    return pa.DictionaryArray.from_arrays(_over(pa.int8(), places), _names(names))
+
+
+@lru_cache(64)
+def _names(names: tuple[str, ...]) -> pa.Array:
+    return pa.array(names)

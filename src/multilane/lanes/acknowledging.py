@@ -1,0 +1,91 @@
+"""Records whose functions have ended and whose acknowledgements are still to come.
+
+Thread: loop; acknowledgements arrive from any thread and are decided here.
+
+Owns what is pending. Whatever was decided, failed or given up is not pending any more: an acknowledgement that comes
+after that changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from multilane.listeners.acknowledgement import Acknowledgement
+from multilane.wire.records.record import Record
+
+Settle = Callable[[Sequence[Record]], None]
+Reject = Callable[[Sequence[Record], BaseException], "asyncio.Future[None]"]
+
+
+class Pending:
+    """The records of one call."""
+
+    __slots__ = ("is_over", "records")
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self.records: Final = list(records)
+        self.is_over = False
+
+
+class Acknowledging:
+    def __init__(self, settle: Settle, reject: Reject) -> None:
+        self._settle = settle
+        self._reject = reject
+        self._loop = asyncio.get_running_loop()
+        self._pending: set[Pending] = set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self.on_settled: Callable[[], object] = lambda: None
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def issue(self, records: Iterable[Record]) -> tuple[Acknowledgement, Pending]:
+        pending = Pending(records)
+        self._pending.add(pending)
+        self._empty.clear()
+        return Acknowledgement(lambda error: self._tell_loop(pending, error)), pending
+
+    def fail(self, pending: Pending, failed: Iterable[Record]) -> list[Record]:
+        """These failed before they were acknowledged; gives those of them that were not decided yet."""
+        if pending.is_over:
+            return []
+        gone = [record for record in failed if record in pending.records]
+        for record in gone:
+            pending.records.remove(record)
+        if not pending.records:
+            self._over(pending)
+        return gone
+
+    def give_up(self) -> None:
+        for pending in list(self._pending):
+            self._over(pending)
+
+    async def wait(self) -> None:
+        """Until nothing is pending."""
+        await self._empty.wait()
+
+    def _tell_loop(self, pending: Pending, error: BaseException | None) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._decide, pending, error)
+        except RuntimeError:
+            return  # the loop is closed: too late, the records come again
+
+    def _decide(self, pending: Pending, error: BaseException | None) -> None:
+        if pending.is_over:
+            return
+        if error is None:
+            self._settle(pending.records)
+            self._over(pending)
+            self.on_settled()
+            return
+        pending.is_over = True  # but it is waited for
+        self._reject(pending.records, error).add_done_callback(lambda _: self._over(pending))
+
+    def _over(self, pending: Pending) -> None:
+        pending.is_over = True
+        self._pending.discard(pending)
+        if not self._pending:
+            self._empty.set()

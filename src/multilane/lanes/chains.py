@@ -1,0 +1,183 @@
+"""Chains of waiting records: of those that share an ordering key one is worked on at a time, in the order of the log.
+
+Thread: none (pure); one owner.
+
+A chain is the records of one key, first come first. It is in exactly one of three places: in `ready` (its first record
+may be taken), in work (its first element is None, standing for what was taken), or deferred (its first record is not
+due yet). So a free lane takes the next ready chain, whichever it is, and a slow key holds up nobody but itself. A
+record without an ordering key is a chain of its own.
+
+Owns the waiting records and `takeable`, the number of them that could be taken now. Never counts or settles offsets.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from heapq import heappop, heappush
+from itertools import count
+from typing import Final
+
+from multilane.wire.records.record import Record
+
+Chain = list[Record | None]
+OrderOf = Callable[[Record], Hashable | None]
+DueAt = Callable[[Record], float]
+
+_IN_WORK: Final = (None,)
+
+
+class Chains:
+    __slots__ = (
+        "_asleep",
+        "_by_key",
+        "_deferred",
+        "_due_at",
+        "_lanes",
+        "_order_of",
+        "_serial",
+        "defers",
+        "ready",
+        "takeable",
+    )
+
+    def __init__(self, order_of: OrderOf, lanes: int, due_at: DueAt | None = None) -> None:
+        """`order_of` gives the ordering key of a record, None where any order will do. `due_at` tells when a record may
+        be taken at the earliest, on the clock that `put` and `release` are given."""
+        self.ready: deque[Chain] = deque()
+        self.takeable = 0
+        self._by_key: dict[Hashable, Chain] = {}
+        self._order_of = order_of
+        self._lanes = lanes
+        self._due_at = due_at
+        self.defers = due_at is not None
+        self._deferred: list[tuple[float, int, Chain]] = []
+        self._asleep: set[int] = set()  # the ids of deferred chains
+        self._serial = count()  # of deferred ones: chains cannot be compared
+
+    def __len__(self) -> int:
+        """Records that wait, for whatever."""
+        chained = sum(len(chain) - (chain[0] is None) for chain in self._by_key.values())
+        alone = [chain for chain in (*self.ready, *(d[2] for d in self._deferred)) if self._is_alone(chain)]
+        return chained + len(alone)
+
+    def _is_alone(self, chain: Chain) -> bool:
+        return chain[0] is not None and self._order_of(chain[0]) is None
+
+    # --- waiting -----------------------------------------------------------------------------------------------------
+
+    def put(self, records: Iterable[Record], now: float) -> None:
+        by_key, order_of, ready, due_at = self._by_key, self._order_of, self.ready, self._due_at
+        for record in records:
+            key = order_of(record)
+            if key is not None:
+                chain = by_key.get(key)
+                if chain is not None:
+                    chain.append(record)
+                    if chain[0] is not None and id(chain) not in self._asleep:
+                        self.takeable += 1
+                    continue
+                by_key[key] = chain = [record]
+            else:
+                chain = [record]
+            if due_at is not None and (due := due_at(record)) > now:
+                self._defer(chain, due)
+            else:
+                ready.append(chain)
+                self.takeable += 1
+
+    def _defer(self, chain: Chain, due: float) -> None:
+        heappush(self._deferred, (due, next(self._serial), chain))
+        self._asleep.add(id(chain))
+
+    def wake(self, now: float) -> float | None:
+        """What is due becomes ready; gives the time when the next will be."""
+        deferred = self._deferred
+        while deferred and deferred[0][0] <= now:
+            chain = heappop(deferred)[2]
+            self._asleep.discard(id(chain))
+            self.takeable += len(chain)
+            self.ready.append(chain)
+        return deferred[0][0] if deferred else None
+
+    # --- work --------------------------------------------------------------------------------------------------------
+
+    def take_one(self) -> Record:
+        """The first record of the next ready chain; IndexError when none is."""
+        chain = self.ready.popleft()
+        self.takeable -= len(chain)
+        record = chain[0]
+        chain[0] = None
+        return record  # type: ignore[return-value] # a ready chain has its first record
+
+    def take(self, most: int, now: float) -> list[Record]:
+        """Up to `most` records; those of one key follow each other in their order."""
+        taken: list[Record] = []
+        ready = self.ready
+        gone = 0  # of what was takeable: the rest of a chain waits for what is taken
+        while ready and len(taken) < most:
+            chain = ready.popleft()
+            many = len(chain)
+            gone += many
+            if many > 1:
+                many = self._due(chain[: most - len(taken)], now)
+            taken += chain[:many]  # type: ignore[arg-type]
+            chain[:many] = _IN_WORK
+        self.takeable -= gone
+        return taken
+
+    def _due(self, records: Chain, now: float) -> int:
+        """How many of these, from the first on, are due. The first is: its chain is ready."""
+        due_at = self._due_at
+        if due_at is None:
+            return len(records)
+        late = (i for i, r in enumerate(records) if i and r is not None and due_at(r) > now)
+        return next(late, len(records))
+
+    def release(self, record: Record, now: float) -> None:
+        """What was taken of this record's key is done with: the next of the key may be taken."""
+        key = self._order_of(record)
+        if key is None:
+            return
+        chain = self._by_key[key]
+        if len(chain) == 1:
+            del self._by_key[key]
+            return
+        del chain[0]
+        first = chain[0]
+        if self._due_at is not None and first is not None and (due := self._due_at(first)) > now:
+            self._defer(chain, due)
+            return
+        # A chain with more than a lane's share of what waits goes first: it is what the partition will wait for.
+        if len(chain) * self._lanes > self.takeable:
+            self.ready.appendleft(chain)
+        else:
+            self.ready.append(chain)
+        self.takeable += len(chain)
+
+    def release_all(self, records: Iterable[Record], now: float) -> None:
+        """The same for what was taken together."""
+        order_of, by_key = self._order_of, self._by_key
+        for record in records:
+            key = order_of(record)
+            if key is None:
+                continue
+            chain = by_key.get(key)
+            if chain is None or chain[0] is not None:
+                continue  # released by an earlier record of the same key
+            if len(chain) == 1:
+                del by_key[key]
+            else:
+                self.release(record, now)
+
+    def clear(self) -> None:
+        """Forget what waits. What is in work may still be released."""
+        self.ready.clear()
+        self._deferred.clear()
+        self._asleep.clear()
+        self.takeable = 0
+        for key, chain in list(self._by_key.items()):
+            if chain[0] is None:
+                del chain[1:]
+            else:
+                del self._by_key[key]

@@ -1,0 +1,306 @@
+"""The lanes of a yard: tasks that take records, have them handled, and give their keys free.
+
+Thread: loop.
+
+A lane is one task for its whole life, so that a function which never waits never touches the event loop. Lanes without
+work are parked; whoever brings work wakes as many as there is work for. One sweep looks after calls that take too long:
+a timer for each call would cost more than most calls.
+
+Owns its lanes. Never commits and never settles (see `work`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import Final
+
+from multilane.clock import Clock
+from multilane.errors import PublishStopped
+from multilane.lanes.chains import Chains
+from multilane.lanes.lane import Lane
+from multilane.lanes.work import Work
+from multilane.lanes.yard import Yard
+from multilane.wire.records.record import Record
+
+log = logging.getLogger(__name__)
+
+_TURN: Final = 64  # records that a lane handles before others get the loop
+_GRACE: Final = 1.0  # for functions that were cancelled, to end
+_SHORTEST_SWEEP: Final = 0.01
+
+
+class Crew:
+    def __init__(self, yard: Yard, chains: Chains, work: Work, lanes: int, clock: Clock) -> None:
+        self._yard = yard
+        self._chains = chains
+        self._work = work
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._context = copy_context()  # what every call begins with
+        self._lanes: set[Lane] = set()
+        self._parked: deque[asyncio.Future[None]] = deque()
+        self._substitutes = 0  # for lanes whose call is overdue and does not end
+        self._is_draining = False
+        self._is_over = False  # draining, or there are lanes too many: who sees it ends
+        self._flushes = False  # windows go as they are
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._due_timer: asyncio.TimerHandle | None = None
+        self._size = work.window.size
+        self._body = self._singly if work.window.is_single else self._by_windows
+        self._sweep_every = max(_SHORTEST_SWEEP, work.max_processing_time / 4)
+        self._sweep_timer = self._loop.call_later(self._sweep_every, self._sweep)
+        self.peers: list[Crew] = []  # of the same yard: what one takes in may be for another
+        self.on_hungry: Callable[[], object] = lambda: None
+        self.on_failure: Callable[[BaseException], object] = lambda error: None
+        self.resize(lanes)
+
+    # --- lanes -------------------------------------------------------------------------------------------------------
+
+    def resize(self, lanes: int) -> None:
+        """More or fewer lanes from now on; those too many end when they are done with what they are at."""
+        self._wanted = max(1, lanes)
+        self._low = 2 * self._wanted if self._work.window.is_single else self._size * (self._wanted + 1)
+        while len(self._lanes) < self._wanted + self._substitutes:
+            self._spawn(Lane())
+        self._count_lanes()
+        self._wake(len(self._parked))
+
+    def _count_lanes(self) -> None:
+        self._is_over = self._is_draining or len(self._lanes) > self._wanted + self._substitutes
+
+    @property
+    def in_work(self) -> tuple[Record, ...]:
+        """What lanes are at: handed over to whoever carries on when they are given up."""
+        return tuple(record for lane in self._lanes for record in lane.records)
+
+    def _spawn(self, lane: Lane) -> None:
+        """A new lane, or a new task for one."""
+        self._lanes.add(lane)
+        lane.task = task = self._loop.create_task(self._body(lane), context=self._context.copy())
+        task.add_done_callback(lambda _: self._ended(lane, task))
+
+    def _leaves(self, lane: Lane) -> bool:
+        """Whether this lane ends now. It is counted out at once, so that no more end than have to."""
+        self._count_lanes()
+        if self._is_over:
+            self._lanes.discard(lane)
+            self._count_lanes()
+            return True
+        return False
+
+    def _ended(self, lane: Lane, task: asyncio.Task[None]) -> None:
+        if lane.task is not task:
+            return  # it goes on as another task
+        self._lanes.discard(lane)
+        self._count_lanes()
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, PublishStopped):
+            self.on_failure(error)
+
+    # --- the two ways to work ----------------------------------------------------------------------------------------
+
+    async def _singly(self, lane: Lane) -> None:
+        chains, work, ready, clock = self._chains, self._work, self._chains.ready, self._clock.monotonic
+        call, settle = work.plain_call, work.plain_settle  # where nothing stands between a record and its function
+        left = _TURN
+        while not self._is_over or not self._leaves(lane):
+            if not ready:
+                await self._work_comes()
+                continue
+            record = chains.take_one()
+            lane.record = record
+            if call is None:
+                await work.single(lane, record)
+            else:
+                lane.calls += 1
+                lane.is_calling = True
+                try:
+                    await call(record)
+                except BaseException as error:  # noqa: BLE001 - the user's function may raise anything
+                    await work.after(lane, record, error)
+                else:
+                    lane.is_calling = False
+                    if lane.is_overdue:
+                        await work.after(lane, record, None)
+                    else:
+                        settle(record.offset)
+            lane.record = None
+            chains.release(record, clock() if chains.defers else 0.0)
+            if lane.has_substitute:
+                self._dismiss_substitute(lane)
+            if copy_context() != self._context:  # what a function has set is not for the next one
+                self._spawn(lane)
+                return
+            left -= 1
+            if not left:
+                left = _TURN
+                await asyncio.sleep(0)  # noqa: TID251 - not a wait: others get their turn
+
+    async def _by_windows(self, lane: Lane) -> None:
+        chains = self._chains
+        while not self._is_over or not self._leaves(lane):
+            if not self._window_is_ready():
+                await self._work_comes()
+                continue
+            records = chains.take(self._size, self._clock.monotonic())
+            lane.window = records
+            await self._work.several(lane, records)
+            lane.window = ()
+            now = self._clock.monotonic() if chains.defers else 0.0
+            chains.release_all(records, now)
+            if lane.has_substitute:
+                self._dismiss_substitute(lane)
+            if copy_context() != self._context:
+                self._spawn(lane)
+                return
+
+    def _window_is_ready(self) -> bool:
+        takeable = self._chains.takeable
+        if takeable < self._size:
+            self._refill()
+            takeable = self._chains.takeable
+        if takeable >= self._size:
+            return True
+        if takeable == 0:
+            self._flushes = False
+        return self._flushes and takeable > 0
+
+    # --- work comes and goes -----------------------------------------------------------------------------------------
+
+    async def _work_comes(self) -> None:
+        """Take in what there is, or park until somebody brings more."""
+        if self._refill():
+            return
+        self._set_timers()
+        parking: asyncio.Future[None] = self._loop.create_future()
+        self._parked.append(parking)
+        await parking
+
+    def feed(self) -> None:
+        """There is something new in the yard, or room in it."""
+        if self._parked:
+            self._refill()
+
+    def _refill(self) -> bool:
+        if self._is_draining or not self._wants_more():
+            return False
+        came = self._yard.refill(self._wants_more, self._clock.monotonic())
+        if came:
+            for crew in (self, *self.peers):
+                crew.poke()
+        self.on_hungry()
+        return came
+
+    def poke(self) -> None:
+        """There may be work for lanes that are parked."""
+        if self._parked:
+            self._wake(self._work_for())
+            self._set_timers()
+
+    def _wants_more(self) -> bool:
+        waiting = len(self._chains.ready) if self._work.window.is_single else self._chains.takeable
+        return waiting < self._low
+
+    def _work_for(self) -> int:
+        """How many lanes there is work for."""
+        if self._work.window.is_single:
+            return len(self._chains.ready)
+        full, rest = divmod(self._chains.takeable, self._size)
+        return full + (1 if rest and self._flushes else 0)
+
+    def _wake(self, lanes: int) -> None:
+        while lanes > 0 and self._parked:
+            parking = self._parked.popleft()
+            if not parking.done():
+                parking.set_result(None)
+                lanes -= 1
+
+    def flush(self) -> None:
+        """Windows that are not full go as they are: their time is up, or no more will come."""
+        self._flush_timer = None
+        self._flushes = True
+        self._wake(len(self._parked))
+
+    def _set_timers(self) -> None:
+        if not self._work.window.is_single and self._flush_timer is None and self._chains.takeable:
+            self._flush_timer = self._loop.call_later(self._work.window.latency, self.flush)
+        if self._chains.defers and self._due_timer is None:
+            self._wake_deferred()
+
+    def _wake_deferred(self) -> None:
+        self._due_timer = None
+        now = self._clock.monotonic()
+        due = self._chains.wake(now)
+        self._wake(self._work_for())
+        if due is not None and not self._is_draining:
+            self._due_timer = self._loop.call_later(max(0.0, due - now), self._wake_deferred)
+
+    # --- calls that take too long ------------------------------------------------------------------------------------
+
+    def _sweep(self) -> None:
+        self._sweep_timer = self._loop.call_later(self._sweep_every, self._sweep)
+        now, limit = self._clock.monotonic(), self._work.max_processing_time
+        for lane in list(self._lanes):
+            if lane.is_beyond(now, limit):
+                self._give_up_call(lane)
+
+    def _give_up_call(self, lane: Lane) -> None:
+        """A coroutine is cancelled. A plain function cannot be: its key stays blocked until it ends, and another lane
+        takes its place so that it costs the other keys nothing."""
+        lane.is_overdue = True
+        first = lane.records[0] if lane.records else None
+        log.warning("%s is at %s for longer than maxProcessingTime", self._work.listener, first)
+        if self._work.listener.cancels and lane.task is not None:
+            lane.task.cancel()
+        elif self._substitutes < self._wanted:
+            self._substitutes += 1
+            lane.has_substitute = True
+            self._spawn(Lane())
+
+    def _dismiss_substitute(self, lane: Lane) -> None:
+        """The call has ended after all: there is a lane too many now, and this one ends."""
+        lane.has_substitute = False
+        self._substitutes -= 1
+        self._count_lanes()
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    async def drain(self, deadline: float) -> tuple[Record, ...]:
+        """Take nothing more, and let what is in work end until the deadline; then give it up. What is given up stays
+        unsettled, and is what this returns."""
+        self._is_draining = self._is_over = True
+        for timer in (self._flush_timer, self._due_timer):
+            if timer is not None:
+                timer.cancel()
+        self._wake(len(self._parked))
+        await self._wait_for_lanes(deadline)
+        await self._wait_for_acknowledgements(deadline)
+        self._sweep_timer.cancel()
+        given_up = self.in_work
+        if given_up:
+            log.warning("%d records of %s were given up in work: %s", len(given_up), self._yard, given_up[0])
+        for lane in list(self._lanes):
+            if lane.task is not None:
+                lane.task.cancel()
+        await self._wait_for_lanes(self._clock.monotonic() + _GRACE)
+        return given_up
+
+    async def _wait_for_lanes(self, deadline: float) -> None:
+        while tasks := [lane.task for lane in self._lanes if lane.task is not None]:
+            left = deadline - self._clock.monotonic()
+            done, _ = await asyncio.wait(tasks, timeout=max(0.0, left), return_when=asyncio.FIRST_COMPLETED)
+            if not done and left <= 0:
+                return
+
+    async def _wait_for_acknowledgements(self, deadline: float) -> None:
+        acknowledging = self._work.acknowledging
+        if acknowledging is None:
+            return
+        waiting = asyncio.ensure_future(acknowledging.wait())
+        await asyncio.wait([waiting], timeout=max(0.0, deadline - self._clock.monotonic()))
+        waiting.cancel()
+        acknowledging.give_up()

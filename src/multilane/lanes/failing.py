@@ -1,0 +1,116 @@
+"""Where failed records go: the retry topic, the error topic, or the application's last step.
+
+Thread: loop.
+
+Returns when a record is taken over for good: its copy was acknowledged, or the last step has it. Until then the record
+stays unsettled, however long that takes. An open breaker ends the group instead of filling the error topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from multilane.clock import Clock
+from multilane.errors import BreakerOpen, UndecodablePayload
+from multilane.hooks import NO_OBSERVER, Observer
+from multilane.listeners.context import Context
+from multilane.listeners.surroundings import Surroundings
+from multilane.outcome.breaker import Breaker
+from multilane.outcome.flow import Flow, LastStep, Publish, after_failure, follow, undecodable
+from multilane.outcome.parking import Parking
+from multilane.wire.records.record import Record
+
+log = logging.getLogger(__name__)
+
+LastStepFunction = Callable[[Context, Record, BaseException], Any]
+_SHORTEST_REST: Final = 1.0
+_LONGEST_REST: Final = 30.0
+
+
+class Publishes(Protocol):
+    """Stores a copy, however long it takes; raises PublishStopped when it is told to end."""
+
+    async def publish(self, copy: Publish) -> tuple[int, int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """Where failed records of a group can go."""
+
+    flow: Flow
+    publisher: Publishes
+    last_step: LastStepFunction | None = None
+    breaker: Breaker | None = None
+
+
+class Failing:
+    def __init__(self, ways: Ways, surroundings: Surroundings, clock: Clock, observer: Observer = NO_OBSERVER) -> None:
+        self._flow = ways.flow
+        self._publisher = ways.publisher
+        self._last_step = ways.last_step
+        self._breaker = ways.breaker
+        self._surroundings = surroundings
+        self._clock = clock
+        self._observer = observer
+
+    @property
+    def counts_successes(self) -> bool:
+        return self._breaker is not None
+
+    def note_success(self, records: int) -> None:
+        if self._breaker is not None:
+            self._breaker.note(records, 0, self._clock.monotonic())
+
+    async def take_over(self, record: Record, error: BaseException, parking: Parking | None) -> None:
+        if self._breaker is not None:
+            self._breaker.note(0, 1, self._clock.monotonic())
+            if self._breaker.is_open(self._clock.monotonic()):
+                raise BreakerOpen(f"{self._flow.main}: {self._breaker.reason}. Look at the errors, then start it again")
+        context = self._surroundings.tell_failure(record, error)
+        is_hopeless = isinstance(error, UndecodablePayload)
+        step = (undecodable if is_hopeless else after_failure)(self._flow, record, error)
+        self._observer.count("lanes.records.failed", error=type(error).__name__, topic=record.topic)
+        if isinstance(step, LastStep):
+            await self._take_last_step(context, record, error, step)
+        else:
+            await self._store(record, step, parking)
+
+    async def let_follow(self, record: Record, parking: Parking) -> None:
+        """A record of a key with a backlog in the retry topic goes there unhandled."""
+        await self._store(record, follow(self._flow, record), parking)
+
+    async def _store(self, record: Record, copy: Publish, parking: Parking | None) -> None:
+        _, offset = await self._publisher.publish(copy)
+        self._observer.count("lanes.copies", topic=copy.topic)
+        if parking is not None and copy.topic == self._flow.retry:
+            parking.copied(record, offset)
+
+    async def _take_last_step(self, context: Context, record: Record, error: BaseException, step: LastStep) -> None:
+        if self._last_step is None:
+            self._observer.count("lanes.records.dropped", topic=record.topic)
+            log.error("%s failed and is passed over: %s; there is no last step. %s", record, step.reason, _told(error))
+            return
+        rest = _SHORTEST_REST
+        while True:
+            try:
+                answer = self._last_step(context, record, error)
+                if inspect.isawaitable(answer):
+                    await answer
+            except Exception:
+                log.exception("the last step failed for %s, which stays unsettled; it is tried again", record)
+                await self._pause(rest)
+                rest = min(_LONGEST_REST, 2 * rest)
+            else:
+                return
+
+    async def _pause(self, seconds: float) -> None:
+        await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=seconds)
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

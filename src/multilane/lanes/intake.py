@@ -1,0 +1,104 @@
+"""The way of one partition's blocks into the chains, in pieces, as they are wanted.
+
+Thread: loop (whoever owns the yard).
+
+Owns the blocks that were polled and not taken in yet, and the ledger of what was. A block becomes records only a piece
+at a time and only when lanes are about to want them, so what is held as objects stays small. Bounded: no more than
+`room` records are open at once, and no more than `room_bytes` bytes of them where that is set.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import compress
+from typing import Final
+
+from multilane.commit.ledger import Ledger
+from multilane.types import TopicPartition
+from multilane.wire.records.block import Block
+from multilane.wire.records.record import Record
+
+PIECE: Final = 1024
+_SPARSE: Final = 2  # what is left of a block is copied out when it keeps this many times its size alive
+
+
+class Intake:
+    def __init__(self, partition: TopicPartition, ledger: Ledger, room: int, room_bytes: int | None = None) -> None:
+        self.partition = partition
+        self.ledger = ledger
+        self.room = room
+        self._room_bytes = room_bytes
+        self._bytes = 0
+        self._blocks: deque[Block] = deque()
+
+    @property
+    def weighs(self) -> bool:
+        return self._room_bytes is not None
+
+    @property
+    def has_blocks(self) -> bool:
+        return bool(self._blocks)
+
+    @property
+    def end(self) -> int:
+        """The offset behind all that came."""
+        return self._blocks[-1].next_offset if self._blocks else self.ledger.position
+
+    def pass_to(self, position: int) -> None:
+        """The log has nothing for us below: said when nothing is open or waits."""
+        if position > self.ledger.position:
+            self.ledger.advance(position)
+
+    @property
+    def waiting_rows(self) -> int:
+        """Not taken in yet."""
+        return sum(map(len, self._blocks))
+
+    @property
+    def is_full(self) -> bool:
+        """No more may be open."""
+        return len(self.ledger) >= self.room or (self._room_bytes is not None and self._bytes >= self._room_bytes)
+
+    @property
+    def open_bytes(self) -> int:
+        return self._bytes
+
+    def accept(self, block: Block) -> None:
+        self._blocks.append(block)
+
+    def copy_out(self) -> None:
+        """What waits here for long must not keep the whole frame alive that it came with."""
+        for at, block in enumerate(self._blocks):
+            if block.pinned_bytes > _SPARSE * block.own_bytes:
+                self._blocks[at] = block.compact()
+
+    def next_piece(self) -> list[Record]:
+        """The next few records that are not settled already; none when there is no block, or they all are."""
+        block = self._blocks[0]
+        many = min(PIECE, self.room - len(self.ledger), len(block))
+        piece = block.slice(0, many)
+        if many == len(block):
+            self._blocks.popleft()
+        else:
+            self._blocks[0] = block.slice(many)
+        return self._take_in(piece)
+
+    def _take_in(self, piece: Block) -> list[Record]:
+        records = list(piece.records())
+        fresh = self.ledger.fresh(piece.offsets)
+        if fresh is not None:
+            records = list(compress(records, fresh.tolist()))
+        self.ledger.hand_out([record.offset for record in records])
+        self.ledger.advance(piece.next_offset, piece.leader_epoch)
+        if self._room_bytes is not None:
+            self._bytes += sum(map(size_of, records))
+        return records
+
+    def settle(self, record: Record) -> None:
+        self.ledger.settle(record.offset)
+        if self._room_bytes is not None:
+            self._bytes -= size_of(record)
+
+
+def size_of(record: Record) -> int:
+    return len(record.key or b"") + len(record.value or b"")

@@ -1,0 +1,46 @@
+"""A lane: one worker for the whole of its life, and what it is at.
+
+Thread: loop.
+
+Owns nothing but the facts that its crew and the sweep for overdue calls look at. A lane counts its calls instead of
+reading the clock for each: the sweep remembers since when it has seen the same count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from multilane.wire.records.record import Record
+
+
+class Lane:
+    __slots__ = (
+        *("_seen_calls", "_seen_since", "calls", "has_substitute", "is_calling", "is_overdue", "record", "task"),
+        "window",
+    )
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self.record: Record | None = None
+        self.window: Sequence[Record] = ()
+        self.calls = 0
+        self.is_calling = False
+        self.is_overdue = False
+        self.has_substitute = False
+        self._seen_calls = -1
+        self._seen_since = 0.0
+
+    @property
+    def records(self) -> Sequence[Record]:
+        """What it is at."""
+        return self.window or (() if self.record is None else (self.record,))
+
+    def is_beyond(self, now: float, limit: float) -> bool:
+        """True once for a call that takes longer than the limit, as far as the sweeps have seen it."""
+        if not self.is_calling or self.is_overdue:
+            return False
+        if self.calls != self._seen_calls:
+            self._seen_calls, self._seen_since = self.calls, now
+            return False
+        return now - self._seen_since >= limit

@@ -1,0 +1,254 @@
+"""The pump of the process engine: polls the group's partitions, feeds their teams, pauses, commits, and drains.
+
+Thread: loop; one task, the only user of its consumer.
+
+A partition whose lanes have enough is paused, and nothing else is. Every commit interval the places of all teams are
+committed; when partitions are revoked their teams end what they are at, within a deadline, and what is settled is
+committed before the group hears that they are given up. What is lost is dropped without a commit.
+
+Owns the consumer and the teams. Never runs a user's function.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from multilane.client.async_consumer import AsyncConsumer
+from multilane.client.rebalance import RebalanceListener
+from multilane.clock import Clock
+from multilane.commit import completion_map
+from multilane.commit.completion_map import Run
+from multilane.errors import MultilaneError, OperationTimeout, WakeupError
+from multilane.lanes.team import Team
+from multilane.types import LeaderEpoch, Offset, OffsetAndMetadata, TopicPartition
+from multilane.wire.records.block import Block
+
+log = logging.getLogger(__name__)
+
+Start = tuple[int, tuple[Run, ...]]  # where a partition begins, and what beyond is settled already
+BuildTeam = Callable[[Mapping[TopicPartition, Start]], Awaitable[Team]]
+_POLL: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    commit_interval: float = 1.0
+    drain: float = 10.0  # for what is in work when partitions are revoked or the app stops
+
+
+class Pump(RebalanceListener):
+    def __init__(
+        self,
+        consumer: AsyncConsumer,
+        topics: Collection[str],
+        build: BuildTeam,
+        timing: Timing,
+        clock: Clock,
+        *,
+        pairs: bool = False,
+    ) -> None:
+        """With `pairs` the partitions of one number, of all topics, are one team, which begins when all are there."""
+        self._consumer = consumer
+        self._topics = tuple(topics)
+        self._build = build
+        self._timing = timing
+        self._clock = clock
+        self._pairs = pairs
+        self._teams: dict[TopicPartition, Team] = {}
+        self._starts: dict[TopicPartition, Start] = {}  # assigned, and without a team as yet
+        self._hungry: set[TopicPartition] = set()
+        self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._commit_at = clock.monotonic() + timing.commit_interval
+        self._stopping = False
+        self._failure: BaseException | None = None
+
+    # --- the loop ----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until `stop` is called or something fails; ends with everything settled committed and the group left."""
+        self._consumer.subscribe(self._topics, self)
+        try:
+            while not self._stopping and self._failure is None:
+                await self._step()
+        finally:
+            await self._end()
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """From any task of the loop."""
+        self._stopping = True
+        self._consumer.wakeup()
+
+    async def _step(self) -> None:
+        with suppress(WakeupError):
+            for block in await self._consumer.poll(self._patience()):
+                await self._give(block)
+        self._resume_hungry()
+        if self._clock.monotonic() >= self._commit_at:
+            await self._commit_settled()
+
+    def _patience(self) -> float:
+        return min(_POLL, max(0.0, self._commit_at - self._clock.monotonic()))
+
+    @property
+    def teams(self) -> tuple[Team, ...]:
+        return tuple(dict.fromkeys(self._teams.values()))
+
+    # --- feeding -----------------------------------------------------------------------------------------------------
+
+    async def _give(self, block: Block) -> None:
+        partition = TopicPartition(block.topic, block.partition)
+        team = self._teams.get(partition)
+        if team is None:
+            return  # revoked in the same poll
+        if block.first_offset < team.yard.intakes[partition].end:
+            team = await self._begin_again(partition, block)
+        team.accept(block)
+        team.feed()
+        if not team.wants_blocks(partition):
+            self._consumer.pause([partition])
+            team.yard.intakes[partition].copy_out()
+
+    async def _begin_again(self, partition: TopicPartition, block: Block) -> Team:
+        """The log goes on below where we were: it was cut, made anew, or the offsets were reset."""
+        team = self._teams[partition]
+        log.warning("%s goes on at %d, below what was read: its lanes begin again", partition, block.first_offset)
+        await team.drain(self._clock.monotonic() + self._timing.drain)
+        starts = {p: self._start_of(team, p) for p in team.partitions}
+        starts[partition] = (block.first_offset, ())
+        return await self._begin(starts)
+
+    def _start_of(self, team: Team, partition: TopicPartition) -> Start:
+        place = team.place(partition)
+        return place.offset, place.runs
+
+    def _note_hungry(self, team: Team) -> None:
+        """A crew has taken in some of what waited."""
+        paused = [p for p in team.partitions if p not in self._hungry and team.wants_blocks(p)]
+        if paused:
+            self._hungry.update(paused)
+            self._consumer.wakeup()
+
+    def _resume_hungry(self) -> None:
+        hungry, self._hungry = self._hungry, set()
+        wanted = hungry & self._consumer.paused & self._teams.keys()
+        if wanted:
+            self._consumer.resume(wanted)
+
+    # --- commits -----------------------------------------------------------------------------------------------------
+
+    async def _commit_settled(self) -> None:
+        self._commit_at = self._clock.monotonic() + self._timing.commit_interval
+        news = await self._news(self._teams)
+        if news:
+            self._consumer.commit_async(news, self._on_committed)
+
+    async def _news(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What has moved since it was last committed."""
+        places = {p: await self._place(p) for p in partitions}
+        return {p: place for p, place in places.items() if self._committed.get(p) != place}
+
+    async def _place(self, partition: TopicPartition) -> OffsetAndMetadata:
+        team = self._teams[partition]
+        if team.is_idle(partition):
+            with suppress(MultilaneError):  # markers and gaps at the end of the log are passed too
+                position = await self._consumer.position(partition, 0)
+                team.yard.intakes[partition].pass_to(position)
+        place = team.place(partition)
+        metadata = completion_map.encode(place.offset, place.runs)
+        return OffsetAndMetadata(Offset(place.offset), LeaderEpoch(place.leader_epoch), metadata)
+
+    def _on_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: BaseException | None) -> None:
+        if error is None:
+            self._committed.update(offsets)
+        else:
+            log.warning("a commit of %d partitions failed and is made again: %s", len(offsets), error)
+
+    async def _commit_now(self, partitions: Collection[TopicPartition]) -> None:
+        news = await self._news(p for p in partitions if p in self._teams)
+        if not news:
+            return
+        try:
+            await self._consumer.commit(news)
+        except MultilaneError as error:
+            log.warning("what was settled of %d partitions could not be committed: %s", len(news), error)
+
+    # --- partitions come and go --------------------------------------------------------------------------------------
+
+    async def on_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        committed = await self._consumer.committed(partitions) if partitions else {}
+        for partition in partitions:
+            place = committed.get(partition)
+            if place is not None:
+                self._committed[partition] = place
+                self._starts[partition] = (place.offset, completion_map.decode(place.metadata, place.offset))
+            else:
+                self._starts[partition] = (await self._first_position(partition), ())
+        for together in self._complete():
+            await self._begin({p: self._starts.pop(p) for p in together})
+        alone = [p for p in partitions if p in self._starts]
+        if alone:
+            self._consumer.pause(alone)
+
+    async def _first_position(self, partition: TopicPartition) -> int:
+        """Nothing is committed: where the reading begins, which is committed then, so that it begins there again."""
+        try:
+            return await self._consumer.position(partition)
+        except OperationTimeout:
+            return 0  # its first block tells
+
+    def _complete(self) -> list[list[TopicPartition]]:
+        """What can begin: partitions by themselves, or those of one number when all topics have theirs."""
+        if not self._pairs:
+            return [[p] for p in self._starts]
+        numbers = sorted({p.partition for p in self._starts})
+        sets = [[TopicPartition(t, n) for t in self._topics] for n in numbers]
+        return [together for together in sets if all(p in self._starts for p in together)]
+
+    async def _begin(self, starts: Mapping[TopicPartition, Start]) -> Team:
+        team = await self._build(starts)
+        team.listen(self._note_hungry, self._fail)
+        self._teams.update(dict.fromkeys(starts, team))
+        self._consumer.resume(set(starts) & self._consumer.paused)
+        return team
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = self._failure or error
+        self._consumer.wakeup()
+
+    async def on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+        await self._give_back(partitions, commits=True)
+
+    async def on_lost(self, partitions: frozenset[TopicPartition]) -> None:
+        await self._give_back(partitions, commits=False)
+
+    async def _give_back(self, partitions: Collection[TopicPartition], *, commits: bool) -> None:
+        teams = {team for p in partitions if (team := self._teams.get(p)) is not None}
+        whole = {p for team in teams for p in team.partitions}
+        patience = self._timing.drain if commits else 0.0
+        await asyncio.gather(*(team.drain(self._clock.monotonic() + patience) for team in teams))
+        if commits:
+            await self._commit_now(whole)
+        for partition in whole:
+            team = self._teams.pop(partition)
+            self._committed.pop(partition, None)
+            if partition not in partitions:  # one of a pair stays: it begins again when the other comes back
+                self._starts[partition] = self._start_of(team, partition)
+                self._consumer.seek(partition, self._starts[partition][0])
+                self._consumer.pause([partition])
+        for partition in partitions:
+            self._starts.pop(partition, None)
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    async def _end(self) -> None:
+        """The last revocation, which closing makes, drains and commits."""
+        await self._consumer.close(self._timing.drain + 30.0)
+        for team in self.teams:  # none, unless the group was lost in the middle
+            await team.drain(self._clock.monotonic())

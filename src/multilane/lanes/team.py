@@ -1,0 +1,96 @@
+"""A yard and the crews that work it off: one for each class of lanes.
+
+Thread: loop.
+
+What an engine deals with: blocks go in, places that may be committed come out, and at the end it is drained or dropped.
+Owns its yard, crews and parked keys. Never polls or commits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from multilane.clock import Clock
+from multilane.commit.ledger import Place
+from multilane.lanes.crew import Crew
+from multilane.lanes.work import Work
+from multilane.lanes.yard import Yard
+from multilane.outcome.parking import Parking
+from multilane.types import TopicPartition
+from multilane.wire.records.block import Block
+from multilane.wire.records.record import Record
+
+ENOUGH_ROWS: Final = 2048  # waiting as columns: until the next block comes
+
+
+class Team:
+    def __init__(
+        self,
+        yard: Yard,
+        work: Work,
+        lanes: Mapping[str, int],
+        clock: Clock,
+        parking: Parking | None = None,
+    ) -> None:
+        """`lanes`: how many, for each class of the yard."""
+        self.yard = yard
+        self.parking = parking
+        self._crews = {name: Crew(yard, yard.chains[name], work, many, clock) for name, many in lanes.items()}
+        for crew in self._crews.values():
+            crew.peers = [other for other in self._crews.values() if other is not crew]
+        if work.acknowledging is not None:
+            work.acknowledging.on_settled = self.feed
+
+    def __str__(self) -> str:
+        return str(self.yard)
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        return frozenset(self.yard.intakes)
+
+    def listen(self, on_hungry: Callable[[Team], object], on_failure: Callable[[BaseException], object]) -> None:
+        for crew in self._crews.values():
+            crew.on_hungry = lambda: on_hungry(self)
+            crew.on_failure = on_failure
+
+    # --- feeding -----------------------------------------------------------------------------------------------------
+
+    def accept(self, block: Block) -> None:
+        self.yard.intakes[TopicPartition(block.topic, block.partition)].accept(block)
+
+    def feed(self) -> None:
+        for crew in self._crews.values():
+            crew.feed()
+
+    def wants_blocks(self, partition: TopicPartition) -> bool:
+        return self.yard.intakes[partition].waiting_rows < ENOUGH_ROWS
+
+    def flush(self) -> None:
+        """No more will come for now: windows that are not full go as they are."""
+        for crew in self._crews.values():
+            crew.flush()
+
+    def resize(self, lanes: Mapping[str, int]) -> None:
+        for name, many in lanes.items():
+            self._crews[name].resize(many)
+
+    # --- what came of it ---------------------------------------------------------------------------------------------
+
+    def place(self, partition: TopicPartition) -> Place:
+        return self.yard.place(partition)
+
+    def is_idle(self, partition: TopicPartition) -> bool:
+        """All that came of this partition is settled."""
+        intake = self.yard.intakes[partition]
+        return not intake.has_blocks and len(intake.ledger) == 0
+
+    @property
+    def in_work(self) -> tuple[Record, ...]:
+        return tuple(record for crew in self._crews.values() for record in crew.in_work)
+
+    async def drain(self, deadline: float) -> Sequence[Record]:
+        """End what is in work until the deadline, and begin nothing; gives what had to be given up."""
+        given_up = await asyncio.gather(*(crew.drain(deadline) for crew in self._crews.values()))
+        return [record for some in given_up for record in some]

@@ -1,0 +1,86 @@
+"""Threads for functions that are not coroutines, as many as there are lanes for them.
+
+Thread: loop; the functions run on threads of this module's own.
+
+A call is put on a queue for any free thread; what comes out is collected and told to the loop in one go, because waking
+the loop for each call would cost more than most calls. Owns its threads, which live as long as it does; a function that
+never ends keeps its thread, and the process does not wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextvars import copy_context
+from queue import SimpleQueue
+from typing import Any
+
+Call = tuple["asyncio.Future[Any]", Callable[[], Any]]
+Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
+
+
+class Threads:
+    shares_memory = True
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._loop = asyncio.get_running_loop()
+        self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._answers: deque[Answer] = deque()
+        self._is_told = False
+        self._threads: list[threading.Thread] = []
+        self._open = 0
+
+    def __call__(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
+        """What the function gives, in a while. A call is begun as soon as it is made: there is a thread for each."""
+        self._open += 1
+        if self._open > len(self._threads):
+            self._start()
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._calls.put((future, function))
+        return future
+
+    def __len__(self) -> int:
+        return len(self._threads)
+
+    def close(self) -> None:
+        """No more calls. Threads end when they are done; nobody waits."""
+        for _ in self._threads:
+            self._calls.put(None)
+
+    def _start(self) -> None:
+        name = f"{self._name}-{len(self._threads)}"
+        thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            future, function = call
+            try:
+                self._answers.append((future, copy_context().run(function), None))
+            except BaseException as error:  # noqa: BLE001 - whoever called hears of it
+                self._answers.append((future, None, error))
+            del call, future, function
+            if not self._is_told:  # else the loop will come, and finds this answer too
+                self._is_told = True
+                try:
+                    self._loop.call_soon_threadsafe(self._hear)
+                except RuntimeError:
+                    return  # the loop is closed: nobody listens any more
+
+    def _hear(self) -> None:
+        self._is_told = False
+        while self._answers:
+            future, result, error = self._answers.popleft()
+            self._open -= 1
+            if future.done():
+                continue  # nobody waits for it any more
+            if error is None:
+                future.set_result(result)
+            elif isinstance(error, Exception):
+                future.set_exception(error)
+            else:
+                future.set_exception(RuntimeError(f"the function ended its thread with {type(error).__name__}"))

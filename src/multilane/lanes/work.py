@@ -1,0 +1,214 @@
+"""What is done with records that a lane has taken: have them handled, and settle each when it may be.
+
+Thread: loop.
+
+A record is settled after its function succeeded, after a select function skipped it, or after a broker acknowledged its
+copy in a retry or error topic; with manual acknowledgement when that comes. Whatever ends before is not settled. Owns
+nothing but the acknowledgements that are still to come; never takes or commits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from multilane.errors import ProcessingTimeout
+from multilane.lanes.acknowledging import Acknowledging, Pending
+from multilane.lanes.lane import Lane
+from multilane.lanes.yard import Yard
+from multilane.listeners.listener import Failures, Listener
+from multilane.listeners.signature import Kind
+from multilane.outcome.parking import Parking
+from multilane.wire.records.record import Record
+
+
+class FailureSide(Protocol):
+    """Where failed records go; each returns when the record may be settled, and raises when it never could be."""
+
+    async def take_over(self, record: Record, error: BaseException, parking: Parking | None) -> None: ...
+    async def let_follow(self, record: Record, parking: Parking) -> None: ...
+    def note_success(self, records: int) -> None: ...
+    @property
+    def counts_successes(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class WorkRules:
+    max_processing_time: float = 1.0
+    is_manual: bool = False  # a record is settled when it is acknowledged
+
+
+class Work:
+    def __init__(
+        self,
+        yard: Yard,
+        listener: Listener,
+        failures: FailureSide,
+        rules: WorkRules,
+        parking: Parking | None = None,
+        by_topic: Mapping[str, Listener] | None = None,
+    ) -> None:
+        """`by_topic`: listeners of their own for topics that share the yard."""
+        self.listener = listener
+        self.window = listener.window
+        self.max_processing_time = rules.max_processing_time
+        self._yard = yard
+        self._failures = failures
+        self._parking = parking
+        self._by_topic = dict(by_topic or {})
+        self._settle_offset = yard.settle_offset if parking is None else None
+        is_plain = self._settle_offset is not None and not rules.is_manual and not failures.counts_successes
+        self.plain_call = listener.call_one if is_plain else None
+        self.plain_settle: Callable[[int], None] = self._settle_offset or _nobody_settles_so
+        self.acknowledging = Acknowledging(self._settle_done, self._reject) if rules.is_manual else None
+
+    def _of(self, record: Record) -> Listener:
+        return self._by_topic.get(record.topic, self.listener)
+
+    # --- one record --------------------------------------------------------------------------------------------------
+
+    async def single(self, lane: Lane, record: Record) -> None:
+        """Returns when the record is settled, or waits for nothing but its acknowledgement."""
+        parking = self._parking
+        if parking is not None and parking.must_follow(record):
+            await self._failures.let_follow(record, parking)
+            self._settle(record)
+            return
+        lane.calls += 1
+        lane.is_calling = True
+        pending: Pending | None = None
+        try:
+            if self.acknowledging is None:
+                await self._of(record).call_one(record)
+            else:
+                acknowledgement, pending = self.acknowledging.issue((record,))
+                await self._of(record).call_one(record, acknowledgement)
+        except BaseException as error:  # noqa: BLE001 - the user's function may raise anything
+            await self.after(lane, record, error, pending)
+        else:
+            await self.after(lane, record, None, pending)
+
+    async def after(
+        self, lane: Lane, record: Record, error: BaseException | None, pending: Pending | None = None
+    ) -> None:
+        """The function has ended, somehow."""
+        lane.is_calling = False
+        if isinstance(error, asyncio.CancelledError):
+            error = self._overrun(lane, error)
+        elif error is not None and not isinstance(error, Exception):
+            raise error
+        if lane.is_overdue:
+            error = self._late(lane, error)
+        if error is not None:
+            await self._fail_all((record,), {record: error}, pending)
+        elif pending is None:
+            self._settle_done((record,))
+
+    def _overrun(self, lane: Lane, cancelled: asyncio.CancelledError) -> BaseException:
+        """The sweep cancelled this call alone; any other cancellation is the end of the lane."""
+        if not lane.is_overdue:
+            raise cancelled
+        return self._timeout()
+
+    def _late(self, lane: Lane, error: BaseException | None) -> BaseException | None:
+        """A call that ended after it was given up: what could be cancelled and succeeded all the same has succeeded."""
+        lane.is_overdue = False
+        if not self.listener.cancels:
+            return error or self._timeout()
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()
+        return error
+
+    def _timeout(self) -> ProcessingTimeout:
+        return ProcessingTimeout(f"{self.listener} took longer than {self.max_processing_time:g} s (maxProcessingTime)")
+
+    # --- a window ----------------------------------------------------------------------------------------------------
+
+    async def several(self, lane: Lane, records: list[Record]) -> None:
+        handled = records
+        if self.window.select is not None:
+            handled, skipped = self.window.select(records)
+            self._check_selection(records, handled, skipped)
+            for record in skipped:
+                self._settle(record)
+        if self.listener.kind is Kind.SINGLE:
+            for record in handled:
+                await self.single(lane, record)
+            return
+        if self._parking is not None:
+            handled = await self._without_followers(handled, self._parking)
+        for listener in dict.fromkeys(map(self._of, handled)):
+            await self._batch(lane, listener, [r for r in handled if self._of(r) is listener])
+
+    def _check_selection(self, records: list[Record], handled: Sequence[Record], skipped: Sequence[Record]) -> None:
+        if len(handled) + len(skipped) != len(records) or {*handled, *skipped} != set(records):
+            raise ValueError(f"the select function of {self.listener} must give each record of its window once")
+
+    async def _without_followers(self, records: list[Record], parking: Parking) -> list[Record]:
+        followers = [record for record in records if parking.must_follow(record)]
+        for record in followers:  # one after the other: their order is what this is for
+            await self._failures.let_follow(record, parking)
+            self._settle(record)
+        return [record for record in records if record not in followers] if followers else records
+
+    async def _batch(self, lane: Lane, listener: Listener, records: list[Record]) -> None:
+        lane.calls += 1
+        lane.is_calling = True
+        acknowledgement, pending = self.acknowledging.issue(records) if self.acknowledging is not None else (None, None)
+        try:
+            failures = await listener.call_many(records, acknowledgement)
+        except asyncio.CancelledError as cancelled:
+            failures = dict.fromkeys(records, self._overrun(lane, cancelled))
+        except Exception as failure:  # noqa: BLE001 - the user's function may raise anything
+            failures = dict.fromkeys(records, failure)
+        lane.is_calling = False
+        if lane.is_overdue:
+            late = self._late(lane, None)
+            failures = failures or (dict.fromkeys(records, late) if late is not None else {})
+        if pending is None:
+            self._settle_done([record for record in records if record not in failures] if failures else records)
+        if failures:
+            await self._fail_all([record for record in records if record in failures], failures, pending)
+
+    # --- settling ----------------------------------------------------------------------------------------------------
+
+    async def _fail_all(self, failed: Sequence[Record], failures: Failures, pending: Pending | None) -> None:
+        if pending is not None and self.acknowledging is not None:
+            failed = self.acknowledging.fail(pending, failed)
+        if len(failed) == 1 or self._parking is not None:
+            for record in failed:  # one after the other: what follows a failed one of its key must lie behind it
+                await self._fail(record, failures[record])
+        else:
+            await asyncio.gather(*(self._fail(record, failures[record]) for record in failed))
+
+    async def _fail(self, record: Record, error: BaseException) -> None:
+        await self._failures.take_over(record, error, self._parking)
+        self._settle(record)
+
+    def _settle_done(self, records: Sequence[Record]) -> None:
+        self._failures.note_success(len(records))
+        if self._settle_offset is not None:
+            deque(map(self._settle_offset, [record.offset for record in records]), maxlen=0)
+            return
+        for record in records:
+            self._settle(record)
+
+    def _settle(self, record: Record) -> None:
+        if self._settle_offset is not None:
+            self._settle_offset(record.offset)
+            return
+        self._yard.settle(record)
+        if self._parking is not None:
+            self._parking.settled(record)
+
+    def _reject(self, records: Sequence[Record], error: BaseException) -> asyncio.Future[None]:
+        """Acknowledged as failed."""
+        return asyncio.ensure_future(self._fail_all(records, dict.fromkeys(records, error), None))
+
+
+def _nobody_settles_so(offset: int) -> None:
+    raise AssertionError(f"offset {offset} is not settled by its number alone")

@@ -1,0 +1,92 @@
+"""A yard: the records of one partition between the log and the lanes, or of two partitions that share their keys.
+
+Thread: loop (one owner).
+
+Owns the intakes of its partitions, and the chains of each lane class. It takes in what lanes are about to want and no
+more; `settle` and `release` are how work comes back. Two partitions share a yard where the order of a key goes on from
+a topic to its retry topic. Never runs anything, and knows neither clock nor engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from multilane.commit.ledger import Place
+from multilane.lanes.chains import Chains
+from multilane.lanes.intake import Intake
+from multilane.types import TopicPartition
+from multilane.wire.records.record import Record
+
+MAIN: Final = ""  # the class of lanes for everything that no routing function sends elsewhere
+Route = Callable[[Record], str]
+
+
+class Yard:
+    def __init__(
+        self,
+        intakes: Sequence[Intake],
+        chains: Mapping[str, Chains],
+        route: Route | None = None,
+        note: Callable[[Sequence[Record]], None] | None = None,
+    ) -> None:
+        """`intakes` in the order in which they are fed; `route` names the class of a record, one of `chains`; `note`
+        hears of records when they are taken in."""
+        self.intakes = {intake.partition: intake for intake in intakes}
+        self.chains = dict(chains)
+        self._route = route
+        self._note = note
+        self._by_topic = {intake.partition.topic: intake for intake in intakes}
+        # The shortest way for the usual yard: it is gone for each record.
+        self.settle_offset = intakes[0].ledger.settle if len(intakes) == 1 and not intakes[0].weighs else None
+
+    def __str__(self) -> str:
+        return "+".join(map(str, self.intakes))
+
+    # --- the way in --------------------------------------------------------------------------------------------------
+
+    def refill(self, wanted: Callable[[], bool], now: float) -> bool:
+        """Take in while it is `wanted` and there is something to take and room for it. True when anything came."""
+        came = False
+        for intake in self.intakes.values():
+            while intake.has_blocks and not intake.is_full and wanted():
+                came = True
+                self._put(intake.next_piece(), now)
+        return came
+
+    def _put(self, records: list[Record], now: float) -> None:
+        if self._note is not None:
+            self._note(records)
+        if self._route is None:
+            self.chains[MAIN].put(records, now)
+            return
+        routed: dict[str, list[Record]] = {}
+        for record in records:
+            name = self._route(record)
+            routed.setdefault(name if name in self.chains else MAIN, []).append(record)
+        for name, some in routed.items():
+            self.chains[name].put(some, now)
+
+    # --- the way back ------------------------------------------------------------------------------------------------
+
+    def settle(self, record: Record) -> None:
+        self._by_topic[record.topic].settle(record)
+
+    @property
+    def settled(self) -> int:
+        return sum(intake.ledger.handed_out - len(intake.ledger) for intake in self.intakes.values())
+
+    def place(self, partition: TopicPartition) -> Place:
+        return self.intakes[partition].ledger.place()
+
+    @property
+    def unsettled(self) -> int:
+        return sum(len(intake.ledger) for intake in self.intakes.values())
+
+    def clear(self) -> None:
+        """Nothing more is given out. What is in work can still be settled."""
+        for chains in self.chains.values():
+            chains.clear()
+
+    def partitions(self) -> Iterable[TopicPartition]:
+        return self.intakes

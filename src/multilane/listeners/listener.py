@@ -1,0 +1,194 @@
+"""A listener: the user's function, ready to be called with records.
+
+Thread: loop. A function that is not a coroutine function is run elsewhere by the runner the listener was given.
+
+Owns how arguments are made from records. A listener without surroundings whose function takes a record alone is called
+as it is: that path costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import copy_context
+from functools import partial
+from typing import Any, Protocol
+
+from multilane.errors import UndecodablePayload, WrongFailures
+from multilane.listeners.acknowledgement import Acknowledgement
+from multilane.listeners.context import CURRENT, Context
+from multilane.listeners.payload import Decode, decoder_for
+from multilane.listeners.signature import Kind, Signature, Wants, place_of
+from multilane.listeners.surroundings import Surroundings, Visit
+from multilane.listeners.window import Window
+from multilane.wire.records.record import Record
+
+Failures = dict[Record, BaseException]
+
+
+class Runner(Protocol):
+    """Runs a plain function somewhere else than on the loop."""
+
+    shares_memory: bool  # whether the function finds what is not part of its arguments
+
+    def __call__(self, function: Callable[[], Any]) -> Awaitable[Any]: ...
+
+
+class Listener:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        signature: Signature,
+        window: Window,
+        surroundings: Surroundings,
+        runner: Runner,
+    ) -> None:
+        self.window = window
+        self.surroundings = surroundings
+        self.kind = signature.kind
+        self.cancels = signature.is_async  # whether a call can be made to end
+        self._function = function
+        self._signature = signature
+        self._runner = runner
+        self._decode: Decode | None = None if signature.payload is None else decoder_for(signature.payload)
+        self._wants_context = signature.wants(Wants.CONTEXT) or bool(surroundings)
+        self.call_one = self._plainest_call()
+
+    def __str__(self) -> str:
+        return place_of(self._function)
+
+    @property
+    def wants_acknowledgement(self) -> bool:
+        return self._signature.wants(Wants.ACKNOWLEDGEMENT)
+
+    # --- one record --------------------------------------------------------------------------------------------------
+
+    def _plainest_call(self) -> Callable[..., Awaitable[Any]]:
+        is_plain = len(self._signature.parameters) == 1 and self._signature.wants(Wants.RECORD)
+        if not is_plain or self._wants_context:
+            return self._call_one
+        return self._function if self.cancels else self._call_plainly
+
+    def _call_plainly(self, record: Record) -> Awaitable[Any]:
+        return self._runner(partial(self._function, record))
+
+    async def _call_one(self, record: Record, acknowledgement: Acknowledgement | None = None) -> None:
+        if not self._wants_context:
+            await self._run(self._arguments(record, None, acknowledgement), None)
+            return
+        visit = self.surroundings.enter(record)
+        error: BaseException | None = None
+        try:
+            await self._run(self._arguments(record, visit.context, acknowledgement), visit.context)
+        except BaseException as failure:
+            error = failure
+            raise
+        finally:
+            self.surroundings.leave(record, visit, error)
+
+    def _arguments(self, record: Record, context: Context | None, ack: Acknowledgement | None) -> dict[str, Any]:
+        given: dict[Wants, Any] = {Wants.RECORD: record, Wants.CONTEXT: context, Wants.ACKNOWLEDGEMENT: ack}
+        if self._decode is not None:
+            given[Wants.PAYLOAD] = self._decode(record)
+        return {name: given[wanted] for name, wanted in self._signature.parameters}
+
+    async def _run(self, arguments: Mapping[str, Any], context: Context | None) -> Any:
+        if not self.cancels:
+            call = partial(self._function, **arguments)
+            return await self._runner(_within(context, call) if self._runner.shares_memory else call)
+        if context is None:
+            return await self._function(**arguments)
+        token = CURRENT.set(context)
+        try:
+            return await self._function(**arguments)
+        finally:
+            CURRENT.reset(token)
+
+    # --- several -----------------------------------------------------------------------------------------------------
+
+    async def call_many(self, records: list[Record], acknowledgement: Acknowledgement | None = None) -> Failures:
+        """Those of the records that failed, and why."""
+        failures: Failures = {}
+        visits = self._enter_all(records, failures)
+        arguments = self._many_arguments(records, failures, visits, acknowledgement)
+        handled = [record for record in records if record not in failures] if failures else records
+        error: BaseException | None = None
+        try:
+            if handled:
+                context = visits[handled[-1]].context if visits else None
+                failures |= self._failures(handled, await self._run(arguments, context))
+        except BaseException as failure:
+            error = failure
+            raise
+        finally:
+            for record, visit in visits.items():
+                self.surroundings.leave(record, visit, failures.get(record, error))
+        return failures
+
+    def _enter_all(self, records: list[Record], failures: Failures) -> dict[Record, Visit]:
+        visits: dict[Record, Visit] = {}
+        if self._wants_context:
+            for record in records:
+                try:
+                    visits[record] = self.surroundings.enter(record)
+                except Exception as error:  # noqa: BLE001 - an interceptor refuses this one, not the others
+                    failures[record] = error
+        return visits
+
+    def _many_arguments(
+        self,
+        records: list[Record],
+        failures: Failures,
+        visits: Mapping[Record, Visit],
+        acknowledgement: Acknowledgement | None,
+    ) -> dict[str, Any]:
+        given: dict[Wants, Any] = {Wants.ACKNOWLEDGEMENT: acknowledgement}
+        if self._decode is not None:
+            given[Wants.PAYLOADS] = self._decoded(records, failures)
+        handled = [record for record in records if record not in failures] if failures else records
+        given[Wants.RECORDS] = handled
+        if visits and handled:
+            given[Wants.CONTEXT] = visits[handled[-1]].context
+        if self.kind is Kind.COLUMNS:
+            from multilane.wire.records.arrow import batch_of
+
+            given[Wants.COLUMNS] = batch_of(handled)
+        return {name: given.get(wanted) for name, wanted in self._signature.parameters}
+
+    def _decoded(self, records: Sequence[Record], failures: Failures) -> list[Any]:
+        assert self._decode is not None  # noqa: S101
+        payloads = []
+        for record in records:
+            if record in failures:
+                continue
+            try:
+                payloads.append(self._decode(record))
+            except UndecodablePayload as error:
+                failures[record] = error
+        return payloads
+
+    def _failures(self, records: Sequence[Record], returned: Any) -> Failures:
+        """What a batch function says failed: records, or their places in the batch, with the error of each."""
+        if not returned:
+            return {}
+        if not isinstance(returned, Mapping):
+            raise WrongFailures(f"{self} returned {type(returned).__name__}: give a dict of the failures, or None")
+        failures: Failures = {}
+        known = set(records)
+        for which, error in returned.items():
+            is_place = isinstance(which, int) and 0 <= which < len(records)
+            record = records[which] if is_place else which
+            if record not in known or not isinstance(error, BaseException):
+                raise WrongFailures(f"{self} returned a failure of something that is not in its batch, or no exception")
+            failures[record] = error
+        return failures
+
+
+def _within(context: Context | None, function: Callable[[], Any]) -> Callable[[], Any]:
+    if context is None:
+        return function
+
+    def run() -> Any:
+        CURRENT.set(context)
+        return function()
+
+    return partial(copy_context().run, run)

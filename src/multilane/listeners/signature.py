@@ -1,0 +1,136 @@
+"""What a user's function wants: read from its signature once, when it is registered.
+
+Thread: none (pure).
+
+Owns the rules. The annotation decides: `Record` or a payload type is called for each record, a list for several at
+once, `pyarrow.RecordBatch` for several as columns. Beside them a function may ask for the record, the context, and the
+acknowledgement, by annotation and in any order. What cannot be understood is refused here, with the place in the code.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from multilane.errors import ConfigError
+from multilane.listeners.acknowledgement import Acknowledgement
+from multilane.listeners.context import Context
+from multilane.wire.records.record import Record
+
+
+class Kind(Enum):
+    """How many records a call gets, and as what."""
+
+    SINGLE = "single"
+    BATCH = "batch"
+    COLUMNS = "columns"
+
+
+class Wants(Enum):
+    """What one parameter is given."""
+
+    RECORD = "record"
+    RECORDS = "records"
+    PAYLOAD = "payload"
+    PAYLOADS = "payloads"
+    COLUMNS = "columns"
+    CONTEXT = "context"
+    ACKNOWLEDGEMENT = "acknowledgement"
+
+
+_BATCH = frozenset({Wants.RECORDS, Wants.PAYLOADS})
+_SINGLE = frozenset({Wants.RECORD, Wants.PAYLOAD})
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    kind: Kind
+    is_async: bool
+    parameters: tuple[tuple[str, Wants], ...]  # in the order of the function's
+    payload: Any = None  # the type to decode a value into
+
+    def wants(self, what: Wants) -> bool:
+        return any(wanted is what for _, wanted in self.parameters)
+
+
+def read_signature(function: Callable[..., Any]) -> Signature:
+    """The signature of a listener, or a ConfigError that says what to write instead."""
+    parameters: list[tuple[str, Wants]] = []
+    payload: Any = None
+    for parameter, annotation in _annotated(function):
+        wanted, inner = _meaning(annotation)
+        if wanted in {w for _, w in parameters} or (inner is not None and payload is not None):
+            raise ConfigError(f"{place_of(function)}: {parameter!r} asks for the {wanted.value} a second time")
+        payload = inner if inner is not None else payload
+        parameters.append((parameter, wanted))
+    return Signature(_kind(function, parameters), is_async(function), tuple(parameters), payload)
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    inner = function.func if isinstance(function, functools.partial) else function
+    return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(getattr(inner, "__call__", None))  # noqa: B004
+
+
+def place_of(function: Callable[..., Any]) -> str:
+    inner = function.func if isinstance(function, functools.partial) else function
+    code = getattr(inner, "__code__", None)
+    name = getattr(inner, "__qualname__", None) or type(inner).__qualname__
+    return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code is not None else name
+
+
+def _annotated(function: Callable[..., Any]) -> list[tuple[str, Any]]:
+    """(name, type) of what has to be given. Annotations are resolved; one that cannot be is refused."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        raise ConfigError(f"{function!r} has no signature: write a function with the parameters it needs") from None
+    source = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+    try:
+        hints = typing.get_type_hints(source)
+    except Exception as error:
+        raise ConfigError(f"{place_of(function)}: its annotations cannot be resolved: {error}") from error
+    wanted = [p for p in parameters if p.default is p.empty and p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}]
+    for parameter in wanted:
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise ConfigError(f"{place_of(function)}: {parameter.name!r} is positional-only; remove the slash")
+    return [(p.name, hints.get(p.name, Record)) for p in wanted]
+
+
+def _meaning(annotation: Any) -> tuple[Wants, Any]:
+    """What a parameter with this annotation is given, and the payload type it names."""
+    plain = {Record: Wants.RECORD, Context: Wants.CONTEXT, Acknowledgement: Wants.ACKNOWLEDGEMENT}
+    if isinstance(annotation, type) and annotation in plain:
+        return plain[annotation], None
+    if _is_record_batch(annotation):
+        return Wants.COLUMNS, None
+    if annotation is list or typing.get_origin(annotation) in {list, Sequence}:
+        (inner,) = typing.get_args(annotation) or (Record,)
+        return (Wants.RECORDS, None) if inner is Record else (Wants.PAYLOADS, inner)
+    return Wants.PAYLOAD, annotation
+
+
+def _is_record_batch(annotation: Any) -> bool:
+    """Without importing pyarrow: whoever names its class has."""
+    module = getattr(annotation, "__module__", "") or ""
+    return module.split(".")[0] == "pyarrow" and getattr(annotation, "__name__", "") == "RecordBatch"
+
+
+def _kind(function: Callable[..., Any], parameters: list[tuple[str, Wants]]) -> Kind:
+    wanted = {wants for _, wants in parameters}
+    found = [
+        kind
+        for kind, of_it in ((Kind.SINGLE, _SINGLE), (Kind.BATCH, _BATCH), (Kind.COLUMNS, {Wants.COLUMNS}))
+        if wanted & of_it
+    ]
+    if len(found) == 1:
+        return found[0]
+    which = "nothing that says what it is called with" if not found else "records one by one and several at once"
+    raise ConfigError(
+        f"{place_of(function)} asks for {which}: give it a parameter of type Record, of a payload type, list[Record], "
+        "or pyarrow.RecordBatch"
+    )

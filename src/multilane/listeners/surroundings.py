@@ -1,0 +1,87 @@
+"""What surrounds a call of the user's function: interceptors and tracers.
+
+Thread: loop for interceptors and tracers of consumption; `on_error` there too.
+
+Owns the interfaces that an application may implement, and the context of each record in work. An interceptor that
+raises fails the record as the function would: a filter may refuse that way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from multilane.listeners.context import Context, context_of
+from multilane.wire.records.record import Record
+
+End = Callable[[BaseException | None], object]
+
+
+class ConsumerInterceptor(Protocol):
+    def on_consume(self, context: Context, record: Record) -> Context | None:
+        """Before a record is handled. Fill the context, or give another."""
+
+
+class ErrorInterceptor(Protocol):
+    def on_error(self, context: Context, record: Record, error: BaseException) -> object:
+        """After a record failed, before it goes to a retry or error topic."""
+
+
+class Tracer(Protocol):
+    def start(self, context: Context, name: str, record: Record) -> End:
+        """A span around the handling of a record; what it gives is called at the end, with the error or None."""
+
+
+class Visit(NamedTuple):
+    """One record on its way through a function."""
+
+    context: Context
+    ends: tuple[End, ...]
+
+    def end(self, error: BaseException | None) -> None:
+        for end in self.ends:
+            end(error)
+
+
+class Surroundings:
+    """Those of one listener: the application's first, then its own."""
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        span: str = "",
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        error_interceptors: Sequence[ErrorInterceptor] = (),
+        tracers: Sequence[Tracer] = (),
+    ) -> None:
+        self._group = group
+        self._span = span or group
+        self._interceptors = tuple(interceptors)
+        self._error_interceptors = tuple(error_interceptors)
+        self._tracers = tuple(tracers)
+        self._failed: dict[Record, Context] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._interceptors or self._error_interceptors or self._tracers)
+
+    def enter(self, record: Record) -> Visit:
+        context = context_of(record, self._group)
+        for interceptor in self._interceptors:
+            context = interceptor.on_consume(context, record) or context
+        ends = tuple(tracer.start(context, self._span, record) for tracer in self._tracers)
+        return Visit(context, ends)
+
+    def leave(self, record: Record, visit: Visit, error: BaseException | None) -> None:
+        if error is not None and self._error_interceptors:
+            self._failed[record] = visit.context
+        visit.end(error)
+
+    def tell_failure(self, record: Record, error: BaseException) -> Context:
+        """The error interceptors hear of it, with the context of the attempt that failed."""
+        context = self._failed.pop(record, None)
+        if context is None:
+            context = context_of(record, self._group)
+        for interceptor in self._error_interceptors:
+            interceptor.on_error(context, record, error)
+        return context

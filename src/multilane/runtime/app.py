@@ -1,0 +1,193 @@
+"""The application: a configuration, the functions for its consumers, and their life.
+
+Thread: any for registering and `stop`; `run` blocks its own, `serve` is for an event loop that exists already.
+
+Owns what was registered and, while it runs, the groups. Registering checks a function against its configuration at
+once. Nothing connects before the application runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final, TypeVar, Unpack
+
+from multilane.clock import Clock, SystemClock
+from multilane.config.app.clients import producer_properties
+from multilane.config.app.loading import load_app
+from multilane.config.app.model import AppConfig
+from multilane.errors import ConfigError
+from multilane.hooks import NO_OBSERVER, Observer
+from multilane.lanes.failing import LastStepFunction
+from multilane.listeners.surroundings import ConsumerInterceptor, ErrorInterceptor, Tracer
+from multilane.runtime.engine import Engine
+from multilane.runtime.producing import ProducerInterceptor, Producers
+from multilane.runtime.registration import Around, Function, ListenerOptions, Registration, checked
+
+log = logging.getLogger(__name__)
+
+F = TypeVar("F", bound=Function)
+FilePath = str | os.PathLike[str]
+
+# The loop's own objects live long; with the default threshold a collection of the youngest comes every 700 of them.
+_COLLECT_AFTER: Final = (50_000, 20, 50)
+
+
+class App:
+    """
+    >>> app = multilane.App("multilane.yaml", profile="stage")
+    >>> @app.listener("orders")
+    ... async def index(order: Order, record: Record) -> None: ...
+    >>> app.run()
+    """
+
+    def __init__(
+        self,
+        files: FilePath | Iterable[FilePath] | AppConfig,
+        *,
+        profile: str | None = None,
+        clock: Clock | None = None,
+        observer: Observer = NO_OBSERVER,
+    ) -> None:
+        """The files of a configuration, one or several, or a configuration that is loaded already."""
+        self.config = files if isinstance(files, AppConfig) else load_app(files, profile)
+        self._clock = clock or SystemClock()
+        self._observer = observer
+        self._registrations: dict[str, Registration] = {}
+        self._around = Around()
+        self._producer_interceptors: list[ProducerInterceptor] = []
+        self._producers: Producers | None = None
+        self._engine: Engine | None = None
+
+    # --- registering -------------------------------------------------------------------------------------------------
+
+    def listener(self, name: str, **options: Unpack[ListenerOptions]) -> Callable[[F], F]:
+        """The function for a consumer of the configuration; others for its retry and error topics, if they differ."""
+        config = self.config.consumer(name)
+        if config.name in self._registrations:
+            raise ConfigError(f"consumer {config.name!r} has a listener already")
+        if "retry" in options and "batch_retry" in options:
+            raise ConfigError(f"consumer {config.name!r}: give either retry or batch_retry, as the listener's kind is")
+
+        def register(function: F) -> F:
+            self._registrations[config.name] = checked(
+                Registration(
+                    config=config,
+                    function=function,
+                    retry=options.get("retry") or options.get("batch_retry"),
+                    error=options.get("error"),
+                    select=options.get("select"),
+                    route=options.get("route"),
+                    around=options.get("around") or Around(),
+                )
+            )
+            return function
+
+        return register
+
+    def intercept(self, *interceptors: ConsumerInterceptor) -> None:
+        """For every consumer, before its own."""
+        self._around = replace(self._around, interceptors=self._around.interceptors + interceptors)
+
+    def intercept_errors(self, *interceptors: ErrorInterceptor) -> None:
+        self._around = replace(self._around, error_interceptors=self._around.error_interceptors + interceptors)
+
+    def trace(self, *tracers: Tracer) -> None:
+        self._around = replace(self._around, tracers=self._around.tracers + tracers)
+
+    def intercept_producers(self, *interceptors: ProducerInterceptor) -> None:
+        if self._producers is not None:
+            raise ConfigError("producer interceptors come before the first use of the producers")
+        self._producer_interceptors += interceptors
+
+    def last_step(self, function: LastStepFunction) -> LastStepFunction:
+        """A decorator: where records end that no topic takes any more."""
+        self._around = replace(self._around, last_step=function)
+        return function
+
+    # --- producing ---------------------------------------------------------------------------------------------------
+
+    @property
+    def producers(self) -> Producers:
+        """The producers of the configuration, made on first use and closed with the application."""
+        if self._producers is None:
+            self._producers = Producers(
+                {name: (entry.topic, entry.cluster) for name, entry in self.config.producers.items()},
+                {name: producer_properties(c, durable=False) for name, c in self.config.clusters.items()},
+                interceptors=self._producer_interceptors,
+            )
+        return self._producers
+
+    # --- life --------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Consume until SIGTERM or SIGINT, or `stop`; then settle what is in work, commit and leave. The process is
+        taken as this application's: its garbage collector is tuned, and uvloop is used where it is installed."""
+        with _signals_stop(self), asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(*_COLLECT_AFTER)
+            runner.run(self.serve())
+
+    async def serve(self) -> None:
+        """The same within a running event loop, until `stop` or cancellation."""
+        if self._engine is not None:
+            raise ConfigError("this application runs already")
+        if not self._registrations and not self.config.shovels:
+            raise ConfigError("there is nothing to run: register a function with @app.listener(name)")
+        self._engine = Engine(self.config, self._registrations, self._around, self._clock, self._observer)
+        try:
+            await self._engine.run()
+        finally:
+            self._engine = None
+            if self._producers is not None:
+                await asyncio.to_thread(self._producers.close)
+                self._producers = None
+
+    def stop(self) -> None:
+        """End, in order; from any thread."""
+        if self._engine is not None:
+            self._engine.stop()
+
+    @property
+    def engine(self) -> Engine | None:
+        """What runs, while it does: for those who watch or steer it."""
+        return self._engine
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+@contextmanager
+def _signals_stop(app: App) -> Iterator[None]:
+    """The first signal ends in order, a second one at once."""
+
+    def end(number: int, frame: Any) -> None:
+        del frame
+        log.warning("%s: ending; once more ends at once", signal.Signals(number).name)
+        for name, handler in before.items():
+            signal.signal(name, handler)
+        app.stop()
+
+    try:
+        before = {name: signal.signal(name, end) for name in (signal.SIGTERM, signal.SIGINT)}
+    except ValueError:  # not the main thread: signals are somebody else's
+        yield
+        return
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)

@@ -1,0 +1,85 @@
+"""The process engine: every group and error consumer of an application, on one event loop.
+
+Thread: loop; `stop` from any.
+
+Owns the groups while they run. When one fails the others are ended in order, and its error is raised: a process that
+does half of its work without anybody knowing is worse than one that is started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from multilane.clock import Clock
+from multilane.config.app.model import AppConfig
+from multilane.hooks import Observer
+from multilane.runtime.error_wiring import ErrorConsumers
+from multilane.runtime.process_group import ProcessGroup
+from multilane.runtime.registration import Around, Registration
+
+log = logging.getLogger(__name__)
+
+
+class Engine:
+    """Make it inside the running loop."""
+
+    def __init__(
+        self,
+        config: AppConfig,
+        registrations: Mapping[str, Registration],
+        around: Around,
+        clock: Clock,
+        observer: Observer,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.groups = {
+            name: ProcessGroup(
+                registration,
+                config.cluster(registration.config.cluster),
+                registration.around.within(around),
+                clock,
+                observer,
+            )
+            for name, registration in registrations.items()
+        }
+        self.errors = ErrorConsumers(config, registrations, around, clock, observer)
+        self._stopped = asyncio.Event()
+
+    async def run(self) -> None:
+        tasks = [
+            asyncio.create_task(group.run(), name=f"multilane group {name}") for name, group in self.groups.items()
+        ]
+        waiting = asyncio.create_task(self._stopped.wait())
+        await self.errors.start()
+        try:
+            await asyncio.wait([*tasks, waiting], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+            await self._end(tasks)
+
+    def stop(self) -> None:
+        self._tell(self._stopped.set)
+
+    def _tell(self, what: Callable[[], object]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(what)
+        except RuntimeError:
+            return  # the loop is closed: it has ended already
+
+    async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
+        for group in self.groups.values():
+            group.stop()
+        await self._shielded(self.errors.stop())
+        ended = await self._shielded(asyncio.gather(*tasks, return_exceptions=True))
+        failures = [error for error in ended if isinstance(error, BaseException)]
+        for other in failures[1:]:
+            log.error("another group failed too: %s", other)
+        if failures:
+            raise failures[0]
+
+    async def _shielded(self, ending: Awaitable[object]) -> list[object]:
+        """The end goes on when whoever waits for it is cancelled."""
+        result = await asyncio.shield(asyncio.ensure_future(ending))
+        return list(result) if isinstance(result, list) else []

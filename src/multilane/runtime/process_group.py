@@ -1,0 +1,225 @@
+"""One consumer of the configuration, run in this process: everything it needs, made and wired.
+
+Thread: loop.
+
+A composition root: consumer, publisher, threads or processes, listeners, and a team for each partition (or for a
+topic's partition and its retry partition together, where order survives retry). Owns all of it, from `run` to its end.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from multilane.client.async_consumer import AsyncConsumer
+from multilane.client.produce.producer import Producer
+from multilane.clock import Clock
+from multilane.commit.ledger import Ledger
+from multilane.config.app.clients import consumer_properties, producer_properties
+from multilane.config.app.cluster import ClusterConfig
+from multilane.errors import ConfigError
+from multilane.hooks import NO_OBSERVER, Observer
+from multilane.lanes.backlog import scan
+from multilane.lanes.chains import Chains, DueAt
+from multilane.lanes.failing import Failing, Ways
+from multilane.lanes.intake import Intake
+from multilane.lanes.ordering import order_of
+from multilane.lanes.processes import Processes
+from multilane.lanes.pump import Pump, Start, Timing
+from multilane.lanes.team import Team
+from multilane.lanes.threads import Threads
+from multilane.lanes.work import Work, WorkRules
+from multilane.lanes.yard import MAIN, Yard
+from multilane.listeners.listener import Listener
+from multilane.listeners.signature import read_signature
+from multilane.listeners.surroundings import Surroundings
+from multilane.outcome import backoff
+from multilane.outcome.breaker import Breaker
+from multilane.outcome.flow import Flow
+from multilane.outcome.headers import retry_count
+from multilane.outcome.parking import Parking
+from multilane.outcome.publishing import Publisher
+from multilane.runtime.registration import Around, Function, Registration
+from multilane.types import TopicPartition
+from multilane.wire.records.record import Record
+
+log = logging.getLogger(__name__)
+
+_PARTING: Final = 5.0  # seconds for a producer that has nothing to do any more
+
+
+class ProcessGroup:
+    """Make it inside the running loop; `run` until `stop`."""
+
+    def __init__(
+        self,
+        registration: Registration,
+        cluster: ClusterConfig,
+        around: Around,
+        clock: Clock,
+        observer: Observer = NO_OBSERVER,
+    ) -> None:
+        self.registration = registration
+        self.config = config = registration.config
+        self._cluster = cluster
+        self._around = around
+        self._clock = clock
+        self._observer = observer
+        self._flow = Flow(
+            config.topic,
+            config.retry,
+            config.error,
+            config.retry_count,
+            cluster.error.max_error_count if cluster.error is not None else 1,
+            keeps_partition=self._keeps_order,
+        )
+        self._runner = Processes(config.processes) if config.processes else Threads(f"multilane-lane-{config.name}")
+        told = config.error_breaker
+        self._breaker = None if told is None else Breaker(told.share, told.window, told.minimum)
+        self._pump: Pump | None = None
+        self._publisher: Publisher | None = None
+        self._is_stopping = False
+
+    @property
+    def _keeps_order(self) -> bool:
+        return self.config.retry_order == "key" and self.config.retry is not None
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The retry topic first: what waits there belongs before what comes from the topic."""
+        return tuple(t for t in (self.config.retry, self.config.topic) if t is not None)
+
+    @property
+    def teams(self) -> Sequence[Team]:
+        return () if self._pump is None else self._pump.teams
+
+    # --- life --------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        config, properties = self.config, self._properties()
+        self._surroundings = Surroundings(
+            config.group_id,
+            span=config.tracer or config.group_id,
+            interceptors=self._around.interceptors,
+            error_interceptors=self._around.error_interceptors,
+            tracers=self._around.tracers,
+        )
+        self._listener = self._listen(self.registration.function)
+        self._retry_listener = self._listen(self.registration.retry or self.registration.function)
+        producer = producer_properties(self._cluster, durable=True)
+        self._publisher = publisher = Publisher(lambda: Producer(producer))
+        try:
+            consumer = AsyncConsumer(properties, clock=self._clock, observer=self._observer)
+            if self._keeps_order:
+                await self._check_partitions(consumer)
+            timing = Timing(config.commit_interval, config.rebalance_timeout / 2)
+            self._pump = Pump(consumer, self.topics, self._build, timing, self._clock, pairs=self._keeps_order)
+            if self._is_stopping:
+                self._pump.stop()
+            log.info("consumer %s: group %s reads %s", config.name, config.group_id, ", ".join(self.topics))
+            await self._pump.run()
+        finally:
+            self._runner.close()
+            await publisher.close(_PARTING)
+
+    def stop(self) -> None:
+        """Settle what is in work, commit, and leave the group."""
+        self._is_stopping = True
+        if self._pump is not None:
+            self._pump.stop()
+
+    def _properties(self) -> dict[str, object]:
+        made = consumer_properties(self.config, self._cluster)
+        if self._keeps_order:  # the assignor that gives partitions of one number to one member
+            is_classic = self.config.group_protocol == "classic"
+            made["partition.assignment.strategy" if is_classic else "group.remote.assignor"] = "range"
+        return made
+
+    async def _check_partitions(self, consumer: AsyncConsumer) -> None:
+        counts = {topic: len(await consumer.partitions_for(topic)) for topic in self.topics}
+        if len(set(counts.values())) > 1:
+            told = ", ".join(f"{topic} has {many}" for topic, many in counts.items())
+            await consumer.close(0)
+            raise ConfigError(
+                f"consumer {self.config.name!r}: retryOrder key keeps a key in the partition of the same number, so a "
+                f"topic and its retry topic need equally many of them: {told}. Add partitions, or set retryOrder none"
+            )
+
+    # --- teams -------------------------------------------------------------------------------------------------------
+
+    def _listen(self, function: Function) -> Listener:
+        return Listener(function, read_signature(function), self.registration.window, self._surroundings, self._runner)
+
+    async def _build(self, starts: Mapping[TopicPartition, Start]) -> Team:
+        parking = await self._parked(starts)
+        intakes = [self._intake(partition, starts[partition]) for partition in sorted(starts, key=self._feeding_order)]
+        retried = {p.topic for p in starts} == {self.config.retry}
+        yard = Yard(intakes, self._chains(starts), self.registration.route, _notes_for(parking))
+        work = Work(
+            yard,
+            self._retry_listener if retried else self._listener,
+            self._failing(),
+            WorkRules(self.config.max_processing_time, self.config.ack == "manual"),
+            parking,
+            {self.config.retry: self._retry_listener} if parking is not None and self.config.retry else None,
+        )
+        return Team(yard, work, {MAIN: self.config.lanes, **self.config.lane_classes}, self._clock, parking)
+
+    def _feeding_order(self, partition: TopicPartition) -> int:
+        return self.topics.index(partition.topic)
+
+    async def _parked(self, starts: Mapping[TopicPartition, Start]) -> Parking | None:
+        if not self._keeps_order:
+            return None
+        retry = next(p for p in starts if p.topic == self.config.retry)
+        properties = {name: value for name, value in self._properties().items() if not name.startswith("group.")}
+        return await scan(properties | {"auto.offset.reset": "earliest"}, retry, *starts[retry])
+
+    def _intake(self, partition: TopicPartition, start: Start) -> Intake:
+        config = self.config
+        room = max(1, config.lanes) * config.waiting_per_lane
+        return Intake(partition, Ledger(*start), room, config.max_in_flight_bytes)
+
+    def _chains(self, starts: Mapping[TopicPartition, Start]) -> dict[str, Chains]:
+        config = self.config
+        due_at = self._due_at() if any(p.topic == config.retry for p in starts) else None
+        lanes = {MAIN: config.lanes, **config.lane_classes}
+        return {
+            name: Chains(order_of(config.order_by, config.lane_hash, many), max(1, many), due_at)
+            for name, many in lanes.items()
+        }
+
+    def _due_at(self) -> DueAt | None:
+        """When a retry copy may be handled, on the monotonic clock."""
+        wait, retry, clock = self.config.retry_backoff, self.config.retry, self._clock
+        if wait is None:
+            return None
+
+        def due_at(record: Record) -> float:
+            if record.topic != retry:
+                return 0.0
+            seed = backoff.seed_of(record.topic, record.partition, record.offset)
+            due = backoff.due(wait, record.timestamp, retry_count(record.headers), seed)
+            now = clock.wall()
+            return clock.monotonic() + backoff.bounded(wait, due, round(now * 1_000)) / 1_000 - now
+
+        return due_at
+
+    def _failing(self) -> Failing:
+        if self._publisher is None:
+            raise AssertionError("a team is built while the group runs")
+        ways = Ways(self._flow, self._publisher, self._around.last_step, self._breaker)
+        return Failing(ways, self._surroundings, self._clock, self._observer)
+
+
+def _notes_for(parking: Parking | None) -> Callable[[Sequence[Record]], None] | None:
+    if parking is None:
+        return None
+
+    def note(records: Sequence[Record]) -> None:
+        for record in records:
+            if record.topic == parking.retry_topic:
+                parking.seen(record.key, record.offset)
+
+    return note

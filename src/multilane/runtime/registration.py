@@ -1,0 +1,103 @@
+"""What an application said about one of its consumers: its functions and what surrounds them.
+
+Thread: any (values).
+
+Owns the checks that need a function and its configuration side by side: a function for single records does not fit a
+consumer of batches, and is refused when it is registered, not when the first record comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypedDict
+
+from multilane.config.app.consumer import ConsumerGroupConfig
+from multilane.errors import ConfigError
+from multilane.lanes.failing import LastStepFunction
+from multilane.listeners.signature import Kind, Signature, Wants, place_of, read_signature
+from multilane.listeners.surroundings import ConsumerInterceptor, ErrorInterceptor, Tracer
+from multilane.listeners.window import Select, Window, newest_of_each_key
+from multilane.wire.records.record import Record
+
+Function = Callable[..., Any]
+
+
+class ListenerOptions(TypedDict, total=False):
+    """What can be said with a listener."""
+
+    retry: Function  # for records from the retry topic; else the listener itself
+    batch_retry: Function  # the same, of a batch listener
+    error: Function  # for records from the error topic; else they go back to the retry topic
+    select: Select  # which records of a window are handled
+    route: Callable[[Record], str]  # the class of lanes of a record
+    around: Around
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """Interceptors and tracers, of the whole application or of one consumer."""
+
+    interceptors: tuple[ConsumerInterceptor, ...] = ()
+    error_interceptors: tuple[ErrorInterceptor, ...] = ()
+    tracers: tuple[Tracer, ...] = ()
+    last_step: LastStepFunction | None = None
+
+    def within(self, outer: Around) -> Around:
+        """The application's first, then the consumer's own; the nearest last step."""
+        return Around(
+            interceptors=outer.interceptors + self.interceptors,
+            error_interceptors=outer.error_interceptors + self.error_interceptors,
+            tracers=outer.tracers + self.tracers,
+            last_step=self.last_step or outer.last_step,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    config: ConsumerGroupConfig
+    function: Function
+    retry: Function | None = None
+    error: Function | None = None
+    select: Select | None = None
+    route: Callable[[Record], str] | None = None
+    around: Around = field(default_factory=Around)
+
+    @property
+    def window(self) -> Window:
+        config = self.config
+        select = self.select or (newest_of_each_key if config.unique else None)
+        return Window(config.batch_size, config.batch_latency, select) if config.batch_size > 1 else Window()
+
+
+def checked(registration: Registration) -> Registration:
+    """The registration, or a ConfigError that says what does not fit."""
+    config = registration.config
+    for function in (registration.function, registration.retry):
+        if function is not None:
+            _check_function(config, function, read_signature(function))
+    if registration.select is not None and config.batch_size <= 1:
+        raise ConfigError(f"consumer {config.name!r}: select needs a window of records: set batchSize above 1")
+    if config.lane_classes and registration.route is None:
+        names = ", ".join(config.lane_classes)
+        raise ConfigError(f"consumer {config.name!r} has laneClasses ({names}): give listener() a route function")
+    if registration.route is not None and not config.lane_classes:
+        raise ConfigError(f"consumer {config.name!r}: a route function needs laneClasses in the configuration")
+    return registration
+
+
+def _check_function(config: ConsumerGroupConfig, function: Function, signature: Signature) -> None:
+    where = f"consumer {config.name!r}, {place_of(function)}"
+    is_batch = config.batch_size > 1
+    if signature.kind is not Kind.SINGLE and not is_batch:
+        raise ConfigError(f"{where}: it takes several records at once; set batchSize above 1")
+    if signature.kind is Kind.SINGLE and is_batch and not config.unique:
+        raise ConfigError(f"{where}: batchSize is {config.batch_size}, so take list[Record] or pyarrow.RecordBatch")
+    if signature.wants(Wants.ACKNOWLEDGEMENT) and config.ack != "manual":
+        raise ConfigError(f"{where}: it asks for an Acknowledgement; set ack: manual, or leave it out")
+    if config.ack == "manual" and not signature.wants(Wants.ACKNOWLEDGEMENT):
+        raise ConfigError(f"{where}: ack is manual, so it needs a parameter of type Acknowledgement")
+    if config.processes and signature.is_async:
+        raise ConfigError(f"{where}: processes are for plain functions; a coroutine runs on the event loop")
+    if config.processes and config.ack == "manual":
+        raise ConfigError(f"{where}: an acknowledgement cannot be given in another process; set ack: auto")
