@@ -123,7 +123,10 @@ Properties = Annotated[
         _properties,
         {
             "type": "object",
-            "additionalProperties": {"type": ["string", "number", "boolean", "array"], "items": {"type": "string"}},
+            "additionalProperties": {
+                "type": ["string", "number", "boolean", "array", "null"],
+                "items": {"type": "string"},
+            },
         },
     ),
 ]

@@ -207,7 +207,8 @@ def _is_unknown(name: str) -> bool:
 def _redacted(reading: Reading[Any], text: str) -> str:
     """Takes out what came from the environment, should a text of the client's tables have repeated it."""
     for scalar in _filled_scalars(reading.entry.node):
-        if len(scalar.text) > 3:
+        text = text.replace(repr(scalar.text), repr(scalar.written))
+        if len(scalar.text) > 3:  # shorter ones would be found in any sentence
             text = text.replace(scalar.text, scalar.written)
     return text
 

@@ -10,7 +10,7 @@ daylight saving skips or repeats as Debian's cron does. Owns no timer.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -44,6 +44,29 @@ def time_zone_of(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ValueError, OSError, LookupError):  # a name that is no file name, a directory, an unknown name
         raise NotASchedule("this time zone is not known here; write an IANA name such as Europe/Berlin") from None
+
+
+class _MachineZone(tzinfo):
+    """The zone of the machine, with its changes; `datetime` itself knows only the offset of one moment."""
+
+    def utcoffset(self, dt: datetime | None) -> timedelta | None:
+        return None if dt is None else dt.replace(tzinfo=None).astimezone().utcoffset()
+
+    def dst(self, dt: datetime | None) -> timedelta | None:
+        del dt
+        return None
+
+    def tzname(self, dt: datetime | None) -> str | None:
+        return None if dt is None else dt.replace(tzinfo=None).astimezone().tzname()
+
+    def fromutc(self, dt: datetime) -> datetime:
+        local = dt.replace(tzinfo=UTC).astimezone()
+        first = local.replace(tzinfo=self, fold=0)
+        # In an hour that comes twice the same clock time has two offsets; the second has fold 1.
+        return first if first.utcoffset() == local.utcoffset() else first.replace(fold=1)
+
+
+_MACHINE: Final = _MachineZone()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +105,7 @@ class Schedule:
         """The first moment after `now` (which has a time zone), in UTC."""
         if self.every is not None:  # counted from the second that has begun, as robfig/cron does
             return now.astimezone(UTC).replace(microsecond=0) + self.every
-        fields = self.fields or ""
-        if self.zone is None:
-            # A naive time is the machine's own. An hour that is repeated comes twice by the clock on the wall:
-            # what does not lie ahead is passed over.
-            moments = CronSim(fields, now.astimezone().replace(tzinfo=None))
-        else:
-            moments = CronSim(fields, now.astimezone(self.zone))
+        moments = CronSim(self.fields or "", now.astimezone(_MACHINE if self.zone is None else self.zone))
         return next(moment for found in moments if (moment := found.astimezone(UTC)) > now)
 
 

@@ -32,7 +32,10 @@ def schema() -> dict[str, Any]:
     for name in list(definitions):
         definitions[f"{name}Part"] = _part(definitions[name])
     sections = {
-        section: (_entries(refs[model, _MODE]["$ref"], section), _entries(f"{refs[model, _MODE]['$ref']}Part", section))
+        section: (
+            _entries({"$ref": refs[model, _MODE]["$ref"]}, section),
+            _entries(_or_null({"$ref": f"{refs[model, _MODE]['$ref']}Part"}), section),
+        )
         for section, model in MODELS.items()
     }
     whole = {section: entries for section, (entries, _) in sections.items()}
@@ -55,9 +58,9 @@ def _nested() -> list[type[Frozen]]:
     return [Auth, ErrorConfig, ProducerDefaults, RetryBackoff, ErrorBreaker]
 
 
-def _entries(ref: str, section: str) -> dict[str, Any]:
+def _entries(entry: dict[str, Any], section: str) -> dict[str, Any]:
     field = {key_of(name, info): info for name, info in AppConfig.model_fields.items()}[section]
-    return {"type": ["object", "null"], "description": field.description, "additionalProperties": {"$ref": ref}}
+    return {"type": ["object", "null"], "description": field.description, "additionalProperties": entry}
 
 
 def _profiles(parts: dict[str, Any]) -> dict[str, Any]:
@@ -94,8 +97,15 @@ def _polish(definition: JsonSchemaValue, model: type[Frozen]) -> None:
 
 
 def _part(definition: JsonSchemaValue) -> JsonSchemaValue:
-    """The same with nothing required, here and below."""
-    return {key: _redirected(value) for key, value in definition.items() if key != "required"}
+    """The same with nothing required, here and below, and a key without a value, which takes the common one away."""
+    part = {key: _redirected(value) for key, value in definition.items() if key != "required"}
+    part["properties"] = {key: _or_null(held) for key, held in part["properties"].items()}
+    return part
+
+
+def _or_null(held: JsonSchemaValue) -> JsonSchemaValue:
+    told = {key: value for key, value in held.items() if key in ("description", "default", "examples")}
+    return {"anyOf": [{key: value for key, value in held.items() if key not in told}, {"type": "null"}], **told}
 
 
 def _redirected(value: Any) -> Any:

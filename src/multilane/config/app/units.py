@@ -60,7 +60,7 @@ def _nanoseconds(text: str) -> int:
 
 def format_duration(seconds: float) -> str:
     """The shortest of our spellings: 5m, 1h30m, 1.5s, 300ms."""
-    left = round(seconds * 10**9)
+    left = int((Decimal(repr(float(seconds))) * 10**9).to_integral_value())  # a product of floats would lose digits
     if not left:
         return "0s"
     made = ""

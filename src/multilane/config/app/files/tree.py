@@ -40,7 +40,7 @@ class Scalar:
     @property
     def empty(self) -> bool:
         """A key without a value; a quoted text is never that."""
-        return self.plain and self.text in _NULLS
+        return self.plain and self.text in _NULLS and not self.broken
 
 
 @dataclass(frozen=True, slots=True)

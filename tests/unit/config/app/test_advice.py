@@ -1,0 +1,99 @@
+"""Advice: each trap is seen, and a configuration without traps is left alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from multilane.config.app.advice import advice
+from unit.config.app import samples
+
+QUIET = """\
+clusters:
+  k:
+    clientId: c
+    brokers: b
+    version: "4.0.0"
+    errorConfig: {groupId: e, cron: "*/5 * * * *"}
+    producerConfig: {requiredAcks: WaitForAll}
+consumers:
+  c: {groupId: g, name: t, cluster: k, retry: t.retry, error: t.error, retryCount: 2, virtualPartitionCount: 200}
+producers:
+  p: {name: out, cluster: k}
+"""
+ERROR_CONSUMER = 'errorConfig: {groupId: e, cron: "*/5 * * * *"}'
+
+
+def changed(old, new):
+    assert old in QUIET
+    return QUIET.replace(old, new)
+
+
+def adding(keys):
+    return changed("retryCount: 2", f"retryCount: 2, {keys}")
+
+
+def beside(keys):
+    return changed("producers:", f"  d: {{{keys}}}\nproducers:")
+
+
+def test_a_quiet_configuration(loaded):
+    assert advice(loaded(QUIET).config) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (changed('"4.0.0"', '"2.2.0"'), "version is 2.2.0"),
+        (changed("*/5 * * * *", "0 */5 * * *"), "every 5 hours, not minutes"),
+        (changed("*/5 * * * *", "CRON_TZ=UTC 0 */5 * * *"), "every 5 hours, not minutes"),
+        (changed("WaitForAll", "WaitForLocal"), "requiredAcks is 1"),
+        (changed("retryCount: 2", "retryCount: 0"), "retryCount is 0 or not written"),
+        (changed(", retryCount: 2", ""), "retryCount is 0 or not written"),
+        (adding("disableErrorConsumer: true"), "nobody reads t.error, because disableErrorConsumer"),
+        (changed(ERROR_CONSUMER, "errorConfig:"), "nobody reads t.error, because its cluster"),
+        (adding("laneHash: bytesum"), "200 lanes with laneHash bytesum"),
+        (adding("maxProcessingTime: 60s, virtualPartitionChanCount: 1"), "maxProcessingTime is 1m"),
+        (adding("maxProcessingTime: 10s"), "are 12m30s of one key"),
+        (changed("groupId: e", "groupId: g"), "share the group g"),
+        (beside("groupId: h, name: u, cluster: K, error: t.error"), "c, d share the error topic t.error"),
+        (beside("groupId: g, name: u, cluster: K"), "consumers.c, consumers.d share the group g"),
+        (adding("sessionTimeout: 20s"), "sessionTimeout has no effect"),
+        (changed("retry: t.retry, error: t.error, retryCount: 2", "retryBackoff: {}"), "retryBackoff has no effect"),
+        (adding("batchSize: 1"), "batchSize has no effect"),
+        (changed("virtualPartitionCount: 200", "virtualPartitionChanCount: 5"), "ChanCount has no effect"),
+        (adding("consumeBatchListenerLatency: 1s"), "consumeBatchListenerLatency has no effect"),
+    ],
+)  # fmt: skip
+def test_traps(text, found, loaded):
+    [told] = advice(loaded(text).config)
+    assert found in told.found
+    assert told.rule
+    assert told.fix
+
+
+def test_rules_of_classic_groups(loaded):
+    classic = "retryCount: 2, groupProtocol: classic, properties: {group.instance.id: one}"
+    assert advice(loaded(changed("retryCount: 2", classic)).config) == ()
+    hasty = changed("retryCount: 2", f"{classic}, sessionTimeout: 5s, heartbeatInterval: 3s")
+    told = [item.found for item in advice(loaded(hasty).config)]
+    assert len(told) == 2
+    assert "heartbeat.interval.ms is 3000" in told[0]
+    assert "the broker allows 6000 to 1800000" in told[1]
+    [static] = advice(loaded(changed("retryCount: 2", "retryCount: 2, groupProtocol: classic")).config)
+    assert "without group.instance.id" in static.found
+
+
+def test_a_shovel_reads_an_error_topic(loaded):
+    shovel = "errorConsumers: {s: {groupId: s, topics: [t.error], cron: '@daily', maxErrorCount: 1, cluster: K}}\n"
+    text = changed(ERROR_CONSUMER, "errorConfig:") + shovel
+    assert advice(loaded(text).config) == ()
+    hours = text.replace("@daily", "15 */2 * * *")
+    [told] = advice(loaded(hours).config)
+    assert told.found.startswith("errorConsumers.s.cron")
+
+
+def test_the_samples_of_old_have_their_traps(loaded):
+    config = loaded(samples.CLUSTERS, samples.CONSUMERS, samples.PRODUCERS, samples.SHOVELS, profile="stage").config
+    told = "\n".join(item.found for item in advice(config))
+    for trap in ("version is 2.2.0", "every 5 hours", "requiredAcks is 1", "share the error topic shop.orders.0.error"):
+        assert trap in told
