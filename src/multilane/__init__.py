@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from multilane.version import __version__
+
 if TYPE_CHECKING:
     from multilane.client.admin.admin import Admin
     from multilane.client.async_consumer import AsyncConsumer
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
     from multilane.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
     from multilane.wire.records.block import Block
     from multilane.wire.records.record import Record
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "Acknowledgement": "multilane.listeners.acknowledgement",

@@ -12,8 +12,8 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from multilane import __version__
 from multilane.errors import SaslError, printable
+from multilane.version import __version__
 from multilane.wire.framing import Frame
 from multilane.wire.messages import ApiKey, decode_response, request_type, response_type
 from multilane.wire.sasl import Conversation
