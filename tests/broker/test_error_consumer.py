@@ -17,7 +17,10 @@ from multilane.outcome.error_policy import ErrorRules, error_topics, shovel_topi
 from multilane.outcome.flow import Flow
 from multilane.outcome.headers import ERROR_COUNT, ERROR_MESSAGE, RETRY_COUNT, TARGET_TOPIC
 from multilane.outcome.publishing import Pauses, Publisher
+from multilane.outcome.redrive import Filter
 from multilane.runtime.error_consumer import ErrorConsumer
+from multilane.runtime.error_reading import ErrorLog
+from multilane.runtime.error_replay import Replay, ReplayPlan
 from multilane.runtime.error_share import ErrorSteps
 
 pytestmark = pytest.mark.broker
@@ -187,6 +190,28 @@ async def test_a_record_without_a_fitting_target_is_kept(make_shop):
     assert {r.value for r in await shop.stored(2)} == {b"good-1", b"other"}
     assert await shop.ends(shop.retry) == 2
     assert await shop.committed() == {0: 1, 1: 1}
+
+
+async def test_a_kept_record_that_people_replayed_is_out_of_the_way(make_shop, topic):
+    shop = make_shop(1)
+    elsewhere = topic(1)
+    shop.fail(b"forged", headers=((TARGET_TOPIC, b"payments"),))
+    shop.fail(b"good")
+    properties = {"bootstrap.servers": shop.kafka.bootstrap()}
+
+    def by_hand():
+        with ErrorLog(properties, shop.error) as log:
+            return Replay(log, ReplayPlan(Filter(until=2**60), to=elsewhere)).perform(properties).replayed
+
+    first = await asyncio.wait_for(shop.consumer().run_now(), LONG)
+    assert [offset for _, offset, _ in first.kept] == [0]
+    assert await asyncio.to_thread(by_hand) == 2
+    second = await asyncio.wait_for(shop.consumer().run_now(), LONG)
+    assert (second.passed_over, second.republished, second.kept) == (2, 0, ())
+    assert await shop.committed() == {0: 2}
+    shop.fail(b"later")
+    assert (await asyncio.wait_for(shop.consumer().run_now(), LONG)).republished == 1
+    assert await shop.ends(shop.retry) == 1
 
 
 async def test_groups_that_share_an_error_topic_get_their_own(make_shop, topic):

@@ -216,6 +216,13 @@ def test_marks_that_do_not_fit_stop_the_replay_before_it_sends(shop, monkeypatch
     assert shop.size(shop.other) == 0
 
 
+def test_marks_beyond_the_end_of_the_log_are_of_another_log(shop):
+    with Consumer({"bootstrap.servers": shop.bootstrap, "group.id": GROUP_PREFIX + shop.error}) as consumer:
+        consumer.assign([(shop.error, 0)])
+        consumer.commit({TopicPartition(shop.error, 0): 900})
+    assert shop.replay("--to", shop.other)["replayed"] == 4
+
+
 def test_offsets_that_are_absent_do_not_scatter_the_marks(shop, kafka, topic):
     """Transactions leave offsets without a record behind."""
     name = topic(1)

@@ -134,7 +134,9 @@ def _give_back(rules: ErrorRules, source: ErrorTopic, record: Record) -> Republi
         return target
     owners = source.owners.get(target, frozenset())
     if not owners & source.custom:
-        return Republish(moved(record, target, given_back(record.headers, counts_round=rules.counts_rounds)))
+        headers = given_back(record.headers, counts_round=rules.counts_rounds)
+        keeps = bool(owners) and all(flow.keeps_error_partition for flow in owners)
+        return Republish(moved(record, target, headers, keeps_partition=keeps))
     if len(owners) == 1:
         return Handle(next(iter(owners)))
     return Keep(f"{target} belongs to several groups, and they differ in who handles their errors")

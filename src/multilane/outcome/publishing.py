@@ -59,6 +59,7 @@ class Publisher:
         self, make: Callable[[], Producer], *, on_trouble: OnTrouble | None = None, pauses: Pauses | None = None
     ) -> None:
         self._slot = ProducerSlot(make)
+        self._slot.get()  # costs nothing yet, and a wrong property is told now, not when records fail
         self._outbox = Outbox(self._slot)
         self._loop = asyncio.get_running_loop()
         self._on_trouble = on_trouble

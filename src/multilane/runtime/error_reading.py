@@ -8,21 +8,36 @@ a consumer that joins no group. Never reads beyond the ends that the log had whe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from multilane.client.consumer import Consumer
 from multilane.commit.completion_map import decode, encode
-from multilane.errors import MarksDoNotFit
+from multilane.errors import MarksDoNotFit, MultilaneError
 from multilane.outcome.redrive import Marks
 from multilane.types import Offset, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from multilane.wire.records.record import Record
 
+logger = logging.getLogger(__name__)
+
 GROUP_PREFIX: Final = "multilane-errors-replay."
 _POLL_SECONDS: Final = 0.5
+
+
+def replayed_marks(properties: Mapping[str, object], topics: Iterable[str]) -> dict[TopicPartition, Marks]:
+    """What was replayed of these topics by hand. Where that cannot be learnt nothing is taken for replayed."""
+    found: dict[TopicPartition, Marks] = {}
+    for topic in topics:
+        try:
+            with ErrorLog(properties, topic) as log:
+                found |= log.marks()
+        except MultilaneError as error:
+            logger.warning("what was replayed of %s by hand is not known, it may be given back again: %s", topic, error)
+    return found
 
 
 class ErrorLog:
@@ -80,10 +95,11 @@ class ErrorLog:
 
     def marks(self) -> dict[TopicPartition, Marks]:
         found = self._consumer.committed(self.partitions)
-        return {p: self._marks(self._begins[p], found.get(p)) for p in self.partitions}
+        return {p: self._marks(p, found.get(p)) for p in self.partitions}
 
-    def _marks(self, begin: int, committed: OffsetAndMetadata | None) -> Marks:
-        if committed is None:
+    def _marks(self, partition: TopicPartition, committed: OffsetAndMetadata | None) -> Marks:
+        begin = self._begins[partition]
+        if committed is None or committed.offset > self._ends[partition]:  # of a log that was there before this one
             return Marks(begin)
         marks = Marks(int(committed.offset), decode(committed.metadata, int(committed.offset)))
         marks.add(marks.frontier, begin - 1)  # what is gone needs no replay

@@ -18,8 +18,11 @@ from typing import TYPE_CHECKING, Final
 
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.client.rebalance import RebalanceListener
+from multilane.config.spelling import fold
 from multilane.errors import MultilaneError, WakeupError
 from multilane.outcome.error_policy import ErrorRules, Run
+from multilane.outcome.redrive import Marks
+from multilane.runtime.error_reading import replayed_marks
 from multilane.runtime.error_share import ErrorSteps, Share, Tally
 from multilane.types import TopicPartition
 
@@ -40,6 +43,7 @@ class RunReport:
     republished: int
     handled: int
     given_up: int
+    passed_over: int
     kept: tuple[tuple[TopicPartition, int, str], ...]
     waiting: tuple[tuple[TopicPartition, int], ...]
 
@@ -53,6 +57,8 @@ class ErrorRun(RebalanceListener):
         self._tally = Tally()
         self._shares: dict[TopicPartition, Share] = {}
         self._stopping = asyncio.Event()
+        self._replayed: dict[TopicPartition, Marks] = {}
+        self._properties = {k: v for k, v in properties.items() if fold(k) != "group.instance.id"}
         self._consumer = AsyncConsumer(
             {"auto.offset.reset": "earliest", **properties, "enable.auto.commit": False}, clock=clock
         )
@@ -64,6 +70,7 @@ class ErrorRun(RebalanceListener):
 
     async def perform(self) -> RunReport:
         async with self._consumer:
+            self._replayed = await asyncio.to_thread(replayed_marks, self._properties, sorted(self._rules.topics))
             self._consumer.subscribe(sorted(self._rules.topics), self)
             try:
                 while not self._stopping.is_set() and not self._is_over():
@@ -71,13 +78,19 @@ class ErrorRun(RebalanceListener):
             finally:
                 await self._end()
         tally = self._tally
-        return RunReport(tally.republished, tally.handled, tally.given_up, tuple(tally.kept), tuple(tally.waiting))
+        return RunReport(
+            *(tally.republished, tally.handled, tally.given_up, tally.passed_over),
+            kept=tuple(tally.kept),
+            waiting=tuple(tally.waiting),
+        )
 
     # --- the partitions come and go ----------------------------------------------------------------------------------
 
     async def on_assigned(self, partitions: frozenset[TopicPartition]) -> None:
         self._run.assign(partitions, self._clock.monotonic())
-        self._shares |= {p: Share(p, self._rules, self._steps, self._tally) for p in partitions}
+        for partition in partitions:
+            replayed = self._replayed.get(partition) or Marks(0)
+            self._shares[partition] = Share(partition, self._rules, self._steps, self._tally, replayed)
 
     async def on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
         leaving = self._take_away(partitions)

@@ -4,7 +4,8 @@ Thread: loop.
 
 Copies of different keys are under way together, those of one key one after the other; handlers and last steps are
 awaited before the next record is looked at, because one that fails stops the partition in front of its record. Owns the
-partition's ledger and its tasks; never commits, and never touches what is behind a record that waits or is kept.
+partition's ledger and its tasks; never commits, and never touches what is behind a record that waits or is kept. What
+was replayed by hand is passed over: that is how people get a kept record out of the way.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from multilane.errors import PublishStopped
 from multilane.hooks import NO_OBSERVER, Observer
 from multilane.outcome.error_policy import ErrorRules, GiveUp, Handle, Keep, Republish, Verdict, Wait, judge
 from multilane.outcome.flow import Flow, Publish, moved
+from multilane.outcome.redrive import Marks
 
 if TYPE_CHECKING:
     from multilane.types import TopicPartition
@@ -65,13 +67,17 @@ class Tally:
     republished: int = 0
     handled: int = 0
     given_up: int = 0
+    passed_over: int = 0  # replayed by hand before
     kept: list[tuple[TopicPartition, int, str]] = field(default_factory=list)
     waiting: list[tuple[TopicPartition, int]] = field(default_factory=list)
 
 
 class Share:
-    def __init__(self, partition: TopicPartition, rules: ErrorRules, steps: ErrorSteps, tally: Tally) -> None:
+    def __init__(
+        self, partition: TopicPartition, rules: ErrorRules, steps: ErrorSteps, tally: Tally, replayed: Marks
+    ) -> None:
         self.partition = partition
+        self._replayed = replayed
         self.committed: int | None = None
         self.finished: str | None = None
         self._rules = rules
@@ -140,7 +146,11 @@ class Share:
             if record is None:
                 self._waiting.popleft()
                 continue
-            await self._act(record, judge(self._rules, record, now_ms()))
+            if record.offset in self._replayed:
+                self._begin(record).settle(record.offset)
+                self._tally.passed_over += 1
+            else:
+                await self._act(record, judge(self._rules, record, now_ms()))
             if len(self._copies) >= _MOST_UNDER_WAY:
                 await asyncio.wait(self._copies, return_when=asyncio.FIRST_COMPLETED)
 
@@ -190,6 +200,10 @@ class Share:
         except PublishStopped as stopped:
             self._end(str(stopped))
             return False
+        except Exception as error:
+            log.exception("the copy of %s failed", copy.origin)
+            self._end(f"{type(error).__name__}: {error}")
+            return False
         ledger.settle(record.offset)
         self._tally.republished += 1
         self._steps.observer.count("errors.republished", topic=record.topic, target=copy.topic)
@@ -225,7 +239,9 @@ class Share:
 
     async def _call(self, function: Callable[..., Any], *arguments: Any) -> None:
         if not inspect.iscoroutinefunction(function) and not inspect.iscoroutinefunction(type(function).__call__):
-            await asyncio.to_thread(function, *arguments)
+            answer = await asyncio.to_thread(function, *arguments)
+            if inspect.isawaitable(answer):  # a plain function that makes a coroutine
+                await answer
             return
         limit = asyncio.timeout(self._steps.max_processing_time)
         try:

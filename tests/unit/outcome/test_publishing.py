@@ -11,7 +11,15 @@ import pytest
 
 from multilane.client.produce.delivery import RecordMetadata
 from multilane.client.produce.producer import Producer
-from multilane.errors import BrokerError, ClientClosed, ClientFailed, NetworkError, OperationTimeout, PublishStopped
+from multilane.errors import (
+    BrokerError,
+    ClientClosed,
+    ClientFailed,
+    ConfigError,
+    NetworkError,
+    OperationTimeout,
+    PublishStopped,
+)
 from multilane.outcome.flow import Publish
 from multilane.outcome.outbox import Outbox
 from multilane.outcome.producer_slot import ProducerSlot
@@ -225,6 +233,11 @@ async def test_without_a_broker_the_record_stays_unsettled(caplog):
     with pytest.raises(PublishStopped):
         await task
     await publisher.close(0)
+
+
+async def test_a_wrong_property_is_told_before_records_fail():
+    with pytest.raises(ConfigError, match="acks"):
+        Publisher(lambda: Producer({"bootstrap.servers": "127.0.0.1:1", "acks": "sometimes"}))
 
 
 def test_a_closed_slot_makes_nothing():

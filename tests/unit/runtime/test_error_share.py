@@ -11,6 +11,7 @@ from multilane.hooks import Counts
 from multilane.outcome.error_policy import ErrorRules, error_topics
 from multilane.outcome.flow import Flow
 from multilane.outcome.headers import ERROR_COUNT, TARGET_TOPIC
+from multilane.outcome.redrive import Marks
 from multilane.runtime.error_share import ErrorSteps, Share, Tally
 from multilane.types import TopicPartition
 from multilane.wire.records.record import Record
@@ -54,10 +55,11 @@ class Bench:
         self.tally = Tally()
         self.done = asyncio.Event()
         dead = settings.pop("dead", None)
+        replayed = settings.pop("replayed", ())
         handler = settings.pop("handler", None)
         rules = ErrorRules(error_topics([FLOW], custom=[FLOW] if handler else []), dead=dead)
         steps = ErrorSteps(self.gate, {FLOW: handler} if handler else {}, **settings)
-        self.share = Share(PARTITION, rules, steps, self.tally)
+        self.share = Share(PARTITION, rules, steps, self.tally, Marks(0, replayed))
 
     def take(self, *records):
         self.share.take(iter(records), lambda: NOW, self.done.set)
@@ -189,6 +191,28 @@ async def test_draining_waits_for_what_is_under_way():
     assert bench.share.frontier == 2
 
 
+async def test_what_was_replayed_by_hand_is_passed_over():
+    """Also a record that would be kept, or is too new: somebody has dealt with it."""
+    bench = Bench(replayed=[(1, 2), (4, 4)])
+    bench.take(record(0), record(1, headers=FORGED), record(2, timestamp=NOW), record(3), record(4), record(5))
+    await bench.finish()
+    assert sorted(c.value for c in bench.gate.sent) == [b"0", b"3", b"5"]
+    assert (bench.share.frontier, bench.tally.passed_over, bench.tally.kept) == (6, 3, [])
+
+
+async def test_a_copy_that_fails_in_an_unheard_of_way_holds_the_commit(caplog):
+    bench = Bench()
+
+    async def publish(copy):
+        raise RuntimeError("a defect")
+
+    bench.gate.publish = publish
+    bench.take(record(0), record(1))
+    await bench.finish()
+    assert bench.share.frontier == 0
+    assert bench.share.finished == "RuntimeError: a defect"
+
+
 # --- the application's own -------------------------------------------------------------------------------------------
 
 
@@ -211,6 +235,21 @@ async def test_an_error_consumer_may_be_a_plain_function():
     bench.take(record(0), record(1))
     await bench.finish()
     assert (seen, bench.share.frontier) == ([0, 1], 2)
+
+
+async def test_a_plain_function_may_make_a_coroutine():
+    seen = []
+
+    async def note(record):
+        seen.append(record.offset)
+
+    def handler(record):
+        return note(record)
+
+    bench = Bench(handler=handler)
+    bench.take(record(0))
+    await bench.finish()
+    assert (seen, bench.share.frontier) == ([0], 1)
 
 
 async def test_what_an_error_consumer_raises_keeps_the_record(caplog):
