@@ -89,6 +89,7 @@ class Crew:
         if self._is_over:
             self._lanes.discard(lane)
             self._count_lanes()
+            self._wake(self._work_for())  # what it gave free is for those who stay
             return True
         return False
 

@@ -1,0 +1,140 @@
+"""A yard with lanes and no Kafka: blocks go in, what came of them is looked at."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from batch_builder import Batch, Rec
+from multilane.clock import ManualClock
+from multilane.commit.ledger import Ledger
+from multilane.lanes.chains import Chains
+from multilane.lanes.intake import Intake
+from multilane.lanes.ordering import by_key
+from multilane.lanes.team import Team
+from multilane.lanes.threads import Threads
+from multilane.lanes.work import Work, WorkRules
+from multilane.lanes.yard import MAIN, Yard
+from multilane.listeners.listener import Listener
+from multilane.listeners.signature import read_signature
+from multilane.listeners.surroundings import Surroundings
+from multilane.listeners.window import Window
+from multilane.types import TopicPartition
+from multilane.wire.records.block import Block
+from multilane.wire.records.record import Record
+from span_reading import read
+
+PLACE = TopicPartition("t", 3)
+
+
+def block_of(keys: Sequence[str | None], start: int = 0, topic: str = "t") -> Block:
+    """A record for each key; its value is its offset."""
+    records = [Rec(i, key.encode() if key is not None else None, b"%d" % (start + i)) for i, key in enumerate(keys)]
+    return replace(read(Batch(records, start), fetch_offset=start), topic=topic)
+
+
+def record_of(key: str | None, offset: int, topic: str = "t", **more: Any) -> Record:
+    return Record(topic, 3, offset, 0, 0, key.encode() if key is not None else None, b"%d" % offset, **more)
+
+
+async def turns(many: int = 20) -> None:
+    """Let everything run that can."""
+    loop = asyncio.get_running_loop()
+    for _ in range(many):
+        turn = loop.create_future()
+        loop.call_soon(turn.set_result, None)
+        await turn
+
+
+async def until(what: Callable[[], object]) -> None:
+    """For what comes from other threads."""
+    async with asyncio.timeout(10):
+        loop = asyncio.get_running_loop()
+        while not what():
+            await asyncio.wait([loop.create_future()], timeout=0.001)
+
+
+@dataclass
+class TakenOver:
+    """The failures' side, of which a test decides when it is done."""
+
+    failed: list[tuple[int, str]] = field(default_factory=list)
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    counts_successes = False
+    successes: int = 0
+
+    def __post_init__(self) -> None:
+        self.gate.set()
+
+    async def take_over(self, record, error, parking):
+        self.failed.append((record.offset, type(error).__name__))
+        await self.gate.wait()
+
+    async def let_follow(self, record, parking):
+        raise AssertionError("nothing is parked here")
+
+    def note_success(self, records):
+        self.successes += records
+
+
+class World:
+    """One partition. `handler` is a listener's function."""
+
+    def __init__(
+        self,
+        handler: Callable[..., Any],
+        *,
+        lanes: int = 4,
+        room: int = 1000,
+        window: Window | None = None,
+        rules: WorkRules | None = None,
+        classes: dict[str, int] | None = None,
+        route: Callable[[Record], str] | None = None,
+        surroundings: Surroundings | None = None,
+        due_at: Callable[[Record], float] | None = None,
+    ) -> None:
+        self.clock = ManualClock()
+        self.failures = TakenOver()
+        self.intake = Intake(PLACE, Ledger(0), room)
+        lanes_by_class = {MAIN: lanes, **(classes or {})}
+        self.yard = Yard(
+            [self.intake], {name: Chains(by_key(), many, due_at) for name, many in lanes_by_class.items()}, route
+        )
+        self.threads = Threads("lane")
+        listener = Listener(
+            handler, read_signature(handler), window or Window(), surroundings or Surroundings("g"), self.threads
+        )
+        self.work = Work(self.yard, listener, self.failures, rules or WorkRules())
+        self.team = Team(self.yard, self.work, lanes_by_class, self.clock)
+        self.crew = self.team._crews[MAIN]
+        self.errors: list[BaseException] = []
+        self.team.listen(lambda team: None, self.errors.append)
+
+    async def __aenter__(self) -> World:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.team.drain(self.clock.monotonic())
+        self.threads.close()
+
+    async def give(self, *keys: str | None) -> None:
+        self.team.accept(block_of(keys, self.intake.end))
+        self.team.feed()
+        await turns()
+
+    @property
+    def frontier(self) -> int:
+        return self.intake.ledger.frontier
+
+    @property
+    def is_done(self) -> bool:
+        return self.team.is_idle(PLACE)
+
+    async def sweep_after(self, seconds: float) -> None:
+        """Two sweeps, that far apart."""
+        self.crew._sweep()
+        self.clock.advance(seconds)
+        self.crew._sweep()
+        await turns()

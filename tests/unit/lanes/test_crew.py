@@ -1,0 +1,264 @@
+"""Lanes at work: order, slow keys, failures, calls that take too long, and the end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextvars import ContextVar
+
+import pytest
+
+from lane_world import World, until
+from multilane.lanes.work import WorkRules
+from multilane.wire.records.record import Record
+
+
+class Gates:
+    """A handler that waits where it is told to, and writes down what it does."""
+
+    def __init__(self, *held: str) -> None:
+        self.events = {key.encode(): asyncio.Event() for key in held}
+        self.begun: list[int] = []
+        self.ended: list[int] = []
+        self.in_work: set[bytes | None] = set()
+
+    async def __call__(self, record: Record) -> None:
+        assert record.key is None or record.key not in self.in_work, "two of one key at once"
+        self.in_work.add(record.key)
+        self.begun.append(record.offset)
+        if record.key in self.events:
+            await self.events[record.key].wait()
+        self.in_work.discard(record.key)
+        self.ended.append(record.offset)
+
+    def open(self, key: str) -> None:
+        self.events[key.encode()].set()
+
+
+async def test_everything_is_handled_once_and_settled():
+    handler = Gates()
+    async with World(handler) as world:
+        await world.give(*"abcabcabc")
+        assert sorted(handler.ended) == list(range(9))
+        assert world.is_done
+        assert world.frontier == 9
+
+
+async def test_a_slow_key_holds_up_nobody_but_itself():
+    handler = Gates("slow")
+    async with World(handler, lanes=2) as world:
+        await world.give("slow", "slow", *"abcdefgh", "slow")
+        assert handler.begun == [0, *range(2, 10)]
+        assert world.frontier == 0
+        assert world.yard.place(world.intake.partition).runs == ((2, 9),)
+        handler.open("slow")
+        await until(lambda: world.is_done)
+        assert [o for o in handler.begun if o in (0, 1, 10)] == [0, 1, 10]
+        assert world.frontier == 11
+
+
+async def test_records_without_a_key_wait_for_nobody():
+    gate = asyncio.Event()
+    begun = []
+
+    async def handler(record: Record) -> None:
+        begun.append(record.offset)
+        await gate.wait()
+
+    async with World(handler, lanes=3) as world:
+        await world.give(None, None, None)
+        assert begun == [0, 1, 2]
+        gate.set()
+
+
+async def test_no_more_are_open_than_there_is_room_for():
+    handler = Gates("slow")
+    async with World(handler, lanes=2, room=10) as world:
+        await world.give(*["slow"] * 50, "quick")
+        assert len(world.intake.ledger) == 10
+        assert world.intake.has_blocks
+        assert handler.begun == [0]
+        handler.open("slow")
+        await until(lambda: world.is_done)
+        assert sorted(handler.ended) == list(range(51))
+
+
+async def test_a_failed_record_is_settled_when_it_is_taken_over_and_not_before():
+    async def handler(record: Record) -> None:
+        if record.offset == 1:
+            raise ValueError("no")
+
+    async with World(handler) as world:
+        world.failures.gate.clear()
+        await world.give("a", "b", "b", "c")
+        assert world.failures.failed == [(1, "ValueError")]
+        assert world.frontier == 1
+        assert 2 in world.intake.ledger, "the next of the key waits for it"
+        world.failures.gate.set()
+        await until(lambda: world.is_done)
+
+
+async def test_a_coroutine_that_takes_too_long_is_cancelled_and_fails():
+    handler = Gates("slow")
+    async with World(handler, rules=WorkRules(max_processing_time=2.0)) as world:
+        await world.give("slow", "quick")
+        await world.sweep_after(1.9)
+        assert world.failures.failed == []
+        world.clock.advance(0.2)
+        world.crew._sweep()
+        await until(lambda: world.is_done)
+        assert world.failures.failed == [(0, "ProcessingTimeout")]
+        await world.give("quick", "quick")  # the lane goes on
+        assert world.is_done
+
+
+async def test_a_coroutine_that_succeeds_although_it_was_cancelled_has_succeeded():
+    done = []
+
+    async def handler(record: Record) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            done.append(record.offset)
+
+    async with World(handler, rules=WorkRules(max_processing_time=2.0)) as world:
+        await world.give("slow")
+        await world.sweep_after(2.0)
+        await until(lambda: world.is_done)
+        assert (done, world.failures.failed) == ([0], [])
+
+
+async def test_a_plain_function_that_takes_too_long_blocks_its_key_and_nobody_else():
+    gate, ended = threading.Event(), []
+
+    def handler(record: Record) -> None:
+        if record.key == b"slow":
+            gate.wait(10)
+        ended.append(record.offset)
+
+    async with World(handler, lanes=1, rules=WorkRules(max_processing_time=2.0)) as world:
+        await world.give("slow", "slow", "quick")
+        assert ended == []  # the only lane is at it
+        await world.sweep_after(2.0)
+        await until(lambda: 2 in ended)
+        assert world.frontier == 0
+        assert world.failures.failed == []
+        gate.set()
+        await until(lambda: world.is_done)
+        assert ended == [2, 0, 1]
+        assert world.failures.failed == [(0, "ProcessingTimeout")]
+        await world.give("a", "b")
+        await until(lambda: world.is_done)
+        assert len(world.crew._lanes) == 1, "the lane that took its place has gone"
+
+
+async def test_what_a_function_sets_in_its_context_is_not_for_the_next():
+    variable: ContextVar[int] = ContextVar("of_the_function", default=-1)
+    found = []
+
+    async def handler(record: Record) -> None:
+        found.append(variable.get())
+        variable.set(record.offset)
+
+    async with World(handler, lanes=1) as world:
+        await world.give(*"abcd")
+        assert found == [-1] * 4
+
+
+async def test_plain_functions_have_a_context_of_their_own_each():
+    variable: ContextVar[int] = ContextVar("of_the_function", default=-1)
+    found = []
+
+    def handler(record: Record) -> None:
+        found.append(variable.get())
+        variable.set(record.offset)
+
+    async with World(handler, lanes=1) as world:
+        await world.give(*"abcd")
+        await until(lambda: world.is_done)
+        assert found == [-1] * 4
+
+
+async def test_lanes_come_and_go():
+    handler = Gates(*"abcdef")
+    async with World(handler, lanes=2) as world:
+        await world.give(*"abcdef")
+        assert len(handler.begun) == 2
+        world.crew.resize(5)
+        await until(lambda: len(handler.begun) == 5)
+        world.crew.resize(1)
+        for key in "abcdef":
+            handler.open(key)
+        await until(lambda: world.is_done)
+        await until(lambda: len(world.crew._lanes) == 1)
+        await world.give(*"gh")
+        assert world.is_done
+
+
+async def test_draining_ends_what_is_in_work_and_begins_nothing():
+    handler = Gates("a")
+    async with World(handler, lanes=1) as world:
+        await world.give(*"abc")
+        draining = asyncio.ensure_future(world.team.drain(world.clock.monotonic() + 60))
+        await until(lambda: world.crew._is_draining)
+        handler.open("a")
+        assert await draining == []
+        assert handler.ended == [0]
+        assert world.frontier == 1
+
+
+async def test_what_does_not_end_in_time_is_given_up_unsettled():
+    handler = Gates("a")
+    async with World(handler, lanes=2) as world:
+        await world.give("a", "b")
+        given_up = await world.team.drain(world.clock.monotonic())
+        assert [record.offset for record in given_up] == [0]
+        assert world.frontier == 0
+        assert world.yard.place(world.intake.partition).runs == ((1, 1),)
+        assert world.failures.failed == []
+
+
+async def test_a_routed_class_has_lanes_of_its_own():
+    handler = Gates("slow1", "slow2", "slow3")
+
+    def route(record: Record) -> str:
+        return "slow" if (record.key or b"").startswith(b"slow") else "no such class"
+
+    async with World(handler, lanes=1, classes={"slow": 2}, route=route) as world:
+        await world.give("slow1", "slow2", "slow3", *"abcdef")
+        assert [o for o in sorted(handler.begun) if o < 3] == [0, 1]
+        assert set(handler.ended) == set(range(3, 9))
+        for key in ("slow1", "slow2", "slow3"):
+            handler.open(key)
+        await until(lambda: world.is_done)
+
+
+async def test_what_is_not_due_waits_without_holding_others():
+    due = {0: 5.0}
+    handled = []
+
+    async def handler(record: Record) -> None:
+        handled.append(record.offset)
+
+    async with World(handler, due_at=lambda record: due.get(record.offset, 0.0)) as world:
+        await world.give("late", "late", "quick")
+        assert handled == [2]
+        world.clock.advance(5.0)
+        world.crew._wake_deferred()
+        await until(lambda: world.is_done)
+        assert handled == [2, 0, 1]
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit])
+async def test_what_ends_a_program_is_not_a_failed_record(raised):
+    """asyncio lets these through its loop, so the lane is asked directly."""
+    from lane_world import record_of
+    from multilane.lanes.lane import Lane
+
+    async def handler(record: Record) -> None:
+        raise raised
+
+    async with World(handler, lanes=1) as world:
+        with pytest.raises(raised):
+            await world.work.single(Lane(), record_of("a", 0))
+        assert world.failures.failed == []

@@ -1,0 +1,222 @@
+"""Windows: batches, columns, unique ones, and acknowledgements by hand."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pyarrow as pa
+
+from lane_world import World, turns, until
+from multilane.lanes.work import WorkRules
+from multilane.listeners.acknowledgement import Acknowledgement
+from multilane.listeners.window import Selection, Window, newest_of_each_key
+from multilane.wire.records.record import Record
+
+BY_HAND = WorkRules(is_manual=True)
+
+
+async def test_a_window_goes_when_it_is_full_and_the_rest_when_its_time_is_up():
+    windows = []
+
+    async def handler(records: list[Record]) -> None:
+        windows.append([r.offset for r in records])
+
+    async with World(handler, window=Window(3, 60.0)) as world:
+        await world.give(*"abcdefgh")
+        assert windows == [[0, 1, 2], [3, 4, 5]]
+        world.crew.flush()
+        await until(lambda: world.is_done)
+        assert windows[2:] == [[6, 7]]
+        await world.give("a", "b")
+        assert len(windows) == 3, "a flush is for what waited then"
+
+
+async def test_the_latency_is_kept():
+    windows = []
+
+    async def handler(records: list[Record]) -> None:
+        windows.append(len(records))
+
+    async with World(handler, window=Window(10, 0.001)) as world:
+        await world.give("a", "b")
+        await until(lambda: world.is_done)
+        assert windows == [2]
+
+
+async def test_a_key_is_in_one_window_at_a_time_and_in_order_there():
+    gate, windows = asyncio.Event(), []
+
+    async def handler(records: list[Record]) -> None:
+        windows.append([r.offset for r in records])
+        await gate.wait()
+
+    async with World(handler, lanes=3, window=Window(2, 60.0)) as world:
+        await world.give("a", "a", "a", "a", "b", "c")
+        assert windows == [[0, 1], [4, 5]]
+        gate.set()
+        await until(lambda: world.is_done)
+        assert windows[2:] == [[2, 3]]
+
+
+async def test_only_what_a_batch_function_names_has_failed():
+    async def handler(records: list[Record]) -> dict[Record, Exception]:
+        return {r: ValueError("odd") for r in records if r.offset % 2}
+
+    async with World(handler, window=Window(4, 60.0)) as world:
+        await world.give(*"abcd")
+        await until(lambda: world.is_done)
+        assert world.failures.failed == [(1, "ValueError"), (3, "ValueError")]
+        assert world.failures.successes == 2
+
+
+async def test_a_batch_function_that_raises_fails_its_whole_batch():
+    async def handler(records: list[Record]) -> None:
+        raise RuntimeError("all")
+
+    async with World(handler, window=Window(2, 60.0)) as world:
+        await world.give("a", "b")
+        await until(lambda: world.is_done)
+        assert [offset for offset, _ in world.failures.failed] == [0, 1]
+
+
+async def test_failures_of_something_else_fail_the_batch():
+    async def handler(records: list[Record]) -> object:
+        return {"what": ValueError()}
+
+    async with World(handler, window=Window(2, 60.0)) as world:
+        await world.give("a", "b")
+        await until(lambda: world.is_done)
+        assert world.failures.failed == [(0, "WrongFailures"), (1, "WrongFailures")]
+
+
+async def test_columns():
+    seen = []
+
+    async def handler(batch: pa.RecordBatch) -> dict[int, Exception]:
+        seen.append((batch["key"].to_pylist(), batch["offset"].to_pylist()))
+        return {1: ValueError("the second row")}
+
+    async with World(handler, window=Window(3, 60.0)) as world:
+        await world.give("a", None, "b")
+        await until(lambda: world.is_done)
+        assert seen == [([b"a", None, b"b"], [0, 1, 2])]
+        assert world.failures.failed == [(1, "ValueError")]
+
+
+async def test_the_newest_of_each_key_is_handled_and_the_others_are_settled():
+    handled = []
+
+    async def handler(records: list[Record]) -> None:
+        handled.append([r.offset for r in records])
+
+    async with World(handler, window=Window(6, 60.0, newest_of_each_key)) as world:
+        await world.give("a", "b", "a", None, "a", None)
+        await until(lambda: world.is_done)
+        assert [sorted(window) for window in handled] == [[1, 3, 4, 5]]
+
+
+async def test_unique_with_a_function_for_single_records():
+    handled = []
+
+    async def handler(record: Record) -> None:
+        handled.append(record.offset)
+        if record.offset == 2:
+            raise ValueError("no")
+
+    async with World(handler, window=Window(4, 60.0, newest_of_each_key)) as world:
+        await world.give("a", "b", "a", "c")
+        await until(lambda: world.is_done)
+        assert sorted(handled) == [1, 2, 3]
+        assert world.failures.failed == [(2, "ValueError")]
+
+
+async def test_a_select_function_that_loses_records_ends_the_group():
+    async def handler(records: list[Record]) -> None:
+        raise AssertionError("not called")
+
+    async with World(handler, window=Window(2, 60.0, lambda records: Selection(records[:1]))) as world:
+        await world.give("a", "b")
+        assert "each record of its window once" in str(world.errors[0])
+        assert world.frontier == 0
+
+
+async def test_a_record_is_settled_when_it_is_acknowledged():
+    given: dict[int, Acknowledgement] = {}
+
+    async def handler(record: Record, done: Acknowledgement) -> None:
+        given[record.offset] = done
+
+    async with World(handler, rules=BY_HAND) as world:
+        await world.give("a", "a", "b", "c")
+        assert sorted(given) == [0, 1, 2, 3], "the next of a key does not wait for the acknowledgement"
+        assert world.frontier == 0
+        given[0]()
+        given[0]()
+        given[2].acknowledge()
+        await turns()
+        assert world.frontier == 1
+        given[1].reject(ValueError("no"))
+        given[3]()
+        await until(lambda: world.is_done)
+        assert world.failures.failed == [(1, "ValueError")]
+
+
+async def test_a_function_that_fails_before_its_acknowledgement_has_failed():
+    given: list[Acknowledgement] = []
+
+    async def handler(record: Record, done: Acknowledgement) -> None:
+        given.append(done)
+        raise ValueError("no")
+
+    async with World(handler, rules=BY_HAND) as world:
+        await world.give("a")
+        await until(lambda: world.is_done)
+        given[0]()
+        await turns()
+        assert world.failures.failed == [(0, "ValueError")]
+
+
+async def test_a_batch_is_acknowledged_but_for_what_failed():
+    given: list[Acknowledgement] = []
+
+    async def handler(records: list[Record], done: Acknowledgement) -> dict[Record, Exception]:
+        given.append(done)
+        return {records[0]: ValueError("no")}
+
+    async with World(handler, rules=BY_HAND, window=Window(3, 60.0)) as world:
+        await world.give("a", "b", "c")
+        assert world.frontier == 1
+        given[0]()
+        await until(lambda: world.is_done)
+        assert world.failures.failed == [(0, "ValueError")]
+
+
+async def test_draining_waits_for_acknowledgements_until_the_deadline():
+    given: list[Acknowledgement] = []
+
+    async def handler(record: Record, done: Acknowledgement) -> None:
+        given.append(done)
+
+    async with World(handler, rules=BY_HAND) as world:
+        await world.give("a", "b")
+        draining = asyncio.ensure_future(world.team.drain(world.clock.monotonic() + 60))
+        await turns()
+        assert not draining.done()
+        for done in given:
+            done()
+        await draining
+        assert world.is_done
+
+
+async def test_an_acknowledgement_after_the_end_changes_nothing():
+    given: list[Acknowledgement] = []
+
+    async def handler(record: Record, done: Acknowledgement) -> None:
+        given.append(done)
+
+    async with World(handler, rules=BY_HAND) as world:
+        await world.give("a")
+        await world.team.drain(world.clock.monotonic())
+        given[0]()
+        await turns()
+        assert world.frontier == 0
