@@ -17,16 +17,19 @@ from multilane.config.app.clients import consumer_properties
 from multilane.config.app.cluster import ClusterConfig, ErrorConfig
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.app.files.places import joined
+from multilane.config.app.kafka_names import canonical
 from multilane.config.app.model import AppConfig, ShovelConfig
 from multilane.config.app.shape import key_of
 from multilane.config.app.units import format_duration
 from multilane.config.consumer import parse_consumer
+from multilane.config.properties import Scope
 from multilane.config.tuning import Advice, SessionLimits, of_session, of_settings
 from multilane.errors import ConfigError
 
 OLDEST_BROKER: Final = (2, 7)
 BROKER_SESSIONS: Final = SessionLimits(6.0, 1800.0)  # what brokers allow unless they are told otherwise
 BYTESUM_LANES: Final = 20  # the sums of numeric ids reach no more lanes than this at a time
+_CONSUMER: Final = frozenset({Scope.CONSUMER})
 _HOUR_STEP: Final = re.compile(r"\d+ \*/(\d+) \* \* \*")
 
 
@@ -38,6 +41,7 @@ def advice(config: AppConfig) -> tuple[Advice, ...]:
     for consumer in config.consumers.values():
         for rule in _CONSUMER_RULES:
             found += rule(consumer)
+        found += _of_idle_keys(config, consumer)
         found += _of_error_topic(config, consumer)
         found += _of_group(config, consumer)
     for shovel in config.shovels.values():
@@ -85,9 +89,11 @@ def _of_retry_count(consumer: ConsumerGroupConfig) -> Iterator[Advice]:
         )
 
 
-def _of_idle_keys(consumer: ConsumerGroupConfig) -> Iterator[Advice]:
+def _of_idle_keys(config: AppConfig, consumer: ConsumerGroupConfig) -> Iterator[Advice]:
     """Keys that were written and change nothing."""
-    classic = consumer.group_protocol == "classic" or "group.protocol" in consumer.properties
+    shared = canonical(config.cluster(consumer.cluster).properties, _CONSUMER)
+    said = {**shared, **canonical(consumer.properties, _CONSUMER)}.get("group.protocol")
+    classic = "classic" in (consumer.group_protocol, str(said).lower())
     idle = {
         "retry_backoff": (consumer.retry is None, "there is no retry topic"),
         "retry_order": (consumer.retry is None, "there is no retry topic"),
@@ -212,7 +218,6 @@ def _of_shared_groups(config: AppConfig) -> Iterator[Advice]:
 
 _CONSUMER_RULES: Final[tuple[Callable[[ConsumerGroupConfig], Iterator[Advice]], ...]] = (
     _of_retry_count,
-    _of_idle_keys,
     _of_bytesum,
     _of_times,
 )

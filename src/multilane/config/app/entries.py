@@ -32,6 +32,7 @@ _STAND_INS: Final[Mapping[str, object]] = {
     "max_error_count": 1,
     "share": 1.0,
 }
+_LONGEST_NAME: Final = 100
 _ROUNDS: Final = 8  # each removes a fault or puts a stand-in where one was
 
 
@@ -157,6 +158,9 @@ def read_entry(section: str, entry: Entry, model: type[Model], problems: Problem
         fix = f"write its keys below it: {', '.join(keys_of(model))}"
         reader.tell(entry.node.place, (), "this is not a mapping", fix)
         return None
+    if not entry.key.isprintable() or not 0 < len(entry.key) <= _LONGEST_NAME:
+        fix = f"write 1 to {_LONGEST_NAME} printable characters"
+        reader.tell(entry.place, (), "this name cannot be shown", fix)
     values = reader.fields(entry.node, model, ())
     if "name" in model.model_fields and is_entry_name(model, "name"):
         values["name"] = entry.key

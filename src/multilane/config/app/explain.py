@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from multilane.config.app.entries import Reading, variables_of
 from multilane.config.app.files.places import Place
@@ -17,7 +17,10 @@ from multilane.config.app.files.tree import Node
 from multilane.config.app.loading import Loaded
 from multilane.config.app.shape import Frozen, is_entry_name, kind_of, nested_model
 from multilane.config.app.units import format_duration, format_size
+from multilane.errors import printable
 from multilane.secret import MASK, Secret
+
+_SHOWN: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,7 @@ def _shown(value: object, form: str) -> str:
             text = ", ".join(f"{name}: {held}" for name, held in value.items())
         case _:
             text = "" if value is None else str(value)
-    return text or "-"
+    return printable(text, _SHOWN) or "-"
 
 
 def _origin(node: Node | None) -> Origin:

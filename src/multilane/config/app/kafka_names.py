@@ -8,7 +8,7 @@ are wrapped as they are read, and so is every value whose name is unknown: it ma
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -17,15 +17,20 @@ from multilane.config.app.kinds import Kind, Unfit, text_of
 from multilane.config.producer import PRODUCER_PROPERTIES, parse_producer
 from multilane.config.properties import Kind as ValueKind
 from multilane.config.properties import Property, Scope
-from multilane.config.spelling import fold, lookup
+from multilane.config.spelling import PROPERTIES, fold, lookup
 from multilane.config.values import read
 from multilane.errors import ConfigError
 from multilane.secret import Secret
 
 _PREFIXES: Final = ("producer.properties.", "producer.")
-_PRODUCER_ROWS: Final[dict[str, Property]] = {
-    name: row for row in PRODUCER_PROPERTIES for name in (row.name, *row.aliases, *(n for n, _ in row.scaled_aliases))
-}
+
+
+def _by_name(rows: Iterable[Property]) -> dict[str, Property]:
+    return {name: row for row in rows for name in (row.name, *row.aliases, *(n for n, _ in row.scaled_aliases))}
+
+
+_PRODUCER_ROWS: Final = _by_name(PRODUCER_PROPERTIES)
+_ROWS: Final = _by_name(PROPERTIES.values())
 _ANYONE: Final = frozenset({Scope.CLIENT, Scope.CONSUMER})
 # One address is enough for checking any other property of a producer.
 _SOMEWHERE: Final[dict[str, object]] = {"bootstrap.servers": "localhost:9092"}
@@ -46,14 +51,24 @@ class Meaning:
 
 def meaning(key: str) -> Meaning:
     """What a name stands for, or a ConfigError that says what was probably meant."""
+    found = _known(key)
+    return _of_row(key, lookup(key).row) if found is None else found
+
+
+def _known(key: str) -> Meaning | None:
+    """As `meaning`, without looking for what might have been meant: that takes a thousand times as long."""
     name = fold(key)
     short = next((name.removeprefix(p) for p in _PREFIXES if name.startswith(p)), name)
     own = _PRODUCER_ROWS.get(short)
     if own is not None:
-        scaled = any(short == other for other, _ in own.scaled_aliases)
-        return Meaning(short if scaled else own.name, own, Scope.PRODUCER)
-    spelling = lookup(key)
-    return Meaning(spelling.row.name if spelling.scale == 1 else key, spelling.row, spelling.row.scope)
+        return _of_row(short, own)
+    row = _ROWS.get(name)
+    return None if row is None else _of_row(key, row)
+
+
+def _of_row(key: str, row: Property) -> Meaning:
+    scaled = any(fold(key) == other for other, _ in row.scaled_aliases)
+    return Meaning(key if scaled else row.name, row, row.scope)
 
 
 def fault(key: str, value: object) -> str:
@@ -110,11 +125,8 @@ def _value(key: str, held: object) -> object:
     if not isinstance(held, (Scalar, str)):
         return held
     text = held.text if isinstance(held, Scalar) else held
-    try:
-        hidden = meaning(key).secret
-    except ConfigError:
-        hidden = True
-    return Secret(text) if hidden else text
+    found = _known(key)
+    return Secret(text) if found is None or found.secret else text
 
 
 Properties = Annotated[

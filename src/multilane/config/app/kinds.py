@@ -271,6 +271,8 @@ def _lane_classes(value: object) -> dict[str, int]:
     read = whole(1, 100_000).read
     found = {}
     for name, lanes in pairs.items():
+        if not name.isprintable() or not 0 < len(name) <= 100:
+            raise Unfit("write 1 to 100 printable characters", what="the name of a class cannot be shown", shown=False)
         try:
             found[name] = int(str(read(lanes)))
         except Unfit as error:

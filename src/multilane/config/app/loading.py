@@ -21,7 +21,7 @@ from multilane.config.app.entries import Reading, read_entry, variables_of
 from multilane.config.app.files import tree
 from multilane.config.app.files.environment import interpolate
 from multilane.config.app.files.layout import SECTIONS, Arranger, Layout, told_twice
-from multilane.config.app.files.places import Place, Problems, joined
+from multilane.config.app.files.places import MOST_PROBLEMS, Place, Problems, TooMany, joined
 from multilane.config.app.files.tree import Entry, Scalar
 from multilane.config.app.kafka_names import meaning
 from multilane.config.app.model import AppConfig, ProducerTopicConfig, ShovelConfig
@@ -64,8 +64,12 @@ def load(
     names = [os.fspath(path) for path in paths]
     problems = Problems()
     loader = _Loader(problems, profile, env)
-    loader.read(names)
-    loader.judge()
+    try:
+        loader.read(names)
+        loader.judge()
+    except TooMany:
+        told = f"more than {MOST_PROBLEMS - 1} problems are not shown; correct these first"
+        raise ConfigProblems((*problems.sorted(names), told)) from None
     if problems.found:
         raise ConfigProblems(problems.sorted(names))
     return Loaded(loader.config(), loader.readings)
@@ -180,21 +184,23 @@ class _Loader:
         return any(p.path == prefix or p.path.startswith(f"{prefix}.") for p in self.problems.found)
 
     def _tell(self, reading: Reading[Any], findings: Iterable[rules.Finding]) -> None:
+        filled = dict.fromkeys(_filled(reading.entry.node))
         for finding in findings:
             if not any(steps in reading.faulty for steps in (finding.steps, *finding.rests_on)):
-                what, fix = self._without_variables(reading, finding)
+                what, fix = _without_variables(reading, finding, filled)
                 self.problems.add(reading.place(finding.steps), reading.path(finding.steps), what, fix)
 
-    def _without_variables(self, reading: Reading[Any], finding: rules.Finding) -> tuple[str, str]:
-        """The text of a property's fault repeats its value. One that came from a variable may be anything."""
-        node = reading.node(finding.steps)
-        if node is None or isinstance(node, tree.Branch) or not variables_of(node):
-            return _redacted(reading, finding.what), _redacted(reading, finding.fix)
-        names = " and ".join(f"${{{name}}}" for name in variables_of(node))
-        if "properties" not in finding.steps or _is_unknown(finding.steps[-1]):
-            return _redacted(reading, finding.what), _redacted(reading, finding.fix)
-        row = meaning(finding.steps[-1]).row
-        return f"what {names} gives is not accepted", f"it must be {row.kind.value}"
+
+def _without_variables(
+    reading: Reading[Any], finding: rules.Finding, filled: Iterable[tuple[str, str]]
+) -> tuple[str, str]:
+    """The text of a property's fault repeats its value. One that came from a variable may be anything."""
+    node = reading.node(finding.steps)
+    one_property = node is not None and not isinstance(node, tree.Branch) and "properties" in finding.steps
+    if node is None or not one_property or not variables_of(node) or _is_unknown(finding.steps[-1]):
+        return _redacted(finding.what, filled), _redacted(finding.fix, filled)
+    names = " and ".join(f"${{{name}}}" for name in variables_of(node))
+    return f"what {names} gives is not accepted", f"it must be {meaning(finding.steps[-1]).row.kind.value}"
 
 
 def _is_unknown(name: str) -> bool:
@@ -204,23 +210,24 @@ def _is_unknown(name: str) -> bool:
         return True
 
 
-def _redacted(reading: Reading[Any], text: str) -> str:
+def _redacted(text: str, filled: Iterable[tuple[str, str]]) -> str:
     """Takes out what came from the environment, should a text of the client's tables have repeated it."""
-    for scalar in _filled_scalars(reading.entry.node):
-        text = text.replace(repr(scalar.text), repr(scalar.written))
-        if len(scalar.text) > 3:  # shorter ones would be found in any sentence
-            text = text.replace(scalar.text, scalar.written)
+    for value, written in filled:
+        text = text.replace(repr(value), repr(written))
+        if len(value) > 3:  # shorter ones would be found in any sentence
+            text = text.replace(value, written)
     return text
 
 
-def _filled_scalars(node: tree.Node) -> Iterator[Scalar]:
+def _filled(node: tree.Node) -> Iterator[tuple[str, str]]:
+    """What variables became, and how it is written in the file."""
     if isinstance(node, Scalar):
         if node.variables:
-            yield node
+            yield node.text, node.written
         return
     below = node.items if isinstance(node, tree.Listing) else [entry.node for entry in node.entries.values()]
     for item in below:
-        yield from _filled_scalars(item)
+        yield from _filled(item)
 
 
 def _without_files(cluster: ClusterConfig) -> ClusterConfig:

@@ -21,7 +21,7 @@ from multilane.config.app.cluster import (
     GroupProtocol,
 )  # fmt: skip
 from multilane.config.app.consumer import ConsumerGroupConfig
-from multilane.config.app.files.places import meant
+from multilane.config.app.files.places import listed, meant
 from multilane.config.app.kafka_names import Properties
 from multilane.config.app.kinds import Cron, Offsets, Seconds, Text, Topic, Topics, Zone, whole
 from multilane.config.app.shape import ENTRY_NAME, Frozen, setting
@@ -96,5 +96,5 @@ def _found(entries: Mapping[str, Named], name: str, what: str) -> Named:
     for known, entry in entries.items():
         if known.casefold() == folded:
             return entry
-    hint = meant(name, entries) or f"there are: {', '.join(entries) or 'none'}"
+    hint = meant(name, entries) or f"there are: {listed(entries)}"
     raise ConfigError(f"the configuration has no {what} {printable(name, 80)!r}; {hint}")

@@ -15,7 +15,7 @@ from typing import Final
 from multilane.config.app.clients import PRODUCER_KEYS, READER_KEYS
 from multilane.config.app.cluster import ClusterConfig, ErrorConfig
 from multilane.config.app.consumer import ConsumerGroupConfig
-from multilane.config.app.files.places import meant
+from multilane.config.app.files.places import listed, meant
 from multilane.config.app.kafka_names import fault, meaning
 from multilane.config.app.model import ProducerTopicConfig, ShovelConfig
 from multilane.config.app.schedule import NotASchedule, Schedule
@@ -123,7 +123,7 @@ def of_reference(
     """A cluster that is named must be there."""
     names = {name.casefold(): name for name in clusters}
     if config.cluster.casefold() not in names:
-        fix = meant(config.cluster, names.values()) or f"the clusters are: {', '.join(names.values()) or 'none'}"
+        fix = meant(config.cluster, names.values()) or f"the clusters are: {listed(names.values())}"
         yield Finding(("cluster",), "there is no cluster of this name", fix)
 
 

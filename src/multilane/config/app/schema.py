@@ -47,6 +47,7 @@ def schema() -> dict[str, Any]:
         "type": "object",
         "additionalProperties": False,
         "properties": {**whole, "shovels": whole["errorConsumers"], "profiles": _profiles(parts)},
+        "patternProperties": {"^x-": {"description": "A place for anchors; not read."}},
         "$defs": definitions,
     }
 

@@ -98,6 +98,38 @@ def test_any_type_under_any_key(value, written):
         assert all(problem.place.line in (1, 2) for problem in refused(written(text)))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "".join(f"k{n}: {{b{n}: 1}}\n" for n in range(4_000)),
+        "consumers:\n" + "".join(f" k{n}: {{b{n}: 1}}\n" for n in range(4_000)),
+        "consumers:\n c:\n" + "".join(f"  groupIb{n}: 1\n" for n in range(5_000)),
+        "consumers:\n c:\n  groupId: g\n  properties:\n" + "".join(f"   a.b{n}: ${{X}}\n" for n in range(4_000)),
+        "producers:\n" + "".join(f" p{n}: {{name: t, cluster: c{n}}}\n" for n in range(2_000))
+        + "clusters:\n" + "".join(f" k{n}: {{clientId: t, brokers: c{n}}}\n" for n in range(2_000)),
+        "clusters: {k: {clientId: c, brokers: '" + "a," * 100_000 + "x:y'}}",
+        "k:\n" + "".join(f" a: {n}\n" for n in range(5_000)),
+    ],
+    ids=["entries", "unknown keys", "keys", "properties", "references", "brokers", "duplicates"],
+)  # fmt: skip
+@pytest.mark.timeout(30)  # each takes a second; without the limits it would be minutes
+def test_much_of_everything_wrong(text, written):
+    found = refused(written(text), env={"X": "geheim"})
+    assert 0 < len(found) <= 501
+    assert len("".join(map(str, found))) < 1_000_000
+
+
+def test_names_that_cannot_be_shown(problems):
+    told = problems('producers: {"a\\e[2J": {name: t, cluster: k}, "": {name: t, cluster: k}, "a\\nb": 5}')
+    assert [what for _, _, what, _ in told].count("this name cannot be shown") == 2
+    assert all(text.isprintable() for _, *texts in told for text in texts)
+
+
+def test_a_place_for_anchors(loaded):
+    text = "x-all: &all {cluster: k}\nclusters: {k: {clientId: c, brokers: b}}\nproducers: {p: {<<: *all, name: t}}"
+    assert loaded(text).config.producer("p").cluster == "k"
+
+
 def test_files_that_cannot_be_read(tmp_path):
     for path in (tmp_path / "absent.yaml", tmp_path, "nul\0name"):
         with pytest.raises(ConfigError, match="cannot be read"):
@@ -111,19 +143,20 @@ def test_a_byte_order_mark_and_line_ends_of_windows(loaded):
 
 _WORDS = st.sampled_from(
     ["clusters", "consumers", "profiles", "k", "clientId", "brokers", "groupId", "name", "cluster", "properties",
-     "retry", "errorConfig", "cron", "${A}", "${", "$${", "<<", "&a ", "*a", "- ", ": ", "\n", "\n  ", "\n    ", "{", "}",
-     "[", "]", ", ", "'", '"', "|", ">", "#", "!", "%", "@", "`", "\t", "5m", "1mb", "5", "~", "\u00e9", "?", "---", "..."]
+     "retry", "errorConfig", "cron", "${A}", "${", "$${", "<<", "&a ", "*a", "- ", ": ", "\n", "\n  ", "\n    ",
+     "{", "}", "[", "]", ", ", "'", '"', "|", ">", "#", "!", "%", "@", "`", "\t", "5m", "1mb",
+     "5", "~", "\u00e9", "?", "---", "..."]
 )  # fmt: skip
 
 
 @given(st.lists(_WORDS, max_size=60).map("".join))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
 def test_any_text_is_read_or_refused(tmp_path, text):
     _read_or_refuse(tmp_path, text.encode())
 
 
 @given(st.integers(0, len(samples.WHOLE) - 1), st.binary(max_size=4), st.integers(0, 8))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
 def test_a_good_file_with_a_bad_spot(tmp_path, start, put, cut):
     data = samples.WHOLE.encode()
     _read_or_refuse(tmp_path, data[:start] + put + data[start + cut :])

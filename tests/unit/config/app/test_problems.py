@@ -94,7 +94,7 @@ consumers:
         ("groupProtocol: classic, group.protocol: consumer", "groupProtocol", "another spelling"),
         ("groupProtocol: consumer, properties: {session.timeout.ms: 5s}", "properties", "cannot be set"),
         ("properties: {enable.auto.commit: true}", 'properties."enable.auto.commit"', "never by themselves"),
-        ("properties: {fetchMessageMaxBytes: 5}, fetchMaxBytes: 7", "properties.fetchMessageMaxBytes", "fetchMaxBytes says"),
+        ("properties: {fetchMessageMaxBytes: 5}, fetchMaxBytes: 7", "properties.fetchMessageMaxBytes", "fetchMaxBytes"),
         ("properties: {bootstrap.servers: x}", 'properties."bootstrap.servers"', "the cluster's `brokers`"),
         ("properties: {key.deserializer: x}", 'properties."key.deserializer"', "not accepted"),
         ("properties: {sasl.username: {a: b}}", "properties", "holds a mapping"),
@@ -127,7 +127,7 @@ def test_unique_does_not_go_with_retry_in_any_order(problems):
         ("{}, errorConfig: {groupId: e, cron: '@daily', timeZone: X/Y}", "errorConfig.timeZone", "not known"),
         ("{}, producerConfig: {requiredAcks: some}", "producerConfig.requiredAcks", "'some' is not valid"),
         ("{}, producerConfig: {maxMessageBytes: 10b}", "producerConfig.maxMessageBytes", "'10b'"),
-        ("{}, producerConfig: {requiredAcks: WaitForAll}, properties: {acks: 1}", "properties.acks", "requiredAcks says"),
+        ("{}, producerConfig: {requiredAcks: WaitForAll}, properties: {acks: 1}", "properties.acks", "requiredAcks"),
         ("{}, properties: {client.id: x}", 'properties."client.id"', "clientId"),
         ("{}, properties: {transactional.id: x}", 'properties."transactional.id"', "not accepted"),
         ("{}, properties: {enable.idempotence: true}", "properties", "acks must be all"),
@@ -143,7 +143,7 @@ def test_what_cannot_work_in_a_cluster(cluster, path, what, problems):
 
 
 def test_topics_that_would_go_round(problems):
-    dead = "clusters: {k: {{}, errorConfig: {groupId: e, cron: '@daily', dead: r}}}\n"
+    dead = "clusters: {k: {clientId: c, brokers: b, errorConfig: {groupId: e, cron: '@daily', dead: r}}}\n"
     [(_, path, what, _)] = problems(dead + "consumers: {c: {groupId: g, name: t, cluster: K, retry: r}}")
     assert path == "clusters.k.errorConfig.dead"
     assert "consumer c" in what

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from multilane.config.app.files.places import Place, Problems, joined, meant
+from multilane.config.app.files.places import Place, Problems, joined, listed, meant
 from multilane.config.app.files.tree import Branch, Entry, Listing, Node, Scalar
 from multilane.errors import printable
 
@@ -22,6 +22,9 @@ PROFILES: Final = "profiles"
 SECTIONS: Final = ("producers", "clusters", "errorConsumers", "consumers")
 _SPELLINGS: Final = {**{name.casefold(): name for name in SECTIONS}, "shovels": "errorConsumers"}
 _NAMES: Final = ("clusters", "consumers", "producers", "errorConsumers")
+
+_MOST_JUDGED: Final = 50  # entries are enough to know a file by
+_ASIDE: Final = "x-"  # a place for anchors
 
 Sections = dict[str, dict[str, Entry]]
 Vocabulary = Mapping[str, frozenset[str]]
@@ -71,10 +74,10 @@ class Arranger:
         return every and any(self._is_entry(branch) for branch in branches)
 
     def _chosen(self, root: Branch, names: tuple[str, ...]) -> Branch | None:
-        offered = ", ".join(names) or "none"
+        offered = listed(names)
         if self.profile is None:
-            near = [word for name in names if (word := meant(name, _NAMES))]
-            fix = f"choose one with `profile`: {offered}" + "".join(f"; {printable(word, 100)}" for word in near)
+            near = [word for name in names[:10] if (word := meant(name, _NAMES))]
+            fix = f"choose one with `profile`: {offered}" + "".join(f"; {word}" for word in near)
             self.problems.add(root.place, "", "everything in this file belongs to profiles", fix)
             return None
         node = root.get(self.profile)
@@ -99,7 +102,7 @@ class Arranger:
             return Layout(common, names)
         node = profiles.get(self.profile)
         if node is None:
-            fix = meant(self.profile, names) or f"the file has {', '.join(names) or 'none'}"
+            fix = meant(self.profile, names) or f"the file has {listed(names)}"
             self.problems.add(profiles.place, PROFILES, f"there is no profile {printable(self.profile, 60)}", fix)
         if isinstance(node, Branch):
             own = self._sections_of(stamped_branch(node, self.profile), (PROFILES, self.profile))
@@ -111,7 +114,7 @@ class Arranger:
         for fold, entry in branch.entries.items():
             name = _SPELLINGS.get(fold)
             if name is None:
-                if fold != PROFILES or path:
+                if (fold != PROFILES or path) and not fold.startswith(_ASIDE):
                     fix = meant(entry.key, (*_NAMES, PROFILES)) or f"the sections are {', '.join(_NAMES)}"
                     self.problems.add(entry.place, joined(*path, printable(entry.key, 80)), "unknown section", fix)
                 continue
@@ -133,7 +136,7 @@ class Arranger:
         """A file of one kind. Whose vocabulary its entries speak best is what it holds."""
         if not branch.entries:
             return {}
-        entries = [entry.node for entry in branch.entries.values() if isinstance(entry.node, Branch)]
+        entries = [entry.node for entry in branch.entries.values() if isinstance(entry.node, Branch)][:_MOST_JUDGED]
         scores = {name: sum(_fit(entry, self.vocabulary[name]) for entry in entries) for name in SECTIONS}
         best = max(SECTIONS, key=scores.__getitem__)
         if scores[best] <= 0:
