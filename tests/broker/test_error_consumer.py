@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import uuid
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -293,6 +295,47 @@ async def test_after_a_stop_in_the_middle_the_rest_is_given_back(make_shop):
     assert seen == list(range(20)), "nothing twice, nothing left out"
 
 
+@pytest.mark.slow
+async def test_after_a_kill_nothing_is_lost_and_keys_are_in_order(make_shop):
+    """A process that is killed in the middle: what it had published and not committed comes again, and no more."""
+    shop = make_shop(2)
+    for partition in range(2):
+        values = [b"%d" % n for n in range(400)]
+        shop.fail(*values, partition=partition, key=b"key-%d" % partition)
+    main = Path(__file__).with_name("error_consumer_main.py")
+    arguments = (shop.kafka.bootstrap(), shop.group, shop.error, shop.retry)
+    child = await asyncio.create_subprocess_exec(sys.executable, str(main), *arguments)
+    try:
+        async with asyncio.timeout(LONG):
+            while sum((await shop.committed()).values()) < 50:
+                assert child.returncode is None, "it was too quick to be killed in the middle"
+    finally:
+        child.kill()
+        await child.wait()
+    report = await asyncio.wait_for(shop.consumer(idle=6.0).run_now(), LONG)  # the dead member is waited for
+    assert 0 < report.republished < 800
+    rows = await shop.stored(await shop.ends(shop.retry))
+    for key in (b"key-0", b"key-1"):
+        firsts = list(dict.fromkeys(int(r.value) for r in rows if r.key == key))
+        assert firsts == list(range(400))
+    assert await shop.committed() == {0: 400, 1: 400}
+
+
+async def test_a_stop_does_not_wait_for_brokers_that_are_not_there():
+    rules = ErrorRules(error_topics([Flow("orders", error="e")]))
+    publisher = Publisher(lambda: Producer({"bootstrap.servers": "127.0.0.1:1"}))
+    properties = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "default.api.timeout.ms": 4_000}
+    consumer = ErrorConsumer(properties, rules, ErrorSteps(publisher))
+    running = asyncio.create_task(consumer.run_now())
+    await asyncio.wait([running], timeout=0.2)
+    began = CLOCK.monotonic()
+    await asyncio.wait_for(consumer.stop(), LONG)
+    assert CLOCK.monotonic() - began < 3.0
+    assert (await running).republished == 0
+    await publisher.close(0)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
 async def test_two_members_share_one_run(make_shop, protocol):
     """A member that joined made the others quit their run."""

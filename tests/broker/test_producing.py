@@ -161,6 +161,21 @@ async def test_a_copy_too_large_waits_for_people(kafka, topic):
     await publisher.close()
 
 
+@pytest.mark.cluster
+async def test_copies_survive_the_death_of_a_broker(cluster, cluster_topic):
+    """Whoever leads dies in the middle: every copy is acknowledged in the end, and is where it was said to be."""
+    name = cluster_topic(3, min_insync_replicas=2)
+    publisher, _ = publisher_for(cluster, **{"delivery.timeout.ms": 3_000, "request.timeout.ms": 1_000})
+    await publisher.publish(copy_to(name, b"first"))
+    cluster.kill(1)
+    values = [b"%d" % n for n in range(300)]
+    tasks = [asyncio.create_task(publisher.publish(copy_to(name, v, n % 3))) for n, v in enumerate(values)]
+    places = await asyncio.wait_for(asyncio.gather(*tasks), 120)
+    await publisher.close()
+    rows = {(r.partition, r.offset): r.value for r in await asyncio.to_thread(read, cluster, name, 301)}
+    assert [rows[place] for place in places] == values
+
+
 async def test_stop_leaves_the_record_unsettled(kafka, name):
     publisher, troubles = publisher_for(kafka)
     task = asyncio.create_task(publisher.publish(copy_to(f"{name}.never")))

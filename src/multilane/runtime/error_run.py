@@ -70,7 +70,7 @@ class ErrorRun(RebalanceListener):
 
     async def perform(self) -> RunReport:
         async with self._consumer:
-            self._replayed = await asyncio.to_thread(replayed_marks, self._properties, sorted(self._rules.topics))
+            self._replayed = await self._read_marks()
             self._consumer.subscribe(sorted(self._rules.topics), self)
             try:
                 while not self._stopping.is_set() and not self._is_over():
@@ -83,6 +83,16 @@ class ErrorRun(RebalanceListener):
             kept=tuple(tally.kept),
             waiting=tuple(tally.waiting),
         )
+
+    async def _read_marks(self) -> dict[TopicPartition, Marks]:
+        """What people replayed; without waiting for brokers that do not answer when we are to stop."""
+        reading = asyncio.create_task(asyncio.to_thread(replayed_marks, self._properties, sorted(self._rules.topics)))
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+        return reading.result() if reading.done() else {}
 
     # --- the partitions come and go ----------------------------------------------------------------------------------
 
