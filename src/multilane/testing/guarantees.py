@@ -1,0 +1,310 @@
+"""Guarantees of consuming, as objects: each takes the events of one group, in order, and judges them.
+
+Thread: none (pure).
+
+    >>> guarantee = AtLeastOnce()
+    >>> for event in in_order(produced, told_by_members, seen_from_outside):
+    ...     guarantee.take(event)
+    >>> assert guarantee.judge() == []
+
+The docstrings list traces that hold and traces that do not, in a notation of one word for an event:
+
+    +a1       the record a1, whose key is a, is produced
+    A(a1      member A begins a1, from the topic; A(a1,b1 two records in one call
+    A(a1'     the same from the retry topic, its first copy there; a1'' its second
+    A)a1 A!a1 the call ends well, or fails
+    A~a1<a2   A passes over a1, because a2 takes its place
+    a1>r a1>e a copy of a1 is in the retry topic, or in the error topic
+    =2 =2:3-5 the topic's offset 2 is committed, or 2 and the run 3 to 5; r=1 that of the retry topic
+    A% A?     A gives back partitions, or loses them
+    A. A#     A has left in order, or was killed
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Protocol
+
+from multilane.testing.events import (
+    Committed,
+    Copied,
+    Ended,
+    Event,
+    Killed,
+    Left,
+    Place,
+    Produced,
+    Rebalanced,
+    Skipped,
+    Started,
+)
+from multilane.testing.key_order import PerKeyOrder
+from multilane.testing.violation import Violation
+
+__all__ = [
+    "AtLeastOnce",
+    "Guarantee",
+    "NoCommitPastUnsettled",
+    "NoDuplicateWithoutRestart",
+    "NoSameKeyOverlap",
+    "PerKeyOrder",
+    "Violation",
+    "violations",
+]
+
+
+class Guarantee(Protocol):
+    def take(self, event: Event) -> None: ...
+    def judge(self) -> list[Violation]: ...
+
+
+def violations(events: Iterable[Event], guarantees: Iterable[Guarantee]) -> list[Violation]:
+    """What all of these guarantees have against the events."""
+    judges = list(guarantees)
+    for event in events:
+        for judge in judges:
+            judge.take(event)
+    return [violation for judge in judges for violation in judge.judge()]
+
+
+class AtLeastOnce:
+    """Every record that was produced is handled with success, passed over for a later one of its key that is, or lies
+    in the error topic.
+
+    Holds:
+        +a1 A(a1 A)a1
+        +a1 A(a1 A# B(a1 B)a1
+        +a1 A(a1 A!a1 a1>r A(a1' A)a1'
+        +a1 A(a1 A!a1 a1>e
+        +a1 +a2 A~a1<a2 A(a2 A)a2
+    Does not:
+        +a1
+        +a1 A(a1
+        +a1 A(a1 A!a1
+        +a1 A(a1 A!a1 a1>r
+        +a1 +a2 A~a1<a2 A(a2 A!a2
+        +a1 +a2 A(a1 A)a1 A~a2<a1
+        +a1 +b1 A~a1<b1 A(b1 A)b1
+    """
+
+    def __init__(self) -> None:
+        self._produced: dict[str, Produced] = {}
+        self._done: set[str] = set()
+        self._superseded: dict[str, set[str]] = defaultdict(set)
+
+    def take(self, event: Event) -> None:
+        match event:
+            case Produced():
+                self._produced[event.record] = event
+            case Ended(is_ok=True) | Copied(is_final=True):
+                self._done.add(event.record)
+            case Skipped():
+                self._superseded[event.record].add(event.by)
+            case _:
+                pass
+
+    def judge(self) -> list[Violation]:
+        return [
+            Violation("at-least-once", f"record {record} of key {produced.key} ({produced.place}) was never handled")
+            for record, produced in self._produced.items()
+            if not self._is_done(record)
+        ]
+
+    def _is_done(self, record: str) -> bool:
+        """Following those that took its place, each of them later: so this ends."""
+        if record in self._done:
+            return True
+        mine = self._produced[record]
+        later = (self._produced.get(by) for by in self._superseded.get(record, ()))
+        return any(
+            other is not None
+            and other.key == mine.key
+            and other.place.offset > mine.place.offset
+            and self._is_done(other.record)
+            for other in later
+        )
+
+
+class NoCommitPastUnsettled:
+    """Whatever is below a committed offset, or in a run beyond it, was settled before: handled with success, passed
+    over, or copied further on. A committed offset never goes back.
+
+    Holds:
+        +a1 +a2 A(a1 A)a1 =1
+        +a1 +a2 A(a2 A)a2 =0:1-1
+        +a1 +a2 A(a1 A!a1 a1>r =1 r=0
+        +a1 +a2 A(a1 A!a1 a1>r a2>r =2 A(a1' A)a1' r=1
+        +a1 +a2 A~a1<a2 =1
+        +a1 A(a1 A!a1 a1>r A(a1' A!a1' a1>e =1 r=1
+    Does not:
+        +a1 =1
+        +a1 A(a1 =1
+        +a1 A(a1 =1 A)a1
+        +a1 A(a1 A!a1 =1
+        +a1 A(a1 A!a1 =1 a1>r
+        +a1 +a2 +a3 A(a3 A)a3 =0:1-2
+        +a1 A(a1 A!a1 a1>r A(a1' A!a1' r=1
+        +a1 +a2 A(a1 A)a1 A(a2 A)a2 =2 =1
+    """
+
+    def __init__(self) -> None:
+        self._unsettled: dict[tuple[str, int], dict[int, str]] = defaultdict(dict)  # by partition: offset -> record
+        self._places: dict[str, set[Place]] = defaultdict(set)  # of a record, unsettled
+        self._committed: dict[tuple[str, int], int] = {}
+        self._found: list[Violation] = []
+
+    def take(self, event: Event) -> None:
+        match event:
+            case Produced():
+                self._open(event.record, event.place)
+            case Copied():
+                self._settle_all(event.record, but=event.place)
+                if not event.is_final:
+                    self._open(event.record, event.place)
+            case Ended(is_ok=True) | Skipped():
+                self._settle(event.record, event.place)
+            case Committed():
+                self._check(event)
+            case _:
+                pass
+
+    def judge(self) -> list[Violation]:
+        return list(self._found)
+
+    def _open(self, record: str, place: Place) -> None:
+        self._unsettled[place.topic, place.partition][place.offset] = record
+        self._places[record].add(place)
+
+    def _settle(self, record: str, place: Place) -> None:
+        self._unsettled[place.topic, place.partition].pop(place.offset, None)
+        self._places[record].discard(place)
+
+    def _settle_all(self, record: str, but: Place) -> None:
+        for place in [known for known in self._places[record] if known != but]:
+            self._settle(record, place)
+
+    def _check(self, event: Committed) -> None:
+        partition = (event.topic, event.partition)
+        before = self._committed.get(partition, 0)
+        self._committed[partition] = event.offset
+        if event.offset < before:
+            self._say(f"the offset of {event.topic}-{event.partition} goes back from {before} to {event.offset}")
+        for offset, record in self._unsettled[partition].items():
+            place = Place(*partition, offset)
+            if offset < event.offset:
+                self._say(f"offset {event.offset} was committed while record {record} ({place}) was not settled")
+            elif any(first <= offset <= last for first, last in event.runs):
+                self._say(f"a commit told record {record} ({place}) to be settled, and it was not")
+
+    def _say(self, text: str) -> None:
+        self._found.append(Violation("no-commit-past-unsettled", text))
+
+
+class NoSameKeyOverlap:
+    """Records of one key are never in work at once, wherever: a call of a killed member ends when it dies.
+
+    Holds:
+        +a1 +a2 A(a1 A)a1 B(a2 B)a2
+        +a1 +b1 A(a1 A(b1 A)a1 A)b1
+        +a1 +a2 A(a1,a2 A)a1,a2
+        +a1 A(a1 A# B(a1 B)a1
+    Does not:
+        +a1 +a2 A(a1 A(a2 A)a1 A)a2
+        +a1 A(a1 B(a1 A)a1 B)a1
+        +a1 +a2 A(a1 A!a1 a1>r A(a2 A(a1' A)a2 A)a1'
+
+    Without `across_topics` a topic and its retry topic are apart from each other, and the last trace holds.
+    """
+
+    def __init__(self, *, across_topics: bool = True) -> None:
+        self._across_topics = across_topics
+        self._open: dict[object, dict[tuple[str, int, Place], Started]] = defaultdict(dict)
+        self._found: list[Violation] = []
+
+    def take(self, event: Event) -> None:
+        match event:
+            case Started(key=str()):
+                self._begin(event)
+            case Ended(key=str()):
+                self._open[self._scope(event)].pop((event.member, event.call, event.place), None)
+            case Killed() | Left():
+                for calls in self._open.values():
+                    for call in [call for call in calls if call[0] == event.member]:
+                        del calls[call]
+            case _:
+                pass
+
+    def judge(self) -> list[Violation]:
+        return list(self._found)
+
+    def _scope(self, event: Started | Ended) -> object:
+        place = event.place
+        return event.key if self._across_topics else (event.key, place.topic, place.partition)
+
+    def _begin(self, event: Started) -> None:
+        calls = self._open[self._scope(event)]
+        for (member, call, place), other in calls.items():
+            if (member, call) != (event.member, event.call):
+                text = (
+                    f"{event.member} began record {event.record} of key {event.key} ({event.place}) at {event.at:.3f} "
+                    f"while {member} was at record {other.record} ({place}) since {other.at:.3f}"
+                )
+                self._found.append(Violation("no-same-key-overlap", text))
+        calls[event.member, event.call, event.place] = event
+
+
+class NoDuplicateWithoutRestart:
+    """A record is handled with success once, and a place is begun once, as long as every member leaves in order. Begun
+    again is only what a member was at that was killed, or lost its partition.
+
+    Holds:
+        +a1 A(a1 A)a1
+        +a1 +a2 A(a1 A)a1 A. B(a2 B)a2
+        +a1 A(a1 A!a1 a1>r A(a1' A)a1'
+        +a1 A(a1 A)a1 A# B(a1 B)a1
+        +a1 A(a1 A)a1 A? A(a1 A)a1
+    Does not:
+        +a1 A(a1 A)a1 A(a1 A)a1
+        +a1 A(a1 A)a1 A. B(a1 B)a1
+        +a1 A(a1 A!a1 A(a1 A)a1
+        +a1 A(a1 A)a1 a1>r A(a1' A)a1'
+        +a1 +b1 A(a1 A)a1 B(b1 B# C(a1 C)a1
+    """
+
+    def __init__(self) -> None:
+        self._started: dict[Place, str] = {}  # by whom, last
+        self._succeeded: dict[str, Place] = {}
+        self._gone: dict[str, float] = {}  # members that were killed or lost something
+        self._found: list[Violation] = []
+
+    def take(self, event: Event) -> None:
+        match event:
+            case Started():
+                self._begin(event)
+            case Ended(is_ok=True):
+                self._succeed(event)
+            case Killed() | Rebalanced(is_lost=True):
+                self._gone[event.member] = event.at
+                for place in [place for place, member in self._started.items() if member == event.member]:
+                    del self._started[place]
+            case _:
+                pass
+
+    def judge(self) -> list[Violation]:
+        return list(self._found)
+
+    def _begin(self, event: Started) -> None:
+        before = self._started.get(event.place)
+        if before is not None:
+            self._say(f"{event.member} began record {event.record} ({event.place}) again: {before} had been at it")
+        self._started[event.place] = event.member
+
+    def _succeed(self, event: Ended) -> None:
+        before = self._succeeded.get(event.record)
+        if before is not None and not self._gone:
+            self._say(f"record {event.record} was handled twice, from {before} and from {event.place}")
+        self._succeeded[event.record] = event.place
+
+    def _say(self, text: str) -> None:
+        self._found.append(Violation("no-duplicate-without-restart", text))
