@@ -29,6 +29,10 @@ from multilane.errors import ConfigError
 OLDEST_BROKER: Final = (2, 7)
 BROKER_SESSIONS: Final = SessionLimits(6.0, 1800.0)  # what brokers allow unless they are told otherwise
 BYTESUM_LANES: Final = 20  # the sums of numeric ids reach no more lanes than this at a time
+_SHARED: Final = {
+    "retry": "each group handles what failed in the other too",
+    "error": "none can be paused, replayed or counted alone",
+}
 _CONSUMER: Final = frozenset({Scope.CONSUMER})
 _HOUR_STEP: Final = re.compile(r"\d+ \*/(\d+) \* \* \*")
 
@@ -46,7 +50,7 @@ def advice(config: AppConfig) -> tuple[Advice, ...]:
         found += _of_group(config, consumer)
     for shovel in config.shovels.values():
         found += _of_cron(joined("errorConsumers", shovel.name, "cron"), shovel)
-    return (*found, *_of_shared_error_topics(config), *_of_shared_groups(config))
+    return (*found, *_of_shared_topics(config), *_of_shared_groups(config))
 
 
 def _of_cluster(config: AppConfig, cluster: ClusterConfig) -> Iterator[Advice]:
@@ -182,17 +186,18 @@ def _of_group(config: AppConfig, consumer: ConsumerGroupConfig) -> Iterator[Advi
         )
 
 
-def _of_shared_error_topics(config: AppConfig) -> Iterator[Advice]:
-    users: dict[tuple[str, str], list[str]] = defaultdict(list)
+def _of_shared_topics(config: AppConfig) -> Iterator[Advice]:
+    users: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for consumer in config.consumers.values():
-        if consumer.error is not None:
-            users[consumer.cluster.casefold(), consumer.error].append(consumer.name)
-    for (_, topic), names in users.items():
+        for kind, topic in (("retry", consumer.retry), ("error", consumer.error)):
+            if topic is not None:
+                users[consumer.cluster.casefold(), kind, topic].append(consumer.name)
+    for (_, kind, topic), names in users.items():
         if len(names) > 1:
             yield Advice(
-                "a consumer has an error topic of its own",
-                f"{', '.join(names)} share the error topic {topic}: none can be paused, replayed or counted alone",
-                "Give each its own error topic",
+                f"a consumer has {'a retry' if kind == 'retry' else 'an error'} topic of its own",
+                f"{', '.join(names)} share the {kind} topic {topic}: {_SHARED[kind]}",
+                f"Give each its own {kind} topic",
             )
 
 

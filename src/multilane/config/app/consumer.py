@@ -29,7 +29,7 @@ from multilane.config.app.kinds import (
     LaneClasses,
     Offsets,
     Seconds,
-    SecondsOrNone,
+    SecondsOrZero,
     Text,
     Topic,
     choice,
@@ -48,7 +48,7 @@ class RetryBackoff(Frozen):
     kind: Annotated[Literal["fixed", "exponential"], choice("fixed", "exponential")] = setting(
         "Whether the wait grows with each attempt.", "fixed"
     )
-    delay: SecondsOrNone = setting("The wait, or the first of them.", 1.0)
+    delay: SecondsOrZero = setting("The wait, or the first of them.", 1.0)
     maximum: Seconds = setting("What the wait grows to at most.", 60.0)
     multiplier: Annotated[float, decimal(1.0, 100.0)] = setting("By how much the wait grows each time.", 2.0)
     jitter: Annotated[float, decimal(0.0, 1.0, share=True)] = setting(

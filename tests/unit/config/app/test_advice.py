@@ -56,6 +56,7 @@ def test_a_quiet_configuration(loaded):
         (adding("maxProcessingTime: 10s"), "are 12m30s of one key"),
         (changed("groupId: e", "groupId: g"), "share the group g"),
         (beside("groupId: h, name: u, cluster: K, error: t.error"), "c, d share the error topic t.error"),
+        (beside("groupId: h, name: u, cluster: K, retry: t.retry, retryCount: 1"), "share the retry topic t.retry"),
         (beside("groupId: g, name: u, cluster: K"), "consumers.c, consumers.d share the group g"),
         (adding("sessionTimeout: 20s"), "sessionTimeout has no effect"),
         (changed("retry: t.retry, error: t.error, retryCount: 2", "retryBackoff: {}"), "retryBackoff has no effect"),

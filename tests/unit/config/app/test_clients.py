@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from multilane.config.app import (
+    AppConfig,
     ClusterConfig,
     ConsumerGroupConfig,
     ErrorConfig,
@@ -163,6 +166,13 @@ def test_error_consumers(kind):
     assert parsed.auto_offset_reset.policy is ResetPolicy.EARLIEST
     assert parsed.connection.client_rack == "r"
     assert "session.timeout.ms" not in made
+
+
+def test_a_whole_configuration_from_code():
+    config = AppConfig(clusters={"K": cluster()}, consumers={"c": group()})
+    assert config.cluster("k") == cluster()
+    assert config.consumer("C").topic == "t"
+    assert pickle.loads(pickle.dumps(config)) == config  # noqa: S301 - our own bytes
 
 
 def test_models_are_frozen_and_take_numbers_from_code():

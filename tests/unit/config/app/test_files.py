@@ -126,6 +126,7 @@ def test_a_section_misspelt(problems):
     )  # fmt: skip
     assert "did you mean clusters?" in problems("clustrs: {k: {clientId: c, brokers: b}}")[0][3]
     assert problems("clusters: {k: {clientId: c, brokers: b}}\nconsumers: 5")[0][2] == "this section is not a mapping"
+    assert problems("clusters: 5")[0][1:3] == ("clusters", "this section is not a mapping")
 
 
 def test_a_name_twice(problems):

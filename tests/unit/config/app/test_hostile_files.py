@@ -105,8 +105,8 @@ def test_any_type_under_any_key(value, written):
         "consumers:\n" + "".join(f" k{n}: {{b{n}: 1}}\n" for n in range(4_000)),
         "consumers:\n c:\n" + "".join(f"  groupIb{n}: 1\n" for n in range(5_000)),
         "consumers:\n c:\n  groupId: g\n  properties:\n" + "".join(f"   a.b{n}: ${{X}}\n" for n in range(4_000)),
-        "producers:\n" + "".join(f" p{n}: {{name: t, cluster: c{n}}}\n" for n in range(2_000))
-        + "clusters:\n" + "".join(f" k{n}: {{clientId: t, brokers: c{n}}}\n" for n in range(2_000)),
+        "producers:\n" + "".join(f" p{n}: {{name: t, cluster: c{n}}}\n" for n in range(500))
+        + "clusters:\n" + "".join(f" k{n}: {{clientId: t, brokers: c{n}}}\n" for n in range(500)),
         "clusters: {k: {clientId: c, brokers: '" + "a," * 100_000 + "x:y'}}",
         "k:\n" + "".join(f" a: {n}\n" for n in range(5_000)),
     ],

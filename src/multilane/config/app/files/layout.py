@@ -58,7 +58,7 @@ class Arranger:
 
     def _is_section(self, root: Branch, fold: str) -> bool:
         node = root.entries[fold].node
-        return not self._is_entry(node) if isinstance(node, Branch) else isinstance(node, Scalar) and node.empty
+        return not (isinstance(node, Branch) and self._is_entry(node))
 
     def _is_entry(self, branch: Branch) -> bool:
         known = frozenset().union(*self.vocabulary.values())
