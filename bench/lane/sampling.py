@@ -12,7 +12,7 @@ import os
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,30 +93,34 @@ def figures_between(samples: Sequence[Sample], records: int, seconds: float) -> 
     return Figures(records / seconds, seconds, cpu, max(sample.resident_bytes for sample in samples))
 
 
-def measure_steady(command: Sequence[str], span: Span, environ: Mapping[str, str] | None = None) -> Figures:
+def measure_steady(command: Sequence[str], span: Span) -> Figures:
     window = Window(span)
-    with child(command, span.patience, environ) as (process, events):
+    with child(command, span.patience) as (process, events):
         for event in events:
-            if isinstance(event, Tick) and window.add(_sample(process.pid, event)):
+            sample = _sample(process.pid, event) if isinstance(event, Tick) else None
+            if sample is not None and window.add(sample):
                 return window.figures()
     raise AssertionError("a child that ends was reported")
 
 
-def measure_drain(
-    command: Sequence[str], span: Span, records: int, environ: Mapping[str, str] | None = None
-) -> Figures:
+def measure_drain(command: Sequence[str], span: Span, records: int) -> Figures:
     samples: list[Sample] = []
-    with child(command, span.patience, environ) as (process, events):
+    with child(command, span.patience) as (process, events):
         for event in events:
             if isinstance(event, Drained):
                 return figures_between(samples, records, event.seconds)
-            if event.handled:
-                samples.append(_sample(process.pid, event))
+            sample = _sample(process.pid, event) if event.handled else None
+            if sample is not None:
+                samples.append(sample)
     raise AssertionError("a child that ends was reported")
 
 
-def _sample(pid: int, tick: Tick) -> Sample:
-    return Sample(tick.at, tick.handled, cpu_seconds(pid), resident_bytes(pid))
+def _sample(pid: int, tick: Tick) -> Sample | None:
+    """None when the process is gone already: what it said last comes with the end of its lines."""
+    try:
+        return Sample(tick.at, tick.handled, cpu_seconds(pid), resident_bytes(pid))
+    except ValueError:
+        return None
 
 
 def cpu_seconds(pid: int) -> float:
@@ -133,12 +137,12 @@ def cpu_of(stat: str) -> float:
 
 
 @contextmanager
-def child(
-    command: Sequence[str], patience: float, environ: Mapping[str, str] | None = None
-) -> Iterator[tuple[subprocess.Popen[str], Iterator[Tick | Drained]]]:
+def child(command: Sequence[str], patience: float) -> Iterator[tuple[subprocess.Popen[str], Iterator[Tick | Drained]]]:
     """The process and what it tells. It ends with the block; should it end before that, its last words are raised."""
     with tempfile.TemporaryFile("w+") as words:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=words, text=True, cwd=ROOT, env=environ)
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=words, text=True, cwd=ROOT
+        )
         # Nothing else would wake the reader of a child that says nothing any more.
         watchdog = threading.Timer(patience, process.kill)
         watchdog.start()

@@ -309,8 +309,9 @@ def test_a_drain_is_measured():
     assert measure_drain([sys.executable, "-c", DRAINING], Span(0.0, 1.0), 50).rate == 25.0
 
 
-def test_the_last_words_of_a_child_are_heard():
-    failing = [sys.executable, "-c", "raise SystemExit('no such topic')"]
+@pytest.mark.parametrize("before", ["", """print('{"at": 1, "handled": 1}', flush=True);"""])
+def test_the_last_words_of_a_child_are_heard(before):
+    failing = [sys.executable, "-c", f"{before} raise SystemExit('no such topic')"]
     with pytest.raises(RuntimeError, match="no such topic"):
         measure_steady(failing, Span(0.0, 1.0))
 
