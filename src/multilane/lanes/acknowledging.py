@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from multilane.listeners.acknowledgement import Acknowledgement
 from multilane.wire.records.record import Record
 
 Settle = Callable[[Sequence[Record]], None]
-Reject = Callable[[Sequence[Record], BaseException], "asyncio.Future[None]"]
+Reject = Callable[[Sequence[Record], BaseException], "asyncio.Future[Any]"]
 
 
 class Pending:

@@ -13,7 +13,7 @@ Owns the waiting records and `takeable`, the number of them that could be taken 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import count
 from typing import Final
@@ -144,6 +144,16 @@ class Chains:
             del self._by_key[key]
             return
         del chain[0]
+        self._go_on(chain, now)
+
+    def put_back(self, records: list[Record], now: float) -> None:
+        """These, taken of one key, are to be taken again, before all others of it."""
+        key = self._order_of(records[0])
+        chain: Chain = self._by_key[key] if key is not None else [None]
+        chain[:1] = records
+        self._go_on(chain, now)
+
+    def _go_on(self, chain: Chain, now: float) -> None:
         first = chain[0]
         if self._due_at is not None and first is not None and (due := self._due_at(first)) > now:
             self._defer(chain, due)
@@ -155,9 +165,16 @@ class Chains:
             self.ready.append(chain)
         self.takeable += len(chain)
 
-    def release_all(self, records: Iterable[Record], now: float) -> None:
-        """The same for what was taken together."""
+    def release_all(self, records: Iterable[Record], now: float, again: Sequence[Record] = ()) -> None:
+        """What was taken together is done with, but for those that are to be taken again."""
         order_of, by_key = self._order_of, self._by_key
+        for key in dict.fromkeys(map(order_of, again)):
+            if key is None:
+                for alone in again:
+                    if order_of(alone) is None:
+                        self.put_back([alone], now)
+            else:
+                self.put_back([record for record in again if order_of(record) == key], now)
         for record in records:
             key = order_of(record)
             if key is None:

@@ -50,7 +50,7 @@ class Crew:
         self._flush_timer: asyncio.TimerHandle | None = None
         self._due_timer: asyncio.TimerHandle | None = None
         self._size = work.window.size
-        self._body = self._singly if work.window.is_single else self._by_windows
+        self._body = self._by_windows if not work.window.is_single else self._plainly if work.is_plain else self._singly
         self._sweep_every = max(_SHORTEST_SWEEP, work.max_processing_time / 4)
         self._sweep_timer = self._loop.call_later(self._sweep_every, self._sweep)
         self.peers: list[Crew] = []  # of the same yard: what one takes in may be for another
@@ -102,11 +102,12 @@ class Crew:
         if error is not None and not isinstance(error, PublishStopped):
             self.on_failure(error)
 
-    # --- the two ways to work ----------------------------------------------------------------------------------------
+    # --- the ways to work --------------------------------------------------------------------------------------------
 
-    async def _singly(self, lane: Lane) -> None:
+    async def _plainly(self, lane: Lane) -> None:
+        """One record at a time, where nothing stands between it and its function: the way that has to be short."""
         chains, work, ready, clock = self._chains, self._work, self._chains.ready, self._clock.monotonic
-        call, settle = work.plain_call, work.plain_settle  # where nothing stands between a record and its function
+        call, settle, defers = work.plain_call, work.plain_settle, self._chains.defers
         left = _TURN
         while not self._is_over or not self._leaves(lane):
             if not ready:
@@ -114,29 +115,44 @@ class Crew:
                 continue
             record = chains.take_one()
             lane.record = record
-            if call is None:
-                await work.single(lane, record)
+            lane.calls += 1
+            lane.is_calling = True
+            try:
+                await call(record)
+            except BaseException as error:  # noqa: BLE001 - the user's function may raise anything
+                await work.after(lane, record, error)
             else:
-                lane.calls += 1
-                lane.is_calling = True
-                try:
-                    await call(record)
-                except BaseException as error:  # noqa: BLE001 - the user's function may raise anything
-                    await work.after(lane, record, error)
+                lane.is_calling = False
+                if lane.is_overdue:
+                    await work.after(lane, record, None)
                 else:
-                    lane.is_calling = False
-                    if lane.is_overdue:
-                        await work.after(lane, record, None)
-                    else:
-                        settle(record.offset)
+                    settle(record.offset)
             lane.record = None
-            chains.release(record, clock() if chains.defers else 0.0)
-            if lane.has_substitute:
-                self._dismiss_substitute(lane)
-            if copy_context() != self._context:  # what a function has set is not for the next one
-                self._spawn(lane)
-                return
+            chains.release(record, clock() if defers else 0.0)
             left -= 1
+            if self._is_changed(lane):
+                return
+            if not left:
+                left = _TURN
+                await asyncio.sleep(0)  # noqa: TID251 - not a wait: others get their turn
+
+    async def _singly(self, lane: Lane) -> None:
+        chains, work, clock = self._chains, self._work, self._clock.monotonic
+        left = _TURN
+        while not self._is_over or not self._leaves(lane):
+            if not chains.ready:
+                await self._work_comes()
+                continue
+            lane.record = record = chains.take_one()
+            again = await work.single(lane, record)
+            lane.record = None
+            if again is None:
+                chains.release(record, clock())
+            else:
+                chains.put_back([again], clock())
+            left -= 1
+            if self._is_changed(lane):
+                return
             if not left:
                 left = _TURN
                 await asyncio.sleep(0)  # noqa: TID251 - not a wait: others get their turn
@@ -149,15 +165,21 @@ class Crew:
                 continue
             records = chains.take(self._size, self._clock.monotonic())
             lane.window = records
-            await self._work.several(lane, records)
+            again = await self._work.several(lane, records)
             lane.window = ()
-            now = self._clock.monotonic() if chains.defers else 0.0
-            chains.release_all(records, now)
-            if lane.has_substitute:
-                self._dismiss_substitute(lane)
-            if copy_context() != self._context:
-                self._spawn(lane)
+            chains.release_all(records, self._clock.monotonic(), again)
+            if self._is_changed(lane):
                 return
+
+    def _is_changed(self, lane: Lane) -> bool:
+        """After each call. What a function has set in its context is not for the next one: the lane goes on as another
+        task then."""
+        if lane.has_substitute:
+            self._dismiss_substitute(lane)
+        if copy_context() == self._context:
+            return False
+        self._spawn(lane)
+        return True
 
     def _window_is_ready(self) -> bool:
         takeable = self._chains.takeable

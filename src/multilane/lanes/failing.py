@@ -2,7 +2,8 @@
 
 Thread: loop.
 
-Returns when a record is taken over for good: its copy was acknowledged, or the last step has it. Until then the record
+Returns when a record is taken over for good: its copy was acknowledged, or the last step has it; or gives it back, to
+be tried again in its place, as its copy in the retry topic would be. Until it is taken over the record
 stays unsettled, however long that takes. An open breaker ends the group instead of filling the error topic.
 """
 
@@ -66,7 +67,7 @@ class Failing:
         if self._breaker is not None:
             self._breaker.note(records, 0, self._clock.monotonic())
 
-    async def take_over(self, record: Record, error: BaseException, parking: Parking | None) -> None:
+    async def take_over(self, record: Record, error: BaseException, parking: Parking | None) -> Record | None:
         if self._breaker is not None:
             self._breaker.note(0, 1, self._clock.monotonic())
             if self._breaker.is_open(self._clock.monotonic()):
@@ -78,17 +79,26 @@ class Failing:
         if isinstance(step, LastStep):
             await self._take_last_step(context, record, error, step)
         else:
-            await self._store(record, step, parking)
+            return await self._store_or_stay(record, step, parking)
+        return None
 
     async def let_follow(self, record: Record, parking: Parking) -> None:
         """A record of a key with a backlog in the retry topic goes there unhandled."""
         await self._store(record, follow(self._flow, record), parking)
 
+    async def _store_or_stay(self, record: Record, copy: Publish, parking: Parking | None) -> Record | None:
+        """Where order survives retry a record of the retry topic is tried again in its place: a copy would come behind
+        those that have to come after it."""
+        if parking is not None and record.topic == copy.topic == self._flow.retry:
+            return record._replace(headers=copy.headers, timestamp=round(self._clock.wall() * 1_000))
+        await self._store(record, copy, parking)
+        return None
+
     async def _store(self, record: Record, copy: Publish, parking: Parking | None) -> None:
         _, offset = await self._publisher.publish(copy)
         self._observer.count("lanes.copies", topic=copy.topic)
         if parking is not None and copy.topic == self._flow.retry:
-            parking.copied(record, offset)
+            parking.seen(record.key, offset)
 
     async def _take_last_step(self, context: Context, record: Record, error: BaseException, step: LastStep) -> None:
         if self._last_step is None:

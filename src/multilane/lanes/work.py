@@ -26,9 +26,10 @@ from multilane.wire.records.record import Record
 
 
 class FailureSide(Protocol):
-    """Where failed records go; each returns when the record may be settled, and raises when it never could be."""
+    """Where failed records go; each returns when the record may be settled, and raises when it never could be. One that
+    is given back is to be tried again in its place."""
 
-    async def take_over(self, record: Record, error: BaseException, parking: Parking | None) -> None: ...
+    async def take_over(self, record: Record, error: BaseException, parking: Parking | None) -> Record | None: ...
     async def let_follow(self, record: Record, parking: Parking) -> None: ...
     def note_success(self, records: int) -> None: ...
     @property
@@ -60,8 +61,8 @@ class Work:
         self._parking = parking
         self._by_topic = dict(by_topic or {})
         self._settle_offset = yard.settle_offset if parking is None else None
-        is_plain = self._settle_offset is not None and not rules.is_manual and not failures.counts_successes
-        self.plain_call = listener.call_one if is_plain else None
+        self.is_plain = self._settle_offset is not None and not rules.is_manual and not failures.counts_successes
+        self.plain_call = listener.call_one
         self.plain_settle: Callable[[int], None] = self._settle_offset or _nobody_settles_so
         self.acknowledging = Acknowledging(self._settle_done, self._reject) if rules.is_manual else None
 
@@ -70,13 +71,14 @@ class Work:
 
     # --- one record --------------------------------------------------------------------------------------------------
 
-    async def single(self, lane: Lane, record: Record) -> None:
-        """Returns when the record is settled, or waits for nothing but its acknowledgement."""
+    async def single(self, lane: Lane, record: Record) -> Record | None:
+        """Returns when the record is settled, or waits for nothing but its acknowledgement; or with the record, when it
+        is to be tried again."""
         parking = self._parking
         if parking is not None and parking.must_follow(record):
             await self._failures.let_follow(record, parking)
             self._settle(record)
-            return
+            return None
         lane.calls += 1
         lane.is_calling = True
         pending: Pending | None = None
@@ -87,13 +89,12 @@ class Work:
                 acknowledgement, pending = self.acknowledging.issue((record,))
                 await self._of(record).call_one(record, acknowledgement)
         except BaseException as error:  # noqa: BLE001 - the user's function may raise anything
-            await self.after(lane, record, error, pending)
-        else:
-            await self.after(lane, record, None, pending)
+            return await self.after(lane, record, error, pending)
+        return await self.after(lane, record, None, pending)
 
     async def after(
         self, lane: Lane, record: Record, error: BaseException | None, pending: Pending | None = None
-    ) -> None:
+    ) -> Record | None:
         """The function has ended, somehow."""
         lane.is_calling = False
         if isinstance(error, asyncio.CancelledError):
@@ -103,9 +104,10 @@ class Work:
         if lane.is_overdue:
             error = self._late(lane, error)
         if error is not None:
-            await self._fail_all((record,), {record: error}, pending)
-        elif pending is None:
+            return next(iter(await self._fail_all((record,), {record: error}, pending)), None)
+        if pending is None:
             self._settle_done((record,))
+        return None
 
     def _overrun(self, lane: Lane, cancelled: asyncio.CancelledError) -> BaseException:
         """The sweep cancelled this call alone; any other cancellation is the end of the lane."""
@@ -128,7 +130,8 @@ class Work:
 
     # --- a window ----------------------------------------------------------------------------------------------------
 
-    async def several(self, lane: Lane, records: list[Record]) -> None:
+    async def several(self, lane: Lane, records: list[Record]) -> list[Record]:
+        """The same for a window; what it gives is to be tried again."""
         handled = records
         if self.window.select is not None:
             handled, skipped = self.window.select(records)
@@ -136,13 +139,14 @@ class Work:
             for record in skipped:
                 self._settle(record)
         if self.listener.kind is Kind.SINGLE:
-            for record in handled:
-                await self.single(lane, record)
-            return
+            again = [await self.single(lane, record) for record in handled]
+            return [record for record in again if record is not None]
         if self._parking is not None:
             handled = await self._without_followers(handled, self._parking)
+        back: list[Record] = []
         for listener in dict.fromkeys(map(self._of, handled)):
-            await self._batch(lane, listener, [r for r in handled if self._of(r) is listener])
+            back += await self._batch(lane, listener, [r for r in handled if self._of(r) is listener])
+        return back
 
     def _check_selection(self, records: list[Record], handled: Sequence[Record], skipped: Sequence[Record]) -> None:
         if len(handled) + len(skipped) != len(records) or {*handled, *skipped} != set(records):
@@ -155,7 +159,7 @@ class Work:
             self._settle(record)
         return [record for record in records if record not in followers] if followers else records
 
-    async def _batch(self, lane: Lane, listener: Listener, records: list[Record]) -> None:
+    async def _batch(self, lane: Lane, listener: Listener, records: list[Record]) -> list[Record]:
         lane.calls += 1
         lane.is_calling = True
         acknowledgement, pending = self.acknowledging.issue(records) if self.acknowledging is not None else (None, None)
@@ -171,23 +175,25 @@ class Work:
             failures = failures or (dict.fromkeys(records, late) if late is not None else {})
         if pending is None:
             self._settle_done([record for record in records if record not in failures] if failures else records)
-        if failures:
-            await self._fail_all([record for record in records if record in failures], failures, pending)
+        return await self._fail_all([r for r in records if r in failures], failures, pending) if failures else []
 
     # --- settling ----------------------------------------------------------------------------------------------------
 
-    async def _fail_all(self, failed: Sequence[Record], failures: Failures, pending: Pending | None) -> None:
+    async def _fail_all(self, failed: Sequence[Record], failures: Failures, pending: Pending | None) -> list[Record]:
         if pending is not None and self.acknowledging is not None:
             failed = self.acknowledging.fail(pending, failed)
         if len(failed) == 1 or self._parking is not None:
-            for record in failed:  # one after the other: what follows a failed one of its key must lie behind it
-                await self._fail(record, failures[record])
+            # One after the other: what follows a failed one of its key must lie behind it.
+            again = [await self._fail(record, failures[record]) for record in failed]
         else:
-            await asyncio.gather(*(self._fail(record, failures[record]) for record in failed))
+            again = await asyncio.gather(*(self._fail(record, failures[record]) for record in failed))
+        return [record for record in again if record is not None]
 
-    async def _fail(self, record: Record, error: BaseException) -> None:
-        await self._failures.take_over(record, error, self._parking)
-        self._settle(record)
+    async def _fail(self, record: Record, error: BaseException) -> Record | None:
+        again = await self._failures.take_over(record, error, self._parking)
+        if again is None:
+            self._settle(record)
+        return again
 
     def _settle_done(self, records: Sequence[Record]) -> None:
         self._failures.note_success(len(records))
@@ -205,7 +211,7 @@ class Work:
         if self._parking is not None:
             self._parking.settled(record)
 
-    def _reject(self, records: Sequence[Record], error: BaseException) -> asyncio.Future[None]:
+    def _reject(self, records: Sequence[Record], error: BaseException) -> asyncio.Future[list[Record]]:
         """Acknowledged as failed."""
         return asyncio.ensure_future(self._fail_all(records, dict.fromkeys(records, error), None))
 

@@ -81,6 +81,11 @@ def checked(registration: Registration) -> Registration:
     if config.lane_classes and registration.route is None:
         names = ", ".join(config.lane_classes)
         raise ConfigError(f"consumer {config.name!r} has laneClasses ({names}): give listener() a route function")
+    if config.ack == "manual" and config.retry_order == "key" and config.retry is not None:
+        raise ConfigError(
+            f"consumer {config.name!r}: with ack manual a key goes on before its records are acknowledged, so that "
+            "its order cannot survive a retry: set retryOrder none, or ack auto"
+        )
     if registration.route is not None and not config.lane_classes:
         raise ConfigError(f"consumer {config.name!r}: a route function needs laneClasses in the configuration")
     return registration
