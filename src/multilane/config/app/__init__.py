@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from multilane.config.app.clients import consumer_properties, error_consumer_properties, producer_properties
+from multilane.config.app.clients import (
+    admin_properties,
+    consumer_properties,
+    error_consumer_properties,
+    producer_properties,
+)
 from multilane.config.app.cluster import Auth, ClusterConfig, ErrorConfig, ProducerDefaults
 from multilane.config.app.consumer import ConsumerGroupConfig, ErrorBreaker, RetryBackoff
 from multilane.config.app.loading import load_app
@@ -21,6 +26,7 @@ __all__ = [
     "RetryBackoff",
     "Schedule",
     "ShovelConfig",
+    "admin_properties",
     "consumer_properties",
     "error_consumer_properties",
     "load_app",

@@ -71,6 +71,13 @@ def producer_properties(cluster: ClusterConfig, *, durable: bool) -> dict[str, o
     return made
 
 
+def admin_properties(cluster: ClusterConfig) -> dict[str, object]:
+    """The properties of an Admin: those of the connection."""
+    made = _connection(cluster)
+    _lay(made, canonical(cluster.properties, frozenset({Scope.CLIENT})))
+    return made
+
+
 def _reader(config: Reader, cluster: ClusterConfig) -> dict[str, object]:
     made = _connection(cluster) | {"group.id": config.group_id}
     _lay(made, _said(config, READER_KEYS, given=False))

@@ -12,10 +12,12 @@ from multilane.config.app import (
     ConsumerGroupConfig,
     ErrorConfig,
     ShovelConfig,
+    admin_properties,
     consumer_properties,
     error_consumer_properties,
     producer_properties,
 )
+from multilane.config.connection import parse_connection
 from multilane.config.consumer import parse_consumer
 from multilane.config.producer import parse_producer
 from multilane.config.reset import ResetPolicy
@@ -166,6 +168,13 @@ def test_error_consumers(kind):
     assert parsed.auto_offset_reset.policy is ResetPolicy.EARLIEST
     assert parsed.connection.client_rack == "r"
     assert "session.timeout.ms" not in made
+
+
+def test_an_admin_has_the_connection_alone():
+    shared = cluster(properties={"linger.ms": "9", "fetch.min.bytes": "5", "client.rack": "r"})
+    made = admin_properties(shared)
+    assert made == {"bootstrap.servers": "a:1,b:2", "client.id": "shop", "client.rack": "r"}
+    assert parse_connection(made).client_rack == "r"
 
 
 def test_a_whole_configuration_from_code():
