@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from multilane.cli import config, demo, dev, errors
+from multilane.cli import config, demo, dev, errors, run
 from multilane.errors import MultilaneError
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ app.add_typer(dev.app, name="dev")
 app.add_typer(config.app, name="config")
 app.add_typer(errors.app, name="errors")
 app.command("demo")(demo.demo)
+app.command("run")(run.run)
 
 
 def _show_version(wanted: bool) -> None:

@@ -129,10 +129,7 @@ class App:
     def run(self) -> None:
         """Consume until SIGTERM or SIGINT, or `stop`; then settle what is in work, commit and leave. The process is
         taken as this application's: its garbage collector is tuned, and uvloop is used where it is installed."""
-        with _signals_stop(self), asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            gc.collect()
-            gc.freeze()
-            gc.set_threshold(*_COLLECT_AFTER)
+        with _signals_stop(self), _rare_collections(), asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(self.serve())
 
     async def serve(self) -> None:
@@ -168,6 +165,20 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return factory
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """What was loaded so far stays: without it a full collection stops the loop for a tenth of a second."""
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_COLLECT_AFTER)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 @contextmanager

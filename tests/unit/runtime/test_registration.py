@@ -1,0 +1,93 @@
+"""Functions against their configuration: what does not fit is refused when it is registered."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from multilane.errors import ConfigError
+from multilane.listeners.acknowledgement import Acknowledgement
+from multilane.runtime.app import App
+from multilane.runtime.registration import Around
+from multilane.wire.records.record import Record
+
+
+def app_with(tmp_path, **keys) -> App:
+    lines = "".join(f"    {key}: {value}\n" for key, value in {"virtualPartitionCount": 4, **keys}.items())
+    path = tmp_path / "multilane.yaml"
+    path.write_text(
+        "clusters:\n  main:\n    clientId: x\n    brokers: localhost:9092\n"
+        f"consumers:\n  Orders:\n    groupId: g\n    name: orders\n    cluster: main\n{lines}"
+    )
+    return App(path)
+
+
+def single(record: Record) -> None: ...
+async def coroutine(record: Record) -> None: ...
+def batch(records: list[Record]) -> None: ...
+def columns(batch: pa.RecordBatch) -> None: ...
+def by_hand(record: Record, done: Acknowledgement) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("keys", "function"),
+    [
+        ({}, single),
+        ({}, coroutine),
+        ({"virtualPartitionCount": 0}, single),
+        ({"batchSize": 10}, batch),
+        ({"batchSize": 10}, columns),
+        ({"batchSize": 10, "uniqueListener": "true"}, single),
+        ({"batchSize": 10, "uniqueListener": "true"}, batch),
+        ({"ack": "manual"}, by_hand),
+        ({"processes": 2}, single),
+    ],
+)
+def test_what_fits_is_taken(tmp_path, keys, function):
+    app = app_with(tmp_path, **keys)
+    assert app.listener("orders")(function) is function
+
+
+@pytest.mark.parametrize(
+    ("keys", "function", "options", "said"),
+    [
+        ({}, batch, {}, "set batchSize above 1"),
+        ({"batchSize": 10}, single, {}, "take list"),
+        ({}, by_hand, {}, "set ack: manual"),
+        ({"ack": "manual"}, single, {}, "parameter of type Acknowledgement"),
+        ({"processes": 2}, coroutine, {}, "processes are for plain functions"),
+        ({"processes": 2, "ack": "manual"}, by_hand, {}, "in another process"),
+        ({}, single, {"retry": batch}, "set batchSize above 1"),
+        ({}, single, {"retry": single, "batch_retry": batch}, "either retry or batch_retry"),
+        ({}, single, {"select": lambda records: records}, "select needs a window"),
+        ({}, single, {"route": lambda record: "slow"}, "needs laneClasses"),
+        ({"laneClasses": "{slow: 2}"}, single, {}, "give listener"),
+        ({"ack": "manual", "retry": "r", "retryOrder": "key"}, by_hand, {}, "retryOrder none"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_what_to_do(tmp_path, keys, function, options, said):
+    app = app_with(tmp_path, **keys)
+    with pytest.raises(ConfigError, match=said):
+        app.listener("orders", **options)(function)
+
+
+def test_a_consumer_has_one_listener_and_a_wrong_name_is_told(tmp_path):
+    app = app_with(tmp_path)
+    app.listener("ORDERS")(single)
+    with pytest.raises(ConfigError, match="has a listener already"):
+        app.listener("orders")
+    with pytest.raises(ConfigError, match="did you mean"):
+        app.listener("ordres")
+
+
+def test_an_app_with_nothing_to_run_says_so(tmp_path):
+    with pytest.raises(ConfigError, match="nothing to run"):
+        app_with(tmp_path).run()
+
+
+def test_what_is_said_for_one_listener_is_not_for_another():
+    outer, one, two = object(), object(), object()
+    app_wide = Around(interceptors=(outer,))
+    assert Around(interceptors=(one,)).within(app_wide).interceptors == (outer, one)
+    assert Around(interceptors=(two,)).within(app_wide).interceptors == (outer, two)
+    assert app_wide.interceptors == (outer,)
