@@ -120,7 +120,7 @@ class Listener:
             error = failure
             raise
         finally:
-            for record, visit in visits.items():
+            for record, visit in reversed(visits.items()):
                 self.surroundings.leave(record, visit, failures.get(record, error))
         return failures
 

@@ -39,7 +39,7 @@ class Visit(NamedTuple):
     ends: tuple[End, ...]
 
     def end(self, error: BaseException | None) -> None:
-        for end in self.ends:
+        for end in reversed(self.ends):  # what began last is within the others
             end(error)
 
 

@@ -126,8 +126,8 @@ async def test_tracers_hear_of_the_end_whatever_it_is():
     with pytest.raises(ValueError, match="no"):
         await called.call_one(record_of("a", 1))
     assert told == [
-        *("one begins handling 0", "two begins handling 0", "one ends NoneType", "two ends NoneType"),
-        *("one begins handling 1", "two begins handling 1", "one ends ValueError", "two ends ValueError"),
+        *("one begins handling 0", "two begins handling 0", "two ends NoneType", "one ends NoneType"),
+        *("one begins handling 1", "two begins handling 1", "two ends ValueError", "one ends ValueError"),
     ]
 
 
