@@ -112,6 +112,8 @@ class Publisher:
     # --- how ---------------------------------------------------------------------------------------------------------
 
     async def _rest(self, seconds: float) -> None:
+        if self._stopped:  # a failure that was told just before the stop, and is only heard of now
+            return
         rest: asyncio.Future[None] = self._loop.create_future()
         self._resting.add(rest)
         timer = self._loop.call_later(seconds, lambda: None if rest.done() else rest.set_result(None))

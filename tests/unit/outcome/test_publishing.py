@@ -90,15 +90,28 @@ async def test_a_copy_that_is_not_stored_is_sent_again(failure):
     await publisher.close()
 
 
-async def test_a_record_counts_as_published_only_when_acknowledged():
-    _, publisher = scripted(None)
+async def test_a_record_counts_as_published_only_when_acknowledged(caplog):
+    publisher = Publisher(lambda: Scripted(None), pauses=Pauses(first=1_000, longest=1_000))
     task = asyncio.create_task(publisher.publish(COPY))
     done, _ = await asyncio.wait([task], timeout=0.05)
     assert not done
     assert publisher.waiting == 1
     publisher.stop()
     with pytest.raises(PublishStopped):
-        await task
+        await asyncio.wait_for(task, 5)
+    assert caplog.records == [], "a stop is no trouble of the topic"
+    await publisher.close()
+
+
+async def test_a_failure_that_is_heard_of_after_the_stop_makes_nobody_wait():
+    publisher = Publisher(lambda: Scripted(None), pauses=Pauses(first=1_000, longest=1_000))
+    task = asyncio.create_task(publisher.publish(COPY))
+    await asyncio.wait([task], timeout=0.01)
+    (waiter,) = publisher._outbox._waiting
+    waiter.set_exception(NetworkError("gone"))
+    publisher.stop()
+    with pytest.raises(PublishStopped):
+        await asyncio.wait_for(task, 5)
     await publisher.close()
 
 
