@@ -48,9 +48,9 @@ async def turns(many: int = 20) -> None:
         await turn
 
 
-async def until(what: Callable[[], object]) -> None:
+async def until(what: Callable[[], object], patience: float = 30.0) -> None:
     """For what comes from other threads."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(patience):
         loop = asyncio.get_running_loop()
         while not what():
             await asyncio.wait([loop.create_future()], timeout=0.001)

@@ -1,0 +1,194 @@
+"""Failed records on a real Kafka: retry topics, error topics, the error consumer, and order per key."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+import pytest
+
+from broker.app.conftest import running
+from lane_world import until
+from multilane.listeners.context import Context
+from multilane.outcome.flow import Flow, attempt
+from multilane.wire.records.record import Record
+
+pytestmark = [pytest.mark.broker]
+
+
+async def test_a_record_is_tried_one_plus_n_times_one_plus_m_and_then_has_its_last_step(shop):
+    shop.fill(["bad", "good", "bad2"], partitions=1)
+    retry, error = shop.make_topic(1), shop.make_topic(1)
+    app = shop.app(
+        retry=retry,
+        error=error,
+        retryCount=3,
+        cluster={
+            "errorConfig": {
+                "groupId": f"{shop.main}.errors",
+                "cron": "@every 1s",
+                "maxErrorCount": 2,
+                "closeConsumerWhenThereIsNoMessage": "1s",
+                "closeConsumerWhenMessageIsNew": "1ms",
+            }
+        },
+    )
+    attempts: dict[bytes | None, list[int]] = defaultdict(list)
+    ended: list[tuple[bytes | None, str]] = []
+    flow = Flow(shop.main, retry, error, 3, 2)
+
+    @app.listener("orders")
+    async def handle(record: Record) -> None:
+        attempts[record.key].append(attempt(record, flow))
+        if record.key != b"good":
+            raise ValueError("never")
+
+    @app.last_step
+    async def last_step(context: Context, record: Record, error: BaseException) -> None:
+        ended.append((record.key, type(error).__name__))
+
+    async with running(app) as task:
+        await until(lambda: len(ended) == 2 or task.done(), 40)
+    await task
+    assert attempts == {b"bad": list(range(1, 11)), b"bad2": list(range(1, 11)), b"good": [1]}
+    assert Counter(key for key, _ in ended) == {b"bad": 1, b"bad2": 1}
+
+
+async def test_what_cannot_be_decoded_goes_to_the_error_topic_with_its_bytes(shop):
+    shop.fill(["a"], partitions=1)
+    retry, error = shop.make_topic(1), shop.make_topic(1)
+    app = shop.app(retry=retry, error=error, retryCount=5)
+    called = []
+
+    @app.listener("orders")
+    async def handle(order: dict[str, int]) -> None:
+        called.append(order)
+
+    async with running(app) as task:
+        await until(lambda: sum(shop.committed().values()) >= 1 or task.done())
+    await task
+    (found,) = shop.read_all(error)
+    assert (found.value, found.key, called) == (b"0", b"a", [])
+    headers = dict(found.headers)
+    assert headers["X-TargetTopic"] == retry.encode()
+    assert b"cannot be decoded" in headers["X-ErrorMessage"]
+    assert shop.read_all(retry) == []
+
+
+async def test_a_retry_waits_for_its_time_and_holds_up_nobody(shop):
+    shop.fill(["slow", *[f"k{i}" for i in range(50)]], partitions=1)
+    app = shop.app(retry=shop.make_topic(1), retryCount=1, retryBackoff={"delay": "1500ms"})
+    from multilane.clock import SystemClock
+
+    clock, times, others = SystemClock(), [], []
+
+    @app.listener("orders")
+    async def handle(record: Record) -> None:
+        if record.key != b"slow":
+            others.append(clock.monotonic())
+            return
+        times.append(clock.monotonic())
+        if len(times) == 1:
+            raise ValueError("once")
+
+    async with running(app) as task:
+        await until(lambda: len(times) == 2 or task.done())
+    await task
+    assert len(others) == 50
+    assert times[1] - times[0] >= 1.4
+    assert max(others) < times[1]
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+async def test_order_per_key_survives_retry(shop, protocol):
+    shop.fill([f"k{i % 5}" for i in range(400)], partitions=2)
+    app = shop.app(
+        retry=shop.make_topic(2),
+        retryCount=4,
+        retryOrder="key",
+        groupProtocol=protocol,
+        retryBackoff={"delay": "20ms"},
+    )
+    tries: Counter[int] = Counter()
+    succeeded: dict[bytes | None, list[int]] = defaultdict(list)
+
+    @app.listener("orders")
+    async def handle(record: Record) -> None:
+        number = int(record.value or b"")
+        tries[number] += 1
+        if number % 37 == 0 and tries[number] < 3:
+            raise ValueError("twice")
+        succeeded[record.key].append(number)
+
+    async with running(app) as task:
+        await until(lambda: sum(map(len, succeeded.values())) >= 400 or task.done())
+    await task
+    for key, numbers in succeeded.items():
+        assert numbers == sorted(numbers), key
+    assert sum(map(len, succeeded.values())) == 400
+
+
+async def test_own_functions_for_the_retry_and_error_topics(shop):
+    shop.fill(["a", "b"], partitions=1)
+    seen: list[tuple[str, bytes | None]] = []
+
+    async def on_retry(record: Record) -> None:
+        seen.append(("retry", record.key))
+        raise ValueError("again")
+
+    async def on_error(record: Record) -> None:
+        seen.append(("error", record.key))
+
+    app = shop.app(
+        retry=shop.make_topic(1),
+        error=shop.make_topic(1),
+        retryCount=1,
+        cluster={
+            "errorConfig": {
+                "groupId": f"{shop.main}.errors",
+                "cron": "@every 1s",
+                "closeConsumerWhenThereIsNoMessage": "1s",
+                "closeConsumerWhenMessageIsNew": "1ms",
+            }
+        },
+    )
+
+    @app.listener("orders", retry=on_retry, error=on_error)
+    async def handle(record: Record) -> None:
+        seen.append(("main", record.key))
+        raise ValueError("first")
+
+    async with running(app) as task:
+        await until(lambda: len(seen) >= 6 or task.done(), 40)
+    await task
+    assert Counter(seen) == Counter((topic, key) for topic in ("main", "retry", "error") for key in (b"a", b"b"))
+
+
+async def test_interceptors_of_the_app_and_of_one_listener(shop):
+    shop.fill(["a"], partitions=1)
+    told: list[str] = []
+
+    class Tells:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def on_consume(self, context, record):
+            told.append(f"{self.name} consumes")
+
+        def on_error(self, context, record, error):
+            told.append(f"{self.name} sees {type(error).__name__} in {context['Z-GroupID'] == f'{shop.main}.group'}")
+
+    from multilane.runtime.registration import Around
+
+    app = shop.app()
+    app.intercept(Tells("app"))
+    app.intercept_errors(Tells("app"))
+
+    @app.listener("orders", around=Around(interceptors=(Tells("own"),)))
+    async def handle(record: Record) -> None:
+        told.append("handles")
+        raise ValueError("no")
+
+    async with running(app) as task:
+        await until(lambda: len(told) >= 4 or task.done())
+    await task
+    assert told == ["app consumes", "own consumes", "handles", "app sees ValueError in True"]
