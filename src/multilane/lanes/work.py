@@ -132,6 +132,10 @@ class Work:
 
     async def several(self, lane: Lane, records: list[Record]) -> list[Record]:
         """The same for a window; what it gives is to be tried again."""
+        if self._parking is not None:
+            # Before anything is selected: what came from the topic belongs behind what is in the retry topic, although
+            # it may have been waiting for longer.
+            records = await self._without_followers(records, self._parking)
         handled = records
         if self.window.select is not None:
             handled, skipped = self.window.select(records)
@@ -141,8 +145,6 @@ class Work:
         if self.listener.kind is Kind.SINGLE:
             again = [await self.single(lane, record) for record in handled]
             return [record for record in again if record is not None]
-        if self._parking is not None:
-            handled = await self._without_followers(handled, self._parking)
         back: list[Record] = []
         for listener in dict.fromkeys(map(self._of, handled)):
             back += await self._batch(lane, listener, [r for r in handled if self._of(r) is listener])
@@ -173,9 +175,28 @@ class Work:
         if lane.is_overdue:
             late = self._late(lane, None)
             failures = failures or (dict.fromkeys(records, late) if late is not None else {})
+        if failures and self._parking is not None:
+            return await self._settle_in_order(records, failures, self._parking)
         if pending is None:
             self._settle_done([record for record in records if record not in failures] if failures else records)
         return await self._fail_all([r for r in records if r in failures], failures, pending) if failures else []
+
+    async def _settle_in_order(self, records: list[Record], failures: Failures, parking: Parking) -> list[Record]:
+        """A batch where order survives retry. What succeeded behind a failed one of its key follows that one, and is
+        handled once more after it: else the older of the two would have the last word."""
+        again: list[Record] = []
+        for record in records:
+            if record in failures:
+                back = await self._fail(record, failures[record])
+                again += [] if back is None else [back]
+            elif record.key is not None and any(other.key == record.key for other in again):
+                again.append(record)
+            elif parking.must_follow(record):
+                await self._failures.let_follow(record, parking)
+                self._settle(record)
+            else:
+                self._settle_done((record,))
+        return again
 
     # --- settling ----------------------------------------------------------------------------------------------------
 
