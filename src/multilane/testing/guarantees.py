@@ -12,6 +12,7 @@ The docstrings list traces that hold and traces that do not, in a notation of on
     +a1       the record a1, whose key is a, is produced
     A(a1      member A begins a1, from the topic; A(a1,b1 two records in one call
     A(a1'     the same from the retry topic, its first copy there; a1'' its second
+    A(a1'^2   the same as the second attempt at the record
     A)a1 A!a1 the call ends well, or fails
     A~a1<a2   A passes over a1, because a2 takes its place
     a1>r a1>e a copy of a1 is in the retry topic, or in the error topic
@@ -150,7 +151,8 @@ class NoCommitPastUnsettled:
 
     def __init__(self) -> None:
         self._unsettled: dict[tuple[str, int], dict[int, str]] = defaultdict(dict)  # by partition: offset -> record
-        self._places: dict[str, set[Place]] = defaultdict(set)  # of a record, unsettled
+        self._settled: set[Place] = set()  # also those that are heard of later: a copy may be handled before it is seen
+        self._copies: dict[str, list[Copied]] = defaultdict(list)
         self._committed: dict[tuple[str, int], int] = {}
         self._found: list[Violation] = []
 
@@ -159,11 +161,12 @@ class NoCommitPastUnsettled:
             case Produced():
                 self._open(event.record, event.place)
             case Copied():
-                self._settle_all(event.record, but=event.place)
+                self._copies[event.record].append(event)
                 if not event.is_final:
                     self._open(event.record, event.place)
             case Ended(is_ok=True) | Skipped():
-                self._settle(event.record, event.place)
+                self._settled.add(event.place)
+                self._unsettled[event.place.topic, event.place.partition].pop(event.place.offset, None)
             case Committed():
                 self._check(event)
             case _:
@@ -173,16 +176,15 @@ class NoCommitPastUnsettled:
         return list(self._found)
 
     def _open(self, record: str, place: Place) -> None:
-        self._unsettled[place.topic, place.partition][place.offset] = record
-        self._places[record].add(place)
+        if place not in self._settled:
+            self._unsettled[place.topic, place.partition][place.offset] = record
 
-    def _settle(self, record: str, place: Place) -> None:
-        self._unsettled[place.topic, place.partition].pop(place.offset, None)
-        self._places[record].discard(place)
-
-    def _settle_all(self, record: str, but: Place) -> None:
-        for place in [known for known in self._places[record] if known != but]:
-            self._settle(record, place)
+    def _lies_further_on(self, record: str, place: Place) -> bool:
+        """Whether a copy of the record was made after this one. Copies are heard of in no certain order."""
+        return any(
+            copy.is_final or copy.place.topic != place.topic or copy.place.offset > place.offset
+            for copy in self._copies[record]
+        )
 
     def _check(self, event: Committed) -> None:
         partition = (event.topic, event.partition)
@@ -192,9 +194,13 @@ class NoCommitPastUnsettled:
             self._say(f"the offset of {event.topic}-{event.partition} goes back from {before} to {event.offset}")
         for offset, record in self._unsettled[partition].items():
             place = Place(*partition, offset)
-            if offset < event.offset:
+            is_below = offset < event.offset
+            is_told = is_below or any(first <= offset <= last for first, last in event.runs)
+            if not is_told or self._lies_further_on(record, place):
+                continue
+            if is_below:
                 self._say(f"offset {event.offset} was committed while record {record} ({place}) was not settled")
-            elif any(first <= offset <= last for first, last in event.runs):
+            else:
                 self._say(f"a commit told record {record} ({place}) to be settled, and it was not")
 
     def _say(self, text: str) -> None:
@@ -255,13 +261,14 @@ class NoSameKeyOverlap:
 
 
 class NoDuplicateWithoutRestart:
-    """A record is handled with success once, and a place is begun once, as long as every member leaves in order. Begun
-    again is only what a member was at that was killed, or lost its partition.
+    """A record is handled with success once, and a place is begun once for each attempt, as long as every member leaves
+    in order. Begun again is only what a member was at that was killed, or lost its partition.
 
     Holds:
         +a1 A(a1 A)a1
         +a1 +a2 A(a1 A)a1 A. B(a2 B)a2
         +a1 A(a1 A!a1 a1>r A(a1' A)a1'
+        +a1 A(a1 A!a1 a1>r A(a1'^2 A!a1' A(a1'^3 A)a1'
         +a1 A(a1 A)a1 A# B(a1 B)a1
         +a1 A(a1 A)a1 A? A(a1 A)a1
     Does not:
@@ -269,13 +276,28 @@ class NoDuplicateWithoutRestart:
         +a1 A(a1 A)a1 A. B(a1 B)a1
         +a1 A(a1 A!a1 A(a1 A)a1
         +a1 A(a1 A)a1 a1>r A(a1' A)a1'
+        +a1 a1>r A(a1'^2 A)a1' A(a1'^3 A)a1'
         +a1 +b1 A(a1 A)a1 B(b1 B# C(a1 C)a1
+        +a1 +a2 A(a1,a2 A!a1 A)a2 a1>r a2>r A(a1',a2' A)a1',a2'
+
+    With `across_topics` (retryOrder key) what succeeded in one call with a failed record of its key, and behind it, is
+    handled once more after it: it has to have the last word.
+
+    Holds across topics:
+        +a1 +a2 A(a1,a2 A!a1 A)a2 a1>r a2>r A(a1',a2' A)a1',a2'
+        +a1 +a2 a1>r a2>r A(a1'^2,a2' A!a1' A)a2' A(a1'^3,a2' A)a1',a2'
+    Does not across topics:
+        +b1 +a1 A(b1,a1 A)b1 A!a1 a1>r b1>r A(b1' A)b1' A(a1' A)a1'
+        +a1 +a2 A(a1,a2 A!a1 A)a2 a1>r a2>r A(a1',a2' A)a1',a2' a2>r A(a2'' A)a2''
     """
 
-    def __init__(self) -> None:
-        self._started: dict[Place, str] = {}  # by whom, last
+    def __init__(self, *, across_topics: bool = False) -> None:
+        self._across_topics = across_topics
+        self._started: dict[Place, Started] = {}  # the last
+        self._failed: set[Place] = set()  # the last attempt
+        self._failed_in: dict[str, tuple[str, int]] = {}  # by key: the last call in which a record failed
         self._succeeded: dict[str, Place] = {}
-        self._gone: dict[str, float] = {}  # members that were killed or lost something
+        self._is_excused = False
         self._found: list[Violation] = []
 
     def take(self, event: Event) -> None:
@@ -284,9 +306,13 @@ class NoDuplicateWithoutRestart:
                 self._begin(event)
             case Ended(is_ok=True):
                 self._succeed(event)
+            case Ended():
+                self._failed.add(event.place)
+                if event.key is not None:
+                    self._failed_in[event.key] = (event.member, event.call)
             case Killed() | Rebalanced(is_lost=True):
-                self._gone[event.member] = event.at
-                for place in [place for place, member in self._started.items() if member == event.member]:
+                self._is_excused = True
+                for place in [place for place, last in self._started.items() if last.member == event.member]:
                     del self._started[place]
             case _:
                 pass
@@ -296,13 +322,19 @@ class NoDuplicateWithoutRestart:
 
     def _begin(self, event: Started) -> None:
         before = self._started.get(event.place)
-        if before is not None:
-            self._say(f"{event.member} began record {event.record} ({event.place}) again: {before} had been at it")
-        self._started[event.place] = event.member
+        is_next = before is not None and event.attempt > before.attempt and event.place in self._failed
+        if before is not None and not is_next:
+            told = f"{before.member} had been at it at {before.at:.3f}"
+            self._say(f"{event.member} began record {event.record} ({event.place}) again at {event.at:.3f}: {told}")
+        self._started[event.place] = event
+        self._failed.discard(event.place)
 
     def _succeed(self, event: Ended) -> None:
+        if self._across_topics and self._failed_in.get(event.key or "") == (event.member, event.call):
+            self._started.pop(event.place, None)
+            return
         before = self._succeeded.get(event.record)
-        if before is not None and not self._gone:
+        if before is not None and not self._is_excused:
             self._say(f"record {event.record} was handled twice, from {before} and from {event.place}")
         self._succeeded[event.record] = event.place
 

@@ -14,6 +14,8 @@ from typing import NamedTuple
 from multilane.testing.events import Copied, Ended, Event, Killed, Place, Produced, Rebalanced, Skipped, Started
 from multilane.testing.violation import Violation
 
+Call = tuple[str, int]
+
 
 class _Early(NamedTuple):
     """A record was begun before another that belongs before it was done."""
@@ -29,6 +31,9 @@ class _Key:
 
     pending: dict[int, str] = field(default_factory=dict)  # by offset in the topic, rising: not done as yet
     failed: set[str] = field(default_factory=set)
+    calls: dict[str, Call] = field(default_factory=dict)  # the last with each record
+    failed_in: Call | None = None  # the last call in which a record failed
+    follows: set[str] = field(default_factory=set)  # succeeded in such a call behind the failed one: comes once more
     last_begun: int = -1  # the highest
 
 
@@ -44,6 +49,7 @@ class PerKeyOrder:
         +a1 +b1 A(b1 A)b1 A(a1 A)a1
         +a1 +a2 A(a1 A)a1 A(a2 A)a2 A# B(a1 B)a1 B(a2 B)a2
         +a1 +a2 A~a1<a2 A(a2 A)a2
+        +a1 +a2 A(a1,a2 A)a1,a2
     Does not:
         +a1 +a2 A(a2 A)a2 A(a1 A)a1
         +a1 +a2 A(a1 A)a1 A(a2 A)a2 A(a1 A)a1 A(a2 A)a2
@@ -51,15 +57,23 @@ class PerKeyOrder:
         +a1 +a2 A(a1 A)a1 A(a2 A)a2 A# B(a1 B)a1
 
     With `across_topics` (retryOrder key) a record is begun when those before it are done, in whichever topic: handled
-    with success, passed over, or given up to the error topic; and none is handled again unless a member was killed.
+    with success, passed over, or given up to the error topic; and none is handled again unless a member was killed. In
+    the retry topic a failed record may be tried again in its place. Records of one call are begun together; what
+    succeeded there behind a failed one has to come again after it.
 
     Holds across topics:
         +a1 +a2 A(a1 A!a1 a1>r a2>r A(a1' A)a1' A(a2' A)a2'
         +a1 +a2 A(a1 A!a1 a1>r A(a1' A!a1' a1>e A(a2 A)a2
+        +a1 +a2 A(a1 A!a1 a1>r a2>r A(a1'^2 A!a1' A(a1'^3 A)a1' A(a2' A)a2'
+        +a1 +a2 A(a1,a2 A!a1 A)a2 a1>r a2>r A(a1',a2' A)a1',a2'
+        +a1 +a2 a1>r a2>r A(a1'^2,a2' A!a1' A)a2' A(a1'^3 A)a1' A(a2' A)a2'
+        +a1 +a2 +a3 A(a1,a2 A!a1 A)a2 a1>e A(a3 A)a3
         +a1 +a2 a1>r A# a1>r B(a1' B)a1' B(a2 B)a2 B(a1'' B)a1'' a2>r B(a2' B)a2'
     Does not across topics:
         +a1 +a2 A(a1 A!a1 a1>r A(a2 A)a2 A(a1' A)a1'
         +a1 +a2 A(a1 A!a1 A(a2 A)a2 a1>r A(a1' A)a1'
+        +a1 +a2 A(a1,a2 A!a1 A)a2 a1>r A(a1' A)a1'
+        +a1 +a2 +a3 A(a1,a2 A!a1 A)a2 A(a3 A)a3 a1>r a2>r A(a1',a2' A)a1',a2'
         +a1 +a2 a1>r A(a1' A)a1' A(a2 A)a2 a1>r A(a1'' A)a1'' a2>r A(a2' A)a2'
         +a1 +a2 a1>r A# a1>r B(a1' B)a1' B(a2 B)a2 B(a1'' B)a1''
     """
@@ -105,21 +119,28 @@ class PerKeyOrder:
         if not self._across_topics or event.record not in self._offset_of:
             return
         known, offset = self._keys[event.key or ""], self._offset_of[event.record]
+        call = (event.member, event.call)
         for before, record in known.pending.items():
             if before >= offset:
                 break
-            self._early.append(_Early(event, record, record in known.failed))
+            if known.calls.get(record) != call:
+                self._early.append(_Early(event, record, record in known.failed))
         is_first = offset > known.last_begun
-        is_retried = offset in known.pending
-        if not is_first and not is_retried and not self._is_excused:
+        is_due = offset in known.pending or event.record in known.follows
+        if not is_first and not is_due and not self._is_excused:
             self._found.append(_violation(f"{_told(event)} was begun again, and no member was killed"))
+        known.calls[event.record] = call
+        known.follows.discard(event.record)
         known.last_begun = max(known.last_begun, offset)
 
     def _end(self, event: Ended | Skipped) -> None:
         known, offset = self._keys[event.key or ""], self._offset_of.get(event.record)
         if isinstance(event, Ended) and not event.is_ok:
             known.failed.add(event.record)
+            known.failed_in = (event.member, event.call)
             return
+        if isinstance(event, Ended) and known.failed_in == (event.member, event.call):
+            known.follows.add(event.record)
         if offset is not None:
             known.pending.pop(offset, None)
         if isinstance(event, Ended):
@@ -154,6 +175,11 @@ class _PartitionOrder:
         match event:
             case Started(key=str()) | Skipped(key=str()):
                 self._begin(event)
+            case Ended(key=str(), is_ok=False):  # it may come again, and what was called with it behind it
+                scope = _scope(event)
+                last = self._held[event.member].get(scope)
+                if last is not None and last.offset >= event.place.offset:
+                    self._held[event.member][scope] = event.place._replace(offset=event.place.offset - 1)
             case Rebalanced():
                 self._held.pop(event.member, None)
             case _:
@@ -161,7 +187,7 @@ class _PartitionOrder:
 
     def _begin(self, event: Started | Skipped) -> None:
         place = event.place
-        scope = (event.key or "", place.topic, place.partition)
+        scope = _scope(event)
         highest = self._highest.get(scope)
         if highest is not None and highest.offset > place.offset and place not in self._begun:
             self.found.append(_violation(f"{_told(event)} was begun for the first time after {highest}"))
@@ -172,6 +198,10 @@ class _PartitionOrder:
         if last is not None and last.offset >= place.offset:
             self.found.append(_violation(f"{_told(event)} was begun by {event.member} after {last}, without a restart"))
         self._held[event.member][scope] = place
+
+
+def _scope(event: Started | Ended | Skipped) -> tuple[str, str, int]:
+    return event.key or "", event.place.topic, event.place.partition
 
 
 def _told(event: Started | Skipped) -> str:

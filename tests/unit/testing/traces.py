@@ -55,8 +55,16 @@ class _Log:
 
     def begun(self, member, words):
         self.calls[member] += 1
-        told = [self.place(word) for word in words.split(",")]
-        return [Started(self.at, member, self.calls[member], record, record[0], place) for record, place in told]
+        events = []
+        for word in words.split(","):
+            name, _, attempt = word.partition("^")
+            record, place = self.place(name)
+            events.append(
+                Started(
+                    self.at, member, self.calls[member], record, record[0], place, int(attempt or 1 + name.count("'"))
+                )
+            )
+        return events
 
     def ended(self, member, how, words):
         told = [self.place(word) for word in words.split(",")]
@@ -89,7 +97,7 @@ class _Log:
 
 _WORDS = [
     (re.compile(r"\+([a-z]\d)"), _Log.produced),
-    (re.compile(r"([A-Z])\(([a-z0-9,']+)"), _Log.begun),
+    (re.compile(r"([A-Z])\(([a-z0-9,'^]+)"), _Log.begun),
     (re.compile(r"([A-Z])([)!])([a-z0-9,']+)"), _Log.ended),
     (re.compile(r"([A-Z])~([a-z]\d'*)<([a-z]\d)"), _Log.skipped),
     (re.compile(r"([a-z]\d)>([re])"), _Log.copied),
