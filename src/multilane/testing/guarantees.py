@@ -281,12 +281,16 @@ class NoDuplicateWithoutRestart:
         +a1 +a2 A(a1,a2 A!a1 A)a2 a1>r a2>r A(a1',a2' A)a1',a2'
 
     With `across_topics` (retryOrder key) what succeeded in one call with a failed record of its key, and behind it, is
-    handled once more after it: it has to have the last word.
+    handled once more after it: it has to have the last word. A failed record is tried again in its place, by whoever
+    has the partition then; attempts that no copy tells of are forgotten with the member.
 
     Holds across topics:
+        +a1 a1>r A(a1'^2 A!a1' A. B(a1'^2 B)a1'
         +a1 +a2 A(a1,a2 A!a1 A)a2 a1>r a2>r A(a1',a2' A)a1',a2'
         +a1 +a2 a1>r a2>r A(a1'^2,a2' A!a1' A)a2' A(a1'^3,a2' A)a1',a2'
     Does not across topics:
+        +a1 a1>r A(a1'^2 A!a1' A(a1'^2 A)a1'
+        +a1 a1>r A(a1'^2 A)a1' A. B(a1'^2 B)a1'
         +b1 +a1 A(b1,a1 A)b1 A!a1 a1>r b1>r A(b1' A)b1' A(a1' A)a1'
         +a1 +a2 A(a1,a2 A!a1 A)a2 a1>r a2>r A(a1',a2' A)a1',a2' a2>r A(a2'' A)a2''
     """
@@ -295,6 +299,7 @@ class NoDuplicateWithoutRestart:
         self._across_topics = across_topics
         self._started: dict[Place, Started] = {}  # the last
         self._failed: set[Place] = set()  # the last attempt
+        self._steps: dict[str, float] = {}  # by member: its last rebalance
         self._failed_in: dict[str, tuple[str, int]] = {}  # by key: the last call in which a record failed
         self._succeeded: dict[str, Place] = {}
         self._is_excused = False
@@ -314,6 +319,8 @@ class NoDuplicateWithoutRestart:
                 self._is_excused = True
                 for place in [place for place, last in self._started.items() if last.member == event.member]:
                     del self._started[place]
+            case Rebalanced():
+                self._steps[event.member] = event.at
             case _:
                 pass
 
@@ -322,12 +329,16 @@ class NoDuplicateWithoutRestart:
 
     def _begin(self, event: Started) -> None:
         before = self._started.get(event.place)
-        is_next = before is not None and event.attempt > before.attempt and event.place in self._failed
-        if before is not None and not is_next:
+        if before is not None and not (event.place in self._failed and self._is_next(before, event)):
             told = f"{before.member} had been at it at {before.at:.3f}"
             self._say(f"{event.member} began record {event.record} ({event.place}) again at {event.at:.3f}: {told}")
         self._started[event.place] = event
         self._failed.discard(event.place)
+
+    def _is_next(self, before: Started, event: Started) -> bool:
+        """After a failure: the next attempt or, where attempts are made in place, the same by whoever has it next."""
+        is_handed_on = before.member != event.member or self._steps.get(event.member, before.at) > before.at
+        return event.attempt > before.attempt or (self._across_topics and is_handed_on)
 
     def _succeed(self, event: Ended) -> None:
         if self._across_topics and self._failed_in.get(event.key or "") == (event.member, event.call):
