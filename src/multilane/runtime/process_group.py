@@ -46,6 +46,7 @@ from multilane.wire.records.record import Record
 
 log = logging.getLogger(__name__)
 
+_FETCH_BUFFER: Final = 64 * 1024 * 1024  # lanes have enough with less than a reader of columns
 _PARTING: Final = 5.0  # seconds for a producer that has nothing to do any more
 
 
@@ -130,7 +131,7 @@ class ProcessGroup:
             self._pump.stop()
 
     def _properties(self) -> dict[str, object]:
-        made = consumer_properties(self.config, self._cluster)
+        made = {"fetch.buffer.bytes": _FETCH_BUFFER} | consumer_properties(self.config, self._cluster)
         if self._keeps_order:  # the assignor that gives partitions of one number to one member
             is_classic = self.config.group_protocol == "classic"
             made["partition.assignment.strategy" if is_classic else "group.remote.assignor"] = "range"
