@@ -72,7 +72,7 @@ class TakenOver:
         self.failed.append((record.offset, type(error).__name__))
         await self.gate.wait()
 
-    async def let_follow(self, record, parking):
+    async def let_follow(self, records, parking):
         raise AssertionError("nothing is parked here")
 
     def note_success(self, records):

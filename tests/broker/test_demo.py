@@ -29,6 +29,8 @@ def test_the_demo_runs_without_a_terminal():
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Everything that was written was read, once and unchanged." in done.stdout
     assert "records as objects: 20,000" in done.stdout
+    assert "orders handled on lanes: 20,000" in done.stdout
+    assert "tried again: " in done.stdout
     assert "customer-" in done.stdout
     assert "\x1b" not in done.stdout
     assert done.stderr == ""
@@ -51,11 +53,12 @@ def test_a_record_that_is_not_what_was_meant_is_noticed(shown, monkeypatch):
 
     def changed(count, tally):
         for number, (key, value) in enumerate(honest(count, tally)):
-            yield key, b"something else" if number == 1_234 else value
+            yield key, value.replace(b"qty", b"QTY") if number == 1_234 else value
 
     monkeypatch.setattr(orders_module, "orders", changed)
     assert not demo.run(shown)
     told = shown.console.file.getvalue()
-    assert told.count("WRONG") == 2
+    assert told.count("WRONG") == 3
     assert "WRONG  checksum of the columns" in told
     assert "WRONG  checksum of the objects" in told
+    assert "WRONG  checksum of what was handled" in told

@@ -1,4 +1,4 @@
-"""`multilane demo`: a real Kafka, a million orders in, a million orders out, and proof that they are the same.
+"""`multilane demo`: a real Kafka, a million orders in, out as columns, as objects and on lanes, and proof of it all.
 
 Thread: application.
 
@@ -23,6 +23,7 @@ from multilane.errors import MultilaneError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from multilane.cli.demo_lanes import Seen
     from multilane.cli.orders import Tally
     from multilane.client.blocks import Blocks
     from multilane.client.consumer import Consumer
@@ -95,6 +96,14 @@ class Demo:
             for blocks in self._polls(consumer):
                 tally.add((record.key, record.value) for record in blocks.records())
 
+    def handle_on_lanes(self) -> Seen:
+        """All of it once more, by an app: a function is called for each order, many at once."""
+        from multilane.cli.demo_lanes import LANES, handle_on_lanes
+
+        lanes = LANES * self.partitions
+        with self.step("handling on lanes", lambda: f"handled them on {lanes} lanes, in order per key: {self.rate()}"):
+            return handle_on_lanes(self.bootstrap, TOPIC, self.records)
+
     def _consumer(self) -> Consumer:
         from multilane.client.consumer import Consumer
         from multilane.types import TopicPartition
@@ -125,6 +134,16 @@ class Finding:
     @property
     def holds(self) -> bool:
         return self.wanted == self.found
+
+
+def lane_findings(written: Tally, seen: Seen) -> list[Finding]:
+    """What was written against what the app's function saw."""
+    return [
+        Finding("orders handled on lanes", written.records, seen.tally.records),
+        Finding("checksum of what was handled", written.checksum, seen.tally.checksum),
+        Finding("orders of a customer out of order", 0, seen.out_of_order),
+        Finding("orders that failed once and were tried again", seen.failed, sum(n > 1 for n in seen.tries.values())),
+    ]
 
 
 def findings(written: Tally, delivered: Deliveries, columns: list[Block], objects: Tally) -> list[Finding]:
@@ -239,7 +258,7 @@ def run(demo: Demo) -> bool:
     made = f"made the topic `{TOPIC}` with {demo.partitions} partitions, loaded the decoder"
     with demo.step("making the topic", lambda: made):
         with Admin({"bootstrap.servers": demo.bootstrap}) as admin:
-            admin.create_topics({TOPIC: demo.partitions})
+            admin.create_topics({TOPIC: demo.partitions, f"{TOPIC}.retry": demo.partitions})
         load_kernels()
     delivered = demo.write(written)
     columns = demo.read_columns()
@@ -250,6 +269,8 @@ def run(demo: Demo) -> bool:
     _show_customers(demo.console, _group_by(demo, columns))
     demo.read_records(objects)
     checked = findings(written, delivered, columns, objects)
+    columns.clear()
+    checked += lane_findings(written, demo.handle_on_lanes())
     _show_findings(demo.console, checked)
     return all(finding.holds for finding in checked)
 
@@ -258,7 +279,7 @@ def demo(
     records: Annotated[int, typer.Option(min=1, help="How many orders.")] = 1_000_000,
     partitions: Annotated[int, typer.Option(min=1, max=100, help="Partitions of the topic.")] = 4,
 ) -> None:
-    """Start a Kafka, write a million orders, read them back as columns and as objects, compare, and clean up."""
+    """Start a Kafka, write a million orders, read them as columns, as objects and on lanes, compare, and clean up."""
     from rich.console import Console
 
     from multilane.cli.progress import fetching

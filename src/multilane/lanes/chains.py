@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, takewhile
 from typing import Final
 
 from multilane.wire.records.record import Record
@@ -109,6 +109,17 @@ class Chains:
         record = chain[0]
         chain[0] = None
         return record  # type: ignore[return-value] # a ready chain has its first record
+
+    def take_more(self, record: Record, wanted: Callable[[Record], bool], most: int) -> list[Record]:
+        """What waits directly behind a record in work, of its key, as far as it is wanted."""
+        key = self._order_of(record)
+        if key is None:
+            return []
+        chain = self._by_key[key]
+        behind = takewhile(lambda other: other is not None and wanted(other), chain[1 : most + 1])
+        more = [other for other in behind if other is not None]
+        del chain[1 : len(more) + 1]
+        return more
 
     def take(self, most: int, now: float) -> list[Record]:
         """Up to `most` records; those of one key follow each other in their order."""

@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 _TURN: Final = 64  # records that a lane handles before others get the loop
 _GRACE: Final = 1.0  # for functions that were cancelled, to end
 _SHORTEST_SWEEP: Final = 0.01
+_FOLLOWERS: Final = 500  # of a key that go to its retry topic together
 
 
 class Crew:
@@ -144,6 +145,9 @@ class Crew:
                 await self._work_comes()
                 continue
             lane.record = record = chains.take_one()
+            if work.must_follow(record):
+                await self._let_follow(lane, record)
+                continue
             again = await work.single(lane, record)
             lane.record = None
             if again is None:
@@ -156,6 +160,14 @@ class Crew:
             if not left:
                 left = _TURN
                 await asyncio.sleep(0)  # noqa: TID251 - not a wait: others get their turn
+
+    async def _let_follow(self, lane: Lane, record: Record) -> None:
+        """A key with a backlog in the retry topic: what waits of it goes there together, or each would wait for the
+        acknowledgement of the one before."""
+        lane.window = [record, *self._chains.take_more(record, self._work.must_follow, _FOLLOWERS - 1)]
+        await self._work.follow(lane.window)
+        lane.record, lane.window = None, ()
+        self._chains.release(record, self._clock.monotonic())
 
     async def _by_windows(self, lane: Lane) -> None:
         chains = self._chains

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -82,9 +82,10 @@ class Failing:
             return await self._store_or_stay(record, step, parking)
         return None
 
-    async def let_follow(self, record: Record, parking: Parking) -> None:
-        """A record of a key with a backlog in the retry topic goes there unhandled."""
-        await self._store(record, follow(self._flow, record), parking)
+    async def let_follow(self, records: Sequence[Record], parking: Parking) -> None:
+        """Records of keys with a backlog in the retry topic go there unhandled. They are sent in their order, which a
+        producer keeps within a partition."""
+        await asyncio.gather(*(self._store(record, follow(self._flow, record), parking) for record in records))
 
     async def _store_or_stay(self, record: Record, copy: Publish, parking: Parking | None) -> Record | None:
         """Where order survives retry a record of the retry topic is tried again in its place: a copy would come behind

@@ -30,7 +30,7 @@ class FailureSide(Protocol):
     is given back is to be tried again in its place."""
 
     async def take_over(self, record: Record, error: BaseException, parking: Parking | None) -> Record | None: ...
-    async def let_follow(self, record: Record, parking: Parking) -> None: ...
+    async def let_follow(self, records: Sequence[Record], parking: Parking) -> None: ...
     def note_success(self, records: int) -> None: ...
     @property
     def counts_successes(self) -> bool: ...
@@ -69,16 +69,23 @@ class Work:
     def _of(self, record: Record) -> Listener:
         return self._by_topic.get(record.topic, self.listener)
 
+    # --- keys with a backlog in the retry topic ----------------------------------------------------------------------
+
+    def must_follow(self, record: Record) -> bool:
+        return self._parking is not None and self._parking.must_follow(record)
+
+    async def follow(self, records: Sequence[Record]) -> None:
+        """These go to the retry topic in their order, unhandled."""
+        if records and self._parking is not None:
+            await self._failures.let_follow(records, self._parking)
+            for record in records:
+                self._settle(record)
+
     # --- one record --------------------------------------------------------------------------------------------------
 
     async def single(self, lane: Lane, record: Record) -> Record | None:
         """Returns when the record is settled, or waits for nothing but its acknowledgement; or with the record, when it
         is to be tried again."""
-        parking = self._parking
-        if parking is not None and parking.must_follow(record):
-            await self._failures.let_follow(record, parking)
-            self._settle(record)
-            return None
         lane.calls += 1
         lane.is_calling = True
         pending: Pending | None = None
@@ -143,12 +150,20 @@ class Work:
             for record in skipped:
                 self._settle(record)
         if self.listener.kind is Kind.SINGLE:
-            again = [await self.single(lane, record) for record in handled]
-            return [record for record in again if record is not None]
+            return await self._one_by_one(lane, handled)
         back: list[Record] = []
         for listener in dict.fromkeys(map(self._of, handled)):
             back += await self._batch(lane, listener, [r for r in handled if self._of(r) is listener])
         return back
+
+    async def _one_by_one(self, lane: Lane, records: Sequence[Record]) -> list[Record]:
+        again = []
+        for record in records:
+            if self.must_follow(record):
+                await self.follow([record])
+            elif (back := await self.single(lane, record)) is not None:
+                again.append(back)
+        return again
 
     def _check_selection(self, records: list[Record], handled: Sequence[Record], skipped: Sequence[Record]) -> None:
         if len(handled) + len(skipped) != len(records) or {*handled, *skipped} != set(records):
@@ -156,9 +171,7 @@ class Work:
 
     async def _without_followers(self, records: list[Record], parking: Parking) -> list[Record]:
         followers = [record for record in records if parking.must_follow(record)]
-        for record in followers:  # one after the other: their order is what this is for
-            await self._failures.let_follow(record, parking)
-            self._settle(record)
+        await self.follow(followers)
         return [record for record in records if record not in followers] if followers else records
 
     async def _batch(self, lane: Lane, listener: Listener, records: list[Record]) -> list[Record]:
@@ -192,8 +205,7 @@ class Work:
             elif record.key is not None and any(other.key == record.key for other in again):
                 again.append(record)
             elif parking.must_follow(record):
-                await self._failures.let_follow(record, parking)
-                self._settle(record)
+                await self.follow([record])
             else:
                 self._settle_done((record,))
         return again

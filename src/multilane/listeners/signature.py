@@ -93,7 +93,10 @@ def _annotated(function: Callable[..., Any]) -> list[tuple[str, Any]]:
     try:
         hints = typing.get_type_hints(source)
     except Exception as error:
-        raise ConfigError(f"{place_of(function)}: its annotations cannot be resolved: {error}") from error
+        raise ConfigError(
+            f"{place_of(function)}: its annotations cannot be resolved: {error}. What they name has to be imported "
+            "when the program runs, not under TYPE_CHECKING alone"
+        ) from error
     wanted = [p for p in parameters if p.default is p.empty and p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}]
     for parameter in wanted:
         if parameter.kind is parameter.POSITIONAL_ONLY:

@@ -41,9 +41,10 @@ class Copies:
         await self.let_follow(record, parking)
         return None
 
-    async def let_follow(self, record, parking):
-        self.stored.append(record.offset)
-        parking.seen(record.key, 100 + len(self.stored))
+    async def let_follow(self, records, parking):
+        for record in records:
+            self.stored.append(record.offset)
+            parking.seen(record.key, 100 + len(self.stored))
 
     def note_success(self, records):
         pass
