@@ -38,7 +38,7 @@ class Copies:
             return None
         if record.topic == RETRY:
             return record
-        await self.let_follow(record, parking)
+        await self.let_follow([record], parking)
         return None
 
     async def let_follow(self, records, parking):
