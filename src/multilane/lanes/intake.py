@@ -19,6 +19,7 @@ from multilane.wire.records.block import Block
 from multilane.wire.records.record import Record
 
 PIECE: Final = 1024
+_LEAST_PIECE: Final = 32
 _SPARSE: Final = 2  # what is left of a block is copied out when it keeps this many times its size alive
 
 
@@ -27,6 +28,7 @@ class Intake:
         self.partition = partition
         self.ledger = ledger
         self.room = room
+        self._least = max(1, min(_LEAST_PIECE, room // 8))
         self._room_bytes = room_bytes
         self._bytes = 0
         self._blocks: deque[Block] = deque()
@@ -56,8 +58,9 @@ class Intake:
 
     @property
     def is_full(self) -> bool:
-        """No more may be open."""
-        return len(self.ledger) >= self.room or (self._room_bytes is not None and self._bytes >= self._room_bytes)
+        """There is no room for a piece that is worth it: to take in one record costs as much as to take in thirty."""
+        too_many = self.room - len(self.ledger) < self._least
+        return too_many or (self._room_bytes is not None and self._bytes >= self._room_bytes)
 
     @property
     def open_bytes(self) -> int:
