@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 QUICK := not broker and not cluster and not slow and not fuzz
 
-.PHONY: help demo test unit lint types imports fuzz bench-consume bench-groups bench-lanes jars lock clean
+.PHONY: help demo test every-test unit lint types imports fuzz bench-consume bench-groups bench-lanes jars lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -24,7 +24,11 @@ help:
 demo: $(READY) jars
 	@$(BIN)/multilane demo
 
-test: lint jars
+# The linters are done long before the tests, on the other core.
+test: jars
+	@$(MAKE) --no-print-directory --jobs=2 lint every-test
+
+every-test: $(READY)
 	@$(BIN)/python -m pytest
 
 unit: $(READY)

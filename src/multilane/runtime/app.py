@@ -13,12 +13,13 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, TypeVar, Unpack
 
 from multilane.clock import Clock, SystemClock
+from multilane.config.app.advice import advice
 from multilane.config.app.clients import producer_properties
 from multilane.config.app.loading import load_app
 from multilane.config.app.model import AppConfig
@@ -52,11 +53,16 @@ class App:
         files: FilePath | Iterable[FilePath] | AppConfig,
         *,
         profile: str | None = None,
+        properties: Mapping[str, object] | None = None,
         clock: Clock | None = None,
         observer: Observer = NO_OBSERVER,
     ) -> None:
-        """The files of a configuration, one or several, or a configuration that is loaded already."""
-        self.config = files if isinstance(files, AppConfig) else load_app(files, profile)
+        """The files of a configuration, one or several, or a configuration that is loaded already. `properties` are
+        Kafka's, for every client: what cannot stand in a file, as `sasl.oauthbearer.token.provider`."""
+        loaded = files if isinstance(files, AppConfig) else load_app(files, profile)
+        self.config = _with_properties(loaded, properties or {})
+        for hint in advice(self.config):
+            log.warning("%s", hint)
         self._clock = clock or SystemClock()
         self._observer = observer
         self._registrations: dict[str, Registration] = {}
@@ -156,6 +162,15 @@ class App:
     def engine(self) -> Engine | None:
         """What runs, while it does: for those who watch or steer it."""
         return self._engine
+
+
+def _with_properties(config: AppConfig, properties: Mapping[str, object]) -> AppConfig:
+    """Every cluster with these properties besides its own, which count more."""
+    clusters = {
+        name: cluster.model_copy(update={"properties": {**properties, **cluster.properties}})
+        for name, cluster in config.clusters.items()
+    }
+    return config.model_copy(update={"clusters": clusters}) if properties else config
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
