@@ -1,0 +1,38 @@
+"""A Kafka for the conformance suite, and engines that end with their test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from conformance.cases import Case
+from conformance.engine import ProcessEngine
+from conformance.runs import Run
+from multilane.dev.kafka import KafkaCluster
+
+# The shortest silence that brokers wait for under KIP-848; classic groups say it themselves.
+SHORT_SESSIONS = {"group.consumer.heartbeat.interval.ms": "200", "group.consumer.session.timeout.ms": "3000"}
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[KafkaCluster]:
+    with KafkaCluster(properties=SHORT_SESSIONS) as started:
+        yield started
+
+
+@pytest.fixture
+def run(kafka: KafkaCluster, tmp_path: Path) -> Iterator[Callable[[Sequence[Case]], Run]]:
+    """`run(cases)`: a run on the process engine, whose members are gone at the end of the test."""
+    engine = ProcessEngine(tmp_path)
+    made: list[Run] = []
+
+    def make(cases: Sequence[Case], on: KafkaCluster | None = None) -> Run:
+        made.append(Run(engine, (on or kafka).bootstrap(), cases))
+        return made[-1]
+
+    yield make
+    engine.put_away()
+    for one in made:
+        one.close()

@@ -1,0 +1,120 @@
+"""What an engine must offer to be judged, and the process engine: `multilane.App` in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Protocol
+
+from conformance.cases import Case
+from multilane.clock import SystemClock
+from multilane.testing.events import Event, Killed, Left
+from multilane.testing.journal import JournalReader
+
+_MAIN = Path(__file__).with_name("member_main.py")
+_PATIENCE = 40.0
+
+
+class Member(Protocol):
+    """One life of one member of all the groups of a run."""
+
+    name: str
+
+    def stop(self) -> None:
+        """Ends it in order, and returns when it has ended."""
+
+    def kill(self) -> None:
+        """SIGKILL, or whatever leaves it no time to do anything."""
+
+    def news(self) -> dict[str, list[Event]]:
+        """What it told since the last time, by the name of the case; and how it ended, if it has."""
+
+
+class Engine(Protocol):
+    def start(self, name: str, bootstrap: str, cases: Sequence[Case]) -> Member: ...
+
+
+class ProcessMember:
+    """`multilane.App` in a Python process. Its end is told by whoever ended it."""
+
+    def __init__(self, name: str, bootstrap: str, cases: Sequence[Case], directory: Path) -> None:
+        self.name = name
+        self._cases = cases
+        self._clock = SystemClock()
+        self._endings: list[Event] = []
+        journal = directory / f"{name}.journal"
+        self._reader = JournalReader(journal)
+        self.log = directory / f"{name}.log"
+        plan = directory / f"{name}.json"
+        plan.write_text(json.dumps({"bootstrap": bootstrap, "cases": [asdict(case) for case in cases]}))
+        with self.log.open("wb") as log:
+            command = [sys.executable, os.fspath(_MAIN), name, os.fspath(plan), os.fspath(journal)]
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def cpu_seconds(self) -> float:
+        """What the process has used so far."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def terminate(self) -> None:
+        """SIGTERM, without waiting for what comes of it."""
+        self._process.send_signal(signal.SIGTERM)
+
+    def wait_ended(self) -> None:
+        assert self._process.wait(_PATIENCE) == 0, f"{self.name} ended with {self._process.returncode}:\n{self.tail()}"
+        self._endings.append(Left(self._clock.monotonic(), self.name))
+
+    def stop(self) -> None:
+        self.terminate()
+        self.wait_ended()
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(_PATIENCE)
+        self._endings.append(Killed(self._clock.monotonic(), self.name))
+
+    def news(self) -> dict[str, list[Event]]:
+        told = self._reader.news()
+        endings, self._endings = self._endings, []
+        if endings:
+            for case in self._cases:
+                told.setdefault(case.name, []).extend(endings)
+        return told
+
+    def tail(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-40:])
+
+    def put_away(self) -> None:
+        """At the end of a test, whatever happened in it."""
+        if self.running:
+            self._process.kill()
+            self._process.wait(_PATIENCE)
+
+
+class ProcessEngine:
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.members: list[ProcessMember] = []
+
+    def start(self, name: str, bootstrap: str, cases: Sequence[Case]) -> ProcessMember:
+        member = ProcessMember(name, bootstrap, cases, self._directory)
+        self.members.append(member)
+        return member
+
+    def put_away(self) -> None:
+        for member in self.members:
+            member.put_away()
