@@ -116,7 +116,7 @@ class Run:
             groups = self._admin.describe_groups([case.group for case in self.cases.values()])
         except MultilaneError:  # one of them is not there yet
             return False
-        held = [[len(member.assignment) for member in group.members] for group in groups.values()]
+        held = [[len(member.assignment or ()) for member in group.members] for group in groups.values()]
         return all(len(many) == len(self.members) and all(many) for many in held)
 
     def is_settled(self) -> bool:
@@ -124,7 +124,7 @@ class Run:
 
     def unsettled(self) -> dict[TopicPartition, tuple[int, int]]:
         """Committed and end offset of every partition where they differ."""
-        found = {}
+        found: dict[TopicPartition, tuple[int, int]] = {}
         for case in self.cases.values():
             committed = self._watcher.committed(case)
             ends = self._watcher.ends(case)
