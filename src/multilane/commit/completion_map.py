@@ -25,6 +25,7 @@ _FORMAT: Final = "multilane/1"
 _RUNS: Final = "r="
 _SUM_BYTES: Final = 4
 _LONGEST_NUMBER: Final = 9  # bytes of seven bits: 63 bits, as offsets have
+MOST_RUNS: Final = 2_000  # no text holds as many: each takes two bytes at the least
 _MOST_CONTENT: Final = (MOST_BYTES - len(_FORMAT) - len(_RUNS) - 1) // 4 * 3 - _SUM_BYTES
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from multilane.commit.completion_map import Run
+from multilane.commit.completion_map import MOST_RUNS, Run
 
 NO_EPOCH = -1
 
@@ -104,6 +104,9 @@ class Ledger:
         edges = np.fromiter(self._open, np.int64, len(self._open))
         edges = np.append(edges, self.position)
         gaps = np.flatnonzero(np.diff(edges) > 1)
+        if len(gaps) > MOST_RUNS:
+            gaps = gaps[:MOST_RUNS]
+            return list(zip((edges[gaps] + 1).tolist(), (edges[gaps + 1] - 1).tolist(), strict=True))
         runs = list(zip((edges[gaps] + 1).tolist(), (edges[gaps + 1] - 1).tolist(), strict=True))
         for first, last in self._done:
             begin = max(first, self.position)

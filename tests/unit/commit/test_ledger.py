@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from multilane.commit.completion_map import MOST_RUNS, decode, encode
 from multilane.commit.ledger import NO_EPOCH, Ledger
 
 
@@ -58,6 +59,17 @@ def test_what_was_settled_before_is_told_again_before_it_is_read():
     assert ledger.place().runs == ((11, 13), (20, 29))
     ledger.settle(10)
     assert (ledger.frontier, ledger.place().runs) == (14, ((20, 29),))
+
+
+def test_no_more_runs_are_told_than_a_commit_can_hold():
+    ledger = Ledger(0)
+    ledger.hand_out(range(20_000))
+    ledger.advance(20_000)
+    for offset in range(1, 20_000, 2):
+        ledger.settle(offset)
+    runs = ledger.place().runs
+    assert runs == tuple((offset, offset) for offset in range(1, 2 * MOST_RUNS, 2))
+    assert 0 < len(decode(encode(0, runs), 0)) < MOST_RUNS
 
 
 def test_the_epoch_is_that_of_the_last_record_below_the_frontier():
