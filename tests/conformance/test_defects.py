@@ -13,7 +13,7 @@ import uuid
 import pytest
 
 from broker.produce import Content, new_producer, send
-from conformance.cases import Item, Order
+from conformance.cases import KINDS, Item, Order
 from conformance.runs import Produced
 from conformance.test_interruptions import judged, new_cases
 from lane_world import World, until
@@ -51,21 +51,21 @@ async def test_a_timer_commits_past_a_record_in_work():
         assert world.frontier == 9
 
 
-@pytest.mark.parametrize("protocol", ["consumer", "classic"])
-def test_a_record_in_work_is_lost_when_its_member_dies(run, tmp_path, protocol):
+def test_a_record_in_work_is_lost_when_its_member_dies(run, tmp_path):
     gate = tmp_path / "gate"
-    (case,) = cases = new_cases(("single", "none", protocol), partitions=1)
+    cases = new_cases(("single", "none", "consumer"), ("sync", "none", "classic"), partitions=1)
     run = run(cases)
-    run.produce(behind_a_gate(case, gate))
+    run.produce(one for case in cases for one in behind_a_gate(case, gate))
     run.start("A1")
-    run.look_until(lambda: len(run.done(case)) == 200 and _runs_committed(run, case) == ((1, 200),))
-    assert run.committed(case).get((case.name, 0), 0) == 0
+    run.look_until(lambda: all(_runs_committed(run, case) == ((1, 200),) for case in cases))
+    assert not any(run.committed(case) for case in cases)
     run.kill("A1")
     gate.touch()
     run.start("A2")
     run.finish()
     assert judged(run) == {}
-    assert [event.record for event in run.started(case, "A2")] == ["0"], "what was settled beyond it came again"
+    for case in cases:
+        assert [event.record for event in run.started(case, "A2")] == ["0"], "what was settled beyond it came again"
 
 
 def _runs_committed(run, case):
@@ -118,28 +118,29 @@ def test_transaction_markers_stall_commits(run, kafka):
 # --- 4: copies that cannot be stored ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["retry", "none"])
-def test_a_record_is_lost_when_its_copy_is_not_stored(run, kafka, mode):
+def test_a_record_is_lost_when_its_copy_is_not_stored(run, kafka):
     """The topic refuses the copy. The record stays unsettled, until a member comes after the topic was mended."""
-    (case,) = cases = new_cases(("single", mode, "consumer"), partitions=1, keys={"rebalanceTimeout": "4s"})
+    shapes = (("single", "retry", "consumer"), ("single", "none", "classic"))
+    cases = new_cases(*shapes, partitions=1, keys={"rebalanceTimeout": "4s"})
     run = run(cases)
-    target = case.retry or case.error
     with Admin({"bootstrap.servers": kafka.bootstrap()}) as admin:
-        admin.alter_topic_config(target, {"max.message.bytes": "50"})
-        run.produce((case, Item(f"k{i}", 0, Order(i, fails=int(i == 3)))) for i in range(50))
+        for case in cases:
+            admin.alter_topic_config(case.retry or case.error, {"max.message.bytes": "50"})
+        run.produce((case, Item(f"k{i}", 0, Order(i, fails=int(i == 3)))) for i in range(50) for case in cases)
         run.start("A1")
-        run.look_until(lambda: len(run.done(case)) == 49 and _runs_committed(run, case) == ((4, 49),))
-        assert run.committed(case) == {(case.name, 0): 3}
+        run.look_until(lambda: all(_runs_committed(run, case) == ((4, 49),) for case in cases))
         run.stop("A1")
         run.look()
-        assert run.committed(case) == {(case.name, 0): 3}
-        admin.alter_topic_config(target, {"max.message.bytes": "100000"})
+        assert [run.committed(case) for case in cases] == [{(case.name, 0): 3} for case in cases]
+        for case in cases:
+            admin.alter_topic_config(case.retry or case.error, {"max.message.bytes": "100000"})
     run.start("A2")
     run.finish()
-    again = [event.record for event in run.started(case, "A2")]
-    assert again == ["3"] if mode == "none" else ["3", "3"]
-    assert any(isinstance(event, Copied) for event in run.events[case.name])
-    assert len(run.done(case)) == 50
+    for case in cases:
+        again = [event.record for event in run.started(case, "A2")]
+        assert again == (["3"] if case.retry is None else ["3", "3"])
+        assert any(isinstance(event, Copied) for event in run.events[case.name])
+        assert len(run.done(case)) == 50
 
 
 # --- 6: interceptors and tracers -------------------------------------------------------------------------------------
@@ -343,21 +344,21 @@ def test_the_password_is_taken_for_the_user_name(kafka):
 # --- 15: order and retries -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["single", "sync", "batch", "columns", "unique"])
-def test_an_older_retry_overwrites_a_newer_success(run, kind):
-    (case,) = cases = new_cases((kind, "key", "consumer"), partitions=1)
+def test_an_older_retry_overwrites_a_newer_success(run):
+    cases = new_cases(*((kind, "key", "consumer") for kind in KINDS), partitions=1)
     run = run(cases)
     items = [Item(f"k{i % 10}", 0, Order(i, wait=0.005, fails=(0, 0, 1, 0, 2)[i % 5])) for i in range(300)]
-    run.produce((case, item) for item in items[:150])
+    run.produce((case, item) for item in items[:150] for case in cases)
     run.start("A1")
-    run.look_until(lambda: len(run.done(case)) >= 75)
-    run.produce((case, item) for item in items[150:])
+    run.look_until(lambda: all(len(run.done(case)) >= 75 for case in cases))
+    run.produce((case, item) for item in items[150:] for case in cases)
     run.finish()
     assert judged(run) == {}
-    told = run.told(case)
-    for key in {item.key for item in items}:
-        successes = [int(e.record) for e in told if isinstance(e, Ended) and e.is_ok and e.key == key]
-        assert successes[-1] == max(item.order.number for item in items if item.key == key)
-        if kind in ("single", "sync", "unique"):
-            assert successes == sorted(successes)
-    assert any(isinstance(e, Started) and e.attempt == 3 for e in told)
+    newest = {item.key: item.order.number for item in items}
+    for case in cases:
+        told = run.told(case)
+        assert any(isinstance(event, Started) and event.attempt == 3 for event in told)
+        for key, number in newest.items():
+            successes = [int(e.record) for e in told if isinstance(e, Ended) and e.is_ok and e.key == key]
+            assert successes[-1] == number
+            assert case.kind in ("batch", "columns") or successes == sorted(successes)

@@ -8,7 +8,7 @@ import uuid
 
 import pytest
 
-from conformance.cases import Case, Item, Order, orders
+from conformance.cases import PROTOCOLS, Case, Item, Order, orders
 from conformance.conftest import SHORT_SESSIONS
 from conformance.runs import by_case
 from multilane.dev.kafka import KafkaCluster
@@ -63,10 +63,10 @@ def copies(run, case):
     return sum(isinstance(event, Copied) for event in run.events[case.name])
 
 
-@pytest.mark.parametrize("protocol", ["consumer", "classic"])
-def test_sigterm_ends_what_is_in_work_and_begins_nothing(run, tmp_path, protocol):
+def test_sigterm_ends_what_is_in_work_and_begins_nothing(run, tmp_path):
     gate = tmp_path / "gate"
-    cases = new_cases(("single", "retry", protocol), ("sync", "key", protocol), partitions=1)
+    shapes = itertools.product(("single", "sync"), ("retry", "key"), PROTOCOLS)
+    cases = new_cases(*shapes, partitions=1)
     run = run(cases)
     run.produce((case, Item(f"k{i}", 0, Order(i, hold=str(gate)))) for case in cases for i in range(40))
     run.start("A1")
