@@ -87,6 +87,13 @@ class ProcessMember:
         self._process.wait(_PATIENCE)
         self._endings.append(Killed(self._clock.monotonic(), self.name))
 
+    def freeze(self) -> None:
+        """SIGSTOP: it hangs as a whole, and its group does without it."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
     def news(self) -> dict[str, list[Event]]:
         told = self._reader.news()
         endings, self._endings = self._endings, []

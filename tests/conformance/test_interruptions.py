@@ -12,7 +12,8 @@ from conformance.cases import PROTOCOLS, Case, Item, Order, orders
 from conformance.conftest import SHORT_SESSIONS
 from conformance.runs import by_case
 from multilane.dev.kafka import KafkaCluster
-from multilane.testing.events import Copied, Ended, Left, Started
+from multilane.testing.events import Copied, Ended, Left, Rebalanced, Started
+from multilane.testing.guarantees import AtLeastOnce, NoCommitPastUnsettled, violations
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -111,6 +112,33 @@ def test_a_broker_goes_away_and_comes_back(run):
     assert judged(run) == {}
     assert all(len(run.done(case)) == 600 for case in cases)
     assert all(member.running is False for member in run.members.values())
+
+
+def test_a_member_that_was_frozen_commits_nothing_of_what_it_lost(run):
+    """Its functions go on where they were when it wakes up, beside those of others: that nobody can help. What it had
+    begun is not its own any more."""
+    cases = new_cases(("single", "retry", "consumer"), ("sync", "key", "classic"), ("batch", "none", "consumer"))
+    run = run(cases)
+    run.start("A1", "B1")
+    run.look_until(run.is_shared)
+    rows = by_case(cases, lambda case: orders(case, 400, longest_wait=0.03))
+    run.produce(one for row in rows[:200] for one in row)
+    run.look_until(lambda: all(run.started(case, "B1") for case in cases))
+    run.members["B1"].freeze()
+    run.produce(one for row in rows[200:] for one in row)
+    run.look_until(run.is_settled)
+    run.members["B1"].thaw()
+    run.look_until(lambda: all(_has_lost(run, case, "B1") for case in cases))
+    run.finish()
+    for case in cases:
+        told = run.told(case)
+        assert [str(v) for v in violations(told, [AtLeastOnce(), NoCommitPastUnsettled()])][:5] == []
+        assert len(run.done(case)) == 400
+
+
+def _has_lost(run, case, member):
+    told = run.events[case.name]
+    return any(isinstance(event, Rebalanced) and event.is_lost and event.member == member for event in told)
 
 
 def _round(number):

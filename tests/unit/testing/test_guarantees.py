@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from multilane.testing.events import Ended, Place, Produced, Started, in_order
+from multilane.testing.events import Committed, Copied, Ended, Place, Produced, Started, in_order
 from multilane.testing.guarantees import (
     AtLeastOnce,
     NoCommitPastUnsettled,
@@ -54,6 +54,21 @@ def test_a_violation_names_the_records_and_their_places():
     assert "A began record a1 (t-0@0) again" in found.text
     found, *_ = violations(events_of("+a1 +a2 A(a2 A)a2 A(a1 A)a1"), [PerKeyOrder()])
     assert "record a1 of key a (t-0@0) was begun for the first time after t-0@1" in found.text
+
+
+def test_a_copy_may_be_handled_before_it_is_seen_and_seen_after_the_one_behind_it():
+    """Members and the brokers are asked in turn, so what they tell overlaps."""
+    topic, copy, error = Place("t", 0, 0), Place("t.retry", 0, 0), Place("t.error", 0, 0)
+    failed = [Started(1.0, "A", 1, "a1", "a", topic), Ended(2.0, "A", 1, "a1", "a", topic, False)]
+    handled = [Started(3.0, "A", 2, "a1", "a", copy, 2), Ended(4.0, "A", 2, "a1", "a", copy)]
+    produced, seen = Produced(0.0, "a1", "a", topic), Copied(5.0, "a1", "a", copy)
+    commit = [Committed(6.0, "t", 0, 1), Committed(6.0, "t.retry", 0, 1)]
+    judges = [AtLeastOnce(), NoCommitPastUnsettled(), PerKeyOrder(across_topics=True)]
+    assert violations([produced, *failed, *handled, seen, *commit], judges) == []
+
+    refused = [*handled[:1], Ended(4.0, "A", 2, "a1", "a", copy, False), Copied(4.5, "a1", "a", error, True)]
+    judges = [AtLeastOnce(), NoCommitPastUnsettled(), PerKeyOrder(across_topics=True)]
+    assert violations([produced, *failed, *refused, seen, *commit], judges) == []
 
 
 def test_topics_are_apart_unless_they_are_judged_across():
