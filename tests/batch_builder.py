@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import cramjam
 import google_crc32c
+import lz4.frame
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x08, 0x10, 0x20, 0x40
@@ -50,6 +51,8 @@ class Batch:
     packed: bytes | None = None  # instead of the compressed body
     xerial: bool = True
     chunk: int = 32 * 1024
+    sums: bool = False  # LZ4 with checksums of its own, which the batch does not need and some write all the same
+    linked: bool = False  # LZ4 whose blocks refer to one another
     extra: dict[str, object] = field(default_factory=dict)
 
     @property
@@ -91,12 +94,18 @@ class Batch:
         if self.codec == GZIP:
             return bytes(cramjam.gzip.compress(body))
         if self.codec == LZ4:
-            return bytes(cramjam.lz4.compress(body))
+            return lz4_frame(body, sums=self.sums, linked=self.linked)
         if self.codec == ZSTD:
             return bytes(cramjam.zstd.compress(body))
         if self.codec == SNAPPY:
             return xerial(body, self.chunk) if self.xerial else bytes(cramjam.snappy.compress_raw(body))
         return body
+
+
+def lz4_frame(body: bytes, *, sums: bool = False, linked: bool = False, sized: bool = False) -> bytes:
+    """By default as Java's and librdkafka's producers write it."""
+    options = {"block_checksum": sums, "content_checksum": sums, "block_linked": linked, "store_size": sized}
+    return bytes(lz4.frame.compress(body, block_size=lz4.frame.BLOCKSIZE_MAX64KB, **options))
 
 
 def xerial(body: bytes, chunk: int = 32 * 1024) -> bytes:

@@ -44,6 +44,7 @@ MEMORY: Final = 64 << 20
 SECONDS_PER_CASE: Final = 10
 OPTIONS: Final = {"max_decompressed_bytes": 4 << 20, "max_block_bytes": 16 << 20}
 _SIZES: Final = (0, 1, 3, 4, 11, 12, 13, 20, 63, 64, 65, 300)
+_WORDS: Final = (b"order ", b"created ", b"amount=", b"x", b"\0\0\0\0", b"a longer word that comes again ")
 _EVIL: Final = (-1, 0, 1, 2, 48, 49, 61, 127, 128, 255, 256, 1 << 16, (1 << 31) - 1, -(1 << 31))
 
 
@@ -55,6 +56,8 @@ class Wrong(AssertionError):
 
 
 def _content(random: Random) -> bytes | None:
+    if random.random() < 0.05:  # something to compress
+        return b"".join(random.choices(_WORDS, k=random.choice((20, 200))))
     return None if random.random() < 0.15 else random.randbytes(random.choice(_SIZES))
 
 
@@ -84,7 +87,9 @@ def _data_batch(random: Random, base: int, codec: int) -> Batch:
     flags = random.choice((0, 0, APPEND_TIME, DELETE_HORIZON, TRANSACTIONAL))
     extra = random.choice((0, 0, 4))
     last = max((r.delta for r in records), default=0) + extra
-    return Batch(records, base, codec, flags, producer_id=5, last_delta=last, xerial=random.random() < 0.7, chunk=200)
+    xerial, sums, linked = random.random() < 0.7, random.random() < 0.3, random.random() < 0.3
+    how = {"xerial": xerial, "chunk": 200, "sums": sums, "linked": linked}
+    return Batch(records, base, codec, flags, producer_id=5, last_delta=last, **how)
 
 
 # --- mutations -------------------------------------------------------------------------------------------------------

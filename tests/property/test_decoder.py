@@ -51,6 +51,8 @@ def data_batches(draw: st.DrawFn, base: int) -> Batch:
         leader_epoch=draw(st.integers(0, 3)),
         xerial=draw(st.booleans()),
         chunk=draw(st.sampled_from([50, 32768])),
+        sums=draw(st.booleans()),
+        linked=draw(st.booleans()),
     )
 
 

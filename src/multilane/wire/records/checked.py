@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from numba import int64, njit, types, uint8, uint64, void
 
-from multilane.wire.records import kernels
+from multilane.wire.records import kernels, lz4_kernels
 
 _BYTES = types.Array(uint8, 1, "C", readonly=True)  # writable arrays match too
 _OUT = types.Array(uint8, 1, "C")
@@ -26,4 +26,7 @@ decode_batches = njit(
 mark_nulls = njit(void(_VIEWS, _OUT), nogil=True, cache=True)(kernels.mark_nulls.py_func)
 gather_headers = njit(int64(_BYTES, _BYTES, _COLUMN, _OUT, _COLUMN), nogil=True, cache=True)(
     kernels.gather_headers.py_func
+)
+unlz4 = njit(types.UniTuple(int64, 3)(_BYTES, _MATRIX, _OUT, int64, _MATRIX, int64), nogil=True, cache=True)(
+    lz4_kernels.unlz4.py_func
 )

@@ -1,16 +1,17 @@
 """Decompression with a cap: compressed records -> an arena of bytes.
 
 Thread: decoder. cramjam releases the GIL in every call. Beside a busy Python thread a release may cost a switch
-interval (5 ms) before we run again, so the compressed batches of a span are decompressed in few calls: as a train.
+interval (5 ms) before we run again, so the compressed batches of a span are decompressed in few calls: LZ4 as producers
+write it by our own kernel, all else as a train.
 Owns: the arena, the cap on decompressed bytes, the marks between the batches of a train.
 Never: allocates more than the cap because of a length that somebody else wrote.
 
 A train is several batches' streams behind one another, a small hand-made frame after each, whose content is a mark: a
 secret of this process and the batch's number. gzip, lz4 and zstd read such a row of frames as one stream. The kernel
 accepts a batch only if its records end exactly at its own mark, so a batch that decompresses to less, to more or that
-swallows its neighbour is seen; the span is then read again batch by batch. Raw snappy has no frames and no train; its
-calls are so short that they mostly end before another thread wakes up. By its blocks lz4 would be twice as fast as by
-frames, but that is a call per block.
+swallows its neighbour is seen; the span is then read again batch by batch. A stream that is cut could still take the
+mark's own header for what it lacks: gzip's checksum tells, LZ4 must have one, and zstd's blocks are counted. Raw snappy
+has no frames and no train; its calls are so short that they mostly end before another thread wakes up.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ import numpy as np
 import numpy.typing as npt
 
 from multilane.errors import CorruptBatch, OversizedBatch, RecordBatchError
-from multilane.wire.records.layout import MARK_SIZE, MAX_BUFFER_BYTES
+from multilane.wire.records.layout import FULL, MARK_SIZE, MAX_BUFFER_BYTES, ODD
+from multilane.wire.records.loading import kernels
 
 Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
 
 GZIP: Final = 1
 SNAPPY: Final = 2
@@ -45,6 +48,8 @@ _INTO: Final[dict[int, Callable[[Any, Any], int]]] = {
 _XERIAL: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = 16
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+_ZSTD_REPEATED: Final = 1  # a block of one byte, to be written as often as its length says
+_LZ4_SUMS: Final = 0x14  # flags for checksums of the blocks and of the content
 _FIRST_GUESS: Final = 8  # times the compressed size; memory that is not written is not used
 _SMALLEST: Final = 4096
 _FIRST_TRAIN: Final = 256 * 1024  # compressed; small, for it only teaches how much this span expands
@@ -113,6 +118,8 @@ def decompress(codec: int, data: Bytes, arena: Arena, cap: int, offset: int) -> 
 
 def decompress_train(codec: int, cars: Sequence[tuple[int, Bytes]], arena: Arena, cap: int) -> bool:
     """Decompress (batch number, stream) pairs in one call, a mark after each; False when that does not work."""
+    if not all(_keeps_to_itself(codec, data) for _, data in cars):
+        return False
     train = _couple([(data, _mark_frame(codec, number)) for number, data in cars], arena.take)
     before = arena.used
     guess = _MARGIN * arena.expansion * len(train) if arena.expansion else _FIRST_GUESS * len(train)
@@ -120,6 +127,30 @@ def decompress_train(codec: int, cars: Sequence[tuple[int, Bytes]], arena: Arena
         return False
     arena.expansion = (arena.used - before) / len(train)
     return True
+
+
+def decompress_lz4(data: Bytes, spans: Ints, arena: Arena, cap: int, limit: int) -> Ints | None:
+    """Decompress the LZ4 frames that lie in `spans` of `data`; where each is in the arena, or None when that does not
+    work: within these bounds (a frame's, the arena's) or at all."""
+    read = np.cumsum(spans[:, 1] - spans[:, 0])
+    lesson = 1 + int(np.searchsorted(read, _FIRST_TRAIN))  # as many frames teach how much they expand
+    expansion = float(_FIRST_GUESS)
+    places = np.empty_like(spans)
+    done = 0
+    while done < len(spans):
+        ahead = spans if done else spans[:lesson]
+        before, room = arena.used, limit - arena.used
+        size = min(max(_SMALLEST, int(expansion * (ahead[:, 1] - ahead[:, 0])[done:].sum())), room)
+        if size <= 0:
+            return None
+        first = done
+        done, used, why = kernels().unlz4(data, ahead, arena.room(size), cap, places, done)
+        places[first:done] += before
+        arena.used += used
+        if why == ODD or (why == FULL and size == room):
+            return None
+        expansion = 4 * expansion if why == FULL else _MARGIN * arena.used / int(read[done - 1])
+    return places
 
 
 def _couple(cars: Sequence[tuple[Bytes, bytes]], take: Memory) -> Bytes:
@@ -207,12 +238,35 @@ def _declared_size(codec: int, data: Bytes) -> int | None:
     return None
 
 
-def _zstd_size(header: bytes) -> int | None:
-    """The content size in a zstd frame header (behind the magic number)."""
-    descriptor = header[0]
+def _keeps_to_itself(codec: int, data: Bytes) -> bool:
+    """Whether a stream cannot be made whole by bytes that follow it."""
+    if codec == LZ4:
+        return data.size > 4 and bool(data[4] & _LZ4_SUMS)
+    return codec != ZSTD or (data.size > 4 and _zstd_ends(data.data))
+
+
+def _zstd_ends(data: memoryview) -> bool:
+    """Whether it is one frame whose blocks, by their own lengths, end where it ends."""
+    start, width = _zstd_fields(data[4])
+    at = 4 + start + width
+    while at + 3 <= len(data):
+        block = int.from_bytes(data[at : at + 3], "little")
+        at += 3 + (1 if block >> 1 & 3 == _ZSTD_REPEATED else block >> 3)
+        if block & 1:  # the last one, behind which there may be a checksum
+            return at + (4 if data[4] & 0x04 else 0) == len(data)
+    return False
+
+
+def _zstd_fields(descriptor: int) -> tuple[int, int]:
+    """Where the content size is in a zstd frame header (behind the magic number), and how long it is."""
     single = descriptor >> 5 & 1
     width = (1 if single else 0, 2, 4, 8)[descriptor >> 6]
-    at = 1 + (not single) + (0, 1, 2, 4)[descriptor & 3]
+    return 1 + (not single) + (0, 1, 2, 4)[descriptor & 3], width
+
+
+def _zstd_size(header: bytes) -> int | None:
+    """The content size in a zstd frame header (behind the magic number)."""
+    at, width = _zstd_fields(header[0])
     if not width or len(header) < at + width:
         return None
     size = int.from_bytes(header[at : at + width], "little")

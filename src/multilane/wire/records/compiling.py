@@ -21,6 +21,7 @@ from numba import carray, cfunc, int64, types, uint8, uint64, void  # type: igno
 from multilane.wire.records.image import Image, target_machine
 from multilane.wire.records.kernels import decode_batches, gather_headers, mark_nulls, scan_headers
 from multilane.wire.records.layout import COLUMNS, PLAN_COLUMNS, STATE_SIZE, TALLY_SIZE
+from multilane.wire.records.lz4_kernels import unlz4
 
 _BYTES: Final = types.CPointer(uint8)
 _INTS: Final = types.CPointer(int64)
@@ -71,6 +72,13 @@ def _gather_headers(first, first_size, second, second_size, spans, rows, out, ro
     )
 
 
+def _unlz4(data, size, spans, count, out, room, cap, places, done, told):
+    ended = carray(told, 3)
+    ended[0], ended[1], ended[2] = unlz4(
+        carray(data, size), carray(spans, (count, 2)), carray(out, room), cap, carray(places, (count, 2)), done
+    )
+
+
 _ENTRIES: Final[dict[str, tuple[Any, Callable[..., Any]]]] = {
     "scan_headers": (void(_BYTES, int64, int64, int64, _INTS, int64, _INTS), _scan_headers),
     "decode_batches": (
@@ -82,6 +90,7 @@ _ENTRIES: Final[dict[str, tuple[Any, Callable[..., Any]]]] = {
     ),
     "mark_nulls": (void(_WORDS, int64, _BYTES, int64), _mark_nulls),
     "gather_headers": (int64(_BYTES, int64, _BYTES, int64, _INTS, int64, _BYTES, int64, _INTS), _gather_headers),
+    "unlz4": (void(_BYTES, int64, _INTS, int64, _BYTES, int64, int64, _INTS, int64, _INTS), _unlz4),
 }  # fmt: skip
 
 

@@ -1,14 +1,14 @@
 """Record batches -> a block of columns.
 
 Thread: decoder. One kernel call decodes a whole span without the GIL; checksums keep it (google-crc32c does not
-release it, at 10 GB/s: a 16 MB span costs 2 ms); decompression gives it up once per train (see codecs).
+release it, at 10 GB/s: a 16 MB span costs 2 ms); decompression gives it up few times (see codecs).
 Owns: the order of the checks, and what is kept when a batch in the middle is bad: all good ones before it.
 Never: skips a batch that cannot be read. Never raises anything but a RecordBatchError for what a broker sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,11 +21,13 @@ from multilane.wire.records.batches import BatchTable, Bytes, Ints
 from multilane.wire.records.block import Block, Columns, Views
 from multilane.wire.records.codecs import (
     KNOWN_CODECS,
+    LZ4,
     SECRET,
     SNAPPY,
     Arena,
     Memory,
     decompress,
+    decompress_lz4,
     decompress_train,
     fresh_memory,
     train_limit,
@@ -57,6 +59,7 @@ _MB: Final = 1 << 20
 _NOTHING: Final[Bytes] = np.empty(0, np.uint8)
 
 _Made = tuple[Ints, Ints, Views, Views, Ints]
+_Load = Callable[["_Span", Ints, Ints, "DecodeOptions"], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,12 +207,12 @@ def _plan(rows: Ints, wanted: Ints) -> Ints:
 
 
 def _read(span: _Span, wanted: Ints, options: DecodeOptions, fetch_offset: int) -> Columns:
-    """Decode the wanted batches, in trains if that goes through, else batch by batch for an exact verdict."""
+    """Decode the wanted batches, all at once if that goes through, else batch by batch for an exact verdict."""
     plans = _plan(span.rows, wanted)
     codecs = span.rows[wanted, Row.ATTRIBUTES] & CODEC_MASK
-    if np.count_nonzero(codecs) > 1 and not (codecs == SNAPPY).any():
+    for load in _ways(codecs):
         whole = plans.copy()
-        if _load_trains(span, whole, codecs, options):
+        if load(span, whole, codecs, options):
             columns, tally = _run(span, whole, options, fetch_offset)
             if tally[Tally.FAILED] < 0:
                 return columns
@@ -224,6 +227,25 @@ def _read(span: _Span, wanted: Ints, options: DecodeOptions, fetch_offset: int) 
     return columns
 
 
+def _ways(codecs: Ints) -> list[_Load]:
+    """How to decompress all of it at once, what is fastest first."""
+    packed = codecs[codecs != 0]
+    ways: list[_Load] = [_load_lz4] if len(packed) and (packed == LZ4).all() else []
+    return [*ways, _load_trains] if len(packed) > 1 and not (packed == SNAPPY).any() else ways
+
+
+def _load_lz4(span: _Span, plans: Ints, codecs: Ints, options: DecodeOptions) -> bool:
+    """As `_load_trains`, by our own kernel."""
+    packed = np.flatnonzero(codecs)
+    limit = options.block_limit - COLUMN_BYTES * int(plans[:, Plan.COUNT].sum())
+    spans = plans[packed, Plan.START : Plan.LIMIT + 1]
+    places = decompress_lz4(span.frame, spans, span.arena, options.max_decompressed_bytes, limit)
+    if places is None:
+        return False
+    plans[packed, Plan.START : Plan.LIMIT + 1] = places
+    return _point_to_arena(span, plans, packed)
+
+
 def _load_trains(span: _Span, plans: Ints, codecs: Ints, options: DecodeOptions) -> bool:
     """Whether all of it could be decompressed, within the bound of a block; if not, nothing is said about why."""
     cap = options.max_decompressed_bytes
@@ -232,12 +254,15 @@ def _load_trains(span: _Span, plans: Ints, codecs: Ints, options: DecodeOptions)
         room = min(cap, limit - span.arena.used)
         if room <= 0 or not decompress_train(codec, [(n, span.payload(n)) for n in members], span.arena, room):
             return False
-    packed = codecs != 0
+    packed = np.flatnonzero(codecs)
+    plans[packed, Plan.START : Plan.LIMIT + 1] = -1
+    return _point_to_arena(span, plans, packed)
+
+
+def _point_to_arena(span: _Span, plans: Ints, packed: Ints) -> bool:
+    """Whether there can be as many records there as their batches say."""
     plans[packed, Plan.ARENA] = 1
-    plans[packed, Plan.START] = -1
-    plans[packed, Plan.LIMIT] = -1
-    counts = int(plans[packed, Plan.COUNT].sum())
-    return counts * BODY_MINIMUM <= span.arena.used
+    return int(plans[packed, Plan.COUNT].sum()) * BODY_MINIMUM <= span.arena.used
 
 
 def _trains(span: _Span, plans: Ints, codecs: Ints, cap: int) -> Iterator[tuple[int, list[int]]]:

@@ -49,7 +49,7 @@ _AHEAD = 24  # the most that `_common_records` reads behind a place it has check
 
 
 @njit(nogil=True)
-def _little32(data, at):
+def little32(data, at):
     # Unsigned indices skip numba's test for negative ones, and LLVM then merges the loads into one.
     i = np.uint64(at)
     return (
@@ -61,7 +61,7 @@ def _little32(data, at):
 
 
 @njit(nogil=True)
-def _little64(data, at):
+def little64(data, at):
     i = np.uint64(at)
     return (
         np.uint64(data[i])
@@ -110,11 +110,11 @@ def _varint(data, at, end, longest):
 @njit(nogil=True)
 def _roomy_view(data, at, length, buffer, views, row):
     """Write a view's two words; at least 12 bytes from `at` on may be read, whatever the length."""
-    low = _little32(data, at)
+    low = little32(data, at)
     if length > 12:
         high = np.uint64(buffer) | (np.uint64(at) << _U32)
     elif length >= 4:  # short ones lie in the view itself
-        high = _little64(data, at + 4) & _mask(length - 4)
+        high = little64(data, at + 4) & _mask(length - 4)
     elif length >= 0:
         low, high = low & _mask(length), _ZERO
     else:
@@ -199,7 +199,7 @@ def _common_records(data, plan, state, limit, floor, columns):
     null_keys, null_values = np.int64(0), np.int64(0)
     last_safe = min(limit, data.shape[0] - _AHEAD)
     while left > 0 and at <= last_safe:
-        word = _little64(data, at)
+        word = little64(data, at)
         size, used, long = _short_varint(word)
         end = at + np.int64(used) + size
         used += _ONE  # the attributes, which no version uses
@@ -221,7 +221,7 @@ def _common_records(data, plan, state, limit, floor, columns):
         place += max(key_size, 0)
         if place > last_safe:
             break
-        value_size, width, more = _short_varint(_little32(data, place))
+        value_size, width, more = _short_varint(little32(data, place))
         place += np.int64(width)
         # The last byte says that there are no headers, and the value reaches up to it.
         if more != _ZERO or place + max(value_size, 0) + 1 != end or data[np.uint64(end - 1)] != 0:
@@ -312,7 +312,7 @@ def _at_mark(data, at, secret, batch):
     """Whether the mark of this very batch stands at `at`."""
     if at + _MARK > data.shape[0]:
         return False
-    return _little64(data, at) == secret and _little64(data, at + 8) == np.uint64(batch)
+    return little64(data, at) == secret and little64(data, at + 8) == np.uint64(batch)
 
 
 @njit(nogil=True)

@@ -104,6 +104,10 @@ class Status(IntEnum):
     OVERSIZED = 17
 
 
+# Why `unlz4` stopped.
+FULL: Final = -1  # the output has no room for the next frame
+ODD: Final = -2  # the next frame is nothing that it reads
+
 REASONS: Final[dict[int, str]] = {
     Status.PARTIAL: "the first batch is cut short",
     Status.BAD_LENGTH: "the batch's length is too small",

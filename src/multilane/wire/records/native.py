@@ -40,6 +40,9 @@ class NativeKernels:
         self._gather = ctypes.CFUNCTYPE(number, place, number, place, number, place, number, place, number, place)(
             addresses["gather_headers"]
         )
+        self._unlz4 = ctypes.CFUNCTYPE(None, place, number, place, number, place, number, number, place, number, place)(
+            addresses["unlz4"]
+        )
 
     def scan_headers(self, data: Array, start: int, end: int, rows: Array) -> tuple[int, int, int]:
         found = np.zeros(3, np.int64)
@@ -82,3 +85,9 @@ class NativeKernels:
             _at(first), first.size, _at(second), second.size, _at(spans), len(spans), _at(out), out.size, _at(moved)
         )
         return used
+
+    def unlz4(self, data: Array, spans: Array, out: Array, cap: int, places: Array, done: int) -> tuple[int, int, int]:
+        told = np.zeros(3, np.int64)
+        into = _at(out), out.size, cap
+        self._unlz4(_at(data), data.size, _at(spans), len(spans), *into, _at(places), done, _at(told))
+        return int(told[0]), int(told[1]), int(told[2])
