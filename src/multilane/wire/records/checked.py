@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from numba import int64, njit, types, uint8, uint64, void
 
-from multilane.wire.records import kernels, lz4_kernels
+from multilane.wire.records import kernels, lz4_kernels, sum_kernels
 
 _BYTES = types.Array(uint8, 1, "C", readonly=True)  # writable arrays match too
 _OUT = types.Array(uint8, 1, "C")
@@ -30,3 +30,4 @@ gather_headers = njit(int64(_BYTES, _BYTES, _COLUMN, _OUT, _COLUMN), nogil=True,
 unlz4 = njit(types.UniTuple(int64, 3)(_BYTES, _MATRIX, _OUT, int64, _MATRIX, int64), nogil=True, cache=True)(
     lz4_kernels.unlz4.py_func
 )
+check_sums = njit(int64(_BYTES, _MATRIX, int64, int64), nogil=True, cache=True)(sum_kernels.check_sums.py_func)

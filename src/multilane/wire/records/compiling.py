@@ -22,6 +22,7 @@ from multilane.wire.records.image import Image, target_machine
 from multilane.wire.records.kernels import decode_batches, gather_headers, mark_nulls, scan_headers
 from multilane.wire.records.layout import COLUMNS, PLAN_COLUMNS, STATE_SIZE, TALLY_SIZE
 from multilane.wire.records.lz4_kernels import unlz4
+from multilane.wire.records.sum_kernels import check_sums
 
 _BYTES: Final = types.CPointer(uint8)
 _INTS: Final = types.CPointer(int64)
@@ -79,6 +80,10 @@ def _unlz4(data, size, spans, count, out, room, cap, places, done, told):
     )
 
 
+def _check_sums(data, size, rows, count, floor, function):
+    return check_sums(carray(data, size), carray(rows, (count, COLUMNS)), floor, function)
+
+
 _ENTRIES: Final[dict[str, tuple[Any, Callable[..., Any]]]] = {
     "scan_headers": (void(_BYTES, int64, int64, int64, _INTS, int64, _INTS), _scan_headers),
     "decode_batches": (
@@ -90,6 +95,7 @@ _ENTRIES: Final[dict[str, tuple[Any, Callable[..., Any]]]] = {
     ),
     "mark_nulls": (void(_WORDS, int64, _BYTES, int64), _mark_nulls),
     "gather_headers": (int64(_BYTES, int64, _BYTES, int64, _INTS, int64, _BYTES, int64, _INTS), _gather_headers),
+    "check_sums": (int64(_BYTES, int64, _INTS, int64, int64, int64), _check_sums),
     "unlz4": (void(_BYTES, int64, _INTS, int64, _BYTES, int64, int64, _INTS, int64, _INTS), _unlz4),
 }  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Record batches -> a block of columns.
 
-Thread: decoder. One kernel call decodes a whole span without the GIL; checksums keep it (google-crc32c does not
-release it, at 10 GB/s: a 16 MB span costs 2 ms); decompression gives it up few times (see codecs).
+Thread: decoder. One kernel call checks the checksums of a whole span without the GIL, one decodes it; decompression
+gives it up few times (see codecs).
 Owns: the order of the checks, and what is kept when a batch in the middle is bad: all good ones before it.
 Never: skips a batch that cannot be read. Never raises anything but a RecordBatchError for what a broker sent.
 """
@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
 from multilane.errors import BlockFull, CorruptBatch, OversizedBatch, RecordBatchError, UnsupportedBatch
 from multilane.wire.records.batches import BatchTable, Bytes, Ints
 from multilane.wire.records.block import Block, Columns, Views
+from multilane.wire.records.checksums import first_wrong
 from multilane.wire.records.codecs import (
     KNOWN_CODECS,
     LZ4,
@@ -38,7 +38,6 @@ from multilane.wire.records.layout import (
     CODEC_MASK,
     COLUMN_BYTES,
     CONTROL_BIT,
-    CRC_START,
     HEADER_SIZE,
     MAX_BUFFER_BYTES,
     PLAN_COLUMNS,
@@ -150,15 +149,9 @@ def _in_front(error: RecordBatchError | None, position: int) -> RecordBatchError
 
 
 def _check_sums(span: _Span, fetch_offset: int) -> None:
-    data = span.frame  # google-crc32c takes arrays, but no memoryviews
-    checksum = google_crc32c.value
-    columns = [Row.POSITION, Row.LENGTH, Row.CRC, Row.BASE_OFFSET, Row.LAST_DELTA]
-    for index, (position, length, crc, base, delta) in enumerate(span.rows[:, columns].tolist()):
-        if base + delta < fetch_offset:
-            continue  # nothing of it will be used
-        if checksum(data[position + CRC_START : position + length]) != crc:
-            span.cut(index, CorruptBatch("its checksum does not match", offset=base))
-            return
+    wrong = first_wrong(span.frame, span.rows, fetch_offset)
+    if wrong is not None:
+        span.cut(wrong, CorruptBatch("its checksum does not match", offset=span.base(wrong)))
 
 
 def _check_codecs(span: _Span, fetch_offset: int) -> None:

@@ -1,6 +1,7 @@
 """The kernels as machine code, called with arrays.
 
-Thread: any. `scan_headers` keeps the GIL (network thread, microseconds), all others give it up.
+Thread: any. `scan_headers` keeps the GIL (network thread, microseconds), `check_sums` does for few bytes, all others
+give it up.
 Owns: the translation from arrays to addresses. The caller's arrays live until the call is over; nothing is kept.
 Never: checks what it is given; `kernels` says what each function may be given and does.
 """
@@ -14,9 +15,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from multilane.wire.records.layout import Row
+
 _ADDRESS: Final = ctypes.c_void_p
 _INT: Final = ctypes.c_int64
 _WORD: Final = ctypes.c_uint64
+_FEW_BYTES: Final = 256 * 1024  # are summed in less time than it may take to get the GIL back
 
 Array = npt.NDArray[Any]
 
@@ -40,6 +44,9 @@ class NativeKernels:
         self._gather = ctypes.CFUNCTYPE(number, place, number, place, number, place, number, place, number, place)(
             addresses["gather_headers"]
         )
+        arguments = (number, place, number, place, number, number, number)
+        self._sums = ctypes.CFUNCTYPE(*arguments)(addresses["check_sums"])
+        self._few_sums = ctypes.PYFUNCTYPE(*arguments)(addresses["check_sums"])
         self._unlz4 = ctypes.CFUNCTYPE(None, place, number, place, number, place, number, number, place, number, place)(
             addresses["unlz4"]
         )
@@ -85,6 +92,11 @@ class NativeKernels:
             _at(first), first.size, _at(second), second.size, _at(spans), len(spans), _at(out), out.size, _at(moved)
         )
         return used
+
+    def check_sums(self, data: Array, rows: Array, floor: int, function: int) -> int:
+        check = self._sums if rows[:, Row.LENGTH].sum() > _FEW_BYTES else self._few_sums
+        index: int = check(_at(data), data.size, _at(rows), len(rows), floor, function)
+        return index
 
     def unlz4(self, data: Array, spans: Array, out: Array, cap: int, places: Array, done: int) -> tuple[int, int, int]:
         told = np.zeros(3, np.int64)

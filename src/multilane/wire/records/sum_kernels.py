@@ -1,0 +1,50 @@
+"""The compiled walk over the checksums of a span.
+
+Thread: any; releases the GIL (decoder threads).
+Owns: which bytes of a batch its checksum covers. Never raises and never allocates (see `kernels`).
+Never: computes a checksum: a function of the library does, by its address (see `checksums`).
+"""
+
+# ruff: noqa: ANN001, ANN201, ANN202
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, call-arg, unreachable"
+
+from __future__ import annotations
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from multilane.wire.records.layout import CRC_START, Row
+
+_POSITION, _LENGTH, _CRC = int(Row.POSITION), int(Row.LENGTH), int(Row.CRC)
+_BASE_OFFSET, _LAST_DELTA = int(Row.BASE_OFFSET), int(Row.LAST_DELTA)
+_START = int(CRC_START)
+
+
+@intrinsic
+def _checksum(typing, function, data, start, size):
+    """What the C function at this address says of `size` bytes from `start` on: uint32_t (const uint8_t *, size_t)."""
+
+    def generate(context, builder, signature, arguments):
+        address, array, begin, length = arguments
+        memory = context.make_array(signature.args[1])(context, builder, array).data
+        kind = ir.FunctionType(ir.IntType(32), [ir.IntType(8).as_pointer(), ir.IntType(64)])
+        called = builder.inttoptr(address, kind.as_pointer())
+        return builder.call(called, [cgutils.pointer_add(builder, memory, begin), length])
+
+    return types.uint32(types.int64, data, types.int64, types.int64), generate
+
+
+@njit(nogil=True)
+def check_sums(data, rows, floor, function):
+    """The first batch of `rows` (which lie in `data`) whose checksum is wrong, or -1; those below `floor` may be."""
+    for index in range(len(rows)):
+        if rows[index, _BASE_OFFSET] + rows[index, _LAST_DELTA] < floor:
+            continue
+        start, end = rows[index, _POSITION] + _START, rows[index, _POSITION] + rows[index, _LENGTH]
+        data[start], data[end - 1]
+        if np.int64(_checksum(function, data, start, end - start)) != rows[index, _CRC]:
+            return np.int64(index)
+    return np.int64(-1)
