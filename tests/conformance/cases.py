@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import uuid
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -84,6 +85,12 @@ def matrix(prefix: str, protocol: str) -> list[Case]:
         for mode in MODES
         if (kind, mode) != ("unique", "retry")
     ]
+
+
+def new_cases(*shapes: tuple[str, str, str], **more: Any) -> list[Case]:
+    """A case for each (kind, mode, protocol), with names that nobody had before."""
+    mark = uuid.uuid4().hex[:8]
+    return [Case(f"{mark}-{kind}-{mode}-{protocol}", kind, mode, protocol, **more) for kind, mode, protocol in shapes]
 
 
 @dataclass(frozen=True, slots=True)

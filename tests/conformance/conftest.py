@@ -9,11 +9,8 @@ import pytest
 
 from conformance.cases import Case
 from conformance.engine import ProcessEngine
-from conformance.runs import Run
+from conformance.runs import SHORT_SESSIONS, Run
 from multilane.dev.kafka import KafkaCluster
-
-# The shortest silence that brokers wait for under KIP-848; classic groups say it themselves.
-SHORT_SESSIONS = {"group.consumer.heartbeat.interval.ms": "200", "group.consumer.session.timeout.ms": "3000"}
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,8 @@ from multilane.testing.guarantees import (
 )
 
 _PATIENCE = 60.0
+# The shortest silence that brokers wait for under KIP-848; classic groups say it themselves.
+SHORT_SESSIONS = {"group.consumer.heartbeat.interval.ms": "200", "group.consumer.session.timeout.ms": "3000"}
 
 
 def guarantees_for(case: Case) -> list[Guarantee]:
@@ -153,6 +155,11 @@ class Run:
     def violations(self, case: Case | str) -> list[Violation]:
         case = self.cases[case] if isinstance(case, str) else case
         return violations(self.told(case), guarantees_for(case))
+
+    def judged(self) -> dict[str, list[str]]:
+        """What is wrong with which case, the first of it."""
+        found = {name: [str(violation) for violation in self.violations(name)][:5] for name in self.cases}
+        return {name: some for name, some in found.items() if some}
 
     def in_work(self, member: str) -> list[Started]:
         """What a member had begun and never ended."""

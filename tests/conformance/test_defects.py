@@ -13,13 +13,11 @@ import uuid
 import pytest
 
 from broker.produce import Content, new_producer, send
-from conformance.cases import KINDS, Item, Order
-from conformance.runs import Produced
-from conformance.test_interruptions import judged, new_cases
+from conformance.cases import KINDS, Item, Order, new_cases
 from lane_world import World, until
 from multilane import Admin, App, Around, Record
 from multilane.config.app.clients import consumer_properties
-from multilane.testing.events import Copied, Ended, Place, Started
+from multilane.testing.events import Copied, Ended, Place, Produced, Started
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -63,7 +61,7 @@ def test_a_record_in_work_is_lost_when_its_member_dies(run, tmp_path):
     gate.touch()
     run.start("A2")
     run.finish()
-    assert judged(run) == {}
+    assert run.judged() == {}
     for case in cases:
         assert [event.record for event in run.started(case, "A2")] == ["0"], "what was settled beyond it came again"
 
@@ -83,7 +81,7 @@ def test_commits_go_back_when_a_slow_record_ends_at_last(run, tmp_path):
     gate.touch()
     run.look_until(run.is_settled, 15.0)
     run.finish()
-    assert judged(run) == {}
+    assert run.judged() == {}
 
 
 # --- 2: offsets that the log does not have ---------------------------------------------------------------------------
@@ -111,7 +109,7 @@ def test_transaction_markers_stall_commits(run, kafka):
     run.look_until(run.is_settled, 15.0)
     assert run.committed(case) == {(case.name, 0): 60}, "the last marker counts too"
     run.finish()
-    assert judged(run) == {}
+    assert run.judged() == {}
     assert run.done(case) == expected
 
 
@@ -235,7 +233,7 @@ def test_many_lanes_end_one_after_the_other(run):
     assert not run.in_work("A1")
     run.start("A2")
     run.finish()
-    assert judged(run) == {}
+    assert run.judged() == {}
 
 
 def test_a_full_lane_keeps_a_member_from_its_group(run, tmp_path):
@@ -353,7 +351,7 @@ def test_an_older_retry_overwrites_a_newer_success(run):
     run.look_until(lambda: all(len(run.done(case)) >= 75 for case in cases))
     run.produce((case, item) for item in items[150:] for case in cases)
     run.finish()
-    assert judged(run) == {}
+    assert run.judged() == {}
     newest = {item.key: item.order.number for item in items}
     for case in cases:
         told = run.told(case)

@@ -4,28 +4,16 @@ goes away and comes back."""
 from __future__ import annotations
 
 import itertools
-import uuid
 
 import pytest
 
-from conformance.cases import PROTOCOLS, Case, Item, Order, orders
-from conformance.conftest import SHORT_SESSIONS
-from conformance.runs import by_case
+from conformance.cases import PROTOCOLS, Item, Order, new_cases, orders
+from conformance.runs import SHORT_SESSIONS, by_case
 from multilane.dev.kafka import KafkaCluster
 from multilane.testing.events import Copied, Ended, Left, Rebalanced, Started
 from multilane.testing.guarantees import AtLeastOnce, NoCommitPastUnsettled, violations
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
-
-
-def new_cases(*shapes, **more):
-    """A case for each (kind, mode, protocol), with names that nobody had before."""
-    mark = uuid.uuid4().hex[:8]
-    return [Case(f"{mark}-{kind}-{mode}-{protocol}", kind, mode, protocol, **more) for kind, mode, protocol in shapes]
-
-
-def judged(run):
-    return {name: found for name in run.cases if (found := [str(v) for v in run.violations(name)][:5])}
 
 
 def test_a_member_is_killed_while_its_copies_are_on_their_way(run):
@@ -51,7 +39,7 @@ def test_a_member_is_killed_while_its_copies_are_on_their_way(run):
     run.start("B2")
     run.finish()
     assert any(many < 400 for many in left.values()), "all was done before anybody was killed"
-    assert judged(run) == {}
+    assert run.judged() == {}
     assert {case.name: len(run.done(case)) for case in cases} == {case.name: 400 for case in cases}
 
 
@@ -87,7 +75,7 @@ def test_sigterm_ends_what_is_in_work_and_begins_nothing(run, tmp_path):
         assert run.committed(case) == {(case.name, 0): 4}
     run.start("A2")
     run.finish()
-    assert judged(run) == {}
+    assert run.judged() == {}
     assert all(len(run.started(case)) == 40 for case in cases)
 
 
@@ -109,7 +97,7 @@ def test_a_broker_goes_away_and_comes_back(run):
         kafka.start(1)
         run.produce(one for row in rows[300:] for one in row)
         run.finish()
-    assert judged(run) == {}
+    assert run.judged() == {}
     assert all(len(run.done(case)) == 600 for case in cases)
     assert all(member.running is False for member in run.members.values())
 
@@ -163,7 +151,7 @@ def test_a_member_that_joins_takes_over_without_overlap(run):
     run.look_until(lambda: produce_and_look_for("B1"))
     run.stop("A1")
     run.finish()
-    assert judged(run) == {}
+    assert run.judged() == {}
     for case in cases:
         told = run.told(case)
         assert {e.member for e in told if isinstance(e, Started)} == {"A1", "B1"}

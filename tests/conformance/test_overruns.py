@@ -6,9 +6,8 @@ import itertools
 
 import pytest
 
-from conformance.cases import Item, Order
+from conformance.cases import Item, Order, new_cases
 from conformance.runs import guarantees_for
-from conformance.test_interruptions import judged, new_cases
 from multilane.testing.events import Ended, Rebalanced
 from multilane.testing.guarantees import NoDuplicateWithoutRestart, violations
 
@@ -33,7 +32,7 @@ def test_a_coroutine_that_hangs_is_cancelled_and_its_record_goes_to_retry(run, t
     run.look_until(lambda: all(_attempts(run, case, "0") >= 2 for case in cases))
     gate.touch()
     run.finish()
-    assert judged(run) == {}
+    assert run.judged() == {}
     for case in cases:
         assert {str(i) for i in range(41)} <= run.done(case)
         first = next(e for e in run.told(case) if isinstance(e, Ended) and e.record == "0")
@@ -108,7 +107,7 @@ def test_a_full_lane_pauses_its_partition_and_nothing_else(run, tmp_path):
     assert steps == {case.name: _steps(run, case) for case in cases}
     gate.touch()
     run.finish()
-    assert judged(run) == {}
+    assert run.judged() == {}
     assert all(len(run.done(case)) == 2_500 for case in cases)
 
 
