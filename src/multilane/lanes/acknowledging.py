@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from multilane.errors import PublishStopped
 from multilane.listeners.acknowledgement import Acknowledgement
 from multilane.wire.records.record import Record
 
@@ -38,6 +39,7 @@ class Acknowledging:
         self._empty = asyncio.Event()
         self._empty.set()
         self.on_settled: Callable[[], object] = lambda: None
+        self.on_failure: Callable[[BaseException], object] = lambda failure: None
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -82,7 +84,15 @@ class Acknowledging:
             self.on_settled()
             return
         pending.is_over = True  # but it is waited for
-        self._reject(pending.records, error).add_done_callback(lambda _: self._over(pending))
+        self._reject(pending.records, error).add_done_callback(lambda ended: self._rejected(pending, ended))
+
+    def _rejected(self, pending: Pending, ended: asyncio.Future[Any]) -> None:
+        self._over(pending)
+        failure = None if ended.cancelled() else ended.exception()
+        if failure is None:
+            self.on_settled()
+        elif not isinstance(failure, PublishStopped):
+            self.on_failure(failure)
 
     def _over(self, pending: Pending) -> None:
         pending.is_over = True

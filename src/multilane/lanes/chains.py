@@ -37,6 +37,7 @@ class Chains:
         "_order_of",
         "_serial",
         "defers",
+        "on_defer",
         "ready",
         "takeable",
     )
@@ -53,6 +54,7 @@ class Chains:
         self.defers = due_at is not None
         self._deferred: list[tuple[float, int, Chain]] = []
         self._asleep: set[int] = set()  # the ids of deferred chains
+        self.on_defer: Callable[[float], object] = lambda due: None
         self._serial = count()  # of deferred ones: chains cannot be compared
 
     def __len__(self) -> int:
@@ -89,6 +91,7 @@ class Chains:
     def _defer(self, chain: Chain, due: float) -> None:
         heappush(self._deferred, (due, next(self._serial), chain))
         self._asleep.add(id(chain))
+        self.on_defer(due)
 
     def wake(self, now: float) -> float | None:
         """What is due becomes ready; gives the time when the next will be."""

@@ -16,6 +16,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
+from math import inf
 from typing import Final
 
 from multilane.clock import Clock
@@ -50,6 +51,8 @@ class Crew:
         self._flushes = False  # windows go as they are
         self._flush_timer: asyncio.TimerHandle | None = None
         self._due_timer: asyncio.TimerHandle | None = None
+        self._due_timer_at = inf
+        chains.on_defer = self._set_due_timer
         self._size = work.window.size
         self._body = self._by_windows if not work.window.is_single else self._plainly if work.is_plain else self._singly
         self._sweep_every = max(_SHORTEST_SWEEP, work.max_processing_time / 4)
@@ -99,7 +102,12 @@ class Crew:
             return  # it goes on as another task
         self._lanes.discard(lane)
         self._count_lanes()
-        error = None if task.cancelled() else task.exception()
+        if task.cancelled():
+            error: BaseException | None = (
+                None if self._is_draining else RuntimeError(f"a lane of {self._yard} was cancelled")
+            )
+        else:
+            error = task.exception()
         if error is not None and not isinstance(error, PublishStopped):
             self.on_failure(error)
 
@@ -109,6 +117,7 @@ class Crew:
         """One record at a time, where nothing stands between it and its function: the way that has to be short."""
         chains, work, ready, clock = self._chains, self._work, self._chains.ready, self._clock.monotonic
         call, settle, defers = work.plain_call, work.plain_settle, self._chains.defers
+        cancels = work.listener.cancels
         left = _TURN
         while not self._is_over or not self._leaves(lane):
             if not ready:
@@ -117,6 +126,7 @@ class Crew:
             record = chains.take_one()
             lane.record = record
             lane.calls += 1
+            lane.cancels = cancels
             lane.is_calling = True
             try:
                 await call(record)
@@ -180,6 +190,7 @@ class Crew:
             again = await self._work.several(lane, records)
             lane.window = ()
             chains.release_all(records, self._clock.monotonic(), again)
+            self._wake(self._work_for() - 1)  # one of them is for this lane
             if self._is_changed(lane):
                 return
 
@@ -188,10 +199,17 @@ class Crew:
         task then."""
         if lane.has_substitute:
             self._dismiss_substitute(lane)
+        if self._parked or self.peers:
+            self._offer_room()
         if copy_context() == self._context:
             return False
         self._spawn(lane)
         return True
+
+    def _offer_room(self) -> None:
+        """What was given free is for those too who have nothing to do: this lane may be at one key for long."""
+        for crew in (self, *self.peers):
+            crew.feed()
 
     def _window_is_ready(self) -> bool:
         takeable = self._chains.takeable
@@ -210,7 +228,7 @@ class Crew:
         """Take in what there is, or park until somebody brings more."""
         if self._refill():
             return
-        self._set_timers()
+        self._set_flush_timer()
         parking: asyncio.Future[None] = self._loop.create_future()
         self._parked.append(parking)
         await parking
@@ -234,7 +252,7 @@ class Crew:
         """There may be work for lanes that are parked."""
         if self._parked:
             self._wake(self._work_for())
-            self._set_timers()
+            self._set_flush_timer()
 
     def _wants_more(self) -> bool:
         waiting = len(self._chains.ready) if self._work.window.is_single else self._chains.takeable
@@ -260,19 +278,28 @@ class Crew:
         self._flushes = True
         self._wake(len(self._parked))
 
-    def _set_timers(self) -> None:
+    def _set_flush_timer(self) -> None:
         if not self._work.window.is_single and self._flush_timer is None and self._chains.takeable:
             self._flush_timer = self._loop.call_later(self._work.window.latency, self.flush)
-        if self._chains.defers and self._due_timer is None:
-            self._wake_deferred()
+
+    def _set_due_timer(self, due: float) -> None:
+        """Whenever something is deferred: lanes may be busy for long."""
+        if self._is_draining or due >= self._due_timer_at:
+            return
+        if self._due_timer is not None:
+            self._due_timer.cancel()
+        self._due_timer_at = due
+        self._due_timer = self._loop.call_later(max(0.0, due - self._clock.monotonic()), self._wake_deferred)
 
     def _wake_deferred(self) -> None:
-        self._due_timer = None
-        now = self._clock.monotonic()
-        due = self._chains.wake(now)
+        if self._due_timer is not None:
+            self._due_timer.cancel()
+        self._due_timer, self._due_timer_at = None, inf
+        due = self._chains.wake(self._clock.monotonic())
         self._wake(self._work_for())
-        if due is not None and not self._is_draining:
-            self._due_timer = self._loop.call_later(max(0.0, due - now), self._wake_deferred)
+        self._set_flush_timer()
+        if due is not None:
+            self._set_due_timer(due)
 
     # --- calls that take too long ------------------------------------------------------------------------------------
 
@@ -289,7 +316,7 @@ class Crew:
         lane.is_overdue = True
         first = lane.records[0] if lane.records else None
         log.warning("%s is at %s for longer than maxProcessingTime", self._work.listener, first)
-        if self._work.listener.cancels and lane.task is not None:
+        if lane.cancels and lane.task is not None:
             lane.task.cancel()
         elif self._substitutes < self._wanted:
             self._substitutes += 1

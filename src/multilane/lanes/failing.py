@@ -20,6 +20,7 @@ from multilane.clock import Clock
 from multilane.errors import BreakerOpen, UndecodablePayload
 from multilane.hooks import NO_OBSERVER, Observer
 from multilane.listeners.context import Context
+from multilane.listeners.signature import is_async
 from multilane.listeners.surroundings import Surroundings
 from multilane.outcome.breaker import Breaker
 from multilane.outcome.flow import Flow, LastStep, Publish, after_failure, follow, undecodable
@@ -109,9 +110,7 @@ class Failing:
         rest = _SHORTEST_REST
         while True:
             try:
-                answer = self._last_step(context, record, error)
-                if inspect.isawaitable(answer):
-                    await answer
+                await _called(self._last_step, context, record, error)
             except Exception:
                 log.exception("the last step failed for %s, which stays unsettled; it is tried again", record)
                 await self._pause(rest)
@@ -121,6 +120,13 @@ class Failing:
 
     async def _pause(self, seconds: float) -> None:
         await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=seconds)
+
+
+async def _called(function: LastStepFunction, *arguments: Any) -> None:
+    """A plain function has a thread, so that it holds up nobody."""
+    answer = function(*arguments) if is_async(function) else await asyncio.to_thread(function, *arguments)
+    if inspect.isawaitable(answer):
+        await answer
 
 
 def _told(error: BaseException) -> str:

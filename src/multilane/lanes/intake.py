@@ -57,6 +57,11 @@ class Intake:
         return sum(map(len, self._blocks))
 
     @property
+    def waiting_bytes(self) -> int:
+        """The same in bytes."""
+        return sum(block.own_bytes for block in self._blocks)
+
+    @property
     def is_full(self) -> bool:
         """There is no room for a piece that is worth it: to take in one record costs as much as to take in thirty."""
         too_many = self.room - len(self.ledger) < self._least

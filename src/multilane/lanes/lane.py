@@ -16,8 +16,8 @@ from multilane.wire.records.record import Record
 
 class Lane:
     __slots__ = (
-        *("_seen_calls", "_seen_since", "calls", "has_substitute", "is_calling", "is_overdue", "record", "task"),
-        "window",
+        *("_seen_calls", "_seen_since", "calls", "cancels", "has_substitute", "is_calling", "is_overdue"),
+        *("record", "task", "window"),
     )
 
     def __init__(self) -> None:
@@ -26,6 +26,7 @@ class Lane:
         self.window: Sequence[Record] = ()
         self.calls = 0
         self.is_calling = False
+        self.cancels = False  # whether the call it is at can be made to end
         self.is_overdue = False
         self.has_substitute = False
         self._seen_calls = -1

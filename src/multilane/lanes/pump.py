@@ -16,14 +16,14 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.client.rebalance import RebalanceListener
 from multilane.clock import Clock
 from multilane.commit import completion_map
 from multilane.commit.completion_map import Run
-from multilane.errors import MultilaneError, OperationTimeout, WakeupError
+from multilane.errors import ClientFailed, MultilaneError, OperationTimeout, WakeupError
 from multilane.lanes.team import Team
 from multilane.types import LeaderEpoch, Offset, OffsetAndMetadata, TopicPartition
 from multilane.wire.records.block import Block
@@ -32,7 +32,10 @@ log = logging.getLogger(__name__)
 
 Start = tuple[int, tuple[Run, ...]]  # where a partition begins, and what beyond is settled already
 BuildTeam = Callable[[Mapping[TopicPartition, Start]], Awaitable[Team]]
+T = TypeVar("T")
 _POLL: Final = 0.5
+_FIRST_POSITIONS: Final = 10.0  # seconds, for all partitions without a commit together
+_UNKNOWN: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class Pump(RebalanceListener):
         self._hungry: set[TopicPartition] = set()
         self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._commit_at = clock.monotonic() + timing.commit_interval
+        self._is_giving = False  # blocks were polled that their teams do not have yet
         self._stopping = False
         self._failure: BaseException | None = None
 
@@ -86,10 +90,12 @@ class Pump(RebalanceListener):
         self._consumer.wakeup()
 
     async def _step(self) -> None:
-        with suppress(WakeupError):
-            for block in await self._consumer.poll(self._patience()):
-                await self._give(block)
         self._resume_hungry()
+        with suppress(WakeupError):
+            blocks = await self._consumer.poll(self._patience())
+            self._is_giving = True
+            await self._give_all(blocks)
+            self._is_giving = False
         if self._clock.monotonic() >= self._commit_at:
             await self._commit_settled()
 
@@ -102,27 +108,43 @@ class Pump(RebalanceListener):
 
     # --- feeding -----------------------------------------------------------------------------------------------------
 
-    async def _give(self, block: Block) -> None:
+    async def _give_all(self, blocks: Iterable[Block]) -> None:
+        """Every team has its blocks before any of them goes on."""
+        given = [partition for block in blocks if (partition := await self._give(block)) is not None]
+        for partition in given:
+            team = self._teams[partition]
+            team.feed()
+            if not team.wants_blocks(partition):
+                self._consumer.pause([partition])
+                team.yard.intakes[partition].copy_out()
+
+    async def _give(self, block: Block) -> TopicPartition | None:
         partition = TopicPartition(block.topic, block.partition)
         team = self._teams.get(partition)
         if team is None:
-            return  # revoked in the same poll
-        if block.first_offset < team.yard.intakes[partition].end:
-            team = await self._begin_again(partition, block)
-        team.accept(block)
-        team.feed()
-        if not team.wants_blocks(partition):
-            self._consumer.pause([partition])
-            team.yard.intakes[partition].copy_out()
+            if partition in self._consumer.assignment and partition not in self._starts:
+                raise ClientFailed(f"{partition} is read and nobody has it: a defect; its records are not committed")
+            return None  # revoked in the same poll, or one of a pair that waits for the other
+        if block.first_offset < team.yard.intakes[partition].end and not await self._begin_again(partition, block):
+            return None
+        self._teams[partition].accept(block)
+        return partition
 
-    async def _begin_again(self, partition: TopicPartition, block: Block) -> Team:
-        """The log goes on below where we were: it was cut, made anew, or the offsets were reset."""
+    async def _begin_again(self, partition: TopicPartition, block: Block) -> bool:
+        """The log goes on below where we were: it was cut, made anew, or the offsets were reset. What is unsettled
+        below that is still to be done: then it is read again from there, and this block is not wanted."""
         team = self._teams[partition]
         log.warning("%s goes on at %d, below what was read: its lanes begin again", partition, block.first_offset)
         await team.drain(self._clock.monotonic() + self._timing.drain)
         starts = {p: self._start_of(team, p) for p in team.partitions}
-        starts[partition] = (block.first_offset, ())
-        return await self._begin(starts)
+        offset, runs = starts[partition]
+        kept = tuple((first, min(last, block.first_offset - 1)) for first, last in runs if first < block.first_offset)
+        starts[partition] = (min(offset, block.first_offset), kept)
+        await self._begin(starts)
+        for other, (begin, _) in starts.items():
+            if other != partition or begin < block.first_offset:
+                self._consumer.seek(other, begin)
+        return starts[partition][0] == block.first_offset
 
     def _start_of(self, team: Team, partition: TopicPartition) -> Start:
         place = team.place(partition)
@@ -130,9 +152,10 @@ class Pump(RebalanceListener):
 
     def _note_hungry(self, team: Team) -> None:
         """A crew has taken in some of what waited."""
-        paused = [p for p in team.partitions if p not in self._hungry and team.wants_blocks(p)]
-        if paused:
-            self._hungry.update(paused)
+        paused = self._consumer.paused
+        hungry = [p for p in team.partitions if p in paused and p not in self._hungry and team.wants_blocks(p)]
+        if hungry:
+            self._hungry.update(hungry)
             self._consumer.wakeup()
 
     def _resume_hungry(self) -> None:
@@ -152,11 +175,11 @@ class Pump(RebalanceListener):
     async def _news(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """What has moved since it was last committed."""
         places = {p: await self._place(p) for p in partitions}
-        return {p: place for p, place in places.items() if self._committed.get(p) != place}
+        return {p: place for p, place in places.items() if place.offset >= 0 and self._committed.get(p) != place}
 
     async def _place(self, partition: TopicPartition) -> OffsetAndMetadata:
         team = self._teams[partition]
-        if team.is_idle(partition):
+        if team.is_idle(partition) and not self._is_giving:
             with suppress(MultilaneError):  # markers and gaps at the end of the log are passed too
                 position = await self._consumer.position(partition, 0)
                 team.yard.intakes[partition].pass_to(position)
@@ -182,26 +205,41 @@ class Pump(RebalanceListener):
     # --- partitions come and go --------------------------------------------------------------------------------------
 
     async def on_assigned(self, partitions: frozenset[TopicPartition]) -> None:
-        committed = await self._consumer.committed(partitions) if partitions else {}
+        committed = await self._until_told(lambda: self._consumer.committed(partitions)) if partitions else {}
+        deadline = self._clock.monotonic() + _FIRST_POSITIONS
         for partition in partitions:
             place = committed.get(partition)
             if place is not None:
                 self._committed[partition] = place
                 self._starts[partition] = (place.offset, completion_map.decode(place.metadata, place.offset))
             else:
-                self._starts[partition] = (await self._first_position(partition), ())
+                self._starts[partition] = (await self._first_position(partition, deadline), ())
         for together in self._complete():
             await self._begin({p: self._starts.pop(p) for p in together})
         alone = [p for p in partitions if p in self._starts]
         if alone:
             self._consumer.pause(alone)
 
-    async def _first_position(self, partition: TopicPartition) -> int:
+    async def _first_position(self, partition: TopicPartition, deadline: float) -> int:
         """Nothing is committed: where the reading begins, which is committed then, so that it begins there again."""
-        try:
-            return await self._consumer.position(partition)
-        except OperationTimeout:
-            return 0  # its first block tells
+        while (left := deadline - self._clock.monotonic()) > 0:
+            try:
+                return await self._consumer.position(partition, left)
+            except WakeupError:
+                continue  # meant for a poll; the hungry are looked after before the next
+            except OperationTimeout:
+                break
+        return _UNKNOWN  # its first block tells
+
+    async def _until_told(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """A group that cannot answer now is asked again: what comes of its partitions depends on it."""
+        while True:
+            try:
+                return await ask()
+            except MultilaneError as error:
+                if self._stopping or not (error.retriable or isinstance(error, OperationTimeout)):
+                    raise
+                log.warning("what the group has committed is not known yet, asking again: %s", error)
 
     def _complete(self) -> list[list[TopicPartition]]:
         """What can begin: partitions by themselves, or those of one number when all topics have theirs."""

@@ -23,6 +23,7 @@ from multilane.wire.records.block import Block
 from multilane.wire.records.record import Record
 
 ENOUGH_ROWS: Final = 2048  # waiting as columns: until the next block comes
+ENOUGH_BYTES: Final = 4 * 1024 * 1024
 
 
 class Team:
@@ -40,8 +41,9 @@ class Team:
         self._crews = {name: Crew(yard, yard.chains[name], work, many, clock) for name, many in lanes.items()}
         for crew in self._crews.values():
             crew.peers = [other for other in self._crews.values() if other is not crew]
-        if work.acknowledging is not None:
-            work.acknowledging.on_settled = self.feed
+        self._acknowledging = work.acknowledging
+        if self._acknowledging is not None:
+            self._acknowledging.on_settled = self.feed
 
     def __str__(self) -> str:
         return str(self.yard)
@@ -54,6 +56,8 @@ class Team:
         for crew in self._crews.values():
             crew.on_hungry = lambda: on_hungry(self)
             crew.on_failure = on_failure
+        if self._acknowledging is not None:
+            self._acknowledging.on_failure = on_failure
 
     # --- feeding -----------------------------------------------------------------------------------------------------
 
@@ -65,7 +69,8 @@ class Team:
             crew.feed()
 
     def wants_blocks(self, partition: TopicPartition) -> bool:
-        return self.yard.intakes[partition].waiting_rows < ENOUGH_ROWS
+        intake = self.yard.intakes[partition]
+        return intake.waiting_rows < ENOUGH_ROWS and intake.waiting_bytes < ENOUGH_BYTES
 
     def flush(self) -> None:
         """No more will come for now: windows that are not full go as they are."""

@@ -23,6 +23,7 @@ Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 class Threads:
     shares_memory = True
+    gate = None  # there is a thread for every call
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -80,7 +81,7 @@ class Threads:
                 continue  # nobody waits for it any more
             if error is None:
                 future.set_result(result)
-            elif isinstance(error, Exception):
+            elif isinstance(error, Exception) and not isinstance(error, StopIteration):
                 future.set_exception(error)
-            else:
-                future.set_exception(RuntimeError(f"the function ended its thread with {type(error).__name__}"))
+            else:  # no future takes a StopIteration, and nothing that ends a thread ends the loop
+                future.set_exception(RuntimeError(f"the function raised {type(error).__name__}"))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -61,7 +62,12 @@ class Work:
         self._parking = parking
         self._by_topic = dict(by_topic or {})
         self._settle_offset = yard.settle_offset if parking is None else None
-        self.is_plain = self._settle_offset is not None and not rules.is_manual and not failures.counts_successes
+        self.is_plain = (
+            self._settle_offset is not None
+            and not rules.is_manual
+            and not failures.counts_successes
+            and listener.gate is None
+        )
         self.plain_call = listener.call_one
         self.plain_settle: Callable[[int], None] = self._settle_offset or _nobody_settles_so
         self.acknowledging = Acknowledging(self._settle_done, self._reject) if rules.is_manual else None
@@ -86,18 +92,25 @@ class Work:
     async def single(self, lane: Lane, record: Record) -> Record | None:
         """Returns when the record is settled, or waits for nothing but its acknowledgement; or with the record, when it
         is to be tried again."""
-        lane.calls += 1
-        lane.is_calling = True
-        pending: Pending | None = None
-        try:
-            if self.acknowledging is None:
-                await self._of(record).call_one(record)
+        listener, pending = self._of(record), None
+        async with _turn(listener):
+            self._begin(lane, listener)
+            try:
+                if self.acknowledging is None:
+                    await listener.call_one(record)
+                else:
+                    acknowledgement, pending = self.acknowledging.issue((record,))
+                    await listener.call_one(record, acknowledgement)
+            except BaseException as failure:  # noqa: BLE001 - the user's function may raise anything
+                error: BaseException | None = failure
             else:
-                acknowledgement, pending = self.acknowledging.issue((record,))
-                await self._of(record).call_one(record, acknowledgement)
-        except BaseException as error:  # noqa: BLE001 - the user's function may raise anything
-            return await self.after(lane, record, error, pending)
-        return await self.after(lane, record, None, pending)
+                error = None
+        return await self.after(lane, record, error, pending)
+
+    def _begin(self, lane: Lane, listener: Listener) -> None:
+        lane.calls += 1
+        lane.cancels = listener.cancels
+        lane.is_calling = True
 
     async def after(
         self, lane: Lane, record: Record, error: BaseException | None, pending: Pending | None = None
@@ -117,15 +130,19 @@ class Work:
         return None
 
     def _overrun(self, lane: Lane, cancelled: asyncio.CancelledError) -> BaseException:
-        """The sweep cancelled this call alone; any other cancellation is the end of the lane."""
-        if not lane.is_overdue:
-            raise cancelled
-        return self._timeout()
+        """The sweep cancelled this call alone; any other cancellation is the end of the lane. A function may also raise
+        one of its own, from something that it waited for: that is a failure like others."""
+        if lane.is_overdue:
+            return self._timeout()
+        task = asyncio.current_task()
+        if task is not None and not task.cancelling():
+            return cancelled
+        raise cancelled
 
     def _late(self, lane: Lane, error: BaseException | None) -> BaseException | None:
         """A call that ended after it was given up: what could be cancelled and succeeded all the same has succeeded."""
         lane.is_overdue = False
-        if not self.listener.cancels:
+        if not lane.cancels:
             return error or self._timeout()
         task = asyncio.current_task()
         if task is not None:
@@ -145,8 +162,11 @@ class Work:
             records = await self._without_followers(records, self._parking)
         handled = records
         if self.window.select is not None:
-            handled, skipped = self.window.select(records)
-            self._check_selection(records, handled, skipped)
+            try:
+                handled, skipped = self.window.select(records)
+                self._check_selection(records, handled, skipped)
+            except Exception as error:  # noqa: BLE001 - the user's function may raise anything
+                return await self._fail_all(records, dict.fromkeys(records, error), None)
             for record in skipped:
                 self._settle(record)
         if self.listener.kind is Kind.SINGLE:
@@ -175,16 +195,16 @@ class Work:
         return [record for record in records if record not in followers] if followers else records
 
     async def _batch(self, lane: Lane, listener: Listener, records: list[Record]) -> list[Record]:
-        lane.calls += 1
-        lane.is_calling = True
         acknowledgement, pending = self.acknowledging.issue(records) if self.acknowledging is not None else (None, None)
-        try:
-            failures = await listener.call_many(records, acknowledgement)
-        except asyncio.CancelledError as cancelled:
-            failures = dict.fromkeys(records, self._overrun(lane, cancelled))
-        except Exception as failure:  # noqa: BLE001 - the user's function may raise anything
-            failures = dict.fromkeys(records, failure)
-        lane.is_calling = False
+        async with _turn(listener):
+            self._begin(lane, listener)
+            try:
+                failures = await listener.call_many(records, acknowledgement)
+            except asyncio.CancelledError as cancelled:
+                failures = dict.fromkeys(records, self._overrun(lane, cancelled))
+            except Exception as failure:  # noqa: BLE001 - the user's function may raise anything
+                failures = dict.fromkeys(records, failure)
+            lane.is_calling = False
         if lane.is_overdue:
             late = self._late(lane, None)
             failures = failures or (dict.fromkeys(records, late) if late is not None else {})
@@ -247,6 +267,11 @@ class Work:
     def _reject(self, records: Sequence[Record], error: BaseException) -> asyncio.Future[list[Record]]:
         """Acknowledged as failed."""
         return asyncio.ensure_future(self._fail_all(records, dict.fromkeys(records, error), None))
+
+
+def _turn(listener: Listener) -> AbstractAsyncContextManager[object]:
+    """Where only so many calls run at once, the time of one begins with its turn."""
+    return listener.gate or nullcontext()
 
 
 def _nobody_settles_so(offset: int) -> None:

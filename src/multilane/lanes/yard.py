@@ -9,6 +9,7 @@ a topic to its retry topic. Never runs anything, and knows neither clock nor eng
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -17,6 +18,8 @@ from multilane.lanes.chains import Chains
 from multilane.lanes.intake import Intake
 from multilane.types import TopicPartition
 from multilane.wire.records.record import Record
+
+log = logging.getLogger(__name__)
 
 MAIN: Final = ""  # the class of lanes for everything that no routing function sends elsewhere
 Route = Callable[[Record], str]
@@ -62,10 +65,17 @@ class Yard:
             return
         routed: dict[str, list[Record]] = {}
         for record in records:
-            name = self._route(record)
-            routed.setdefault(name if name in self.chains else MAIN, []).append(record)
+            routed.setdefault(self._class_of(record, self._route), []).append(record)
         for name, some in routed.items():
             self.chains[name].put(some, now)
+
+    def _class_of(self, record: Record, route: Route) -> str:
+        try:
+            name = route(record)
+        except Exception:  # a lane is found for it all the same
+            log.exception("the route function failed for %s", record)
+            return MAIN
+        return name if name in self.chains else MAIN
 
     # --- the way back ------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,8 @@ as it is: that path costs nothing.
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
@@ -28,7 +30,13 @@ Failures = dict[Record, BaseException]
 class Runner(Protocol):
     """Runs a plain function somewhere else than on the loop."""
 
-    shares_memory: bool  # whether the function finds what is not part of its arguments
+    @property
+    def shares_memory(self) -> bool:
+        """Whether the function finds what is not part of its arguments."""
+
+    @property
+    def gate(self) -> asyncio.Semaphore | None:
+        """How many calls it runs at once, where that is bounded."""
 
     def __call__(self, function: Callable[[], Any]) -> Awaitable[Any]: ...
 
@@ -57,6 +65,11 @@ class Listener:
         return place_of(self._function)
 
     @property
+    def gate(self) -> asyncio.Semaphore | None:
+        """What a call has to wait for before its time begins."""
+        return None if self.cancels else self._runner.gate
+
+    @property
     def wants_acknowledgement(self) -> bool:
         return self._signature.wants(Wants.ACKNOWLEDGEMENT)
 
@@ -68,8 +81,8 @@ class Listener:
             return self._call_one
         return self._function if self.cancels else self._call_plainly
 
-    def _call_plainly(self, record: Record) -> Awaitable[Any]:
-        return self._runner(partial(self._function, record))
+    async def _call_plainly(self, record: Record) -> None:
+        await _ended(await self._runner(partial(self._function, record)))
 
     async def _call_one(self, record: Record, acknowledgement: Acknowledgement | None = None) -> None:
         if not self._wants_context:
@@ -94,7 +107,7 @@ class Listener:
     async def _run(self, arguments: Mapping[str, Any], context: Context | None) -> Any:
         if not self.cancels:
             call = partial(self._function, **arguments)
-            return await self._runner(_within(context, call) if self._runner.shares_memory else call)
+            return await _ended(await self._runner(_within(context, call) if self._runner.shares_memory else call))
         if context is None:
             return await self._function(**arguments)
         token = CURRENT.set(context)
@@ -181,6 +194,11 @@ class Listener:
                 raise WrongFailures(f"{self} returned a failure of something that is not in its batch, or no exception")
             failures[record] = error
         return failures
+
+
+async def _ended(result: Any) -> Any:
+    """A plain function around a coroutine function gives a coroutine: nothing has happened before it is awaited."""
+    return await result if inspect.isawaitable(result) else result
 
 
 def _within(context: Context | None, function: Callable[[], Any]) -> Callable[[], Any]:

@@ -8,13 +8,16 @@ own models, dataclasses, typed dicts and plain types. Never puts a value into an
 
 from __future__ import annotations
 
+import re
 import types
 import typing
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from multilane.errors import ConfigError, UndecodablePayload
 from multilane.wire.records.record import Record
+
+_QUOTED: Final = re.compile(r"'[^']*'")  # what msgspec may cite of a value
 
 Decode = Callable[[Record], Any]
 
@@ -96,7 +99,7 @@ def _msgspec_reader(wanted: Any) -> Callable[[bytes], Any]:
         try:
             return decode(value)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise UndecodablePayload(f"its value is no {_name(wanted)}: {error}") from None
+            raise UndecodablePayload(f"its value is no {_name(wanted)}: {_QUOTED.sub('...', str(error))}") from None
 
     return read
 

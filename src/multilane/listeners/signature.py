@@ -60,13 +60,16 @@ class Signature:
 
 def read_signature(function: Callable[..., Any]) -> Signature:
     """The signature of a listener, or a ConfigError that says what to write instead."""
+    inner = function.func if isinstance(function, functools.partial) else function
+    if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+        raise ConfigError(f"{place_of(function)} is a generator: nobody would run its body; return instead of yield")
     parameters: list[tuple[str, Wants]] = []
     payload: Any = None
     for parameter, annotation in _annotated(function):
-        wanted, inner = _meaning(annotation)
-        if wanted in {w for _, w in parameters} or (inner is not None and payload is not None):
+        wanted, named = _meaning(annotation)
+        if wanted in {w for _, w in parameters} or (named is not None and payload is not None):
             raise ConfigError(f"{place_of(function)}: {parameter!r} asks for the {wanted.value} a second time")
-        payload = inner if inner is not None else payload
+        payload = named if named is not None else payload
         parameters.append((parameter, wanted))
     return Signature(_kind(function, parameters), is_async(function), tuple(parameters), payload)
 

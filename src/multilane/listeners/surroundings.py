@@ -8,11 +8,14 @@ raises fails the record as the function would: a filter may refuse that way.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from multilane.listeners.context import Context, context_of
 from multilane.wire.records.record import Record
+
+log = logging.getLogger(__name__)
 
 End = Callable[[BaseException | None], object]
 
@@ -40,7 +43,10 @@ class Visit(NamedTuple):
 
     def end(self, error: BaseException | None) -> None:
         for end in reversed(self.ends):  # what began last is within the others
-            end(error)
+            try:
+                end(error)
+            except Exception:  # what watches a record does not decide about it
+                log.exception("a tracer failed at the end of a record")
 
 
 class Surroundings:
@@ -83,5 +89,8 @@ class Surroundings:
         if context is None:
             context = context_of(record, self._group)
         for interceptor in self._error_interceptors:
-            interceptor.on_error(context, record, error)
+            try:
+                interceptor.on_error(context, record, error)
+            except Exception:  # the record goes its way all the same
+                log.exception("an error interceptor failed for %s", record)
         return context

@@ -70,6 +70,7 @@ class App:
         self._producer_interceptors: list[ProducerInterceptor] = []
         self._producers: Producers | None = None
         self._engine: Engine | None = None
+        self._is_stopped = False
 
     # --- registering -------------------------------------------------------------------------------------------------
 
@@ -145,16 +146,20 @@ class App:
         if not self._registrations and not self.config.shovels:
             raise ConfigError("there is nothing to run: register a function with @app.listener(name)")
         self._engine = Engine(self.config, self._registrations, self._around, self._clock, self._observer)
+        if self._is_stopped:
+            self._engine.stop()
         try:
             await self._engine.run()
         finally:
             self._engine = None
+            self._is_stopped = False
             if self._producers is not None:
                 await asyncio.to_thread(self._producers.close)
                 self._producers = None
 
     def stop(self) -> None:
-        """End, in order; from any thread."""
+        """End, in order; from any thread. One that has not begun yet ends as soon as it has."""
+        self._is_stopped = True
         if self._engine is not None:
             self._engine.stop()
 

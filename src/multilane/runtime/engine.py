@@ -52,8 +52,8 @@ class Engine:
             asyncio.create_task(group.run(), name=f"multilane group {name}") for name, group in self.groups.items()
         ]
         waiting = asyncio.create_task(self._stopped.wait())
-        await self.errors.start()
         try:
+            await self.errors.start()
             await asyncio.wait([*tasks, waiting], return_when=asyncio.FIRST_COMPLETED)
         finally:
             waiting.cancel()

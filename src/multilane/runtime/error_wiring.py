@@ -9,7 +9,7 @@ records may go back where is taken from the configuration.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from multilane.client.produce.producer import Producer
@@ -20,6 +20,7 @@ from multilane.config.app.model import AppConfig, ShovelConfig
 from multilane.config.app.schedule import Schedule
 from multilane.errors import GivenUp
 from multilane.hooks import Observer
+from multilane.lanes.failing import LastStepFunction
 from multilane.listeners.context import context_of
 from multilane.outcome.error_policy import ErrorRules, error_topics, shovel_topics
 from multilane.outcome.flow import Flow
@@ -80,7 +81,7 @@ class ErrorConsumers:
         steps = ErrorSteps(
             self._publisher(name, cluster),
             handlers,
-            self._last_step(errors.group_id),
+            self._last_step(errors.group_id, flows.values()),
             errors.max_processing_time,
             observer=self._observer,
         )
@@ -108,7 +109,7 @@ class ErrorConsumers:
         steps = ErrorSteps(
             self._publisher(cluster.name, cluster),
             {},
-            self._last_step(shovel.group_id),
+            self._last_step(shovel.group_id, ()),
             shovel.max_processing_time,
             observer=self._observer,
         )
@@ -125,12 +126,22 @@ class ErrorConsumers:
             clock=self._clock,
         )
 
-    def _last_step(self, group: str) -> Callable[[Record, str], Any] | None:
-        """The application's, which wants a context and an error."""
-        function = self._around.last_step
-        if function is None:
+    def _last_step(self, group: str, users: Iterable[Registration]) -> Callable[[Record, str], Any] | None:
+        """The application's, or that of the only consumer of an error topic; it wants a context and an error."""
+        own: dict[str | None, set[LastStepFunction | None]] = {}
+        for user in users:
+            own.setdefault(user.config.error, set()).add(user.around.last_step)
+        nearest = {topic: steps.pop() for topic, steps in own.items() if len(steps) == 1}
+        if self._around.last_step is None and not any(nearest.values()):
             return None
-        return lambda record, reason: function(context_of(record, group), record, GivenUp(reason))
+
+        def last_step(record: Record, reason: str) -> Any:
+            function = nearest.get(record.topic) or self._around.last_step
+            if function is None:
+                raise GivenUp(f"{reason}; its consumer has no last step")
+            return function(context_of(record, group), record, GivenUp(reason))
+
+        return last_step
 
     def _publisher(self, name: str, cluster: ClusterConfig) -> Publisher:
         if name not in self._publishers:

@@ -111,6 +111,8 @@ class ProcessGroup:
         producer = producer_properties(self._cluster, durable=True)
         self._publisher = publisher = Publisher(lambda: Producer(producer))
         try:
+            if isinstance(self._runner, Processes):
+                await self._runner.start(self.registration.function, self.registration.retry or _nothing)
             consumer = AsyncConsumer(properties, clock=self._clock, observer=self._observer)
             if self._keeps_order:
                 await self._check_partitions(consumer)
@@ -138,7 +140,11 @@ class ProcessGroup:
         return made
 
     async def _check_partitions(self, consumer: AsyncConsumer) -> None:
-        counts = {topic: len(await consumer.partitions_for(topic)) for topic in self.topics}
+        try:
+            counts = {topic: len(await consumer.partitions_for(topic)) for topic in self.topics}
+        except BaseException:
+            await consumer.close(0)
+            raise
         if len(set(counts.values())) > 1:
             told = ", ".join(f"{topic} has {many}" for topic, many in counts.items())
             await consumer.close(0)
@@ -212,6 +218,10 @@ class ProcessGroup:
             raise AssertionError("a team is built while the group runs")
         ways = Ways(self._flow, self._publisher, self._around.last_step, self._breaker)
         return Failing(ways, self._surroundings, self._clock, self._observer)
+
+
+def _nothing() -> None:
+    """In the place of a function that is not there."""
 
 
 def _notes_for(parking: Parking | None) -> Callable[[Sequence[Record]], None] | None:

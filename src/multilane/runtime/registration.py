@@ -76,6 +76,8 @@ def checked(registration: Registration) -> Registration:
     for function in (registration.function, registration.retry):
         if function is not None:
             _check_function(config, function, read_signature(function))
+    if registration.retry is not None:
+        _check_kinds(config, registration.function, registration.retry)
     if registration.select is not None and config.batch_size <= 1:
         raise ConfigError(f"consumer {config.name!r}: select needs a window of records: set batchSize above 1")
     if config.lane_classes and registration.route is None:
@@ -89,6 +91,15 @@ def checked(registration: Registration) -> Registration:
     if registration.route is not None and not config.lane_classes:
         raise ConfigError(f"consumer {config.name!r}: a route function needs laneClasses in the configuration")
     return registration
+
+
+def _check_kinds(config: ConsumerGroupConfig, function: Function, retry: Function) -> None:
+    kinds = read_signature(function).kind, read_signature(retry).kind
+    if (kinds[0] is Kind.SINGLE) != (kinds[1] is Kind.SINGLE):
+        raise ConfigError(
+            f"consumer {config.name!r}: {place_of(retry)} is for {kinds[1].value} and {place_of(function)} for "
+            f"{kinds[0].value}; both are called in the same way"
+        )
 
 
 def _check_function(config: ConsumerGroupConfig, function: Function, signature: Signature) -> None:

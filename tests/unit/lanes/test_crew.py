@@ -262,3 +262,89 @@ async def test_what_ends_a_program_is_not_a_failed_record(raised):
         with pytest.raises(raised):
             await world.work.single(Lane(), record_of("a", 0))
         assert world.failures.failed == []
+
+
+async def test_a_cancellation_of_the_functions_own_is_a_failure_like_others():
+    async def handler(record: Record) -> None:
+        if record.key == b"bad":
+            raise asyncio.CancelledError
+
+    async with World(handler, lanes=1) as world:
+        await world.give("bad", "good", "bad")
+        await until(lambda: world.is_done)
+        assert world.failures.failed == [(0, "CancelledError"), (2, "CancelledError")]
+        assert world.errors == []
+
+
+async def test_a_plain_function_around_a_coroutine_is_awaited():
+    handled = []
+
+    async def inner(record: Record) -> None:
+        handled.append(record.offset)
+
+    def wrapper(record: Record) -> object:
+        return inner(record)
+
+    async with World(wrapper) as world:
+        await world.give("a", "b")
+        await until(lambda: world.is_done)
+        assert sorted(handled) == [0, 1]
+
+
+async def test_a_plain_function_may_raise_what_no_future_takes():
+    def handler(record: Record) -> None:
+        raise StopIteration
+
+    async with World(handler, lanes=1) as world:
+        await world.give("a", "b")
+        await until(lambda: world.is_done)
+        assert world.failures.failed == [(0, "RuntimeError"), (1, "RuntimeError")]
+
+
+async def test_other_keys_get_the_room_that_a_hot_key_gives_free():
+    """The lane that is at the hot key never runs out of work itself."""
+    gates = {offset: asyncio.Event() for offset in range(200)}
+    begun = []
+
+    async def handler(record: Record) -> None:
+        begun.append(record.key)
+        if record.key == b"hot":
+            await gates[record.offset].wait()
+
+    async with World(handler, lanes=4, room=16) as world:
+        await world.give(*["hot"] * 40, *[f"k{i}" for i in range(20)])
+        assert set(begun) == {b"hot"}
+        for offset in range(30):
+            gates[offset].set()
+        await until(lambda: len(begun) > 50)
+        assert b"k19" in begun
+        for gate in gates.values():
+            gate.set()
+        await until(lambda: world.is_done)
+
+
+async def test_what_becomes_due_while_lanes_are_busy_is_not_forgotten():
+    gate, handled = asyncio.Event(), []
+
+    async def handler(record: Record) -> None:
+        if record.key == b"busy":
+            await gate.wait()
+        handled.append(record.offset)
+
+    async with World(handler, lanes=2, due_at=lambda record: 0.01 if record.key == b"late" else 0.0) as world:
+        await world.give("busy", "late")
+        world.clock.advance(1.0)
+        await until(lambda: handled == [1])
+        gate.set()
+
+
+async def test_a_route_function_that_fails_costs_no_record():
+    handled = []
+
+    async def handler(record: Record) -> None:
+        handled.append(record.offset)
+
+    async with World(handler, classes={"slow": 1}, route=lambda record: {}["no"]) as world:
+        await world.give("a", "b")
+        await until(lambda: world.is_done)
+        assert sorted(handled) == [0, 1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pyarrow as pa
+import pytest
 
 from lane_world import World, turns, until
 from multilane.lanes.work import WorkRules
@@ -130,14 +131,18 @@ async def test_unique_with_a_function_for_single_records():
         assert world.failures.failed == [(2, "ValueError")]
 
 
-async def test_a_select_function_that_loses_records_ends_the_group():
+@pytest.mark.parametrize(
+    ("select", "error"),
+    [(lambda records: Selection(records[:1]), "ValueError"), (lambda records: 1 / 0, "ZeroDivisionError")],
+)
+async def test_a_select_function_that_fails_or_loses_records_fails_its_window(select, error):
     async def handler(records: list[Record]) -> None:
         raise AssertionError("not called")
 
-    async with World(handler, window=Window(2, 60.0, lambda records: Selection(records[:1]))) as world:
+    async with World(handler, window=Window(2, 60.0, select)) as world:
         await world.give("a", "b")
-        assert "each record of its window once" in str(world.errors[0])
-        assert world.frontier == 0
+        await until(lambda: world.is_done)
+        assert world.failures.failed == [(0, error), (1, error)]
 
 
 async def test_a_record_is_settled_when_it_is_acknowledged():
@@ -220,3 +225,56 @@ async def test_an_acknowledgement_after_the_end_changes_nothing():
         given[0]()
         await turns()
         assert world.frontier == 0
+
+
+async def test_windows_that_wait_behind_one_go_at_once_when_it_ends():
+    """Fifty keys with much behind each: when their window ends, there is work for every lane."""
+    gate, at_once, most = asyncio.Event(), 0, 0
+
+    async def handler(records: list[Record]) -> None:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await gate.wait()
+        at_once -= 1
+
+    async with World(handler, lanes=5, window=Window(10, 60.0)) as world:
+        await world.give(*[f"k{i % 10}" for i in range(200)])
+        gate.set()
+        await turns(3)
+        gate.clear()
+        await turns()
+        assert most > 1
+        gate.set()
+        world.crew.flush()
+        await until(lambda: world.is_done)
+
+
+async def test_what_becomes_due_has_a_window_too():
+    handled = []
+
+    async def handler(records: list[Record]) -> None:
+        handled.append([r.offset for r in records])
+
+    async with World(handler, window=Window(10, 0.001), due_at=lambda record: 0.01) as world:
+        await world.give("a", "b")
+        world.clock.advance(1.0)
+        await until(lambda: world.is_done)
+        assert sorted(offset for window in handled for offset in window) == [0, 1]
+
+
+async def test_room_that_rejections_give_free_is_used():
+    given: list[Acknowledgement] = []
+
+    async def handler(record: Record, done: Acknowledgement) -> None:
+        given.append(done)
+
+    async with World(handler, rules=BY_HAND, room=4) as world:
+        await world.give(*"abcdefgh")
+        assert len(given) == 4
+        for done in list(given):
+            done.reject(ValueError("no"))
+        await until(lambda: len(given) == 8)
+        for done in given:
+            done()
+        await until(lambda: world.is_done)
