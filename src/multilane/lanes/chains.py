@@ -133,8 +133,11 @@ class Chains:
             chain = ready.popleft()
             many = len(chain)
             gone += many
-            if many > 1:
-                many = self._due(chain[: most - len(taken)], now)
+            if many == 1:  # most keys have one: without cutting lists
+                taken.append(chain[0])  # type: ignore[arg-type]
+                chain[0] = None
+                continue
+            many = self._due(chain[: most - len(taken)], now)
             taken += chain[:many]  # type: ignore[arg-type]
             chain[:many] = _IN_WORK
         self.takeable -= gone

@@ -54,6 +54,7 @@ class Crew:
         self._due_timer_at = inf
         chains.on_defer = self._set_due_timer
         self._size = work.window.size
+        self._runs_ahead = work.is_plain and work.window.is_single and work.runs_ahead
         self._body = self._by_windows if not work.window.is_single else self._plainly if work.is_plain else self._singly
         self._sweep_every = max(_SHORTEST_SWEEP, work.max_processing_time / 4)
         self._sweep_timer = self._loop.call_later(self._sweep_every, self._sweep)
@@ -67,14 +68,21 @@ class Crew:
     def resize(self, lanes: int) -> None:
         """More or fewer lanes from now on; those too many end when they are done with what they are at."""
         self._wanted = max(1, lanes)
-        self._low = 2 * self._wanted if self._work.window.is_single else self._size * (self._wanted + 1)
-        while len(self._lanes) < self._wanted + self._substitutes:
+        # A thread that is done finds its next record waiting: by way of the loop it would come too late.
+        self._ahead = max(1, self._wanted // 2) if self._runs_ahead else 0
+        self._allow_threads()
+        self._low = 2 * self._wanted if self._work.window.is_single else 2 * self._size
+        while len(self._lanes) < self._wanted + self._ahead + self._substitutes:
             self._spawn(Lane())
         self._count_lanes()
         self._wake(len(self._parked))
 
+    def _allow_threads(self) -> None:
+        if self._runs_ahead:
+            self._work.listener.allow(self._wanted + self._substitutes)
+
     def _count_lanes(self) -> None:
-        self._is_over = self._is_draining or len(self._lanes) > self._wanted + self._substitutes
+        self._is_over = self._is_draining or len(self._lanes) > self._wanted + self._ahead + self._substitutes
 
     @property
     def in_work(self) -> tuple[Record, ...]:
@@ -117,7 +125,9 @@ class Crew:
         """One record at a time, where nothing stands between it and its function: the way that has to be short."""
         chains, work, ready, clock = self._chains, self._work, self._chains.ready, self._clock.monotonic
         call, settle, defers = work.plain_call, work.plain_settle, self._chains.defers
-        cancels = work.listener.cancels
+        cancels, marks = work.listener.cancels, self._runs_ahead
+        if marks:
+            call = work.listener.call_marked(lane.begin_call)
         left = _TURN
         while not self._is_over or not self._leaves(lane):
             if not ready:
@@ -125,9 +135,10 @@ class Crew:
                 continue
             record = chains.take_one()
             lane.record = record
-            lane.calls += 1
             lane.cancels = cancels
-            lane.is_calling = True
+            if not marks:
+                lane.calls += 1
+                lane.is_calling = True
             try:
                 await call(record)
             except BaseException as error:  # noqa: BLE001 - the user's function may raise anything
@@ -320,6 +331,7 @@ class Crew:
             lane.task.cancel()
         elif self._substitutes < self._wanted:
             self._substitutes += 1
+            self._allow_threads()
             lane.has_substitute = True
             self._spawn(Lane())
 
@@ -327,6 +339,7 @@ class Crew:
         """The call has ended after all: there is a lane too many now, and this one ends."""
         lane.has_substitute = False
         self._substitutes -= 1
+        self._allow_threads()
         self._count_lanes()
 
     # --- the end -----------------------------------------------------------------------------------------------------

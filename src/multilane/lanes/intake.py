@@ -18,7 +18,7 @@ from multilane.types import TopicPartition
 from multilane.wire.records.block import Block
 from multilane.wire.records.record import Record
 
-PIECE: Final = 1024
+PIECE: Final = 256  # small enough to stay in the processor's cache between being made and being handled
 _LEAST_PIECE: Final = 32
 _SPARSE: Final = 2  # what is left of a block is copied out when it keeps this many times its size alive
 

@@ -32,6 +32,11 @@ class Lane:
         self._seen_calls = -1
         self._seen_since = 0.0
 
+    def begin_call(self) -> None:
+        """From the thread that runs it."""
+        self.calls += 1
+        self.is_calling = True
+
     @property
     def records(self) -> Sequence[Record]:
         """What it is at."""

@@ -25,6 +25,7 @@ class Processes:
     shares_memory = False
 
     def __init__(self, workers: int) -> None:
+        self.limit: float = workers
         self._workers = workers
         self._pool: ProcessPoolExecutor | None = None
         self.gate = asyncio.Semaphore(workers)

@@ -3,7 +3,7 @@
 Thread: loop.
 
 What an engine deals with: blocks go in, places that may be committed come out, and at the end it is drained or dropped.
-Owns its yard, crews and parked keys. Never polls or commits.
+Owns its yard and crews. Never polls or commits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from multilane.commit.ledger import Place
 from multilane.lanes.crew import Crew
 from multilane.lanes.work import Work
 from multilane.lanes.yard import Yard
-from multilane.outcome.parking import Parking
 from multilane.types import TopicPartition
 from multilane.wire.records.block import Block
 from multilane.wire.records.record import Record
@@ -33,11 +32,11 @@ class Team:
         work: Work,
         lanes: Mapping[str, int],
         clock: Clock,
-        parking: Parking | None = None,
+        on_end: Callable[[], object] = lambda: None,
     ) -> None:
-        """`lanes`: how many, for each class of the yard."""
+        """`lanes`: how many, for each class of the yard. `on_end` is called when it was drained."""
         self.yard = yard
-        self.parking = parking
+        self._on_end = on_end
         self._crews = {name: Crew(yard, yard.chains[name], work, many, clock) for name, many in lanes.items()}
         for crew in self._crews.values():
             crew.peers = [other for other in self._crews.values() if other is not crew]
@@ -98,4 +97,5 @@ class Team:
     async def drain(self, deadline: float) -> Sequence[Record]:
         """End what is in work until the deadline, and begin nothing; gives what had to be given up."""
         given_up = await asyncio.gather(*(crew.drain(deadline) for crew in self._crews.values()))
+        self._on_end()
         return [record for some in given_up for record in some]

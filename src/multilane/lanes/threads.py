@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
+from math import inf
 from queue import SimpleQueue
 from typing import Any
 
@@ -25,7 +26,9 @@ class Threads:
     shares_memory = True
     gate = None  # there is a thread for every call
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, limit: float = inf) -> None:
+        """With a limit calls beyond it wait for the next free thread, which then need not wait for the loop."""
+        self.limit = limit
         self._name = name
         self._loop = asyncio.get_running_loop()
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
@@ -35,9 +38,9 @@ class Threads:
         self._open = 0
 
     def __call__(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
-        """What the function gives, in a while. A call is begun as soon as it is made: there is a thread for each."""
+        """What the function gives, in a while. It begins at once, as long as there may be another thread."""
         self._open += 1
-        if self._open > len(self._threads):
+        if self._open > len(self._threads) < self.limit:
             self._start()
         future: asyncio.Future[Any] = self._loop.create_future()
         self._calls.put((future, function))

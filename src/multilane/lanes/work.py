@@ -41,6 +41,7 @@ class FailureSide(Protocol):
 class WorkRules:
     max_processing_time: float = 1.0
     is_manual: bool = False  # a record is settled when it is acknowledged
+    runs_ahead: bool = False  # the threads of a plain function are this yard's alone: records may wait for one
 
 
 class Work:
@@ -68,6 +69,7 @@ class Work:
             and not failures.counts_successes
             and listener.gate is None
         )
+        self.runs_ahead = self.is_plain and rules.runs_ahead and listener.is_plain_function
         self.plain_call = listener.call_one
         self.plain_settle: Callable[[int], None] = self._settle_offset or _nobody_settles_so
         self.acknowledging = Acknowledging(self._settle_done, self._reject) if rules.is_manual else None
@@ -171,6 +173,8 @@ class Work:
                 self._settle(record)
         if self.listener.kind is Kind.SINGLE:
             return await self._one_by_one(lane, handled)
+        if not self._by_topic:
+            return await self._batch(lane, self.listener, handled) if handled else []
         back: list[Record] = []
         for listener in dict.fromkeys(map(self._of, handled)):
             back += await self._batch(lane, listener, [r for r in handled if self._of(r) is listener])

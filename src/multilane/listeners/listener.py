@@ -30,6 +30,8 @@ Failures = dict[Record, BaseException]
 class Runner(Protocol):
     """Runs a plain function somewhere else than on the loop."""
 
+    limit: float  # calls at once, as far as it goes by threads
+
     @property
     def shares_memory(self) -> bool:
         """Whether the function finds what is not part of its arguments."""
@@ -83,6 +85,24 @@ class Listener:
 
     async def _call_plainly(self, record: Record) -> None:
         await _ended(await self._runner(partial(self._function, record)))
+
+    @property
+    def is_plain_function(self) -> bool:
+        """A function for records alone, run on threads of this process."""
+        return self.call_one == self._call_plainly and self._runner.shares_memory
+
+    def call_marked(self, mark: Callable[[], object]) -> Callable[[Record], Awaitable[None]]:
+        """A call that says on its thread when it begins: it may have waited for one."""
+        runner, function = self._runner, self._function
+
+        async def call(record: Record) -> None:
+            await _ended(await runner(partial(_marked, mark, function, record)))
+
+        return call
+
+    def allow(self, threads: float) -> None:
+        """How many threads there may be at once."""
+        self._runner.limit = threads
 
     async def _call_one(self, record: Record, acknowledgement: Acknowledgement | None = None) -> None:
         if not self._wants_context:
@@ -198,7 +218,12 @@ class Listener:
 
 async def _ended(result: Any) -> Any:
     """A plain function around a coroutine function gives a coroutine: nothing has happened before it is awaited."""
-    return await result if inspect.isawaitable(result) else result
+    return await result if result is not None and inspect.isawaitable(result) else result
+
+
+def _marked(mark: Callable[[], object], function: Callable[[Record], Any], record: Record) -> Any:
+    mark()
+    return function(record)
 
 
 def _within(context: Context | None, function: Callable[[], Any]) -> Callable[[], Any]:

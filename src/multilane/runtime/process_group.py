@@ -31,7 +31,7 @@ from multilane.lanes.team import Team
 from multilane.lanes.threads import Threads
 from multilane.lanes.work import Work, WorkRules
 from multilane.lanes.yard import MAIN, Yard
-from multilane.listeners.listener import Listener
+from multilane.listeners.listener import Listener, Runner
 from multilane.listeners.signature import read_signature
 from multilane.listeners.surroundings import Surroundings
 from multilane.outcome import backoff
@@ -75,7 +75,7 @@ class ProcessGroup:
             cluster.error.max_error_count if cluster.error is not None else 1,
             keeps_partition=self._keeps_order,
         )
-        self._runner = Processes(config.processes) if config.processes else Threads(f"multilane-lane-{config.name}")
+        self._processes = Processes(config.processes) if config.processes else None
         told = config.error_breaker
         self._breaker = None if told is None else Breaker(told.share, told.window, told.minimum)
         self._pump: Pump | None = None
@@ -106,13 +106,11 @@ class ProcessGroup:
             error_interceptors=self._around.error_interceptors,
             tracers=self._around.tracers,
         )
-        self._listener = self._listen(self.registration.function)
-        self._retry_listener = self._listen(self.registration.retry or self.registration.function)
         producer = producer_properties(self._cluster, durable=True)
         self._publisher = publisher = Publisher(lambda: Producer(producer))
         try:
-            if isinstance(self._runner, Processes):
-                await self._runner.start(self.registration.function, self.registration.retry or _nothing)
+            if self._processes is not None:
+                await self._processes.start(self.registration.function, self.registration.retry or _nothing)
             consumer = AsyncConsumer(properties, clock=self._clock, observer=self._observer)
             if self._keeps_order:
                 await self._check_partitions(consumer)
@@ -123,7 +121,8 @@ class ProcessGroup:
             log.info("consumer %s: group %s reads %s", config.name, config.group_id, ", ".join(self.topics))
             await self._pump.run()
         finally:
-            self._runner.close()
+            if self._processes is not None:
+                self._processes.close()
             await publisher.close(_PARTING)
 
     def stop(self) -> None:
@@ -155,23 +154,32 @@ class ProcessGroup:
 
     # --- teams -------------------------------------------------------------------------------------------------------
 
-    def _listen(self, function: Function) -> Listener:
-        return Listener(function, read_signature(function), self.registration.window, self._surroundings, self._runner)
+    def _listen(self, function: Function, runner: Runner) -> Listener:
+        return Listener(function, read_signature(function), self.registration.window, self._surroundings, runner)
 
     async def _build(self, starts: Mapping[TopicPartition, Start]) -> Team:
         parking = await self._parked(starts)
         intakes = [self._intake(partition, starts[partition]) for partition in sorted(starts, key=self._feeding_order)]
+        threads = Threads(f"multilane-{self.config.name}-{min(p.partition for p in starts)}")
+        runner: Runner = self._processes or threads
+        listener = self._listen(self.registration.function, runner)
+        retrying = self._listen(self.registration.retry or self.registration.function, runner)
         retried = {p.topic for p in starts} == {self.config.retry}
         yard = Yard(intakes, self._chains(starts), self.registration.route, _notes_for(parking))
         work = Work(
             yard,
-            self._retry_listener if retried else self._listener,
+            retrying if retried else listener,
             self._failing(),
-            WorkRules(self.config.max_processing_time, self.config.ack == "manual"),
+            WorkRules(
+                self.config.max_processing_time,
+                self.config.ack == "manual",
+                runs_ahead=self._processes is None and not self.config.lane_classes,
+            ),
             parking,
-            {self.config.retry: self._retry_listener} if parking is not None and self.config.retry else None,
+            {self.config.retry: retrying} if parking is not None and self.config.retry else None,
         )
-        return Team(yard, work, {MAIN: self.config.lanes, **self.config.lane_classes}, self._clock, parking)
+        lanes = {MAIN: self.config.lanes, **self.config.lane_classes}
+        return Team(yard, work, lanes, self._clock, on_end=threads.close)
 
     def _feeding_order(self, partition: TopicPartition) -> int:
         return self.topics.index(partition.topic)

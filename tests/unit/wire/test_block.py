@@ -11,7 +11,7 @@ import pytest
 
 from batch_builder import APPEND_TIME, LZ4, SNAPPY, Batch, Rec
 from multilane.errors import CorruptBatch
-from multilane.wire.records.arrow import HEADERS_TYPE
+from multilane.wire.records.arrow import HEADERS_TYPE, batch_of
 from multilane.wire.records.block import CHUNK
 from reference_reader import read as reference
 from span_reading import frame_of, read, read_frame, rows_of
@@ -213,3 +213,16 @@ def test_records_are_made_in_chunks_as_they_are_asked_for():
     assert made == [CHUNK, CHUNK]
     assert [r.offset for r in records] == list(range(1, CHUNK * 2 + 5))
     assert made == [CHUNK] * 4 + [5] * 2
+
+
+def test_records_as_columns_again():
+    block = block_of_three()
+    records = list(block.records())
+    made = batch_of(records)
+    made.validate(full=True)
+    assert made.to_pylist() == block.arrow(copy=True).to_pylist()
+    mixed = [records[0], records[1]._replace(topic="other", partition=9, timestamp_type=1), records[2]]
+    assert batch_of(mixed)["topic"].to_pylist() == ["t", "other", "t"]
+    assert batch_of(mixed)["partition"].to_pylist() == [3, 9, 3]
+    plain = [record._replace(headers=()) for record in records[:2]]
+    assert batch_of(plain)["headers"].null_count == 2

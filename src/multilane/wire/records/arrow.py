@@ -6,11 +6,12 @@ Owns: the schema that users see. Never: changes a block.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array as longs
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import numpy as np
 import pyarrow as pa
@@ -138,42 +139,66 @@ def _copied_headers(block: Block) -> tuple[Ints | None, tuple[Bytes, ...]]:
 
 
 def batch_of(records: Sequence[Record]) -> pa.RecordBatch:
-    """Records that were made already, of one topic or several, as columns that keep nothing else alive."""
+    """Records that were made already, of one topic or several, as columns that keep nothing else alive.
+
+    By hand throughout: pa.array() and numpy cost several times as much for the few rows of a batch.
+    """
     topics, partitions, offsets, timestamps, kinds, keys, values, headers = zip(*records, strict=True)
     rows = len(records)
     arrays = [
         _joined(keys),
         _joined(values),
-        _named(topics),
-        _over(pa.int32(), np.array(partitions, np.int32)),
-        _over(pa.int64(), np.array(offsets, np.int64)),
-        _over(_TIMESTAMP, np.array(timestamps, np.int64)),
-        _over(pa.int8(), np.array(kinds, np.int8)),
-        pa.array(headers, HEADERS_TYPE) if any(headers) else pa.nulls(rows, HEADERS_TYPE),
+        _same(_named, topics),
+        _same(_int32, partitions),
+        _over_longs(pa.int64(), offsets),
+        _over_longs(_TIMESTAMP, timestamps),
+        _same(_int8, kinds),
+        pa.array(headers, HEADERS_TYPE) if any(headers) else _no_headers(rows),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=_COPIED)
 
 
 def _joined(contents: Sequence[bytes | None]) -> pa.Array:
-    """A plain binary column. By hand, because pa.array() costs four times as much for the few rows of a batch."""
+    """A plain binary column."""
     bitmap = None
     if None in contents:
         bitmap = pa.py_buffer(np.packbits([c is not None for c in contents], bitorder="little"))
         contents = [c or b"" for c in contents]
     plain = cast("Sequence[bytes]", contents)
-    ends = np.fromiter(accumulate(map(len, plain), initial=0), np.int32, len(plain) + 1)
-    data = b"".join(plain)
-    return pa.Array.from_buffers(pa.binary(), len(contents), [bitmap, pa.py_buffer(ends), pa.py_buffer(data)])
+    ends = longs("i", accumulate(map(len, plain), initial=0))
+    return pa.Array.from_buffers(pa.binary(), len(plain), [bitmap, pa.py_buffer(ends), pa.py_buffer(b"".join(plain))])
 
 
-def _named(topics: Sequence[str]) -> pa.Array:
-    names = tuple(dict.fromkeys(topics))
-    places = np.zeros(len(topics), np.int8)
-    if len(names) > 1:
-        places[:] = [names.index(topic) for topic in topics]
-    return pa.DictionaryArray.from_arrays(_over(pa.int8(), places), _names(names))
+def _over_longs(kind: pa.DataType, column: Sequence[int]) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(longs("q", column))])
 
 
-@lru_cache(64)
-def _names(names: tuple[str, ...]) -> pa.Array:
-    return pa.array(names)
+def _same(make: Callable[[tuple[Any, ...]], pa.Array], column: tuple[Any, ...]) -> pa.Array:
+    """Most batches have one value in this column: such a column is made once."""
+    if column.count(column[0]) == len(column):
+        return _constant(make, column[0], len(column))
+    return make(column)
+
+
+@lru_cache(4_096)
+def _constant(make: Callable[[tuple[Any, ...]], pa.Array], value: Any, rows: int) -> pa.Array:
+    return make((value,) * rows)
+
+
+def _int32(column: tuple[int, ...]) -> pa.Array:
+    return _over(pa.int32(), np.array(column, np.int32))
+
+
+def _int8(column: tuple[int, ...]) -> pa.Array:
+    return _over(pa.int8(), np.array(column, np.int8))
+
+
+def _named(topics: tuple[str, ...]) -> pa.Array:
+    names = list(dict.fromkeys(topics))
+    places = np.array([names.index(topic) for topic in topics], np.int8)
+    return pa.DictionaryArray.from_arrays(_over(pa.int8(), places), pa.array(names))
+
+
+@lru_cache(1_024)
+def _no_headers(rows: int) -> pa.Array:
+    return pa.nulls(rows, HEADERS_TYPE)
