@@ -121,9 +121,8 @@ def test_nothing_is_handled_twice_when_members_leave_in_order(runs, name, protoc
     told = halves.first[case.name]
     assert not [event for event in told if isinstance(event, Rebalanced) and event.is_lost]
     assert [str(violation) for violation in violations(told, guarantees_for(case))][:10] == []
-    if case.kind in ("single", "sync"):  # of batches, what succeeded behind a failed record may have to come again
-        succeeded = [event.record for event in told if isinstance(event, Ended) and event.is_ok]
-        assert len(succeeded) == len(set(succeeded))
+    succeeded = [event.record for event in told if isinstance(event, Ended) and event.is_ok]
+    assert len(succeeded) == len(set(succeeded))
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

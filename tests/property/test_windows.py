@@ -23,8 +23,8 @@ def test_the_newest_of_each_key_is_handled_and_everything_else_skipped(keys):
     assert [record.offset for record in handled] == wanted
 
 
-@given(KEYS, st.integers(1, 10), st.integers(1, 4))
-def test_windows_have_each_key_in_order_and_in_one_window_at_a_time(keys, size, at_once):
+@given(KEYS, st.integers(1, 10), st.integers(1, 4), st.booleans())
+def test_windows_have_each_key_in_order_and_in_one_window_at_a_time(keys, size, at_once, one_each):
     chains = Chains(by_key(), at_once)
     chains.put([record_of(key, i) for i, key in enumerate(keys)], 0.0)
     open_windows: list[list] = []
@@ -32,7 +32,9 @@ def test_windows_have_each_key_in_order_and_in_one_window_at_a_time(keys, size, 
     seen: list[int] = []
     while chains.ready or open_windows:
         while chains.ready and len(open_windows) < at_once:
-            window = chains.take(size, 0.0)
+            window = chains.take(size, 0.0, one_each=one_each)
+            with_keys = [r.key for r in window if r.key is not None]
+            assert not one_each or len(with_keys) == len(set(with_keys))
             in_others = {r.key for other in open_windows for r in other if r.key is not None}
             assert not in_others & {r.key for r in window}
             assert 0 < len(window) <= size

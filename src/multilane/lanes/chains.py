@@ -124,8 +124,8 @@ class Chains:
         del chain[1 : len(more) + 1]
         return more
 
-    def take(self, most: int, now: float) -> list[Record]:
-        """Up to `most` records; those of one key follow each other in their order."""
+    def take(self, most: int, now: float, *, one_each: bool = False) -> list[Record]:
+        """Up to `most` records; those of one key follow each other in their order, or there is one of each key."""
         taken: list[Record] = []
         ready = self.ready
         gone = 0  # of what was takeable: the rest of a chain waits for what is taken
@@ -133,7 +133,7 @@ class Chains:
             chain = ready.popleft()
             many = len(chain)
             gone += many
-            if many == 1:  # most keys have one: without cutting lists
+            if many == 1 or one_each:  # most keys have one: without cutting lists
                 taken.append(chain[0])  # type: ignore[arg-type]
                 chain[0] = None
                 continue

@@ -196,7 +196,7 @@ class Crew:
             if not self._window_is_ready():
                 await self._work_comes()
                 continue
-            records = chains.take(self._size, self._clock.monotonic())
+            records = chains.take(self._size, self._clock.monotonic(), one_each=self._work.one_each)
             lane.window = records
             again = await self._work.several(lane, records)
             lane.window = ()

@@ -232,14 +232,14 @@ class Pump(RebalanceListener):
         return _UNKNOWN  # its first block tells
 
     async def _until_told(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """A group that cannot answer now is asked again: what comes of its partitions depends on it."""
+        """Brokers that cannot answer now are asked again: what comes of our partitions depends on it."""
         while True:
             try:
                 return await ask()
             except MultilaneError as error:
                 if self._stopping or not (error.retriable or isinstance(error, OperationTimeout)):
                     raise
-                log.warning("what the group has committed is not known yet, asking again: %s", error)
+                log.warning("partitions that were assigned cannot begin yet, asking again: %s", error)
 
     def _complete(self) -> list[list[TopicPartition]]:
         """What can begin: partitions by themselves, or those of one number when all topics have theirs."""
@@ -250,7 +250,7 @@ class Pump(RebalanceListener):
         return [together for together in sets if all(p in self._starts for p in together)]
 
     async def _begin(self, starts: Mapping[TopicPartition, Start]) -> Team:
-        team = await self._build(starts)
+        team = await self._until_told(lambda: self._build(starts))
         team.listen(self._note_hungry, self._fail)
         self._teams.update(dict.fromkeys(starts, team))
         self._consumer.resume(set(starts) & self._consumer.paused)

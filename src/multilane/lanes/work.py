@@ -69,6 +69,8 @@ class Work:
             and not failures.counts_successes
             and listener.gate is None
         )
+        # Where order survives retry, what succeeded behind a failed one of its key would have to be handled once more.
+        self.one_each = parking is not None and listener.window.select is None
         self.runs_ahead = self.is_plain and rules.runs_ahead and listener.is_plain_function
         self.plain_call = listener.call_one
         self.plain_settle: Callable[[int], None] = self._settle_offset or _nobody_settles_so

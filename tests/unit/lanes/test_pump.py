@@ -1,0 +1,215 @@
+"""The pump against logs that a test writes, cuts and assigns: what is read is handled, nothing else is committed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import replace
+
+from lane_world import PLACE, TakenOver, block_of, until
+from multilane.clock import SystemClock
+from multilane.commit.ledger import Ledger
+from multilane.errors import WakeupError
+from multilane.lanes.chains import Chains
+from multilane.lanes.intake import Intake
+from multilane.lanes.ordering import by_key
+from multilane.lanes.pump import Pump, Timing
+from multilane.lanes.team import Team
+from multilane.lanes.threads import Threads
+from multilane.lanes.work import Work, WorkRules
+from multilane.lanes.yard import MAIN, Yard
+from multilane.listeners.listener import Listener
+from multilane.listeners.signature import read_signature
+from multilane.listeners.surroundings import Surroundings
+from multilane.listeners.window import Window
+from multilane.types import TopicPartition
+from multilane.wire.records.record import Record
+
+ONE, TWO, RETRY = TopicPartition("t", 1), TopicPartition("t", 2), TopicPartition("t.retry", 1)
+
+
+class LogConsumer:
+    """What a pump uses of a consumer, over logs of keys. A wakeup ends whatever looks for it, as in the real one."""
+
+    def __init__(self, **logs: list[str]) -> None:
+        self.logs: dict[TopicPartition, list[str]] = {}
+        self.positions: dict[TopicPartition, int] = {}
+        self.committed_offsets: dict[TopicPartition, int] = {}
+        self.paused: frozenset[TopicPartition] = frozenset()
+        self.steps: list[tuple[str, frozenset[TopicPartition]]] = []
+        self.most = 1000
+        self._woken = False
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        return frozenset(self.positions)
+
+    def subscribe(self, topics, listener):
+        self.listener = listener
+
+    def assign(self, *partitions: TopicPartition) -> None:
+        self.steps.append(("on_assigned", frozenset(partitions)))
+
+    def wakeup(self):
+        self._woken = True
+
+    def pause(self, partitions: Iterable[TopicPartition]):
+        self.paused |= frozenset(partitions)
+
+    def resume(self, partitions: Iterable[TopicPartition]):
+        self.paused -= frozenset(partitions)
+
+    def seek(self, partition, offset):
+        self.positions[partition] = offset
+
+    def _check(self):
+        if self._woken:
+            self._woken = False
+            raise WakeupError("wakeup() was called")
+
+    async def poll(self, timeout):
+        await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.001)
+        self._check()
+        while self.steps:
+            name, partitions = self.steps.pop(0)
+            self.positions.update({p: self.positions.get(p, 0) for p in partitions})
+            await getattr(self.listener, name)(partitions)
+        return [self._read(p) for p in sorted(self.positions) if p not in self.paused and self._waiting(p)]
+
+    def _waiting(self, partition):
+        return len(self.logs.get(partition, ())) > self.positions[partition]
+
+    def _read(self, partition):
+        start = self.positions[partition]
+        keys = self.logs[partition][start : start + self.most]
+        self.positions[partition] = start + len(keys)
+        return replace(block_of(keys, start, partition.topic), partition=partition.partition)
+
+    async def position(self, partition, timeout=None):
+        self._check()
+        return self.positions[partition]
+
+    async def committed(self, partitions):
+        self.wakeup()  # a lane ran out of records meanwhile
+        return dict.fromkeys(partitions)
+
+    def commit_async(self, offsets, callback):
+        self.committed_offsets |= {p: place.offset for p, place in offsets.items()}
+        callback(offsets, None)
+
+    async def commit(self, offsets):
+        self.committed_offsets |= {p: place.offset for p, place in offsets.items()}
+
+    async def close(self, timeout):
+        await self.listener.on_revoked(self.assignment)
+
+
+class Running:
+    """A pump over such logs, until the end of the block."""
+
+    def __init__(self, handler, consumer: LogConsumer, *, pairs: bool = False, route=None) -> None:
+        self.handler, self.route, self.failures = handler, route, TakenOver()
+        topics = ["t.retry", "t"] if pairs else ["t"]
+        self.pump = Pump(consumer, topics, self.build, Timing(0.01, 0.05), SystemClock(), pairs=pairs)
+
+    async def build(self, starts):
+        intakes = [Intake(p, Ledger(*starts[p]), 1000) for p in sorted(starts, reverse=True)]
+        yard = Yard(intakes, {MAIN: Chains(by_key(), 4)}, self.route)
+        listener = Listener(self.handler, read_signature(self.handler), Window(), Surroundings("g"), Threads("lane"))
+        return Team(yard, Work(yard, listener, self.failures, WorkRules(60.0)), {MAIN: 4}, SystemClock())
+
+    async def __aenter__(self) -> Running:
+        self.task = asyncio.create_task(self.pump.run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.pump.stop()
+        await self.task
+
+
+async def test_a_wakeup_for_a_poll_does_not_end_the_assignment():
+    handled = []
+
+    async def handler(record: Record) -> None:
+        handled.append((record.partition, record.offset))
+
+    consumer = LogConsumer()
+    consumer.logs = {ONE: ["a", "b"], TWO: ["c"]}
+    async with Running(handler, consumer) as running:
+        consumer.assign(ONE)
+        consumer.assign(TWO)
+        await until(lambda: len(handled) == 3)
+        await until(lambda: consumer.committed_offsets == {ONE: 2, TWO: 1})
+        assert len(running.pump.teams) == 2
+
+
+async def test_a_partition_without_a_team_is_not_read_in_silence():
+    async def handler(record: Record) -> None: ...
+
+    consumer = LogConsumer()
+    consumer.logs, consumer.positions = {ONE: ["a"]}, {ONE: 0}  # assigned, and nobody was told
+    running = Running(handler, consumer)
+    await asyncio.wait([task := asyncio.create_task(running.pump.run())], timeout=30)
+    assert "nobody has it" in str(task.exception())
+    assert consumer.committed_offsets == {}
+
+
+async def test_what_is_unsettled_below_a_cut_is_still_done():
+    gate, handled = asyncio.Event(), []
+
+    async def handler(record: Record) -> None:
+        if record.key == b"slow":
+            await gate.wait()
+        handled.append(record.offset)
+
+    consumer = LogConsumer()
+    consumer.logs = {ONE: ["a", "slow", "slow", "b", "c", "d", "e"]}
+    async with Running(handler, consumer):
+        consumer.assign(ONE)
+        await until(lambda: len(handled) == 5)
+        consumer.logs[ONE] = [*consumer.logs[ONE][:5], "new", "newer"]  # cut at 5, and written again
+        consumer.positions[ONE] = 5
+        await until(lambda: handled.count(0) == 1 and 6 in handled[5:])
+        gate.set()
+        await until(lambda: consumer.committed_offsets[ONE] == 7)
+    assert {1, 2} <= set(handled)
+    assert [handled.count(offset) for offset in (0, 3, 4)] == [1, 1, 1], "what was settled below the cut is"
+
+
+async def test_the_other_of_a_pair_goes_back_to_what_is_unsettled():
+    gate, handled = asyncio.Event(), []
+
+    async def handler(record: Record) -> None:
+        if record.topic == "t.retry":
+            await gate.wait()
+        handled.append((record.topic, record.offset))
+
+    consumer = LogConsumer()
+    consumer.logs = {ONE: ["a", "b", "c"], RETRY: ["x", "y", "z"]}
+    async with Running(handler, consumer, pairs=True):
+        consumer.assign(ONE)
+        consumer.assign(RETRY)
+        await until(lambda: len(handled) == 3)
+        consumer.logs[ONE] = ["a", "d", "e", "f"]
+        consumer.positions[ONE] = 1
+        await until(lambda: len(handled) == 6)
+        gate.set()
+        await until(lambda: consumer.committed_offsets == {ONE: 4, RETRY: 3})
+    assert sorted(o for t, o in handled if t == "t.retry") == [0, 1, 2]
+
+
+async def test_a_full_partition_is_paused_and_goes_on():
+    handled = []
+
+    async def handler(record: Record) -> None:
+        handled.append(record.offset)
+
+    consumer = LogConsumer()
+    consumer.most = 3000
+    consumer.logs = {ONE: [f"k{i % 700}" for i in range(12_000)]}
+    async with Running(handler, consumer):
+        consumer.assign(ONE)
+        await until(lambda: len(handled) == 12_000)
+        await until(lambda: consumer.committed_offsets == {ONE: 12_000})
+    assert sorted(handled) == list(range(12_000))
+    assert PLACE not in consumer.paused
