@@ -24,12 +24,12 @@ help:
 demo: $(READY) jars
 	@$(BIN)/multilane demo
 
-# The linters are done long before the tests, on the other core.
+# Most tests wait for brokers: two halves of them, and the linters, have room beside each other.
 test: jars
 	@$(MAKE) --no-print-directory --jobs=2 lint every-test
 
 every-test: $(READY)
-	@$(BIN)/python -m pytest
+	@$(BIN)/python tests/side_by_side.py
 
 unit: $(READY)
 	@$(BIN)/python -m pytest tests/unit tests/property tests/architecture -m "$(QUICK)"

@@ -1,0 +1,27 @@
+"""Two runs of pytest, and one line about both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from side_by_side import ROOT, SECOND, summed
+
+
+def test_what_runs_beside_the_rest_exists():
+    assert [path for path in SECOND if not (ROOT / path).exists()] == []
+    assert Path(ROOT / "Makefile").exists()
+
+
+def test_one_closing_line_for_both():
+    lines = [
+        "======================= 4423 passed in 965.51s (0:16:05) =======================",
+        "=== 1 failed, 20 passed, 2 skipped in 12.00s ===",
+    ]
+    assert summed(lines) == "===== 4443 passed, 1 failed, 2 skipped in 965.51s ====="
+
+
+@pytest.mark.parametrize("line", ["", "Killed", "E   AssertionError"])
+def test_a_run_that_broke_off_is_told(line):
+    assert "without its closing line" in summed(["=== 3 passed in 1.00s ===", line])
