@@ -163,7 +163,8 @@ async def test_a_copy_too_large_waits_for_people(kafka, topic):
 
 @pytest.mark.cluster
 async def test_copies_survive_the_death_of_a_broker(cluster, cluster_topic):
-    """Whoever leads dies in the middle: every copy is acknowledged in the end, and is where it was said to be."""
+    """Whoever leads dies in the middle: every copy is acknowledged in the end, and is where it was said to be. One that
+    was stored, and whose acknowledgement died with the broker, is acknowledged without its offset."""
     name = cluster_topic(3, min_insync_replicas=2)
     publisher, _ = publisher_for(cluster, **{"delivery.timeout.ms": 3_000, "request.timeout.ms": 1_000})
     await publisher.publish(copy_to(name, b"first"))
@@ -173,7 +174,10 @@ async def test_copies_survive_the_death_of_a_broker(cluster, cluster_topic):
     places = await asyncio.wait_for(asyncio.gather(*tasks), 120)
     await publisher.close()
     rows = {(r.partition, r.offset): r.value for r in await asyncio.to_thread(read, cluster, name, 301)}
-    assert [rows[place] for place in places] == values
+    assert set(values) <= set(rows.values())
+    placed = [(place, value) for place, value in zip(places, values, strict=True) if place[1] >= 0]
+    assert placed
+    assert [rows[place] for place, _ in placed] == [value for _, value in placed]
 
 
 async def test_stop_leaves_the_record_unsettled(kafka, name):

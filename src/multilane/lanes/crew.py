@@ -23,6 +23,7 @@ from multilane.clock import Clock
 from multilane.errors import PublishStopped
 from multilane.lanes.chains import Chains
 from multilane.lanes.lane import Lane
+from multilane.lanes.threads import NotBegun
 from multilane.lanes.work import Work
 from multilane.lanes.yard import Yard
 from multilane.wire.records.record import Record
@@ -116,7 +117,7 @@ class Crew:
             )
         else:
             error = task.exception()
-        if error is not None and not isinstance(error, PublishStopped):
+        if error is not None and not isinstance(error, PublishStopped | NotBegun):
             self.on_failure(error)
 
     # --- the ways to work --------------------------------------------------------------------------------------------
@@ -352,6 +353,8 @@ class Crew:
             if timer is not None:
                 timer.cancel()
         self._wake(len(self._parked))
+        if self._runs_ahead:
+            self._work.listener.withdraw()
         await self._wait_for_lanes(deadline)
         await self._wait_for_acknowledgements(deadline)
         self._sweep_timer.cancel()

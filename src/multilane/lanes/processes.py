@@ -47,6 +47,9 @@ class Processes:
                 self._end(pool)
             raise
 
+    def withdraw(self) -> None:
+        """Nothing waits here: calls wait at the gate."""
+
     def close(self) -> None:
         if self._pool is not None:
             self._end(self._pool)

@@ -15,11 +15,15 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 from math import inf
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 Call = tuple["asyncio.Future[Any]", Callable[[], Any]]
 Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
+
+
+class NotBegun(BaseException):
+    """A call was withdrawn while it waited for a thread. Not a failure: nothing has happened."""
 
 
 class Threads:
@@ -48,6 +52,20 @@ class Threads:
 
     def __len__(self) -> int:
         return len(self._threads)
+
+    def withdraw(self) -> None:
+        """Calls that have not begun will not."""
+        while True:
+            try:
+                call = self._calls.get_nowait()
+            except Empty:
+                return
+            if call is None:
+                self._calls.put(None)  # we are closed
+                return
+            self._open -= 1
+            if not call[0].done():
+                call[0].set_exception(NotBegun())
 
     def close(self) -> None:
         """No more calls. Threads end when they are done; nobody waits."""

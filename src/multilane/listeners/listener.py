@@ -32,6 +32,9 @@ class Runner(Protocol):
 
     limit: float  # calls at once, as far as it goes by threads
 
+    def withdraw(self) -> None:
+        """Calls that have not begun will not."""
+
     @property
     def shares_memory(self) -> bool:
         """Whether the function finds what is not part of its arguments."""
@@ -99,6 +102,10 @@ class Listener:
             await _ended(await runner(partial(_marked, mark, function, record)))
 
         return call
+
+    def withdraw(self) -> None:
+        """Calls that wait for a thread are not begun any more."""
+        self._runner.withdraw()
 
     def allow(self, threads: float) -> None:
         """How many threads there may be at once."""

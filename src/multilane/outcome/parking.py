@@ -29,9 +29,18 @@ class Parking:
         return record.topic != self.retry_topic and record.key in self._backlog
 
     def seen(self, key: bytes | None, offset: int) -> None:
-        """The retry partition has a record of this key here."""
-        if key is not None:
-            self._backlog.setdefault(key, set()).add(offset)
+        """The retry partition has a record of this key here. An offset below 0: somewhere, it will be told when it is
+        read (a copy that was stored and whose acknowledgement was lost is acknowledged without its place)."""
+        if key is None:
+            return
+        backlog = self._backlog.setdefault(key, set())
+        unplaced = [known for known in backlog if known < 0]
+        if offset < 0:
+            backlog.add(-1 - len(unplaced))
+            return
+        if unplaced and offset not in backlog:
+            backlog.discard(min(unplaced))
+        backlog.add(offset)
 
     def settled(self, record: Record) -> None:
         """A record is done with, in whatever way."""
