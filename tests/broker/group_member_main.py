@@ -79,6 +79,7 @@ def work(consumer: Consumer, teller: Teller, orders: queue.SimpleQueue) -> None:
             read(consumer)
         if insists is not None and consumer.assignment and not teller.has_lost:
             consumer.commit_async(dict.fromkeys(consumer.assignment, insists), answered)
+            tell("insisted")
 
 
 def listen(orders: queue.SimpleQueue) -> None:

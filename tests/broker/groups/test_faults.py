@@ -77,7 +77,8 @@ def test_a_member_that_hangs_loses_its_partitions_and_its_late_commits_count_for
     kafka, topic, variant, eventually
 ):
     """It commits offset 1 over and over, and is stopped for longer than its session. The other goes on and commits the
-    end; what the first still has to say when it wakes up must not undo that."""
+    end; what the first still has to say when it wakes up must not undo that. It does not poll there, so that it hears of
+    its loss only after it has asked for a commit."""
     name = topic(4)
     partitions = partitions_of(name, 4)
     ends = fill(kafka, partitions, 0, 20)
@@ -88,10 +89,15 @@ def test_a_member_that_hangs_loses_its_partitions_and_its_late_commits_count_for
             mine = sleeps.assignment
             sleeps.order("insist", 1)
             team.until(lambda: len(sleeps.told("committed")) > 5)
+            sleeps.order("hold")
+            team.until(lambda: sleeps.told("hold"))
             sleeps.freeze()
             team.until(lambda: stays.assignment == frozenset(partitions), timeout=15)
             stays.consumer.commit(ends)
+            before = len(sleeps.told("insisted"))
             sleeps.thaw()
+            team.until(lambda: len(sleeps.told("insisted")) > before + 1)  # one may have been half done
+            sleeps.order("go")
             team.until(lambda: sleeps.told("lost"))
             assert {TopicPartition(*p) for p in sleeps.told("lost")[0]["partitions"]} == mine
             team.until(lambda: len(stays.assignment) == len(sleeps.assignment) == 2)
