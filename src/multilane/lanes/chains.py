@@ -203,15 +203,3 @@ class Chains:
                 del by_key[key]
             else:
                 self.release(record, now)
-
-    def clear(self) -> None:
-        """Forget what waits. What is in work may still be released."""
-        self.ready.clear()
-        self._deferred.clear()
-        self._asleep.clear()
-        self.takeable = 0
-        for key, chain in list(self._by_key.items()):
-            if chain[0] is None:
-                del chain[1:]
-            else:
-                del self._by_key[key]

@@ -55,7 +55,7 @@ class Crew:
         self._due_timer_at = inf
         chains.on_defer = self._set_due_timer
         self._size = work.window.size
-        self._runs_ahead = work.is_plain and work.window.is_single and work.runs_ahead
+        self._runs_ahead = work.runs_ahead and work.window.is_single
         self._body = self._by_windows if not work.window.is_single else self._plainly if work.is_plain else self._singly
         self._sweep_every = max(_SHORTEST_SWEEP, work.max_processing_time / 4)
         self._sweep_timer = self._loop.call_later(self._sweep_every, self._sweep)
@@ -111,12 +111,11 @@ class Crew:
             return  # it goes on as another task
         self._lanes.discard(lane)
         self._count_lanes()
-        if task.cancelled():
-            error: BaseException | None = (
-                None if self._is_draining else RuntimeError(f"a lane of {self._yard} was cancelled")
-            )
-        else:
+        error: BaseException | None = None
+        if not task.cancelled():
             error = task.exception()
+        elif not self._is_draining:
+            error = RuntimeError(f"a lane of {self._yard} was cancelled by somebody else")
         if error is not None and not isinstance(error, PublishStopped | NotBegun):
             self.on_failure(error)
 

@@ -183,10 +183,12 @@ class Work:
         return back
 
     async def _one_by_one(self, lane: Lane, records: Sequence[Record]) -> list[Record]:
-        again = []
+        again: list[Record] = []
         for record in records:
             if self.must_follow(record):
                 await self.follow([record])
+            elif record.key is not None and any(other.key == record.key for other in again):
+                again.append(record)  # behind the one of its key that is to be tried again
             elif (back := await self.single(lane, record)) is not None:
                 again.append(back)
         return again

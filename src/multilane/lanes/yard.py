@@ -10,7 +10,7 @@ a topic to its retry topic. Never runs anything, and knows neither clock nor eng
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from multilane.commit.ledger import Place
@@ -92,11 +92,3 @@ class Yard:
     @property
     def unsettled(self) -> int:
         return sum(len(intake.ledger) for intake in self.intakes.values())
-
-    def clear(self) -> None:
-        """Nothing more is given out. What is in work can still be settled."""
-        for chains in self.chains.values():
-            chains.clear()
-
-    def partitions(self) -> Iterable[TopicPartition]:
-        return self.intakes

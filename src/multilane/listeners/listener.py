@@ -74,10 +74,6 @@ class Listener:
         """What a call has to wait for before its time begins."""
         return None if self.cancels else self._runner.gate
 
-    @property
-    def wants_acknowledgement(self) -> bool:
-        return self._signature.wants(Wants.ACKNOWLEDGEMENT)
-
     # --- one record --------------------------------------------------------------------------------------------------
 
     def _plainest_call(self) -> Callable[..., Awaitable[Any]]:

@@ -22,12 +22,12 @@ from multilane.errors import GivenUp
 from multilane.hooks import Observer
 from multilane.lanes.failing import LastStepFunction
 from multilane.listeners.context import context_of
-from multilane.outcome.error_policy import ErrorRules, error_topics, shovel_topics
+from multilane.outcome.error_policy import ErrorRules, ErrorTopic, error_topics, shovel_topics
 from multilane.outcome.flow import Flow
 from multilane.outcome.publishing import Publisher
 from multilane.runtime.error_consumer import ErrorConsumer
 from multilane.runtime.error_share import ErrorSteps
-from multilane.runtime.registration import Around, Registration
+from multilane.runtime.registration import Around, Function, Registration
 from multilane.wire.records.record import Record
 
 
@@ -51,9 +51,9 @@ class ErrorConsumers:
         self.consumers: dict[str, ErrorConsumer] = {}
 
     async def start(self) -> None:
-        for name, cluster in self._config.clusters.items():
+        for cluster in self._config.clusters.values():
             if cluster.error is not None:
-                self._of_cluster(name, cluster, cluster.error)
+                self._of_cluster(cluster, cluster.error)
         for shovel in self._config.shovels.values():
             self._of_shovel(shovel)
         for consumer in self.consumers.values():
@@ -65,27 +65,14 @@ class ErrorConsumers:
 
     # --- the two kinds -----------------------------------------------------------------------------------------------
 
-    def _of_cluster(self, name: str, cluster: ClusterConfig, errors: ErrorConfig) -> None:
+    def _of_cluster(self, cluster: ClusterConfig, errors: ErrorConfig) -> None:
         flows = dict(self._flows(cluster, errors))
         handlers = {flow: r.error for flow, r in flows.items() if r.error is not None}
         topics = error_topics(flows, handlers)
         if not topics:
             return
-        rules = ErrorRules(
-            topics,
-            errors.max_error_count,
-            errors.close_when_no_message,
-            errors.close_when_message_is_new,
-            dead=errors.dead,
-        )
-        steps = ErrorSteps(
-            self._publisher(name, cluster),
-            handlers,
-            self._last_step(errors.group_id, flows.values()),
-            errors.max_processing_time,
-            observer=self._observer,
-        )
-        self._add(errors, cluster, rules, steps)
+        last_step = self._last_step(errors.group_id, flows.values())
+        self._add(errors, cluster, _rules(errors, topics), handlers, last_step)
 
     def _flows(self, cluster: ClusterConfig, errors: ErrorConfig) -> Iterator[tuple[Flow, Registration]]:
         for registration in self._registrations.values():
@@ -98,26 +85,19 @@ class ErrorConsumers:
         cluster = self._config.cluster(shovel.cluster)
         known = [r.config for r in self._registrations.values()]
         allowed = [topic for group in known for topic in (group.topic, group.retry) if topic is not None]
-        rules = ErrorRules(
-            shovel_topics(shovel.topics, shovel.target_topic, allowed),
-            shovel.max_error_count,
-            shovel.close_when_no_message,
-            shovel.close_when_message_is_new,
-            dead=shovel.dead,
-            counts_rounds=True,
-        )
-        steps = ErrorSteps(
-            self._publisher(cluster.name, cluster),
-            {},
-            self._last_step(shovel.group_id, ()),
-            shovel.max_processing_time,
-            observer=self._observer,
-        )
-        self._add(shovel, cluster, rules, steps)
+        rules = _rules(shovel, shovel_topics(shovel.topics, shovel.target_topic, allowed))
+        self._add(shovel, cluster, rules, {}, self._last_step(shovel.group_id, ()))
 
     def _add(
-        self, config: ErrorConfig | ShovelConfig, cluster: ClusterConfig, rules: ErrorRules, steps: ErrorSteps
+        self,
+        config: ErrorConfig | ShovelConfig,
+        cluster: ClusterConfig,
+        rules: ErrorRules,
+        handlers: Mapping[Flow, Function],
+        last_step: Callable[[Record, str], Any] | None,
     ) -> None:
+        publisher = self._publisher(cluster.name, cluster)
+        steps = ErrorSteps(publisher, handlers, last_step, config.max_processing_time, observer=self._observer)
         self.consumers[config.group_id] = ErrorConsumer(
             error_consumer_properties(config, cluster),
             rules,
@@ -148,3 +128,14 @@ class ErrorConsumers:
             properties = producer_properties(cluster, durable=True)
             self._publishers[name] = Publisher(lambda: Producer(properties))
         return self._publishers[name]
+
+
+def _rules(config: ErrorConfig | ShovelConfig, topics: Mapping[str, ErrorTopic]) -> ErrorRules:
+    return ErrorRules(
+        topics,
+        config.max_error_count,
+        config.close_when_no_message,
+        config.close_when_message_is_new,
+        dead=config.dead,
+        counts_rounds=isinstance(config, ShovelConfig),
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pytest
 from pydantic import BaseModel
 from typing_extensions import TypedDict  # typing has it, but pydantic needs what came with 3.12
@@ -73,8 +74,6 @@ def test_what_cannot_be_decoded_says_where_and_never_what(wanted, value, said):
 
 
 def test_msgspec_structs():
-    msgspec = pytest.importorskip("msgspec")
-
     class Struct(msgspec.Struct):
         item: str
         price: int

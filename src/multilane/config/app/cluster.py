@@ -66,22 +66,13 @@ class ProducerDefaults(Frozen):
     )
 
 
-class ErrorConfig(Frozen):
-    """The scheduled consumer of all error topics of a cluster."""
+class ErrorReading(Frozen):
+    """What every scheduled consumer of error topics has."""
 
     spellings: ClassVar = {"group.protocol": "group_protocol"}
 
-    group_id: Text = setting("The group that reads the error topics.")
     cron: Cron = setting("When it starts: five cron fields, `@every 10m`, `@daily`; CRON_TZ= may stand in front.")
     time_zone: Zone | None = setting("The zone of `cron`; without it the machine's own.", None)
-    max_error_count: Annotated[int, whole(0)] = setting("How often a record may come back from the error topic.", 1)
-    close_when_no_message: Seconds = setting(
-        "Without a record for this long, a partition is done.", 300.0, key="closeConsumerWhenThereIsNoMessage"
-    )
-    close_when_message_is_new: Seconds = setting(
-        "A record younger than this ends a partition's run: it failed only now.", 300.0,
-        key="closeConsumerWhenMessageIsNew",
-    )  # fmt: skip
     max_processing_time: Seconds = setting("How long one record may take.", 1.0)
     offset_initial: Offsets = setting("Where a group without a position begins: newest or oldest.", "oldest")
     tracer: Text | None = setting("The name spans of this consumer have.", None)
@@ -92,6 +83,20 @@ class ErrorConfig(Frozen):
     group_protocol: GroupProtocol = setting(GROUP_PROTOCOL_DOC, None)
     dead: Topic | None = setting("Where records beyond maxErrorCount go when the app has no last step.", None)
     properties: Properties = setting(PROPERTIES_DOC, derived=lambda _: {})
+
+
+class ErrorConfig(ErrorReading):
+    """The scheduled consumer of all error topics of a cluster."""
+
+    group_id: Text = setting("The group that reads the error topics.")
+    max_error_count: Annotated[int, whole(0)] = setting("How often a record may come back from the error topic.", 1)
+    close_when_no_message: Seconds = setting(
+        "Without a record for this long, a partition is done.", 300.0, key="closeConsumerWhenThereIsNoMessage"
+    )
+    close_when_message_is_new: Seconds = setting(
+        "A record younger than this ends a partition's run: it failed only now.", 300.0,
+        key="closeConsumerWhenMessageIsNew",
+    )  # fmt: skip
 
 
 class ClusterConfig(Frozen):

@@ -6,24 +6,12 @@ Thread: none (pure values).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, TypeVar
+from typing import Annotated, TypeVar
 
-from multilane.config.app.cluster import (
-    FETCH_DOC,
-    GROUP_PROTOCOL_DOC,
-    HEARTBEAT_DOC,
-    MEGABYTE,
-    PROPERTIES_DOC,
-    REBALANCE_DOC,
-    SESSION_DOC,
-    ClusterConfig,
-    FetchBytes,
-    GroupProtocol,
-)  # fmt: skip
+from multilane.config.app.cluster import ClusterConfig, ErrorReading
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.app.files.places import listed, meant
-from multilane.config.app.kafka_names import Properties
-from multilane.config.app.kinds import Cron, Offsets, Seconds, Text, Topic, Topics, Zone, whole
+from multilane.config.app.kinds import Seconds, Text, Topic, Topics, whole
 from multilane.config.app.shape import ENTRY_NAME, Frozen, setting
 from multilane.errors import ConfigError, printable
 
@@ -38,18 +26,14 @@ class ProducerTopicConfig(Frozen):
     cluster: Text = setting("The cluster, by its name.")
 
 
-class ShovelConfig(Frozen):
+class ShovelConfig(ErrorReading):
     """A scheduled consumer that moves records from some topics to another one, or back where they came from."""
-
-    spellings: ClassVar = {"group.protocol": "group_protocol"}
 
     name: str = setting("The name of the error consumer.", key=ENTRY_NAME)
     group_id: Text = setting("The group that reads the topics.")
     topics: Topics = setting("The topics to read.")
-    cron: Cron = setting("When it starts: five cron fields, `@every 10m`, `@daily`; CRON_TZ= may stand in front.")
     max_error_count: Annotated[int, whole(0)] = setting("How often a record may be moved before the last step.")
     cluster: Text = setting("The cluster, by its name.")
-    time_zone: Zone | None = setting("The zone of `cron`; without it the machine's own.", None)
     target_topic: Topic | None = setting("Where records go; without it, to the topic they came from.", None)
     close_when_no_message: Seconds = setting(
         "Without a record for this long, a partition is done.", 60.0, key="closeConsumerWhenThereIsNoMessage"
@@ -58,16 +42,6 @@ class ShovelConfig(Frozen):
         "A record younger than this ends a partition's run: it failed only now.", 60.0,
         key="closeConsumerWhenMessageIsNew",
     )  # fmt: skip
-    max_processing_time: Seconds = setting("How long one record may take.", 1.0)
-    offset_initial: Offsets = setting("Where a group without a position begins: newest or oldest.", "oldest")
-    tracer: Text | None = setting("The name spans of this consumer have.", None)
-    fetch_max_bytes: FetchBytes = setting(FETCH_DOC, MEGABYTE)
-    session_timeout: Seconds = setting(SESSION_DOC, 10.0)
-    rebalance_timeout: Seconds = setting(REBALANCE_DOC, 60.0)
-    heartbeat_interval: Seconds = setting(HEARTBEAT_DOC, 3.0)
-    group_protocol: GroupProtocol = setting(GROUP_PROTOCOL_DOC, None)
-    dead: Topic | None = setting("Where records beyond maxErrorCount go when the app has no last step.", None)
-    properties: Properties = setting(PROPERTIES_DOC, derived=lambda _: {})
 
 
 class AppConfig(Frozen):
