@@ -77,8 +77,8 @@ def test_a_member_that_hangs_loses_its_partitions_and_its_late_commits_count_for
     kafka, topic, variant, eventually
 ):
     """It commits offset 1 over and over, and is stopped for longer than its session. The other goes on and commits the
-    end; what the first still has to say when it wakes up must not undo that. It does not poll there, so that it hears of
-    its loss only after it has asked for a commit."""
+    end; what the first still has to say when it wakes up must not undo that. It does not poll there, so that it hears
+    of its loss only after it has asked for a commit."""
     name = topic(4)
     partitions = partitions_of(name, 4)
     ends = fill(kafka, partitions, 0, 20)
