@@ -13,6 +13,7 @@ from multilane.commit.ledger import Ledger
 from multilane.lanes.chains import Chains
 from multilane.lanes.intake import Intake
 from multilane.lanes.ordering import by_key
+from multilane.lanes.row_chains import RowChains
 from multilane.lanes.team import Team
 from multilane.lanes.threads import Threads
 from multilane.lanes.work import Work, WorkRules
@@ -20,7 +21,7 @@ from multilane.lanes.yard import MAIN, Yard
 from multilane.listeners.listener import Listener
 from multilane.listeners.signature import read_signature
 from multilane.listeners.surroundings import Surroundings
-from multilane.listeners.window import Window
+from multilane.listeners.window import Window, newest_of_each_key
 from multilane.types import TopicPartition
 from multilane.wire.records.block import Block
 from multilane.wire.records.record import Record
@@ -94,14 +95,16 @@ class World:
         route: Callable[[Record], str] | None = None,
         surroundings: Surroundings | None = None,
         due_at: Callable[[Record], float] | None = None,
+        as_rows: bool = False,
     ) -> None:
         self.clock = ManualClock()
         self.failures = TakenOver()
-        self.intake = Intake(PLACE, Ledger(0), room)
+        self.intake = Intake(PLACE, Ledger(0, in_bulk=as_rows), room)
         lanes_by_class = {MAIN: lanes, **(classes or {})}
-        self.yard = Yard(
-            [self.intake], {name: Chains(by_key(), many, due_at) for name, many in lanes_by_class.items()}, route
-        )
+        chains = {name: Chains(by_key(), many, due_at) for name, many in lanes_by_class.items()}
+        is_unique = window is not None and window.select is newest_of_each_key
+        rows = RowChains(*PLACE, lanes, newest=is_unique)
+        self.yard = Yard([self.intake], rows if as_rows else chains, route)
         self.threads = Threads("lane")
         listener = Listener(
             handler, read_signature(handler), window or Window(), surroundings or Surroundings("g"), self.threads

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -14,13 +15,15 @@ from multilane.commit.ledger import Ledger
 class LedgerModel(RuleBasedStateMachine):
     """A log with holes, read in pieces, settled in any order, and taken over by a successor from what was committed."""
 
+    in_bulk = False
+
     def __init__(self):
         super().__init__()
         self.log: list[int] = []
         self.read = 0  # how many of the log
         self.done: set[int] = set()
         self.handed: set[int] = set()
-        self.ledger = Ledger(0)
+        self.ledger = Ledger(0, in_bulk=self.in_bulk)
         self.end = 0
 
     @rule(gaps=st.lists(st.integers(1, 4), min_size=1, max_size=8), trailing=st.integers(0, 2))
@@ -46,11 +49,29 @@ class LedgerModel(RuleBasedStateMachine):
         self.handed.discard(offset)
         self.done.add(offset)
 
+    @precondition(lambda self: self.handed)
+    @rule(data=st.data())
+    def settle_many(self, data):
+        offsets = data.draw(st.lists(st.sampled_from(sorted(self.handed)), unique=True))
+        self.ledger.settle_all(offsets)
+        self.handed -= set(offsets)
+        self.done |= set(offsets)
+
+    @precondition(lambda self: self.done)
+    @rule(data=st.data(), one=st.booleans())
+    def settle_twice(self, data, one):
+        """Refused, and nothing is changed by it."""
+        again = data.draw(st.sampled_from(sorted(self.done)))
+        before = self.ledger.unsettled
+        with pytest.raises(KeyError):
+            self.ledger.settle(again) if one else self.ledger.settle_all([again])
+        assert self.ledger.unsettled == before
+
     @rule()
     def take_over(self):
         place = self.ledger.place()
         runs = decode(encode(place.offset, place.runs), place.offset)
-        self.ledger = Ledger(place.offset, runs)
+        self.ledger = Ledger(place.offset, runs, in_bulk=self.in_bulk)
         self.handed = set()
         self.read = len([o for o in self.log if o < place.offset])
         self.end = max(self.end, place.offset)
@@ -67,10 +88,20 @@ class LedgerModel(RuleBasedStateMachine):
         assert self.done <= known
         assert place.runs == tuple(sorted(place.runs))
         assert all(first > place.offset for first, _ in place.runs)
+        assert self.ledger.unsettled == tuple(sorted(self.handed))
+        assert len(self.ledger) == len(self.handed)
+        assert all(o in self.ledger for o in self.handed)
+        assert not any(o in self.ledger for o in self.done)
+
+
+class InBulk(LedgerModel):
+    in_bulk = True
 
 
 TestLedger = LedgerModel.TestCase
+TestLedgerInBulk = InBulk.TestCase
 TestLedger.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestLedgerInBulk.settings = TestLedger.settings
 
 
 @given(st.integers(0, 2**62), st.lists(st.tuples(st.integers(1, 2**20), st.integers(1, 2**20)), max_size=3000))

@@ -6,20 +6,21 @@ The law: the committed offset is never above the lowest offset that was handed o
 overrides it. The ledger knows only what it was told to hand out, so offsets that are absent from the log (compaction,
 transaction markers) are never waited for; when all is settled the frontier is the position that the log was read up to.
 
-Offsets are handed out in rising order, so a dict keeps them in order by itself: the frontier is its first key, settling
-removes one. What is settled beyond the frontier is the gaps between its keys.
+Offsets are handed out in rising order. The frontier is the first of those that are open; what is settled beyond it is
+the gaps between them.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from multilane.commit.completion_map import MOST_RUNS, Run
+from multilane.commit.open_offsets import Offsets, OpenArray, OpenOffsets, OpenOnes
 
 NO_EPOCH = -1
 
@@ -34,16 +35,18 @@ class Place:
 
 
 class Ledger:
-    __slots__ = ("_done", "_epochs", "_open", "handed_out", "position", "settle")
+    __slots__ = ("_done", "_epochs", "_open", "handed_out", "position", "settle", "settle_all")
 
-    def __init__(self, position: int, done: Sequence[Run] = ()) -> None:
-        """`position`: where reading begins. `done`: settled beyond it before, by whoever had the partition."""
+    def __init__(self, position: int, done: Sequence[Run] = (), *, in_bulk: bool = False) -> None:
+        """`position`: where reading begins. `done`: settled beyond it before, by whoever had the partition. `in_bulk`:
+        many are settled at a time."""
         self.position = position
         self.handed_out = 0  # in all
-        self._open: dict[int, None] = {}
-        # KeyError when it was not handed out, or is settled already: somebody settles twice. The dict's own, because it
+        self._open: OpenOffsets = OpenArray() if in_bulk else OpenOnes()
+        # KeyError when it was not handed out, or is settled already: somebody settles twice. The set's own, because it
         # is called for each record.
-        self.settle: Callable[[int], None] = self._open.__delitem__
+        self.settle = self._open.settle
+        self.settle_all = self._open.settle_all
         self._done = tuple(done)
         self._epochs: list[tuple[int, int]] = []  # (first offset, leader epoch), where it changes
 
@@ -66,11 +69,10 @@ class Ledger:
         settled = (run >= 0) & (offsets <= lasts[run])
         return ~settled if settled.any() else None
 
-    def hand_out(self, offsets: Iterable[int]) -> None:
+    def hand_out(self, offsets: Offsets) -> None:
         """These, in rising order, are somebody's work from now on."""
-        before = len(self._open)
-        self._open.update(dict.fromkeys(offsets))
-        self.handed_out += len(self._open) - before
+        self._open.extend(offsets)
+        self.handed_out += len(offsets)
 
     def advance(self, position: int, leader_epoch: int = NO_EPOCH) -> None:
         """The log was read up to here; the epoch is that of the last record before."""
@@ -86,14 +88,14 @@ class Ledger:
 
     @property
     def frontier(self) -> int:
-        lowest = next(iter(self._open), None)
+        lowest = self._open.first()
         if lowest is not None:
             return lowest
         return next((last + 1 for first, last in self._done if first <= self.position <= last), self.position)
 
     @property
     def unsettled(self) -> tuple[int, ...]:
-        return tuple(self._open)
+        return tuple(self._open.column().tolist())
 
     def place(self) -> Place:
         frontier = self.frontier
@@ -101,8 +103,7 @@ class Ledger:
 
     def _runs(self, frontier: int) -> list[Run]:
         """Between what is open there is nothing but what is settled or was never there."""
-        edges = np.fromiter(self._open, np.int64, len(self._open))
-        edges = np.append(edges, self.position)
+        edges = np.append(self._open.column(), self.position)
         gaps = np.flatnonzero(np.diff(edges) > 1)
         if len(gaps) > MOST_RUNS:
             gaps = gaps[:MOST_RUNS]

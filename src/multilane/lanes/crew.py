@@ -23,6 +23,7 @@ from multilane.clock import Clock
 from multilane.errors import PublishStopped
 from multilane.lanes.chains import Chains
 from multilane.lanes.lane import Lane
+from multilane.lanes.row_chains import RowChains
 from multilane.lanes.threads import NotBegun
 from multilane.lanes.work import Work
 from multilane.lanes.yard import Yard
@@ -37,7 +38,7 @@ _FOLLOWERS: Final = 500  # of a key that go to its retry topic together
 
 
 class Crew:
-    def __init__(self, yard: Yard, chains: Chains, work: Work, lanes: int, clock: Clock) -> None:
+    def __init__(self, yard: Yard, chains: Chains | RowChains, work: Work, lanes: int, clock: Clock) -> None:
         self._yard = yard
         self._chains = chains
         self._work = work
@@ -121,10 +122,17 @@ class Crew:
 
     # --- the ways to work --------------------------------------------------------------------------------------------
 
+    @property
+    def _of_records(self) -> Chains:
+        """Chains whose records wait as such: for lanes that take one at a time, and for what is deferred."""
+        if isinstance(self._chains, RowChains):
+            raise TypeError("rows are taken by windows, and none is deferred")
+        return self._chains
+
     async def _plainly(self, lane: Lane) -> None:
         """One record at a time, where nothing stands between it and its function: the way that has to be short."""
-        chains, work, ready, clock = self._chains, self._work, self._chains.ready, self._clock.monotonic
-        call, settle, defers = work.plain_call, work.plain_settle, self._chains.defers
+        chains, work, clock = self._of_records, self._work, self._clock.monotonic
+        call, settle, ready, defers = work.plain_call, work.plain_settle, chains.ready, chains.defers
         cancels, marks = work.listener.cancels, self._runs_ahead
         if marks:
             call = work.listener.call_marked(lane.begin_call)
@@ -159,7 +167,7 @@ class Crew:
                 await asyncio.sleep(0)  # noqa: TID251 - not a wait: others get their turn
 
     async def _singly(self, lane: Lane) -> None:
-        chains, work, clock = self._chains, self._work, self._clock.monotonic
+        chains, work, clock = self._of_records, self._work, self._clock.monotonic
         left = _TURN
         while not self._is_over or not self._leaves(lane):
             if not chains.ready:
@@ -185,10 +193,10 @@ class Crew:
     async def _let_follow(self, lane: Lane, record: Record) -> None:
         """A key with a backlog in the retry topic: what waits of it goes there together, or each would wait for the
         acknowledgement of the one before."""
-        lane.window = [record, *self._chains.take_more(record, self._work.must_follow, _FOLLOWERS - 1)]
+        lane.window = [record, *self._of_records.take_more(record, self._work.must_follow, _FOLLOWERS - 1)]
         await self._work.follow(lane.window)
         lane.record, lane.window = None, ()
-        self._chains.release(record, self._clock.monotonic())
+        self._of_records.release(record, self._clock.monotonic())
 
     async def _by_windows(self, lane: Lane) -> None:
         chains = self._chains
@@ -266,13 +274,13 @@ class Crew:
             self._set_flush_timer()
 
     def _wants_more(self) -> bool:
-        waiting = len(self._chains.ready) if self._work.window.is_single else self._chains.takeable
+        waiting = len(self._of_records.ready) if self._work.window.is_single else self._chains.takeable
         return waiting < self._low
 
     def _work_for(self) -> int:
         """How many lanes there is work for."""
         if self._work.window.is_single:
-            return len(self._chains.ready)
+            return len(self._of_records.ready)
         full, rest = divmod(self._chains.takeable, self._size)
         return full + (1 if rest and self._flushes else 0)
 
@@ -306,7 +314,7 @@ class Crew:
         if self._due_timer is not None:
             self._due_timer.cancel()
         self._due_timer, self._due_timer_at = None, inf
-        due = self._chains.wake(self._clock.monotonic())
+        due = self._of_records.wake(self._clock.monotonic())
         self._wake(self._work_for())
         self._set_flush_timer()
         if due is not None:

@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import compress
-from typing import Final
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from multilane.commit.ledger import Ledger
 from multilane.types import TopicPartition
@@ -21,6 +24,23 @@ from multilane.wire.records.record import Record
 PIECE: Final = 256  # small enough to stay in the processor's cache between being made and being handled
 _LEAST_PIECE: Final = 32
 _SPARSE: Final = 2  # what is left of a block is copied out when it keeps this many times its size alive
+
+
+class Piece(NamedTuple):
+    """Rows that are taken in together. `fresh` tells which of them are not settled already, None when all are fresh."""
+
+    block: Block
+    fresh: npt.NDArray[np.bool_] | None
+    is_last: bool  # of what was polled together
+
+    @property
+    def offsets(self) -> npt.NDArray[np.int64]:
+        offsets = self.block.offsets
+        return offsets if self.fresh is None else offsets[self.fresh]
+
+    def records(self) -> list[Record]:
+        records = self.block.records()
+        return list(records if self.fresh is None else compress(records, self.fresh.tolist()))
 
 
 class Intake:
@@ -80,27 +100,21 @@ class Intake:
             if block.pinned_bytes > _SPARSE * block.own_bytes:
                 self._blocks[at] = block.compact()
 
-    def next_piece(self) -> list[Record]:
-        """The next few records that are not settled already; none when there is no block, or they all are."""
+    def next_piece(self) -> Piece:
+        """The next few rows, of which those that are fresh are somebody's work from now on."""
         block = self._blocks[0]
         many = min(PIECE, self.room - len(self.ledger), len(block))
-        piece = block.slice(0, many)
+        rows = block.slice(0, many)
         if many == len(block):
             self._blocks.popleft()
         else:
             self._blocks[0] = block.slice(many)
-        return self._take_in(piece)
-
-    def _take_in(self, piece: Block) -> list[Record]:
-        records = list(piece.records())
-        fresh = self.ledger.fresh(piece.offsets)
-        if fresh is not None:
-            records = list(compress(records, fresh.tolist()))
-        self.ledger.hand_out([record.offset for record in records])
-        self.ledger.advance(piece.next_offset, piece.leader_epoch)
+        piece = Piece(rows, self.ledger.fresh(rows.offsets), is_last=many == len(block))
+        self.ledger.hand_out(piece.offsets)
+        self.ledger.advance(rows.next_offset, rows.leader_epoch)
         if self._room_bytes is not None:
-            self._bytes += sum(map(size_of, records))
-        return records
+            self._bytes += rows.content_bytes if piece.fresh is None else sum(map(size_of, piece.records()))
+        return piece
 
     def settle(self, record: Record) -> None:
         self.ledger.settle(record.offset)

@@ -37,7 +37,7 @@ class Team:
         """`lanes`: how many, for each class of the yard. `on_end` is called when it was drained."""
         self.yard = yard
         self._on_end = on_end
-        self._crews = {name: Crew(yard, yard.chains[name], work, many, clock) for name, many in lanes.items()}
+        self._crews = {name: Crew(yard, yard.chains(name), work, many, clock) for name, many in lanes.items()}
         for crew in self._crews.values():
             crew.peers = [other for other in self._crews.values() if other is not crew]
         self._acknowledging = work.acknowledging

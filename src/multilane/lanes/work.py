@@ -10,7 +10,6 @@ nothing but the acknowledgements that are still to come; never takes or commits.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
@@ -22,7 +21,9 @@ from multilane.lanes.lane import Lane
 from multilane.lanes.yard import Yard
 from multilane.listeners.listener import Failures, Listener
 from multilane.listeners.signature import Kind
+from multilane.listeners.window import Select, newest_of_each_key
 from multilane.outcome.parking import Parking
+from multilane.wire.records.keyed_rows import TakenRows, offsets_of
 from multilane.wire.records.record import Record
 
 
@@ -63,6 +64,7 @@ class Work:
         self._parking = parking
         self._by_topic = dict(by_topic or {})
         self._settle_offset = yard.settle_offset if parking is None else None
+        self._settle_offsets = yard.settle_offsets if parking is None else None
         self.is_plain = (
             self._settle_offset is not None
             and not rules.is_manual
@@ -158,7 +160,7 @@ class Work:
 
     # --- a window ----------------------------------------------------------------------------------------------------
 
-    async def several(self, lane: Lane, records: list[Record]) -> list[Record]:
+    async def several(self, lane: Lane, records: Sequence[Record]) -> list[Record]:
         """The same for a window; what it gives is to be tried again."""
         if self._parking is not None:
             # Before anything is selected: what came from the topic belongs behind what is in the retry topic, although
@@ -167,12 +169,9 @@ class Work:
         handled = records
         if self.window.select is not None:
             try:
-                handled, skipped = self.window.select(records)
-                self._check_selection(records, handled, skipped)
+                handled = self._selected(records, self.window.select)
             except Exception as error:  # noqa: BLE001 - the user's function may raise anything
                 return await self._fail_all(records, dict.fromkeys(records, error), None)
-            for record in skipped:
-                self._settle(record)
         if self.listener.kind is Kind.SINGLE:
             return await self._one_by_one(lane, handled)
         if not self._by_topic:
@@ -193,16 +192,28 @@ class Work:
                 again.append(back)
         return again
 
-    def _check_selection(self, records: list[Record], handled: Sequence[Record], skipped: Sequence[Record]) -> None:
+    def _selected(self, records: Sequence[Record], select: Select) -> Sequence[Record]:
+        """What is to be handled; the others are settled."""
+        if select is newest_of_each_key and isinstance(records, TakenRows):
+            self._settle_skipped(records)
+            return records
+        handled, skipped = select(list(records))
+        if select is not newest_of_each_key:
+            self._check_selection(records, handled, skipped)
+        for record in skipped:
+            self._settle(record)
+        return handled
+
+    def _check_selection(self, records: Sequence[Record], handled: Sequence[Record], skipped: Sequence[Record]) -> None:
         if len(handled) + len(skipped) != len(records) or {*handled, *skipped} != set(records):
             raise ValueError(f"the select function of {self.listener} must give each record of its window once")
 
-    async def _without_followers(self, records: list[Record], parking: Parking) -> list[Record]:
+    async def _without_followers(self, records: Sequence[Record], parking: Parking) -> Sequence[Record]:
         followers = [record for record in records if parking.must_follow(record)]
         await self.follow(followers)
         return [record for record in records if record not in followers] if followers else records
 
-    async def _batch(self, lane: Lane, listener: Listener, records: list[Record]) -> list[Record]:
+    async def _batch(self, lane: Lane, listener: Listener, records: Sequence[Record]) -> list[Record]:
         acknowledgement, pending = self.acknowledging.issue(records) if self.acknowledging is not None else (None, None)
         async with _turn(listener):
             self._begin(lane, listener)
@@ -222,7 +233,7 @@ class Work:
             self._settle_done([record for record in records if record not in failures] if failures else records)
         return await self._fail_all([r for r in records if r in failures], failures, pending) if failures else []
 
-    async def _settle_in_order(self, records: list[Record], failures: Failures, parking: Parking) -> list[Record]:
+    async def _settle_in_order(self, records: Sequence[Record], failures: Failures, parking: Parking) -> list[Record]:
         """A batch where order survives retry. What succeeded behind a failed one of its key follows that one, and is
         handled once more after it: else the older of the two would have the last word."""
         again: list[Record] = []
@@ -258,11 +269,16 @@ class Work:
 
     def _settle_done(self, records: Sequence[Record]) -> None:
         self._failures.note_success(len(records))
-        if self._settle_offset is not None:
-            deque(map(self._settle_offset, [record.offset for record in records]), maxlen=0)
+        if self._settle_offsets is not None:
+            self._settle_offsets(offsets_of(records))
             return
         for record in records:
             self._settle(record)
+
+    def _settle_skipped(self, taken: TakenRows) -> None:
+        """What was passed over when the window was taken, for a newer one of its key."""
+        if taken.skipped and self._settle_offsets is not None:
+            self._settle_offsets(taken.skipped)
 
     def _settle(self, record: Record) -> None:
         if self._settle_offset is not None:

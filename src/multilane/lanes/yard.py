@@ -15,7 +15,8 @@ from typing import Final
 
 from multilane.commit.ledger import Place
 from multilane.lanes.chains import Chains
-from multilane.lanes.intake import Intake
+from multilane.lanes.intake import Intake, Piece
+from multilane.lanes.row_chains import RowChains
 from multilane.types import TopicPartition
 from multilane.wire.records.record import Record
 
@@ -29,19 +30,22 @@ class Yard:
     def __init__(
         self,
         intakes: Sequence[Intake],
-        chains: Mapping[str, Chains],
+        chains: Mapping[str, Chains] | RowChains,
         route: Route | None = None,
         note: Callable[[Sequence[Record]], None] | None = None,
     ) -> None:
-        """`intakes` in the order in which they are fed; `route` names the class of a record, one of `chains`; `note`
-        hears of records when they are taken in."""
+        """`intakes` in the order in which they are fed; `chains` for each class of lanes, or those in which rows wait
+        when there is one class; `route` names the class of a record; `note` hears of records when they are taken in."""
         self.intakes = {intake.partition: intake for intake in intakes}
-        self.chains = dict(chains)
+        self._rows = chains if isinstance(chains, RowChains) else None
+        self._chains = {} if isinstance(chains, RowChains) else dict(chains)
         self._route = route
         self._note = note
         self._by_topic = {intake.partition.topic: intake for intake in intakes}
         # The shortest way for the usual yard: it is gone for each record.
-        self.settle_offset = intakes[0].ledger.settle if len(intakes) == 1 and not intakes[0].weighs else None
+        ledger = intakes[0].ledger if len(intakes) == 1 and not intakes[0].weighs else None
+        self.settle_offset = None if ledger is None else ledger.settle
+        self.settle_offsets = None if ledger is None else ledger.settle_all
 
     def __str__(self) -> str:
         return "+".join(map(str, self.intakes))
@@ -57,17 +61,23 @@ class Yard:
                 self._put(intake.next_piece(), now)
         return came
 
-    def _put(self, records: list[Record], now: float) -> None:
+    def chains(self, name: str) -> Chains | RowChains:
+        """Where the records of a class of lanes wait."""
+        return self._rows or self._chains[name]
+
+    def _put(self, piece: Piece, now: float) -> None:
+        if self._rows is not None:
+            self._rows.put(piece)
+            return
+        records = piece.records()
         if self._note is not None:
             self._note(records)
-        if self._route is None:
-            self.chains[MAIN].put(records, now)
-            return
-        routed: dict[str, list[Record]] = {}
-        for record in records:
-            routed.setdefault(self._class_of(record, self._route), []).append(record)
+        routed: dict[str, list[Record]] = {MAIN: records} if self._route is None else {}
+        if self._route is not None:
+            for record in records:
+                routed.setdefault(self._class_of(record, self._route), []).append(record)
         for name, some in routed.items():
-            self.chains[name].put(some, now)
+            self._chains[name].put(some, now)
 
     def _class_of(self, record: Record, route: Route) -> str:
         try:
@@ -75,7 +85,7 @@ class Yard:
         except Exception:  # a lane is found for it all the same
             log.exception("the route function failed for %s", record)
             return MAIN
-        return name if name in self.chains else MAIN
+        return name if name in self._chains else MAIN
 
     # --- the way back ------------------------------------------------------------------------------------------------
 

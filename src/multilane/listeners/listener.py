@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from multilane.errors import UndecodablePayload, WrongFailures
 from multilane.listeners.acknowledgement import Acknowledgement
@@ -22,7 +22,11 @@ from multilane.listeners.payload import Decode, decoder_for
 from multilane.listeners.signature import Kind, Signature, Wants, place_of
 from multilane.listeners.surroundings import Surroundings, Visit
 from multilane.listeners.window import Window
+from multilane.wire.records.keyed_rows import TakenRows
 from multilane.wire.records.record import Record
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Failures = dict[Record, BaseException]
 
@@ -141,7 +145,7 @@ class Listener:
 
     # --- several -----------------------------------------------------------------------------------------------------
 
-    async def call_many(self, records: list[Record], acknowledgement: Acknowledgement | None = None) -> Failures:
+    async def call_many(self, records: Sequence[Record], acknowledgement: Acknowledgement | None = None) -> Failures:
         """Those of the records that failed, and why."""
         failures: Failures = {}
         visits = self._enter_all(records, failures)
@@ -160,7 +164,7 @@ class Listener:
                 self.surroundings.leave(record, visit, failures.get(record, error))
         return failures
 
-    def _enter_all(self, records: list[Record], failures: Failures) -> dict[Record, Visit]:
+    def _enter_all(self, records: Sequence[Record], failures: Failures) -> dict[Record, Visit]:
         visits: dict[Record, Visit] = {}
         if self._wants_context:
             for record in records:
@@ -172,7 +176,7 @@ class Listener:
 
     def _many_arguments(
         self,
-        records: list[Record],
+        records: Sequence[Record],
         failures: Failures,
         visits: Mapping[Record, Visit],
         acknowledgement: Acknowledgement | None,
@@ -181,13 +185,12 @@ class Listener:
         if self._decode is not None:
             given[Wants.PAYLOADS] = self._decoded(records, failures)
         handled = [record for record in records if record not in failures] if failures else records
-        given[Wants.RECORDS] = handled
+        if self._signature.wants(Wants.RECORDS):
+            given[Wants.RECORDS] = list(handled)  # what the function does to it is its own affair
         if visits and handled:
             given[Wants.CONTEXT] = visits[handled[-1]].context
         if self.kind is Kind.COLUMNS:
-            from multilane.wire.records.arrow import batch_of
-
-            given[Wants.COLUMNS] = batch_of(handled)
+            given[Wants.COLUMNS] = _columns(handled)
         return {name: given.get(wanted) for name, wanted in self._signature.parameters}
 
     def _decoded(self, records: Sequence[Record], failures: Failures) -> list[Any]:
@@ -217,6 +220,14 @@ class Listener:
                 raise WrongFailures(f"{self} returned a failure of something that is not in its batch, or no exception")
             failures[record] = error
         return failures
+
+
+def _columns(records: Sequence[Record]) -> pa.RecordBatch:
+    if isinstance(records, TakenRows):
+        return records.batch()
+    from multilane.wire.records.arrow import batch_of
+
+    return batch_of(records)
 
 
 async def _ended(result: Any) -> Any:

@@ -27,6 +27,7 @@ from multilane.lanes.intake import Intake
 from multilane.lanes.ordering import order_of
 from multilane.lanes.processes import Processes
 from multilane.lanes.pump import Pump, Start, Timing
+from multilane.lanes.row_chains import RowChains
 from multilane.lanes.team import Team
 from multilane.lanes.threads import Threads
 from multilane.lanes.work import Work, WorkRules
@@ -34,6 +35,7 @@ from multilane.lanes.yard import MAIN, Yard
 from multilane.listeners.listener import Listener, Runner
 from multilane.listeners.signature import read_signature
 from multilane.listeners.surroundings import Surroundings
+from multilane.listeners.window import newest_of_each_key
 from multilane.outcome import backoff
 from multilane.outcome.breaker import Breaker
 from multilane.outcome.flow import Flow
@@ -159,13 +161,14 @@ class ProcessGroup:
 
     async def _build(self, starts: Mapping[TopicPartition, Start]) -> Team:
         parking = await self._parked(starts)
-        intakes = [self._intake(partition, starts[partition]) for partition in sorted(starts, key=self._feeding_order)]
+        as_rows = self._waits_as_rows(starts)
+        intakes = [self._intake(p, starts[p], as_rows) for p in sorted(starts, key=self._feeding_order)]
         threads = Threads(f"multilane-{self.config.name}-{min(p.partition for p in starts)}")
         runner: Runner = self._processes or threads
         listener = self._listen(self.registration.function, runner)
         retrying = self._listen(self.registration.retry or self.registration.function, runner)
         retried = {p.topic for p in starts} == {self.config.retry}
-        yard = Yard(intakes, self._chains(starts), self.registration.route, _notes_for(parking))
+        yard = Yard(intakes, self._chains(starts, as_rows), self.registration.route, _notes_for(parking))
         work = Work(
             yard,
             retrying if retried else listener,
@@ -191,19 +194,33 @@ class ProcessGroup:
         properties = {name: value for name, value in self._properties().items() if not name.startswith("group.")}
         return await scan(properties | {"auto.offset.reset": "earliest"}, retry, *starts[retry])
 
-    def _intake(self, partition: TopicPartition, start: Start) -> Intake:
+    def _intake(self, partition: TopicPartition, start: Start, as_rows: bool) -> Intake:
         config = self.config
         room = max(1, config.lanes) * config.waiting_per_lane
-        return Intake(partition, Ledger(*start), room, config.max_in_flight_bytes)
+        return Intake(partition, Ledger(*start, in_bulk=as_rows), room, config.max_in_flight_bytes)
 
-    def _chains(self, starts: Mapping[TopicPartition, Start]) -> dict[str, Chains]:
+    def _chains(self, starts: Mapping[TopicPartition, Start], as_rows: bool) -> dict[str, Chains] | RowChains:
         config = self.config
+        if as_rows:
+            [partition] = starts
+            is_unique = self.registration.window.select is newest_of_each_key
+            return RowChains(partition.topic, partition.partition, config.lanes, newest=is_unique)
         due_at = self._due_at() if any(p.topic == config.retry for p in starts) else None
         lanes = {MAIN: config.lanes, **config.lane_classes}
         return {
             name: Chains(order_of(config.order_by, config.lane_hash, many), max(1, many), due_at)
             for name, many in lanes.items()
         }
+
+    def _waits_as_rows(self, starts: Mapping[TopicPartition, Start]) -> bool:
+        """Whether nothing has to be known of a record before a window has it but its key."""
+        config = self.config
+        is_due = config.retry_backoff is None or not any(p.topic == config.retry for p in starts)
+        is_by_key = config.lanes > 0 and config.order_by == "key" and config.lane_hash == "key"
+        is_one_class = self.registration.route is None and not config.lane_classes
+        is_unweighed = config.max_in_flight_bytes is None
+        has_windows = not self.registration.window.is_single and len(starts) == 1
+        return has_windows and is_by_key and is_due and is_one_class and is_unweighed
 
     def _due_at(self) -> DueAt | None:
         """When a retry copy may be handled, on the monotonic clock."""

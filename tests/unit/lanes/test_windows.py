@@ -16,13 +16,19 @@ from multilane.wire.records.record import Record
 BY_HAND = WorkRules(is_manual=True)
 
 
-async def test_a_window_goes_when_it_is_full_and_the_rest_when_its_time_is_up():
+@pytest.fixture(params=[False, True], ids=["records", "rows"])
+def as_rows(request):
+    """How records wait."""
+    return request.param
+
+
+async def test_a_window_goes_when_it_is_full_and_the_rest_when_its_time_is_up(as_rows):
     windows = []
 
     async def handler(records: list[Record]) -> None:
         windows.append([r.offset for r in records])
 
-    async with World(handler, window=Window(3, 60.0)) as world:
+    async with World(handler, as_rows=as_rows, window=Window(3, 60.0)) as world:
         await world.give(*"abcdefgh")
         assert windows == [[0, 1, 2], [3, 4, 5]]
         world.crew.flush()
@@ -32,26 +38,26 @@ async def test_a_window_goes_when_it_is_full_and_the_rest_when_its_time_is_up():
         assert len(windows) == 3, "a flush is for what waited then"
 
 
-async def test_the_latency_is_kept():
+async def test_the_latency_is_kept(as_rows):
     windows = []
 
     async def handler(records: list[Record]) -> None:
         windows.append(len(records))
 
-    async with World(handler, window=Window(10, 0.001)) as world:
+    async with World(handler, as_rows=as_rows, window=Window(10, 0.001)) as world:
         await world.give("a", "b")
         await until(lambda: world.is_done)
         assert windows == [2]
 
 
-async def test_a_key_is_in_one_window_at_a_time_and_in_order_there():
+async def test_a_key_is_in_one_window_at_a_time_and_in_order_there(as_rows):
     gate, windows = asyncio.Event(), []
 
     async def handler(records: list[Record]) -> None:
         windows.append([r.offset for r in records])
         await gate.wait()
 
-    async with World(handler, lanes=3, window=Window(2, 60.0)) as world:
+    async with World(handler, as_rows=as_rows, lanes=3, window=Window(2, 60.0)) as world:
         await world.give("a", "a", "a", "a", "b", "c")
         assert windows == [[0, 1], [4, 5]]
         gate.set()
@@ -59,64 +65,64 @@ async def test_a_key_is_in_one_window_at_a_time_and_in_order_there():
         assert windows[2:] == [[2, 3]]
 
 
-async def test_only_what_a_batch_function_names_has_failed():
+async def test_only_what_a_batch_function_names_has_failed(as_rows):
     async def handler(records: list[Record]) -> dict[Record, Exception]:
         return {r: ValueError("odd") for r in records if r.offset % 2}
 
-    async with World(handler, window=Window(4, 60.0)) as world:
+    async with World(handler, as_rows=as_rows, window=Window(4, 60.0)) as world:
         await world.give(*"abcd")
         await until(lambda: world.is_done)
         assert world.failures.failed == [(1, "ValueError"), (3, "ValueError")]
         assert world.failures.successes == 2
 
 
-async def test_a_batch_function_that_raises_fails_its_whole_batch():
+async def test_a_batch_function_that_raises_fails_its_whole_batch(as_rows):
     async def handler(records: list[Record]) -> None:
         raise RuntimeError("all")
 
-    async with World(handler, window=Window(2, 60.0)) as world:
+    async with World(handler, as_rows=as_rows, window=Window(2, 60.0)) as world:
         await world.give("a", "b")
         await until(lambda: world.is_done)
         assert [offset for offset, _ in world.failures.failed] == [0, 1]
 
 
-async def test_failures_of_something_else_fail_the_batch():
+async def test_failures_of_something_else_fail_the_batch(as_rows):
     async def handler(records: list[Record]) -> object:
         return {"what": ValueError()}
 
-    async with World(handler, window=Window(2, 60.0)) as world:
+    async with World(handler, as_rows=as_rows, window=Window(2, 60.0)) as world:
         await world.give("a", "b")
         await until(lambda: world.is_done)
         assert world.failures.failed == [(0, "WrongFailures"), (1, "WrongFailures")]
 
 
-async def test_columns():
+async def test_columns(as_rows):
     seen = []
 
     async def handler(batch: pa.RecordBatch) -> dict[int, Exception]:
         seen.append((batch["key"].to_pylist(), batch["offset"].to_pylist()))
         return {1: ValueError("the second row")}
 
-    async with World(handler, window=Window(3, 60.0)) as world:
+    async with World(handler, as_rows=as_rows, window=Window(3, 60.0)) as world:
         await world.give("a", None, "b")
         await until(lambda: world.is_done)
         assert seen == [([b"a", None, b"b"], [0, 1, 2])]
         assert world.failures.failed == [(1, "ValueError")]
 
 
-async def test_the_newest_of_each_key_is_handled_and_the_others_are_settled():
+async def test_the_newest_of_each_key_is_handled_and_the_others_are_settled(as_rows):
     handled = []
 
     async def handler(records: list[Record]) -> None:
         handled.append([r.offset for r in records])
 
-    async with World(handler, window=Window(6, 60.0, newest_of_each_key)) as world:
+    async with World(handler, as_rows=as_rows, window=Window(6, 60.0, newest_of_each_key)) as world:
         await world.give("a", "b", "a", None, "a", None)
         await until(lambda: world.is_done)
         assert [sorted(window) for window in handled] == [[1, 3, 4, 5]]
 
 
-async def test_unique_with_a_function_for_single_records():
+async def test_unique_with_a_function_for_single_records(as_rows):
     handled = []
 
     async def handler(record: Record) -> None:
@@ -124,7 +130,7 @@ async def test_unique_with_a_function_for_single_records():
         if record.offset == 2:
             raise ValueError("no")
 
-    async with World(handler, window=Window(4, 60.0, newest_of_each_key)) as world:
+    async with World(handler, as_rows=as_rows, window=Window(4, 60.0, newest_of_each_key)) as world:
         await world.give("a", "b", "a", "c")
         await until(lambda: world.is_done)
         assert sorted(handled) == [1, 2, 3]
@@ -135,11 +141,11 @@ async def test_unique_with_a_function_for_single_records():
     ("select", "error"),
     [(lambda records: Selection(records[:1]), "ValueError"), (lambda records: 1 / 0, "ZeroDivisionError")],
 )
-async def test_a_select_function_that_fails_or_loses_records_fails_its_window(select, error):
+async def test_a_select_function_that_fails_or_loses_records_fails_its_window(as_rows, select, error):
     async def handler(records: list[Record]) -> None:
         raise AssertionError("not called")
 
-    async with World(handler, window=Window(2, 60.0, select)) as world:
+    async with World(handler, as_rows=as_rows, window=Window(2, 60.0, select)) as world:
         await world.give("a", "b")
         await until(lambda: world.is_done)
         assert world.failures.failed == [(0, error), (1, error)]
@@ -181,14 +187,14 @@ async def test_a_function_that_fails_before_its_acknowledgement_has_failed():
         assert world.failures.failed == [(0, "ValueError")]
 
 
-async def test_a_batch_is_acknowledged_but_for_what_failed():
+async def test_a_batch_is_acknowledged_but_for_what_failed(as_rows):
     given: list[Acknowledgement] = []
 
     async def handler(records: list[Record], done: Acknowledgement) -> dict[Record, Exception]:
         given.append(done)
         return {records[0]: ValueError("no")}
 
-    async with World(handler, rules=BY_HAND, window=Window(3, 60.0)) as world:
+    async with World(handler, as_rows=as_rows, rules=BY_HAND, window=Window(3, 60.0)) as world:
         await world.give("a", "b", "c")
         assert world.frontier == 1
         given[0]()
@@ -227,7 +233,7 @@ async def test_an_acknowledgement_after_the_end_changes_nothing():
         assert world.frontier == 0
 
 
-async def test_windows_that_wait_behind_one_go_at_once_when_it_ends():
+async def test_windows_that_wait_behind_one_go_at_once_when_it_ends(as_rows):
     """Fifty keys with much behind each: when their window ends, there is work for every lane."""
     gate, at_once, most = asyncio.Event(), 0, 0
 
@@ -238,7 +244,7 @@ async def test_windows_that_wait_behind_one_go_at_once_when_it_ends():
         await gate.wait()
         at_once -= 1
 
-    async with World(handler, lanes=5, window=Window(10, 60.0)) as world:
+    async with World(handler, as_rows=as_rows, lanes=5, window=Window(10, 60.0)) as world:
         await world.give(*[f"k{i % 10}" for i in range(200)])
         gate.set()
         await turns(3)

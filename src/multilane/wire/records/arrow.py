@@ -23,7 +23,7 @@ from multilane.wire.records.record import Record
 _HEADER: Final = [pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]
 HEADERS_TYPE: Final = pa.list_(pa.struct(_HEADER))
 INLINE: Final = 12  # a view holds up to this many bytes itself
-_TIMESTAMP: Final = pa.timestamp("ms", tz="UTC")
+TIMESTAMP: Final = pa.timestamp("ms", tz="UTC")
 
 
 def schema(*, copy: bool) -> pa.Schema:
@@ -36,14 +36,14 @@ def schema(*, copy: bool) -> pa.Schema:
             ("topic", pa.dictionary(pa.int8(), pa.string())),
             ("partition", pa.int32()),
             ("offset", pa.int64()),
-            ("timestamp", _TIMESTAMP),
+            ("timestamp", TIMESTAMP),
             ("timestamp_type", pa.int8()),
             ("headers", HEADERS_TYPE),
         ]
     )
 
 
-_COPIED: Final = schema(copy=True)
+COPIED: Final = schema(copy=True)
 
 
 def record_batch(block: Block, *, copy: bool) -> pa.RecordBatch:
@@ -60,7 +60,7 @@ def record_batch(block: Block, *, copy: bool) -> pa.RecordBatch:
         "topic": topics,
         "partition": _over(pa.int32(), np.full(rows, block.partition, np.int32)),
         "offset": _over(pa.int64(), offsets),
-        "timestamp": _over(_TIMESTAMP, timestamps),
+        "timestamp": _over(TIMESTAMP, timestamps),
         "timestamp_type": _over(pa.int8(), block.timestamp_types),
         "headers": _headers(block),
     }
@@ -151,11 +151,11 @@ def batch_of(records: Sequence[Record]) -> pa.RecordBatch:
         _same(_named, topics),
         _same(_int32, partitions),
         _over_longs(pa.int64(), offsets),
-        _over_longs(_TIMESTAMP, timestamps),
+        _over_longs(TIMESTAMP, timestamps),
         _same(_int8, kinds),
-        pa.array(headers, HEADERS_TYPE) if any(headers) else _no_headers(rows),
+        pa.array(headers, HEADERS_TYPE) if any(headers) else no_headers(rows),
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=_COPIED)
+    return pa.RecordBatch.from_arrays(arrays, schema=COPIED)
 
 
 def _joined(contents: Sequence[bytes | None]) -> pa.Array:
@@ -185,6 +185,14 @@ def _constant(make: Callable[[tuple[Any, ...]], pa.Array], value: Any, rows: int
     return make((value,) * rows)
 
 
+def one_topic(topic: str, rows: int) -> pa.Array:
+    return _constant(_named, topic, rows)
+
+
+def one_partition(partition: int, rows: int) -> pa.Array:
+    return _constant(_int32, partition, rows)
+
+
 def _int32(column: tuple[int, ...]) -> pa.Array:
     return _over(pa.int32(), np.array(column, np.int32))
 
@@ -200,5 +208,5 @@ def _named(topics: tuple[str, ...]) -> pa.Array:
 
 
 @lru_cache(1_024)
-def _no_headers(rows: int) -> pa.Array:
+def no_headers(rows: int) -> pa.Array:
     return pa.nulls(rows, HEADERS_TYPE)

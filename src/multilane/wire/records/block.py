@@ -129,12 +129,16 @@ class Block:
         return self.columns.pinned_bytes
 
     @property
+    def content_bytes(self) -> int:
+        """Bytes of the keys and values."""
+        return self._content(self.columns.keys) + self._content(self.columns.values)
+
+    @property
     def own_bytes(self) -> int:
         """Bytes these rows need: keys, values, headers and the columns themselves."""
-        content = self._content(self.columns.keys) + self._content(self.columns.values)
         spans = self.columns.header_spans
         headers = 0 if spans is None else int((spans[self.start : self.stop] >> 32).sum())
-        return content + headers + COLUMN_BYTES * len(self)
+        return self.content_bytes + headers + COLUMN_BYTES * len(self)
 
     def _content(self, views: Views) -> int:
         """Bytes behind the views: the sum of their lengths, which are the first four bytes of each."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from numba import int64, njit, types, uint8, uint64, void
 
 from multilane.wire.records import kernels, lz4_kernels, sum_kernels
+from multilane.wire.records.keyed_checked import CheckedKeyed
 
 _BYTES = types.Array(uint8, 1, "C", readonly=True)  # writable arrays match too
 _OUT = types.Array(uint8, 1, "C")
@@ -30,4 +31,5 @@ gather_headers = njit(int64(_BYTES, _BYTES, _COLUMN, _OUT, _COLUMN), nogil=True,
 unlz4 = njit(types.UniTuple(int64, 3)(_BYTES, _MATRIX, _OUT, int64, _MATRIX, int64), nogil=True, cache=True)(
     lz4_kernels.unlz4.py_func
 )
+keyed = CheckedKeyed()
 check_sums = njit(int64(_BYTES, _MATRIX, int64, int64), nogil=True, cache=True)(sum_kernels.check_sums.py_func)

@@ -16,17 +16,35 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import llvmlite.binding as llvm
-from numba import carray, cfunc, int64, types, uint8, uint64, void  # type: ignore[attr-defined, unused-ignore]
+from numba import carray, cfunc, int32, int64, types, uint8, uint64, void  # type: ignore[attr-defined, unused-ignore]
 
 from multilane.wire.records.image import Image, target_machine
 from multilane.wire.records.kernels import decode_batches, gather_headers, mark_nulls, scan_headers
-from multilane.wire.records.layout import COLUMNS, PLAN_COLUMNS, STATE_SIZE, TALLY_SIZE
+from multilane.wire.records.keyed_kernels import (
+    copy_rows,
+    index_chains,
+    keep_rows,
+    move_rows,
+    release_rows,
+    split_newest,
+    take_rows,
+)
+from multilane.wire.records.layout import (
+    CHAIN_COLUMNS,
+    COLUMNS,
+    KEEP_SIZE,
+    KEPT_COLUMNS,
+    PLAN_COLUMNS,
+    STATE_SIZE,
+    TALLY_SIZE,
+)
 from multilane.wire.records.lz4_kernels import unlz4
 from multilane.wire.records.sum_kernels import check_sums
 
 _BYTES: Final = types.CPointer(uint8)
 _INTS: Final = types.CPointer(int64)
 _WORDS: Final = types.CPointer(uint64)
+_ENDS: Final = types.CPointer(int32)
 _RUNTIME: Final = ("NRT_", "Py", "_Py", "numba_")  # numba's and Python's, whether or not this process shows them
 
 
@@ -84,6 +102,94 @@ def _check_sums(data, size, rows, count, floor, function):
     return check_sums(carray(data, size), carray(rows, (count, COLUMNS)), floor, function)
 
 
+# --- kept rows: a table has room for twice as many chains as there can be, the ring of the ready ones for all ---
+
+
+def _keep_rows(
+    state, rows, chains, table, ready, capacity, arena, arena_size,
+    offsets, timestamps, segments, segment_count, keys, values, reach, key_valid, key_bits, value_valid, value_bits,
+    first, first_size, second, second_size, fresh, fresh_count, start, stop,
+):  # fmt: skip
+    return keep_rows(
+        carray(state, KEEP_SIZE),
+        carray(rows, (capacity, KEPT_COLUMNS)),
+        carray(chains, (capacity, CHAIN_COLUMNS)),
+        carray(table, 2 * capacity),
+        carray(ready, capacity),
+        carray(arena, arena_size),
+        (
+            carray(offsets, reach),
+            carray(timestamps, reach),
+            carray(segments, (segment_count, 3)),
+            carray(keys, (reach, 2)),
+            carray(values, (reach, 2)),
+        ),
+        (carray(key_valid, key_bits), carray(value_valid, value_bits)),
+        (carray(first, first_size), carray(second, second_size)),
+        carray(fresh, fresh_count),
+        start,
+        stop,
+    )
+
+
+def _take_rows(state, rows, chains, ready, capacity, ids, count):
+    return take_rows(
+        carray(state, KEEP_SIZE),
+        carray(rows, (capacity, KEPT_COLUMNS)),
+        carray(chains, (capacity, CHAIN_COLUMNS)),
+        carray(ready, capacity),
+        carray(ids, count),
+    )
+
+
+def _copy_rows(rows, capacity, arena, arena_size, ids, count, facts, ends, small, small_size, content, content_size):
+    copy_rows(
+        carray(rows, (capacity, KEPT_COLUMNS)),
+        carray(arena, arena_size),
+        carray(ids, count),
+        carray(facts, (2, count)),
+        carray(ends, (2, count + 1)),
+        carray(small, small_size),
+        carray(content, content_size),
+    )
+
+
+def _split_newest(state, rows, capacity, arena, arena_size, ids, count, out):
+    return split_newest(
+        carray(state, KEEP_SIZE),
+        carray(rows, (capacity, KEPT_COLUMNS)),
+        carray(arena, arena_size),
+        carray(ids, count),
+        carray(out, count),
+    )
+
+
+def _release_rows(state, rows, chains, table, ready, capacity, ids, count):
+    release_rows(
+        carray(state, KEEP_SIZE),
+        carray(rows, (capacity, KEPT_COLUMNS)),
+        carray(chains, (capacity, CHAIN_COLUMNS)),
+        carray(table, 2 * capacity),
+        carray(ready, capacity),
+        carray(ids, count),
+    )
+
+
+def _move_rows(state, rows, capacity, old, old_size, new, new_size):
+    move_rows(
+        carray(state, KEEP_SIZE), carray(rows, (capacity, KEPT_COLUMNS)), carray(old, old_size), carray(new, new_size)
+    )
+
+
+def _index_chains(state, rows, chains, table, capacity):
+    index_chains(
+        carray(state, KEEP_SIZE),
+        carray(rows, (capacity, KEPT_COLUMNS)),
+        carray(chains, (capacity, CHAIN_COLUMNS)),
+        carray(table, 2 * capacity),
+    )
+
+
 _ENTRIES: Final[dict[str, tuple[Any, Callable[..., Any]]]] = {
     "scan_headers": (void(_BYTES, int64, int64, int64, _INTS, int64, _INTS), _scan_headers),
     "decode_batches": (
@@ -97,6 +203,23 @@ _ENTRIES: Final[dict[str, tuple[Any, Callable[..., Any]]]] = {
     "gather_headers": (int64(_BYTES, int64, _BYTES, int64, _INTS, int64, _BYTES, int64, _INTS), _gather_headers),
     "check_sums": (int64(_BYTES, int64, _INTS, int64, int64, int64), _check_sums),
     "unlz4": (void(_BYTES, int64, _INTS, int64, _BYTES, int64, int64, _INTS, int64, _INTS), _unlz4),
+    "keep_rows": (
+        int64(
+            *[_INTS] * 5, int64, _BYTES, int64,
+            _INTS, _INTS, _INTS, int64, _WORDS, _WORDS, int64, _BYTES, int64, _BYTES, int64,
+            _BYTES, int64, _BYTES, int64, _BYTES, int64, int64, int64,
+        ),
+        _keep_rows,
+    ),
+    "take_rows": (int64(_INTS, _INTS, _INTS, _INTS, int64, _INTS, int64), _take_rows),
+    "copy_rows": (
+        void(_INTS, int64, _BYTES, int64, _INTS, int64, _INTS, _ENDS, _BYTES, int64, _BYTES, int64),
+        _copy_rows,
+    ),
+    "split_newest": (int64(_INTS, _INTS, int64, _BYTES, int64, _INTS, int64, _INTS), _split_newest),
+    "release_rows": (void(*[_INTS] * 5, int64, _INTS, int64), _release_rows),
+    "move_rows": (void(_INTS, _INTS, int64, _BYTES, int64, _BYTES, int64), _move_rows),
+    "index_chains": (void(_INTS, _INTS, _INTS, _INTS, int64), _index_chains),
 }  # fmt: skip
 
 

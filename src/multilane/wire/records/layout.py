@@ -104,6 +104,56 @@ class Status(IntEnum):
     OVERSIZED = 17
 
 
+class Kept(IntEnum):
+    """Columns of a kept row: eight words, a line of the processor's cache. Key and value lie behind one another."""
+
+    OFFSET = 0
+    TIMESTAMP = 1
+    TIMESTAMP_TYPE = 2
+    AT = 3  # where its key begins in the arena
+    KEY_SIZE = 4  # -1: null
+    VALUE_SIZE = 5
+    CHAIN = 6  # -1: the row is free
+    NEXT = 7  # of its chain, or of the free ones
+
+
+KEPT_COLUMNS: Final = len(Kept)
+
+
+class Chain(IntEnum):
+    """Columns of a chain: the kept rows of one key."""
+
+    HASH = 0
+    FIRST = 1  # of those that wait; of a free chain: the next free one
+    LAST = 2
+    WAITING = 3
+    IN_WORK = 4  # 1 from the time rows of it are taken until they are released
+
+
+CHAIN_COLUMNS: Final = len(Chain)
+
+
+class Keep(IntEnum):
+    """What there is to know of all kept rows together."""
+
+    LANES = 0
+    SEED = 1  # of the hashes
+    ROWS = 2  # that were ever made, and so for chains
+    FREE_ROW = 3  # -1: none
+    CHAINS = 4
+    FREE_CHAIN = 5
+    READY_AT = 6  # the first of the ring of chains that may be taken
+    READY = 7  # how many they are
+    TAKEABLE = 8  # rows of them
+    ARENA_END = 9
+    LIVE_BYTES = 10
+    KEY_BYTES = 11  # of what was taken last
+    VALUE_BYTES = 12
+
+
+KEEP_SIZE: Final = len(Keep)
+WINDOW_BYTES: Final = 1 << 30  # no window has more, so that Arrow's int32 can count them; one row may
+
 # Why `unlz4` stopped.
 FULL: Final = -1  # the output has no room for the next frame
 ODD: Final = -2  # the next frame is nothing that it reads

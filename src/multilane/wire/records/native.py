@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from multilane.wire.records.keyed_native import NativeKeyed
 from multilane.wire.records.layout import Row
 
 _ADDRESS: Final = ctypes.c_void_p
@@ -34,6 +35,7 @@ class NativeKernels:
     """The same functions as in `kernels`, by the addresses of their machine code."""
 
     def __init__(self, addresses: Mapping[str, int]) -> None:
+        self.keyed = NativeKeyed(addresses)
         place, number = _ADDRESS, _INT
         self._scan = ctypes.PYFUNCTYPE(None, place, number, number, number, place, number, place)(
             addresses["scan_headers"]

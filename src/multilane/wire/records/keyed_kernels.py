@@ -1,0 +1,348 @@
+"""The compiled loops over kept rows: chain them by key, take the next ones, copy them out, release them.
+
+Thread: any one at a time; all keep the GIL (microseconds, and the caller has the next one to call).
+Owns: nothing; the arrays are `keyed_rows`'. Views of blocks were checked when they were decoded, everything else was
+written here.
+Never: imported where machine code of it is at hand (see `loading`). Never allocates.
+"""
+
+# numba infers the types here.
+# ruff: noqa: ANN001, ANN201, ANN202, PLR0913, PLR0917, SIM110
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from multilane.wire.records.kernels import little64
+from multilane.wire.records.layout import WINDOW_BYTES, Chain, Keep, Kept
+
+__all__ = ["copy_rows", "index_chains", "keep_rows", "move_rows", "release_rows", "split_newest", "take_rows"]
+
+# fmt: off
+_OFFSET, _TIMESTAMP, _TYPE, _AT, _KEY_SIZE, _VALUE_SIZE, _CHAIN, _NEXT = map(int, Kept)
+_HASH, _FIRST, _LAST, _WAITING, _IN_WORK = map(int, Chain)
+(_LANES, _SEED, _ROWS, _FREE_ROW, _CHAINS, _FREE_CHAIN, _READY_AT, _READY, _TAKEABLE, _ARENA_END, _LIVE_BYTES,
+ _KEY_BYTES, _VALUE_BYTES) = map(int, Keep)
+# fmt: on
+_FIRST_ROW, _SEGMENT_TYPE = 0, 2  # of a block's segments
+_TAKEN = -2  # in the place of the next row
+_MOST_BYTES = int(WINDOW_BYTES)
+_INLINE = 12  # a view holds up to this many bytes itself
+_LOW32, _U32, _U8 = np.uint64(0xFFFFFFFF), np.uint64(32), np.uint64(8)
+_MULTIPLIER, _FOLD, _ONE = np.uint64(0x9E3779B97F4A7C15), np.uint64(29), np.uint64(1)
+
+
+@njit
+def _copy(out, to, data, at, size):
+    for moved in range(size):
+        out[np.uint64(to + moved)] = data[np.uint64(at + moved)]
+
+
+@njit
+def _copy_view(out, to, low, high, first, second):
+    """What an Arrow view shows: up to twelve bytes are in it, more in one of the two buffers."""
+    size = np.int64(low & _LOW32)
+    if size > _INLINE:
+        _copy(out, to, second if high & _LOW32 else first, np.int64(high >> _U32), size)
+        return
+    word = low >> _U32
+    for moved in range(size):
+        if moved == 4:
+            word = high
+        out[np.uint64(to + moved)] = np.uint8(word)
+        word >>= _U8
+
+
+@njit
+def _hash(data, at, size, seed):
+    """Different in every process, so that nobody can choose keys that fall together."""
+    mixed = (np.uint64(seed) ^ np.uint64(size)) * _MULTIPLIER
+    end = at + size
+    while at + 8 <= end:
+        mixed = (mixed ^ little64(data, at)) * _MULTIPLIER
+        mixed ^= mixed >> _FOLD
+        at += 8
+    rest = np.uint64(0)
+    while at < end:
+        rest = rest << _U8 | np.uint64(data[np.uint64(at)])
+        at += 1
+    mixed = (mixed ^ rest) * _MULTIPLIER
+    mixed ^= mixed >> _U32
+    mixed *= _MULTIPLIER
+    return np.int64((mixed ^ mixed >> _FOLD) >> _ONE)
+
+
+@njit
+def _same_key(rows, arena, one, other):
+    size = rows[one, _KEY_SIZE]
+    if rows[other, _KEY_SIZE] != size:
+        return False
+    here, there = rows[one, _AT], rows[other, _AT]
+    for i in range(size):
+        if arena[np.uint64(here + i)] != arena[np.uint64(there + i)]:
+            return False
+    return True
+
+
+# --- chains ----------------------------------------------------------------------------------------------------------
+
+
+@njit
+def _chain_of(rows, chains, table, arena, hashed, row):
+    """The chain of the row's key, and the place in the table where it is or belongs. The last row of a chain is always
+    there to compare with: a chain without rows is none."""
+    mask = table.shape[0] - 1
+    place = hashed & mask
+    while table[place]:
+        chain = table[place] - 1
+        if chains[chain, _HASH] == hashed and _same_key(rows, arena, chains[chain, _LAST], row):
+            return chain, place
+        place = (place + 1) & mask
+    return -1, place
+
+
+@njit
+def _new_chain(state, chains):
+    chain = state[_FREE_CHAIN]
+    if chain < 0:
+        chain = state[_CHAINS]
+        state[_CHAINS] += 1
+    else:
+        state[_FREE_CHAIN] = chains[chain, _FIRST]
+    chains[chain, _FIRST], chains[chain, _WAITING], chains[chain, _IN_WORK] = -1, 0, 0
+    return chain
+
+
+@njit
+def _forget(chains, table, chain):
+    """Take a chain out of the table; those that had to move on for it move back."""
+    mask = table.shape[0] - 1
+    hole = chains[chain, _HASH] & mask
+    while table[hole] != chain + 1:
+        hole = (hole + 1) & mask
+    place = (hole + 1) & mask
+    while table[place]:
+        home = chains[table[place] - 1, _HASH] & mask
+        if (place - home) & mask >= (place - hole) & mask:
+            table[hole] = table[place]
+            hole = place
+        place = (place + 1) & mask
+    table[hole] = 0
+
+
+@njit
+def _append(state, rows, chains, ready, chain, row):
+    if chains[chain, _WAITING]:
+        rows[chains[chain, _LAST], _NEXT] = row
+    else:
+        chains[chain, _FIRST] = row
+    chains[chain, _LAST] = row
+    chains[chain, _WAITING] += 1
+    if chains[chain, _IN_WORK]:
+        return
+    state[_TAKEABLE] += 1
+    if chains[chain, _WAITING] == 1:
+        ready[(state[_READY_AT] + state[_READY]) & (ready.shape[0] - 1)] = chain
+        state[_READY] += 1
+
+
+# --- the ways in and out ---------------------------------------------------------------------------------------------
+
+
+@njit
+def _is_null(valid, row):
+    return valid.shape[0] > 0 and not valid[row >> 3] >> (row & 7) & 1
+
+
+@njit
+def keep_rows(state, rows, chains, table, ready, arena, block, nulls, buffers, fresh, start, stop):
+    """Copy rows [start, stop) of a block and chain them by key; gives the row that there was no room for, or `stop`.
+    `fresh` has a byte for each row, 0 for those to leave out, or is empty."""
+    offsets, timestamps, segments, keys, values = block
+    segment = 0
+    for i in range(start, stop):
+        while segment + 1 < segments.shape[0] and segments[segment + 1, _FIRST_ROW] <= i:
+            segment += 1
+        if fresh.shape[0] and not fresh[i - stop + fresh.shape[0]]:
+            continue
+        key_size = np.int64(keys[i, 0] & _LOW32)
+        value_size = np.int64(values[i, 0] & _LOW32)
+        row, at = state[_FREE_ROW], state[_ARENA_END]
+        if (row < 0 and state[_ROWS] == rows.shape[0]) or at + key_size + value_size > arena.shape[0]:
+            return i
+        if row < 0:
+            row = state[_ROWS]
+            state[_ROWS] += 1
+        else:
+            state[_FREE_ROW] = rows[row, _NEXT]
+        _copy_view(arena, at, keys[i, 0], keys[i, 1], buffers[0], buffers[1])
+        _copy_view(arena, at + key_size, values[i, 0], values[i, 1], buffers[0], buffers[1])
+        state[_ARENA_END] += key_size + value_size
+        state[_LIVE_BYTES] += key_size + value_size
+        has_key = not _is_null(nulls[0], i)
+        rows[row, _OFFSET], rows[row, _TIMESTAMP], rows[row, _AT] = offsets[i], timestamps[i], at
+        rows[row, _TYPE] = segments[segment, _SEGMENT_TYPE]
+        rows[row, _KEY_SIZE] = key_size if has_key else -1
+        rows[row, _VALUE_SIZE] = -1 if _is_null(nulls[1], i) else value_size
+        chain, place, hashed = np.int64(-1), np.int64(0), np.int64(0)
+        if has_key:
+            hashed = _hash(arena, at, key_size, state[_SEED])
+            chain, place = _chain_of(rows, chains, table, arena, hashed, row)
+        if chain < 0:
+            chain = _new_chain(state, chains)
+            chains[chain, _HASH] = hashed
+            if has_key:
+                table[place] = chain + 1
+        rows[row, _CHAIN], rows[row, _NEXT] = chain, -1
+        _append(state, rows, chains, ready, chain, row)
+    return stop
+
+
+@njit
+def take_rows(state, rows, chains, ready, ids):
+    """As many rows as `ids` has places, of the chains that are ready, those of one key behind one another; gives how
+    many they are. Their values are to be copied before anything else: from then on only their keys are kept."""
+    taken = np.int64(0)
+    key_bytes, value_bytes = np.int64(0), np.int64(0)
+    while state[_READY] and taken < ids.shape[0]:
+        chain = ready[state[_READY_AT]]
+        state[_READY_AT] = (state[_READY_AT] + 1) & (ready.shape[0] - 1)
+        state[_READY] -= 1
+        state[_TAKEABLE] -= chains[chain, _WAITING]
+        chains[chain, _IN_WORK] = 1
+        while chains[chain, _WAITING] and taken < ids.shape[0]:
+            row = chains[chain, _FIRST]
+            ids[taken] = row
+            taken += 1
+            key_bytes += max(rows[row, _KEY_SIZE], 0)
+            value_bytes += max(rows[row, _VALUE_SIZE], 0)
+            chains[chain, _FIRST] = rows[row, _NEXT]
+            chains[chain, _WAITING] -= 1
+            rows[row, _NEXT] = _TAKEN
+            if key_bytes + value_bytes > _MOST_BYTES:
+                break
+        if key_bytes + value_bytes > _MOST_BYTES:
+            break
+    state[_KEY_BYTES], state[_VALUE_BYTES] = key_bytes, value_bytes
+    state[_LIVE_BYTES] -= value_bytes
+    return taken
+
+
+@njit
+def copy_rows(rows, arena, ids, facts, ends, small, content):
+    """Copy taken rows into columns: `facts` their offsets and timestamps, `ends` where keys and values end, `small` the
+    types of their timestamps and then a bitmap of the keys and one of the values that are there (zeroed by the caller),
+    `content` all keys and then all values."""
+    count = ids.shape[0]
+    bitmap = (count + 7) >> 3
+    first_value = np.int64(0)
+    for i in range(count):
+        first_value += max(rows[ids[i], _KEY_SIZE], 0)
+    key_to, value_to = np.int64(0), np.int64(0)
+    ends[0, 0], ends[1, 0] = 0, 0
+    for i in range(count):
+        row = ids[i]
+        at, key_size, value_size = rows[row, _AT], rows[row, _KEY_SIZE], rows[row, _VALUE_SIZE]
+        facts[0, i], facts[1, i] = rows[row, _OFFSET], rows[row, _TIMESTAMP]
+        small[i] = rows[row, _TYPE]
+        if key_size >= 0:
+            small[count + (i >> 3)] |= np.uint8(1 << (i & 7))
+            _copy(content, key_to, arena, at, key_size)
+            key_to += key_size
+            at += key_size
+        if value_size >= 0:
+            small[count + bitmap + (i >> 3)] |= np.uint8(1 << (i & 7))
+            _copy(content, first_value + value_to, arena, at, value_size)
+            value_to += value_size
+        ends[0, i + 1], ends[1, i + 1] = key_to, value_to
+
+
+@njit
+def split_newest(state, rows, arena, ids, out):
+    """Split taken rows: those that no later one of their key follows come first in `out`, by number; behind them the
+    offsets of the others. Gives how many are newest. Rows without a key are all different."""
+    last = ids.shape[0] - 1
+    newest, skipped = np.int64(0), ids.shape[0]
+    key_bytes, value_bytes = np.int64(0), np.int64(0)
+    for i in range(ids.shape[0]):
+        row = ids[i]
+        if (
+            i == last
+            or rows[row, _KEY_SIZE] < 0
+            or rows[ids[i + 1], _CHAIN] != rows[row, _CHAIN]
+            or not _same_key(rows, arena, ids[i + 1], row)
+        ):
+            out[newest] = row
+            newest += 1
+            key_bytes += max(rows[row, _KEY_SIZE], 0)
+            value_bytes += max(rows[row, _VALUE_SIZE], 0)
+        else:
+            skipped -= 1
+            out[skipped] = rows[row, _OFFSET]
+    state[_KEY_BYTES], state[_VALUE_BYTES] = key_bytes, value_bytes
+    return newest
+
+
+@njit
+def release_rows(state, rows, chains, table, ready, ids):
+    """All rows that were taken together are done with: those behind them may be taken."""
+    for i in range(ids.shape[0]):
+        row = ids[i]
+        chain = rows[row, _CHAIN]
+        if chains[chain, _IN_WORK]:  # else an earlier row of the same key released it
+            chains[chain, _IN_WORK] = 0
+            waiting = chains[chain, _WAITING]
+            if waiting == 0:
+                if rows[row, _KEY_SIZE] >= 0:
+                    _forget(chains, table, chain)
+                chains[chain, _FIRST] = state[_FREE_CHAIN]
+                state[_FREE_CHAIN] = chain
+            else:
+                # A chain with more than a lane's share of what waits goes first: it is what the partition waits for.
+                mask = ready.shape[0] - 1
+                if waiting * state[_LANES] > state[_TAKEABLE]:
+                    state[_READY_AT] = (state[_READY_AT] - 1) & mask
+                    ready[state[_READY_AT]] = chain
+                else:
+                    ready[(state[_READY_AT] + state[_READY]) & mask] = chain
+                state[_READY] += 1
+                state[_TAKEABLE] += waiting
+        state[_LIVE_BYTES] -= max(rows[row, _KEY_SIZE], 0)
+        rows[row, _CHAIN] = -1
+        rows[row, _NEXT] = state[_FREE_ROW]
+        state[_FREE_ROW] = row
+
+
+# --- more room -------------------------------------------------------------------------------------------------------
+
+
+@njit
+def move_rows(state, rows, old, new):
+    """What is kept moves to the beginning of another arena."""
+    to = np.int64(0)
+    for row in range(state[_ROWS]):
+        if rows[row, _CHAIN] < 0:
+            continue
+        size = max(rows[row, _KEY_SIZE], 0)
+        if rows[row, _NEXT] != _TAKEN:
+            size += max(rows[row, _VALUE_SIZE], 0)
+        _copy(new, to, old, rows[row, _AT], size)
+        rows[row, _AT] = to
+        to += size
+    state[_ARENA_END] = to
+
+
+@njit
+def index_chains(state, rows, chains, table):
+    """Fill an empty table with the chains that have a key."""
+    mask = table.shape[0] - 1
+    for row in range(state[_ROWS]):
+        chain = rows[row, _CHAIN]
+        if chain < 0 or rows[row, _KEY_SIZE] < 0 or chains[chain, _LAST] != row:
+            continue
+        place = chains[chain, _HASH] & mask
+        while table[place]:
+            place = (place + 1) & mask
+        table[place] = chain + 1

@@ -1,0 +1,92 @@
+"""The kernels of kept rows as machine code, called with addresses.
+
+Thread: one at a time for each storage; they keep the GIL.
+Owns: the translation from storage and blocks to addresses. Never: checks what it is given; `keyed_kernels` says what
+each function may be given and does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from multilane.wire.records.keyed_storage import Source, Storage, address_of
+from multilane.wire.records.window_layout import WindowLayout
+
+_ADDRESS: Final = ctypes.c_void_p
+_INT: Final = ctypes.c_int64
+_IDS: Final = ctypes.c_char_p  # the numbers of taken rows, as bytes
+_STORAGE: Final = (_ADDRESS,) * 5  # state, rows, chains, table, ready
+
+
+class NativeKeyed:
+    def __init__(self, addresses: Mapping[str, int]) -> None:
+        place, number = _ADDRESS, _INT
+
+        def function(name: str, result: Any, *arguments: Any) -> Any:
+            return ctypes.PYFUNCTYPE(result, *arguments)(addresses[name])
+
+        bytes_ = (place, number)
+        columns = (place, place, *bytes_, place, place, number)
+        self._keep = function("keep_rows", number, *_STORAGE, number, *bytes_, *columns, *bytes_ * 5, number, number)
+        self._take = function("take_rows", number, *(place,) * 4, number, place, number)
+        self._copy = function("copy_rows", None, place, number, *bytes_, _IDS, number, place, place, *bytes_ * 2)
+        self._split = function("split_newest", number, place, place, number, *bytes_, _IDS, number, place)
+        self._release = function("release_rows", None, *_STORAGE, number, _IDS, number)
+        self._move = function("move_rows", None, place, place, number, *bytes_ * 2)
+        self._index = function("index_chains", None, *(place,) * 4, number)
+
+    def keep_rows(self, kept: Storage, source: Source, fresh: Any, start: int, stop: int) -> int:
+        wanted = (0, 0) if fresh is None else (address_of(fresh), fresh.size)
+        row: int = self._keep(
+            *kept.places,
+            kept.capacity,
+            kept.arena_at,
+            kept.arena.size,
+            *source.words,
+            *wanted,
+            start,
+            stop,
+        )
+        return row
+
+    def take_rows(self, kept: Storage, most: int) -> int:
+        state, rows, chains, _, ready = kept.places
+        taken: int = self._take(state, rows, chains, ready, kept.capacity, kept.scratch_at, most)
+        return taken
+
+    def copy_rows(self, kept: Storage, ids: bytes, layout: WindowLayout) -> None:
+        at, arena = kept.scratch_at, (kept.arena_at, kept.arena.size)
+        self._copy(
+            kept.places[1],
+            kept.capacity,
+            *arena,
+            ids,
+            layout.rows,
+            at,
+            at + layout.ends,
+            at + layout.small,
+            layout.content - layout.small,
+            at + layout.content,
+            layout.size - layout.content,
+        )
+
+    def split_newest(self, kept: Storage, ids: bytes, count: int) -> int:
+        state, rows = kept.places[:2]
+        arena = (kept.arena_at, kept.arena.size)
+        newest: int = self._split(state, rows, kept.capacity, *arena, ids, count, kept.scratch_at)
+        return newest
+
+    def release_rows(self, kept: Storage, ids: bytes, count: int) -> None:
+        self._release(*kept.places, kept.capacity, ids, count)
+
+    def move_rows(self, kept: Storage, old: npt.NDArray[np.uint8]) -> None:
+        places = (address_of(old), old.size, kept.arena_at, kept.arena.size)
+        self._move(kept.places[0], kept.places[1], kept.capacity, *places)
+
+    def index_chains(self, kept: Storage) -> None:
+        self._index(*kept.places[:4], kept.capacity)

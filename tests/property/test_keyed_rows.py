@@ -1,0 +1,78 @@
+"""Kept rows against a plain model: order of each key, one window of a key at a time, nothing lost, content intact."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from batch_builder import LZ4, NONE, Batch, Rec
+from multilane.lanes.chains import Chains
+from multilane.lanes.ordering import by_key
+from multilane.wire.records.keyed_rows import KeyedRows, TakenRows
+from multilane.wire.records.record import Record
+from span_reading import read
+
+KEYS = st.one_of(
+    st.none(),
+    st.sampled_from(
+        [b"", b"a", b"b", b"hot", b"exactly 12 b", b"more than twelve bytes 1", b"more than twelve bytes 2"]
+    ),
+    st.binary(max_size=20),
+)
+VALUES = st.one_of(st.none(), st.binary(max_size=40), st.integers(1, 3_000).map(lambda size: b"v" * size))
+ROWS = st.lists(st.tuples(KEYS, VALUES, st.booleans()), min_size=1, max_size=40)
+
+
+class KeyedRowsModel(RuleBasedStateMachine):
+    """The same records go to `Chains`: what each would give next has to be the same."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = KeyedRows("t", 3, 3)
+        self.chains = Chains(by_key(), 3)
+        self.open: list[tuple[TakenRows, list[Record], list[Record]]] = []
+        self.offset = 0
+
+    @rule(rows=ROWS, codec=st.sampled_from([NONE, NONE, LZ4]), cut=st.integers(0, 3), times=st.sampled_from([1, 1, 8]))
+    def put(self, rows, codec, cut, times):
+        many = rows * times
+        headers = [(b"h", b"1")]
+        written = [Rec(i, key, value, i, headers if more else ()) for i, (key, value, more) in enumerate(many)]
+        block = read(Batch(written, self.offset, codec), fetch_offset=self.offset).slice(min(cut, len(many) - 1))
+        self.offset += len(many)
+        self.rows.put(block)
+        self.chains.put(list(block.records()), 0.0)
+
+    @precondition(lambda self: self.chains.ready)
+    @rule(most=st.integers(1, 60), newest=st.booleans())
+    def take(self, most, newest):
+        taken, expected = self.rows.take(most, newest=newest), self.chains.take(most, 0.0)
+        last = {r.key: r.offset for r in expected}
+        wanted = [r for r in expected if not newest or r.key is None or last[r.key] == r.offset]
+        assert sorted(taken.skipped) == sorted({r.offset for r in expected} - {r.offset for r in wanted})
+        assert taken.offsets == [r.offset for r in wanted]
+        self.open.append((taken, expected, wanted))
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data(), how=st.sampled_from(["records", "columns", "nothing"]))
+    def release(self, data, how):
+        taken, expected, wanted = self.open.pop(data.draw(st.integers(0, len(self.open) - 1)))
+        if how == "records":
+            assert list(map(tuple, taken)) == list(map(tuple, wanted))
+        elif how == "columns":
+            batch = taken.batch()
+            batch.validate(full=True)
+            assert batch["key"].to_pylist() == [r.key for r in wanted]
+            assert batch["value"].to_pylist() == [r.value for r in wanted]
+            assert batch["offset"].to_pylist() == [r.offset for r in wanted]
+        self.rows.release(taken)
+        self.chains.release_all(expected, 0.0)
+
+    @invariant()
+    def as_many_can_be_taken(self):
+        assert self.rows.takeable == self.chains.takeable
+
+
+TestKeyedRows = KeyedRowsModel.TestCase
+TestKeyedRows.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
