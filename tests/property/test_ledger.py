@@ -97,6 +97,16 @@ class LedgerModel(RuleBasedStateMachine):
 class InBulk(LedgerModel):
     in_bulk = True
 
+    @precondition(lambda self: self.handed)
+    @rule(data=st.data())
+    def settle_some_of_which_one_is_wrong(self, data):
+        """Refused, and nothing is changed by it."""
+        good = data.draw(st.lists(st.sampled_from(sorted(self.handed)), unique=True, min_size=1))
+        wrong = data.draw(st.sampled_from([*sorted(self.done), good[0], self.end + 10, -1]))
+        with pytest.raises(KeyError, match=str(wrong)):
+            self.ledger.settle_all([*good, wrong])
+        assert self.ledger.unsettled == tuple(sorted(self.handed))
+
 
 TestLedger = LedgerModel.TestCase
 TestLedgerInBulk = InBulk.TestCase

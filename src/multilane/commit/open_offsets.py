@@ -16,9 +16,11 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from multilane.wire.records.keyed_storage import Flagged
+from multilane.wire.records.loading import kernels
+
 Offsets = Sequence[int] | npt.NDArray[np.int64]
 _FIRST_ROOM: Final = 1024
-_NONE: Final = -1
 
 
 class OpenOffsets(Protocol):
@@ -61,64 +63,62 @@ class OpenOnes:
 
 
 class OpenArray:
-    __slots__ = ("_first", "_is_open", "_last", "_offsets")
+    __slots__ = ("_clear_flags", "_count", "_first", "_flagged", "_last")
 
     def __init__(self) -> None:
-        self._offsets = np.empty(_FIRST_ROOM, np.int64)
-        self._is_open = np.zeros(_FIRST_ROOM, np.bool_)
-        self._first = self._last = 0  # what is before the first is settled
-        self._offsets[0] = _NONE  # there is always one behind the last, which is none
+        self._flagged = Flagged(_FIRST_ROOM)  # the flag: it is open
+        self._first = self._last = self._count = 0  # what is before the first is settled
+        self._clear_flags = kernels().keyed.clear_flags
 
     def __len__(self) -> int:
-        return int(np.count_nonzero(self._is_open[self._first : self._last]))
+        return self._count
 
     def __contains__(self, offset: int) -> bool:
-        at = self._places(np.array([offset]))[0]
-        return bool(self._offsets[at] == offset and self._is_open[at])
+        return offset in self.column()
 
     def extend(self, offsets: Offsets) -> None:
         many = len(offsets)
-        if self._last + many >= len(self._offsets):
+        if self._last + many > len(self._flagged.values):
             self._make_room(many)
-        self._offsets[self._last : self._last + many] = offsets
-        self._is_open[self._last : self._last + many] = True
-        self._last += many
-        self._offsets[self._last] = _NONE
+        end = self._last + many
+        self._flagged.values[self._last : end] = offsets
+        self._flagged.flags[self._last : end] = 1
+        self._last = end
+        self._count += many
 
     def _make_room(self, many: int) -> None:
         self._pass_settled()
-        kept = self._last - self._first
-        room = len(self._offsets)
-        while room < 2 * (kept + many + 1):
+        kept, old = self._last - self._first, self._flagged
+        room = len(old.values)
+        while room < 2 * (kept + many):
             room *= 2
-        offsets, is_open = np.empty(room, np.int64), np.zeros(room, np.bool_)
-        offsets[:kept] = self._offsets[self._first : self._last]
-        is_open[:kept] = self._is_open[self._first : self._last]
-        self._offsets, self._is_open, self._first, self._last = offsets, is_open, 0, kept
+        self._flagged = Flagged(room)
+        self._flagged.values[:kept] = old.values[self._first : self._last]
+        self._flagged.flags[:kept] = old.flags[self._first : self._last]
+        self._first, self._last = 0, kept
 
     def _pass_settled(self) -> None:
-        is_open = self._is_open[self._first : self._last]
-        if len(is_open):
-            passed = int(is_open.argmax())
-            self._first += passed if is_open[passed] else len(is_open)
+        """The first is open, or there is none."""
+        if not self._count:
+            self._first = self._last
+        else:
+            self._first += int(self._flagged.flags[self._first : self._last].argmax())
 
     def settle(self, offset: int) -> None:
         self.settle_all((offset,))
 
     def settle_all(self, offsets: Offsets) -> None:
         wanted = np.asarray(offsets, np.int64)
-        at = self._places(wanted)
-        is_open = (self._offsets[at] == wanted) & self._is_open[at]
-        if not is_open.all():
-            raise KeyError(int(wanted[is_open.argmin()]))
-        self._is_open[at] = False
-
-    def _places(self, wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
-        return self._offsets[self._first : self._last].searchsorted(wanted) + self._first
+        wrong = self._clear_flags(self._flagged, self._first, self._last, wanted)
+        if wrong >= 0:
+            raise KeyError(int(wanted[wrong]))
+        self._count -= len(wanted)
 
     def first(self) -> int | None:
         self._pass_settled()
-        return int(self._offsets[self._first]) if self._first < self._last else None
+        return int(self._flagged.values[self._first]) if self._count else None
 
     def column(self) -> npt.NDArray[np.int64]:
-        return self._offsets[self._first : self._last][self._is_open[self._first : self._last]]
+        here = slice(self._first, self._last)
+        column: npt.NDArray[np.int64] = self._flagged.values[here][self._flagged.flags[here] == 1]
+        return column

@@ -21,6 +21,7 @@ from numba import carray, cfunc, int32, int64, types, uint8, uint64, void  # typ
 from multilane.wire.records.image import Image, target_machine
 from multilane.wire.records.kernels import decode_batches, gather_headers, mark_nulls, scan_headers
 from multilane.wire.records.keyed_kernels import (
+    clear_flags,
     copy_rows,
     index_chains,
     keep_rows,
@@ -175,6 +176,10 @@ def _release_rows(state, rows, chains, table, ready, capacity, ids, count):
     )
 
 
+def _clear_flags(values, flags, first, last, wanted, count):
+    return clear_flags(carray(values, last), carray(flags, last), first, last, carray(wanted, count))
+
+
 def _move_rows(state, rows, capacity, old, old_size, new, new_size):
     move_rows(
         carray(state, KEEP_SIZE), carray(rows, (capacity, KEPT_COLUMNS)), carray(old, old_size), carray(new, new_size)
@@ -218,6 +223,7 @@ _ENTRIES: Final[dict[str, tuple[Any, Callable[..., Any]]]] = {
     ),
     "split_newest": (int64(_INTS, _INTS, int64, _BYTES, int64, _INTS, int64, _INTS), _split_newest),
     "release_rows": (void(*[_INTS] * 5, int64, _INTS, int64), _release_rows),
+    "clear_flags": (int64(_INTS, _BYTES, int64, int64, _INTS, int64), _clear_flags),
     "move_rows": (void(_INTS, _INTS, int64, _BYTES, int64, _BYTES, int64), _move_rows),
     "index_chains": (void(_INTS, _INTS, _INTS, _INTS, int64), _index_chains),
 }  # fmt: skip

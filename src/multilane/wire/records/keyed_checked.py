@@ -15,7 +15,7 @@ import numpy.typing as npt
 from numba import int32, int64, njit, types, uint8, uint64, void
 
 from multilane.wire.records import keyed_kernels
-from multilane.wire.records.keyed_storage import Source, Storage
+from multilane.wire.records.keyed_storage import Flagged, Source, Storage
 from multilane.wire.records.window_layout import WindowLayout
 
 _BYTES = types.Array(uint8, 1, "C", readonly=True)  # writable arrays match too
@@ -38,6 +38,7 @@ _copy = njit(void(_MATRIX, _BYTES, _IDS, _MATRIX, int32[:, ::1], _OUT, _OUT), ca
 )
 _split = njit(int64(_COLUMN, _MATRIX, _BYTES, _IDS, _COLUMN), cache=True)(keyed_kernels.split_newest.py_func)
 _release = njit(void(_COLUMN, _MATRIX, _MATRIX, _COLUMN, _COLUMN, _IDS), cache=True)(keyed_kernels.release_rows.py_func)
+_clear = njit(int64(_COLUMN, _OUT, int64, int64, _IDS), cache=True)(keyed_kernels.clear_flags.py_func)
 _move = njit(void(_COLUMN, _MATRIX, _BYTES, _OUT), cache=True)(keyed_kernels.move_rows.py_func)
 _index = njit(void(_COLUMN, _MATRIX, _MATRIX, _COLUMN), cache=True)(keyed_kernels.index_chains.py_func)
 
@@ -85,6 +86,11 @@ class CheckedKeyed:
 
     def release_rows(self, kept: Storage, ids: bytes, count: int) -> None:
         _release(kept.state, kept.rows, kept.chains, kept.table, kept.ready, _numbers(ids)[:count])
+
+    def clear_flags(self, flagged: Flagged, first: int, last: int, wanted: npt.NDArray[np.int64]) -> int:
+        read_only = wanted.view()
+        read_only.flags.writeable = False
+        return int(_clear(flagged.values, flagged.flags, first, last, read_only))
 
     def move_rows(self, kept: Storage, old: npt.NDArray[np.uint8]) -> None:
         _move(kept.state, kept.rows, old, kept.arena)

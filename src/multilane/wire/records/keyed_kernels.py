@@ -18,7 +18,16 @@ from numba import njit
 from multilane.wire.records.kernels import little64
 from multilane.wire.records.layout import WINDOW_BYTES, Chain, Keep, Kept
 
-__all__ = ["copy_rows", "index_chains", "keep_rows", "move_rows", "release_rows", "split_newest", "take_rows"]
+__all__ = [
+    "clear_flags",
+    "copy_rows",
+    "index_chains",
+    "keep_rows",
+    "move_rows",
+    "release_rows",
+    "split_newest",
+    "take_rows",
+]
 
 # fmt: off
 _OFFSET, _TIMESTAMP, _TYPE, _AT, _KEY_SIZE, _VALUE_SIZE, _CHAIN, _NEXT = map(int, Kept)
@@ -313,6 +322,40 @@ def release_rows(state, rows, chains, table, ready, ids):
         rows[row, _CHAIN] = -1
         rows[row, _NEXT] = state[_FREE_ROW]
         state[_FREE_ROW] = row
+
+
+# --- settling --------------------------------------------------------------------------------------------------------
+
+
+@njit
+def _place_of(values, first, last, wanted):
+    """Where a value is in a sorted array, or `last`. Mostly there are no gaps between them."""
+    guess = first + wanted - values[first] if first < last else last
+    if first <= guess < last and values[guess] == wanted:
+        return guess
+    low, high = first, last
+    while low < high:
+        middle = (low + high) >> 1
+        if values[middle] < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < last and values[low] == wanted else last
+
+
+@njit
+def clear_flags(values, flags, first, last, wanted):
+    """Clear the flags of these values, which lie sorted in [first, last); gives -1, or the place of one among `wanted`
+    that is not there or whose flag is not set: then nothing is changed."""
+    for i in range(wanted.shape[0]):
+        place = _place_of(values, first, last, wanted[i])
+        if place < last and flags[place]:
+            flags[place] = 0
+            continue
+        for k in range(i):
+            flags[_place_of(values, first, last, wanted[k])] = 1
+        return i
+    return -1
 
 
 # --- more room -------------------------------------------------------------------------------------------------------

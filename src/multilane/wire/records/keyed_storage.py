@@ -54,6 +54,17 @@ def _words(array: npt.NDArray[np.uint8] | None) -> tuple[int, int]:
     return (0, 0) if array is None else (address_of(array), array.size)
 
 
+class Flagged:
+    """Sorted values, with a flag for each."""
+
+    __slots__ = ("flags", "places", "values")
+
+    def __init__(self, room: int) -> None:
+        self.values: Final = np.empty(room, np.int64)
+        self.flags: Final = np.zeros(room, np.uint8)
+        self.places: Final = (address_of(self.values), address_of(self.flags))
+
+
 class Storage:
     __slots__ = (
         "arena",
