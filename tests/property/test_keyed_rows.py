@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -9,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from batch_builder import LZ4, NONE, Batch, Rec
 from multilane.lanes.chains import Chains
 from multilane.lanes.ordering import by_key
+from multilane.wire.records.arrow import batch_of
 from multilane.wire.records.keyed_rows import KeyedRows, TakenRows
 from multilane.wire.records.record import Record
 from span_reading import read
@@ -34,15 +36,32 @@ class KeyedRowsModel(RuleBasedStateMachine):
         self.open: list[tuple[TakenRows, list[Record], list[Record]]] = []
         self.offset = 0
 
-    @rule(rows=ROWS, codec=st.sampled_from([NONE, NONE, LZ4]), cut=st.integers(0, 3), times=st.sampled_from([1, 1, 8]))
-    def put(self, rows, codec, cut, times):
+    @rule(
+        rows=ROWS,
+        codec=st.sampled_from([NONE, NONE, LZ4]),
+        cut=st.integers(0, 3),
+        times=st.sampled_from([1, 1, 8]),
+        how=st.sampled_from(["whole", "copied out", "in pieces", "partly fresh"]),
+    )
+    def put(self, rows, codec, cut, times, how):
         many = rows * times
         headers = [(b"h", b"1")]
         written = [Rec(i, key, value, i, headers if more else ()) for i, (key, value, more) in enumerate(many)]
         block = read(Batch(written, self.offset, codec), fetch_offset=self.offset).slice(min(cut, len(many) - 1))
         self.offset += len(many)
-        self.rows.put(block)
-        self.chains.put(list(block.records()), 0.0)
+        records = list(block.records())
+        if how == "copied out":
+            self.rows.put(block.compact())
+        elif how == "in pieces":
+            self.rows.put(block.slice(0, 1), is_last=False)
+            self.rows.put(block.slice(1))
+        elif how == "partly fresh":
+            fresh = np.arange(len(block)) % 3 > 0
+            self.rows.put(block, fresh)
+            records = [record for record, is_fresh in zip(records, fresh, strict=True) if is_fresh]
+        else:
+            self.rows.put(block)
+        self.chains.put(records, 0.0)
 
     @precondition(lambda self: self.chains.ready)
     @rule(most=st.integers(1, 60), newest=st.booleans())
@@ -63,9 +82,7 @@ class KeyedRowsModel(RuleBasedStateMachine):
         elif how == "columns":
             batch = taken.batch()
             batch.validate(full=True)
-            assert batch["key"].to_pylist() == [r.key for r in wanted]
-            assert batch["value"].to_pylist() == [r.value for r in wanted]
-            assert batch["offset"].to_pylist() == [r.offset for r in wanted]
+            assert batch.equals(batch_of(wanted))
         self.rows.release(taken)
         self.chains.release_all(expected, 0.0)
 

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from multilane.commit.completion_map import decode, encode
 from multilane.commit.ledger import Ledger
+from multilane.commit.open_offsets import OpenArray
 
 
 class LedgerModel(RuleBasedStateMachine):
@@ -96,6 +97,13 @@ class LedgerModel(RuleBasedStateMachine):
 
 class InBulk(LedgerModel):
     in_bulk = True
+
+    def __init__(self):
+        OpenArray.first_room = 4  # so that it moves often
+        super().__init__()
+
+    def teardown(self):
+        OpenArray.first_room = 1024
 
     @precondition(lambda self: self.handed)
     @rule(data=st.data())

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,6 @@ from multilane.wire.records.keyed_storage import Flagged
 from multilane.wire.records.loading import kernels
 
 Offsets = Sequence[int] | npt.NDArray[np.int64]
-_FIRST_ROOM: Final = 1024
 
 
 class OpenOffsets(Protocol):
@@ -65,8 +64,10 @@ class OpenOnes:
 class OpenArray:
     __slots__ = ("_clear_flags", "_count", "_first", "_flagged", "_last")
 
+    first_room: ClassVar = 1024
+
     def __init__(self) -> None:
-        self._flagged = Flagged(_FIRST_ROOM)  # the flag: it is open
+        self._flagged = Flagged(self.first_room)  # the flag: it is open
         self._first = self._last = self._count = 0  # what is before the first is settled
         self._clear_flags = kernels().keyed.clear_flags
 
@@ -87,15 +88,12 @@ class OpenArray:
         self._count += many
 
     def _make_room(self, many: int) -> None:
-        self._pass_settled()
-        kept, old = self._last - self._first, self._flagged
-        room = len(old.values)
-        while room < 2 * (kept + many):
-            room *= 2
-        self._flagged = Flagged(room)
-        self._flagged.values[:kept] = old.values[self._first : self._last]
-        self._flagged.flags[:kept] = old.flags[self._first : self._last]
-        self._first, self._last = 0, kept
+        """What is settled is left behind, wherever it is: one that stays open for long keeps nothing else here."""
+        kept = self.column()
+        self._flagged = Flagged(max(self.first_room, 2 * (len(kept) + many)))
+        self._flagged.values[: len(kept)] = kept
+        self._flagged.flags[: len(kept)] = 1
+        self._first, self._last = 0, len(kept)
 
     def _pass_settled(self) -> None:
         """The first is open, or there is none."""

@@ -209,6 +209,7 @@ class Crew:
             again = await self._work.several(lane, records)
             lane.window = ()
             chains.release_all(records, self._clock.monotonic(), again)
+            del records, again  # a lane that has nothing to do keeps nothing
             self._wake(self._work_for() - 1)  # one of them is for this lane
             if self._is_changed(lane):
                 return

@@ -2,8 +2,8 @@
 
 Thread: loop (whoever owns the yard).
 
-Owns the blocks that were polled and not taken in yet, and the ledger of what was. A block becomes records only a piece
-at a time and only when lanes are about to want them, so what is held as objects stays small. Bounded: no more than
+Owns the blocks that were polled and not taken in yet, and the ledger of what was. A block is taken in only a piece at a
+time and only when lanes are about to want it, so what is held outside of its columns stays small. Bounded: no more than
 `room` records are open at once, and no more than `room_bytes` bytes of them where that is set.
 """
 
@@ -22,6 +22,7 @@ from multilane.wire.records.block import Block
 from multilane.wire.records.record import Record
 
 PIECE: Final = 256  # small enough to stay in the processor's cache between being made and being handled
+PIECE_BYTES: Final = 1024 * 1024  # of keys and values: large records come in smaller pieces
 _LEAST_PIECE: Final = 32
 _SPARSE: Final = 2  # what is left of a block is copied out when it keeps this many times its size alive
 
@@ -31,7 +32,7 @@ class Piece(NamedTuple):
 
     block: Block
     fresh: npt.NDArray[np.bool_] | None
-    is_last: bool  # of what was polled together
+    is_last: bool  # of its block
 
     @property
     def offsets(self) -> npt.NDArray[np.int64]:
@@ -52,6 +53,7 @@ class Intake:
         self._room_bytes = room_bytes
         self._bytes = 0
         self._blocks: deque[Block] = deque()
+        self._piece = PIECE  # rows, of the first block
 
     @property
     def weighs(self) -> bool:
@@ -93,6 +95,12 @@ class Intake:
 
     def accept(self, block: Block) -> None:
         self._blocks.append(block)
+        if len(self._blocks) == 1:
+            self._measure()
+
+    def _measure(self) -> None:
+        first = self._blocks[0]
+        self._piece = max(1, min(PIECE, PIECE_BYTES * len(first) // max(1, first.content_bytes)))
 
     def copy_out(self) -> None:
         """What waits here for long must not keep the whole frame alive that it came with."""
@@ -103,10 +111,12 @@ class Intake:
     def next_piece(self) -> Piece:
         """The next few rows, of which those that are fresh are somebody's work from now on."""
         block = self._blocks[0]
-        many = min(PIECE, self.room - len(self.ledger), len(block))
+        many = min(self._piece, self.room - len(self.ledger), len(block))
         rows = block.slice(0, many)
         if many == len(block):
             self._blocks.popleft()
+            if self._blocks:
+                self._measure()
         else:
             self._blocks[0] = block.slice(many)
         piece = Piece(rows, self.ledger.fresh(rows.offsets), is_last=many == len(block))

@@ -116,7 +116,7 @@ class Pump(RebalanceListener):
             team.feed()
             if not team.wants_blocks(partition):
                 self._consumer.pause([partition])
-                team.yard.intakes[partition].copy_out()
+                team.yard.copy_out(partition)
 
     async def _give(self, block: Block) -> TopicPartition | None:
         partition = TopicPartition(block.topic, block.partition)

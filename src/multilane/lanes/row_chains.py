@@ -33,6 +33,9 @@ class RowChains:
     def put(self, piece: Piece) -> None:
         self._rows.put(piece.block, piece.fresh, is_last=piece.is_last)
 
+    def let_go(self) -> None:
+        self._rows.let_go()
+
     def take(self, most: int, now: float, *, one_each: bool = False) -> TakenRows:
         return self._rows.take(most, newest=self._newest)
 

@@ -21,7 +21,7 @@ from multilane.lanes.lane import Lane
 from multilane.lanes.yard import Yard
 from multilane.listeners.listener import Failures, Listener
 from multilane.listeners.signature import Kind
-from multilane.listeners.window import Select, newest_of_each_key
+from multilane.listeners.window import Select, Selection, newest_of_each_key
 from multilane.outcome.parking import Parking
 from multilane.wire.records.keyed_rows import TakenRows, offsets_of
 from multilane.wire.records.record import Record
@@ -64,7 +64,7 @@ class Work:
         self._parking = parking
         self._by_topic = dict(by_topic or {})
         self._settle_offset = yard.settle_offset if parking is None else None
-        self._settle_offsets = yard.settle_offsets if parking is None else None
+        self._settle_offsets = (yard.settle_offsets if parking is None else None) or _nobody_settles_so
         self.is_plain = (
             self._settle_offset is not None
             and not rules.is_manual
@@ -167,11 +167,15 @@ class Work:
             # it may have been waiting for longer.
             records = await self._without_followers(records, self._parking)
         handled = records
-        if self.window.select is not None:
+        if self.window.select is newest_of_each_key and isinstance(records, TakenRows):
+            self._settle_offsets(records.skipped)  # selected when it was taken
+        elif self.window.select is not None:
             try:
-                handled = self._selected(records, self.window.select)
+                handled, skipped = self._selected(list(records), self.window.select)
             except Exception as error:  # noqa: BLE001 - the user's function may raise anything
                 return await self._fail_all(records, dict.fromkeys(records, error), None)
+            for record in skipped:
+                self._settle(record)
         if self.listener.kind is Kind.SINGLE:
             return await self._one_by_one(lane, handled)
         if not self._by_topic:
@@ -192,21 +196,12 @@ class Work:
                 again.append(back)
         return again
 
-    def _selected(self, records: Sequence[Record], select: Select) -> Sequence[Record]:
-        """What is to be handled; the others are settled."""
-        if select is newest_of_each_key and isinstance(records, TakenRows):
-            self._settle_skipped(records)
-            return records
-        handled, skipped = select(list(records))
-        if select is not newest_of_each_key:
-            self._check_selection(records, handled, skipped)
-        for record in skipped:
-            self._settle(record)
-        return handled
-
-    def _check_selection(self, records: Sequence[Record], handled: Sequence[Record], skipped: Sequence[Record]) -> None:
-        if len(handled) + len(skipped) != len(records) or {*handled, *skipped} != set(records):
+    def _selected(self, records: list[Record], select: Select) -> Selection:
+        handled, skipped = selection = select(records)
+        is_ours = select is newest_of_each_key
+        if not is_ours and (len(handled) + len(skipped) != len(records) or {*handled, *skipped} != set(records)):
             raise ValueError(f"the select function of {self.listener} must give each record of its window once")
+        return selection
 
     async def _without_followers(self, records: Sequence[Record], parking: Parking) -> Sequence[Record]:
         followers = [record for record in records if parking.must_follow(record)]
@@ -269,16 +264,11 @@ class Work:
 
     def _settle_done(self, records: Sequence[Record]) -> None:
         self._failures.note_success(len(records))
-        if self._settle_offsets is not None:
+        if self._settle_offset is not None:
             self._settle_offsets(offsets_of(records))
             return
         for record in records:
             self._settle(record)
-
-    def _settle_skipped(self, taken: TakenRows) -> None:
-        """What was passed over when the window was taken, for a newer one of its key."""
-        if taken.skipped and self._settle_offsets is not None:
-            self._settle_offsets(taken.skipped)
 
     def _settle(self, record: Record) -> None:
         if self._settle_offset is not None:
@@ -298,5 +288,5 @@ def _turn(listener: Listener) -> AbstractAsyncContextManager[object]:
     return listener.gate or nullcontext()
 
 
-def _nobody_settles_so(offset: int) -> None:
-    raise AssertionError(f"offset {offset} is not settled by its number alone")
+def _nobody_settles_so(offset: object) -> None:
+    raise AssertionError(f"{offset}: records are not settled by their offsets alone here")

@@ -61,6 +61,12 @@ class Yard:
                 self._put(intake.next_piece(), now)
         return came
 
+    def copy_out(self, partition: TopicPartition) -> None:
+        """What waits of this partition waits for long now: it must not keep whole frames alive."""
+        self.intakes[partition].copy_out()
+        if self._rows is not None:
+            self._rows.let_go()
+
     def chains(self, name: str) -> Chains | RowChains:
         """Where the records of a class of lanes wait."""
         return self._rows or self._chains[name]

@@ -69,6 +69,7 @@ class Listener:
         self._decode: Decode | None = None if signature.payload is None else decoder_for(signature.payload)
         self._wants_context = signature.wants(Wants.CONTEXT) or bool(surroundings)
         self.call_one = self._plainest_call()
+        self._plain_parameter = self._only_parameter()
 
     def __str__(self) -> str:
         return place_of(self._function)
@@ -147,6 +148,9 @@ class Listener:
 
     async def call_many(self, records: Sequence[Record], acknowledgement: Acknowledgement | None = None) -> Failures:
         """Those of the records that failed, and why."""
+        if self._plain_parameter is not None:
+            name, make = self._plain_parameter
+            return self._failures(records, await self._function(**{name: make(records)}))
         failures: Failures = {}
         visits = self._enter_all(records, failures)
         arguments = self._many_arguments(records, failures, visits, acknowledgement)
@@ -163,6 +167,14 @@ class Listener:
             for record, visit in reversed(visits.items()):
                 self.surroundings.leave(record, visit, failures.get(record, error))
         return failures
+
+    def _only_parameter(self) -> tuple[str, Callable[[Sequence[Record]], Any]] | None:
+        """Where a coroutine function takes a batch and nothing else, there is nothing to do around it."""
+        makes: dict[Wants, Callable[[Sequence[Record]], Any]] = {Wants.RECORDS: list, Wants.COLUMNS: _columns}
+        if not self.cancels or self._wants_context or len(self._signature.parameters) != 1:
+            return None
+        [(name, wanted)] = self._signature.parameters
+        return (name, makes[wanted]) if wanted in makes else None
 
     def _enter_all(self, records: Sequence[Record], failures: Failures) -> dict[Record, Visit]:
         visits: dict[Record, Visit] = {}
@@ -189,7 +201,7 @@ class Listener:
             given[Wants.RECORDS] = list(handled)  # what the function does to it is its own affair
         if visits and handled:
             given[Wants.CONTEXT] = visits[handled[-1]].context
-        if self.kind is Kind.COLUMNS:
+        if self.kind is Kind.COLUMNS and handled:
             given[Wants.COLUMNS] = _columns(handled)
         return {name: given.get(wanted) for name, wanted in self._signature.parameters}
 

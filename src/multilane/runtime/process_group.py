@@ -8,6 +8,7 @@ topic's partition and its retry partition together, where order survives retry).
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -44,6 +45,7 @@ from multilane.outcome.parking import Parking
 from multilane.outcome.publishing import Publisher
 from multilane.runtime.registration import Around, Function, Registration
 from multilane.types import TopicPartition
+from multilane.wire.records.loading import load_kernels
 from multilane.wire.records.record import Record
 
 log = logging.getLogger(__name__)
@@ -161,7 +163,9 @@ class ProcessGroup:
 
     async def _build(self, starts: Mapping[TopicPartition, Start]) -> Team:
         parking = await self._parked(starts)
-        as_rows = self._waits_as_rows(starts)
+        as_rows = self.registration.waits_as_rows([partition.topic for partition in starts])
+        if as_rows:
+            await asyncio.to_thread(load_kernels)  # for the first time on a machine they are compiled: seconds
         intakes = [self._intake(p, starts[p], as_rows) for p in sorted(starts, key=self._feeding_order)]
         threads = Threads(f"multilane-{self.config.name}-{min(p.partition for p in starts)}")
         runner: Runner = self._processes or threads
@@ -211,16 +215,6 @@ class ProcessGroup:
             name: Chains(order_of(config.order_by, config.lane_hash, many), max(1, many), due_at)
             for name, many in lanes.items()
         }
-
-    def _waits_as_rows(self, starts: Mapping[TopicPartition, Start]) -> bool:
-        """Whether nothing has to be known of a record before a window has it but its key."""
-        config = self.config
-        is_due = config.retry_backoff is None or not any(p.topic == config.retry for p in starts)
-        is_by_key = config.lanes > 0 and config.order_by == "key" and config.lane_hash == "key"
-        is_one_class = self.registration.route is None and not config.lane_classes
-        is_unweighed = config.max_in_flight_bytes is None
-        has_windows = not self.registration.window.is_single and len(starts) == 1
-        return has_windows and is_by_key and is_due and is_one_class and is_unweighed
 
     def _due_at(self) -> DueAt | None:
         """When a retry copy may be handled, on the monotonic clock."""

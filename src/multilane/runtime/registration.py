@@ -8,7 +8,7 @@ consumer of batches, and is refused when it is registered, not when the first re
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
@@ -68,6 +68,16 @@ class Registration:
         config = self.config
         select = self.select or (newest_of_each_key if config.unique else None)
         return Window(config.batch_size, config.batch_latency, select) if config.batch_size > 1 else Window()
+
+    def waits_as_rows(self, topics: Sequence[str]) -> bool:
+        """Whether nothing but its key has to be known of a record of these topics, a partition of each, before a window
+        has it. Two topics have a team together where order survives retry: there each record is looked at."""
+        config = self.config
+        is_by_key = config.lanes > 0 and config.order_by == "key" and config.lane_hash == "key"
+        is_one_class = self.route is None and not config.lane_classes
+        is_due = config.retry_backoff is None or config.retry not in topics
+        has_windows = not self.window.is_single and len(topics) == 1
+        return has_windows and is_by_key and is_one_class and is_due and config.max_in_flight_bytes is None
 
 
 def checked(registration: Registration) -> Registration:

@@ -85,3 +85,15 @@ def test_the_epoch_is_that_of_the_last_record_below_the_frontier():
     assert ledger.place().leader_epoch == 4
     ledger.settle(2)
     assert ledger.place().leader_epoch == 5
+
+
+def test_one_that_stays_open_keeps_nothing_else():
+    ledger = Ledger(0, in_bulk=True)
+    ledger.hand_out([0])
+    for start in range(1, 200_000, 500):
+        ledger.hand_out(np.arange(start, start + 500))
+        ledger.advance(start + 500)
+        ledger.settle_all(np.arange(start, start + 500))
+    assert (ledger.frontier, ledger.unsettled, len(ledger)) == (0, (0,), 1)
+    assert ledger.place().runs == ((1, ledger.position - 1),)
+    assert len(ledger._open._flagged.values) < 5_000

@@ -10,6 +10,7 @@ import pytest
 from lane_world import World, turns, until
 from multilane.lanes.work import WorkRules
 from multilane.listeners.acknowledgement import Acknowledgement
+from multilane.listeners.surroundings import Surroundings
 from multilane.listeners.window import Selection, Window, newest_of_each_key
 from multilane.wire.records.record import Record
 
@@ -284,3 +285,58 @@ async def test_room_that_rejections_give_free_is_used():
         for done in given:
             done()
         await until(lambda: world.is_done)
+
+
+async def test_a_batch_that_takes_too_long_is_cancelled_and_fails(as_rows):
+    async def handler(records: list[Record]) -> None:
+        if records[0].key == b"slow":
+            await asyncio.Event().wait()
+
+    rules, window = WorkRules(max_processing_time=2.0), Window(2, 60.0)
+    async with World(handler, as_rows=as_rows, rules=rules, window=window) as world:
+        await world.give("slow", "slow", "a", "b")
+        await world.sweep_after(2.0)
+        await until(lambda: world.is_done)
+        assert world.failures.failed == [(0, "ProcessingTimeout"), (1, "ProcessingTimeout")]
+        await world.give("slow2", "c")  # the lane goes on, and the key is free
+        assert world.is_done
+
+
+async def test_a_window_that_does_not_end_in_time_is_given_up_unsettled(as_rows):
+    async def handler(records: list[Record]) -> None:
+        await asyncio.Event().wait()
+
+    async with World(handler, as_rows=as_rows, window=Window(2, 60.0)) as world:
+        await world.give("a", "a", "b")
+        given_up = await world.team.drain(world.clock.monotonic())
+        assert [record.offset for record in given_up] == [0, 1]
+        assert world.intake.ledger.unsettled == (0, 1, 2)
+
+
+async def test_what_a_function_does_to_its_list_decides_nothing(as_rows):
+    async def handler(records: list[Record]) -> None:
+        records.clear()
+
+    async with World(handler, as_rows=as_rows, window=Window(2, 60.0)) as world:
+        await world.give("a", "b", "c", "d")
+        assert world.is_done
+
+
+async def test_interceptors_see_each_record_of_a_batch(as_rows):
+    seen = []
+
+    class Sees:
+        def on_consume(self, context, record):
+            seen.append(record.offset)
+            if record.key == b"bad":
+                raise ValueError
+
+    async def handler(batch: pa.RecordBatch) -> None:
+        seen.append(batch["offset"].to_pylist())
+
+    around = Surroundings("g", interceptors=(Sees(),))
+    async with World(handler, as_rows=as_rows, window=Window(2, 60.0), surroundings=around) as world:
+        await world.give("a", "bad", "bad", "bad")
+        await until(lambda: world.is_done)
+        assert seen == [0, 1, [0], 2, 3]
+        assert world.failures.failed == [(1, "ValueError"), (2, "ValueError"), (3, "ValueError")]

@@ -91,3 +91,32 @@ def test_what_is_said_for_one_listener_is_not_for_another():
     assert Around(interceptors=(one,)).within(app_wide).interceptors == (outer, one)
     assert Around(interceptors=(two,)).within(app_wide).interceptors == (outer, two)
     assert app_wide.interceptors == (outer,)
+
+
+BATCH = {"batchSize": 10, "retryCount": 2, "retry": "orders.retry"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "function", "options", "topics", "as_rows"),
+    [
+        (BATCH, batch, {}, ["orders"], True),
+        (BATCH, columns, {}, ["orders"], True),
+        (BATCH, batch, {}, ["orders.retry"], True),
+        ({"batchSize": 10, "uniqueListener": "true"}, single, {}, ["orders"], True),
+        (BATCH, batch, {"select": lambda records: (records, ())}, ["orders"], True),
+        ({}, single, {}, ["orders"], False),
+        (BATCH, batch, {}, ["orders.retry", "orders"], False),
+        (BATCH | {"retryBackoff": "{delay: 5s}"}, batch, {}, ["orders.retry"], False),
+        (BATCH | {"retryBackoff": "{delay: 5s}"}, batch, {}, ["orders"], True),
+        (BATCH | {"orderBy": "partition"}, batch, {}, ["orders"], False),
+        (BATCH | {"orderBy": "none"}, batch, {}, ["orders"], False),
+        (BATCH | {"laneHash": "murmur2"}, batch, {}, ["orders"], False),
+        (BATCH | {"maxInFlightBytes": "1mb"}, batch, {}, ["orders"], False),
+        (BATCH | {"laneClasses": "{slow: 2}"}, batch, {"route": lambda record: "slow"}, ["orders"], False),
+    ],
+)
+def test_where_records_wait_as_rows(tmp_path, keys, function, options, topics, as_rows):
+    app = app_with(tmp_path, **keys)
+    app.listener("orders", **options)(function)
+    [registration] = app._registrations.values()
+    assert registration.waits_as_rows(topics) is as_rows

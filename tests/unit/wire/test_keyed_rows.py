@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+import gc
 import os
 import subprocess
 import sys
+import weakref
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from batch_builder import APPEND_TIME, LZ4, Batch, Rec
+from multilane.wire.records import keyed_kernels
 from multilane.wire.records.arrow import batch_of
 from multilane.wire.records.keyed_rows import KeyedRows, offsets_of
+from multilane.wire.records.layout import Keep, Kept
 from multilane.wire.records.record import Record
 from span_reading import read
 
@@ -59,6 +64,7 @@ def test_rows_that_are_not_fresh_are_left_out():
     block = read(Batch([Rec(i, None, LONG, headers=[(b"h", b"")]) for i in range(6)]))
     rows.put(block.slice(1), np.array([True, False, False, True, True]))
     assert rows.take(9).offsets == [1, 4, 5]
+    assert not rows._headers
 
 
 def test_the_arrow_batch_is_the_one_of_the_records():
@@ -86,13 +92,24 @@ def test_batches_of_a_block_have_their_own_kind_of_time():
         assert sorted(map(tuple, rows_with(piece).take(99))) == list(map(tuple, piece.records()))
 
 
-def test_a_block_is_let_go_when_all_of_it_came():
-    block = read(Batch(ODD))
-    rows = KeyedRows("t", 3, 4)
-    rows.put(block.slice(0, 3), is_last=False)
-    assert rows._source is not None
-    rows.put(block.slice(3))
-    assert rows._source is None
+def test_a_frame_is_let_go_when_all_of_its_block_came_or_nothing_more_will_for_long():
+    for lets_go in (lambda rows, block: rows.put(block.slice(3)), lambda rows, block: rows.let_go()):
+        block = read(Batch(ODD))
+        frame = weakref.ref(block.columns.keys)
+        rows = KeyedRows("t", 3, 4)
+        rows.put(block.slice(0, 3), is_last=False)
+        assert rows._source is not None
+        lets_go(rows, block)
+        del block
+        gc.collect()
+        assert frame() is None
+
+
+@pytest.mark.parametrize("rows", [ODD[:4], ODD, ODD[4:7]])
+def test_blocks_that_were_copied_out(rows):
+    """Short content needs no buffer at all then."""
+    block = read(Batch(rows))
+    assert sorted(map(tuple, rows_with(block.compact()).take(99))) == list(map(tuple, block.records()))
 
 
 def test_one_row_that_stays_keeps_nothing_else():
@@ -106,6 +123,23 @@ def test_one_row_that_stays_keeps_nothing_else():
     assert rows._kept.capacity == 256
     [record] = hung
     assert (record.key, record.value) == (b"hangs", b"kept")
+
+
+def test_a_large_window_leaves_no_large_memory_behind():
+    values = [bytes([65 + i]) * 700_000 for i in range(5)]
+    rows = rows_with(read(Batch([Rec(i, b"%d" % i, value) for i, value in enumerate(values)])))
+    taken = rows.take(5)
+    assert [record.value for record in taken] == values
+    assert rows._kept.scratch.size <= 1024 * 1024
+    rows.release(taken)
+    rows.put(read(Batch([Rec(i, b"%d" % i, b"x" * 1_000) for i in range(4_000)], 5), fetch_offset=5))
+    while rows.takeable:
+        rows.release(rows.take(100))
+    for turn in range(20):
+        rows.put(read(Batch([Rec(i, b"%d" % i, b"x" * 1_000) for i in range(500)], 5_000 + 500 * turn)))
+        while rows.takeable:
+            rows.release(rows.take(100))
+    assert rows._kept.arena.size < 3_000_000, "it shrinks when it moves"
 
 
 def test_more_rows_than_there_was_room_for_keep_their_order():
@@ -142,7 +176,33 @@ def test_a_block_with_more_buffers_than_two_is_copied_first():
     block = read(Batch(ODD))
     spare = np.zeros(1, np.uint8)
     columns = replace(block.columns, buffers=(*block.columns.buffers, spare, spare))
-    assert sorted(offsets_of(rows_with(replace(block, columns=columns)).take(99))) == block.offsets.tolist()
+    taken = rows_with(replace(block, columns=columns)).take(99)
+    assert sorted(map(tuple, taken)) == list(map(tuple, block.records()))
+
+
+def test_a_window_ends_before_it_has_too_many_bytes(monkeypatch):
+    """As plain Python, with another limit: nobody has gigabytes here."""
+    monkeypatch.setattr(keyed_kernels, "_MOST_BYTES", 1_000)
+    sizes = [300, 300, 300, 300, 2_000, 10]
+    keys = [b"a", b"a", b"b", b"b", b"c", b"c"]
+    rows = rows_with(read(Batch([Rec(i, keys[i], b"v" * size) for i, size in enumerate(sizes)])))
+    kept, taken = rows._kept, []
+    while kept.state[Keep.READY]:
+        ids = np.empty(10, np.int64)
+        count = keyed_kernels.take_rows.py_func(kept.state, kept.rows, kept.chains, kept.ready, ids)
+        taken.append([int(kept.rows[row, Kept.OFFSET]) for row in ids[:count]])
+        rows._kernels.release_rows(kept, ids[:count].tobytes(), count)
+    assert taken == [[0, 1, 2], [3], [4], [5]]
+
+
+def test_keys_are_hashed_as_python_hashes_bytes():
+    keys = [bytes(range(size % 256)) * (1 + size // 256) for size in (*range(1, 40), 300)]
+    program = f"print([hash(key) for key in {keys!r}])"
+    told = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | {"PYTHONHASHSEED": "0"}, capture_output=True, check=True
+    )
+    ours = [int(keyed_kernels.hash_key(np.frombuffer(key, np.uint8), 0, len(key), 0, 0)) for key in keys]
+    assert ours == ast.literal_eval(told.stdout.decode())
 
 
 def test_no_index_is_out_of_bounds(tmp_path):

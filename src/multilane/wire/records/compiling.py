@@ -155,11 +155,10 @@ def _copy_rows(rows, capacity, arena, arena_size, ids, count, facts, ends, small
     )
 
 
-def _split_newest(state, rows, capacity, arena, arena_size, ids, count, out):
+def _split_newest(state, rows, capacity, ids, count, out):
     return split_newest(
         carray(state, KEEP_SIZE),
         carray(rows, (capacity, KEPT_COLUMNS)),
-        carray(arena, arena_size),
         carray(ids, count),
         carray(out, count),
     )
@@ -221,7 +220,7 @@ _ENTRIES: Final[dict[str, tuple[Any, Callable[..., Any]]]] = {
         void(_INTS, int64, _BYTES, int64, _INTS, int64, _INTS, _ENDS, _BYTES, int64, _BYTES, int64),
         _copy_rows,
     ),
-    "split_newest": (int64(_INTS, _INTS, int64, _BYTES, int64, _INTS, int64, _INTS), _split_newest),
+    "split_newest": (int64(_INTS, _INTS, int64, _INTS, int64, _INTS), _split_newest),
     "release_rows": (void(*[_INTS] * 5, int64, _INTS, int64), _release_rows),
     "clear_flags": (int64(_INTS, _BYTES, int64, int64, _INTS, int64), _clear_flags),
     "move_rows": (void(_INTS, _INTS, int64, _BYTES, int64, _BYTES, int64), _move_rows),

@@ -36,7 +36,7 @@ _take = njit(int64(_COLUMN, _MATRIX, _MATRIX, _COLUMN, _COLUMN), cache=True)(key
 _copy = njit(void(_MATRIX, _BYTES, _IDS, _MATRIX, int32[:, ::1], _OUT, _OUT), cache=True)(
     keyed_kernels.copy_rows.py_func
 )
-_split = njit(int64(_COLUMN, _MATRIX, _BYTES, _IDS, _COLUMN), cache=True)(keyed_kernels.split_newest.py_func)
+_split = njit(int64(_COLUMN, _MATRIX, _IDS, _COLUMN), cache=True)(keyed_kernels.split_newest.py_func)
 _release = njit(void(_COLUMN, _MATRIX, _MATRIX, _COLUMN, _COLUMN, _IDS), cache=True)(keyed_kernels.release_rows.py_func)
 _clear = njit(int64(_COLUMN, _OUT, int64, int64, _IDS), cache=True)(keyed_kernels.clear_flags.py_func)
 _move = njit(void(_COLUMN, _MATRIX, _BYTES, _OUT), cache=True)(keyed_kernels.move_rows.py_func)
@@ -66,7 +66,7 @@ class CheckedKeyed:
         columns = source.columns
         given = (columns.offsets, columns.timestamps, source.segments, columns.keys, columns.values)
         nulls = (_frozen(columns.key_valid), _frozen(columns.value_valid))
-        held = (*columns.buffers, None)
+        held = (*columns.buffers, None, None)
         buffers = (_frozen(held[0]), _frozen(held[1]))
         arrays = (kept.state, kept.rows, kept.chains, kept.table, kept.ready, kept.arena)
         return int(_keep(*arrays, given, nulls, buffers, _frozen(fresh), start, stop))
@@ -82,7 +82,7 @@ class CheckedKeyed:
         _copy(kept.rows, kept.arena, _numbers(ids), facts, ends, small, content)
 
     def split_newest(self, kept: Storage, ids: bytes, count: int) -> int:
-        return int(_split(kept.state, kept.rows, kept.arena, _numbers(ids), _words(kept, count)))
+        return int(_split(kept.state, kept.rows, _numbers(ids), _words(kept, count)))
 
     def release_rows(self, kept: Storage, ids: bytes, count: int) -> None:
         _release(kept.state, kept.rows, kept.chains, kept.table, kept.ready, _numbers(ids)[:count])

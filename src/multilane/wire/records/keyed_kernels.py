@@ -1,8 +1,8 @@
 """The compiled loops over kept rows: chain them by key, take the next ones, copy them out, release them.
 
 Thread: any one at a time; all keep the GIL (microseconds, and the caller has the next one to call).
-Owns: nothing; the arrays are `keyed_rows`'. Views of blocks were checked when they were decoded, everything else was
-written here.
+Owns: nothing; the arrays are `keyed_storage`'s. Views of blocks were checked when they were decoded, everything else
+was written here.
 Never: imported where machine code of it is at hand (see `loading`). Never allocates.
 """
 
@@ -32,15 +32,15 @@ __all__ = [
 # fmt: off
 _OFFSET, _TIMESTAMP, _TYPE, _AT, _KEY_SIZE, _VALUE_SIZE, _CHAIN, _NEXT = map(int, Kept)
 _HASH, _FIRST, _LAST, _WAITING, _IN_WORK = map(int, Chain)
-(_LANES, _SEED, _ROWS, _FREE_ROW, _CHAINS, _FREE_CHAIN, _READY_AT, _READY, _TAKEABLE, _ARENA_END, _LIVE_BYTES,
- _KEY_BYTES, _VALUE_BYTES) = map(int, Keep)
+(_LANES, _SECRET, _SECOND, _ROWS, _FREE_ROW, _CHAINS, _FREE_CHAIN, _READY_AT, _READY, _TAKEABLE, _ARENA_END,
+ _LIVE_BYTES, _KEY_BYTES, _VALUE_BYTES) = map(int, Keep)
 # fmt: on
 _FIRST_ROW, _SEGMENT_TYPE = 0, 2  # of a block's segments
 _TAKEN = -2  # in the place of the next row
 _MOST_BYTES = int(WINDOW_BYTES)
 _INLINE = 12  # a view holds up to this many bytes itself
 _LOW32, _U32, _U8 = np.uint64(0xFFFFFFFF), np.uint64(32), np.uint64(8)
-_MULTIPLIER, _FOLD, _ONE = np.uint64(0x9E3779B97F4A7C15), np.uint64(29), np.uint64(1)
+_SIP = tuple(map(np.uint64, (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)))
 
 
 @njit
@@ -65,22 +65,43 @@ def _copy_view(out, to, low, high, first, second):
 
 
 @njit
-def _hash(data, at, size, seed):
-    """Different in every process, so that nobody can choose keys that fall together."""
-    mixed = (np.uint64(seed) ^ np.uint64(size)) * _MULTIPLIER
+def _turned(word, by):
+    return word << np.uint64(by) | word >> np.uint64(64 - by)
+
+
+@njit
+def _round(v0, v1, v2, v3):
+    v0 += v1
+    v2 += v3
+    v1 = _turned(v1, 13) ^ v0
+    v3 = _turned(v3, 16) ^ v2
+    v0 = _turned(v0, 32) + v3
+    v2 += v1
+    v3 = _turned(v3, 21) ^ v0
+    v1 = _turned(v1, 17) ^ v2
+    return v0, v1, _turned(v2, 32), v3
+
+
+@njit
+def hash_key(data, at, size, secret, second):
+    """SipHash-1-3, as Python hashes bytes: who does not know the secret cannot choose keys that fall together."""
+    k0, k1 = np.uint64(secret), np.uint64(second)
+    v0, v1, v2, v3 = k0 ^ _SIP[0], k1 ^ _SIP[1], k0 ^ _SIP[2], k1 ^ _SIP[3]
     end = at + size
     while at + 8 <= end:
-        mixed = (mixed ^ little64(data, at)) * _MULTIPLIER
-        mixed ^= mixed >> _FOLD
+        word = little64(data, at)
+        v0, v1, v2, v3 = _round(v0, v1, v2, v3 ^ word)
+        v0 ^= word
         at += 8
-    rest = np.uint64(0)
-    while at < end:
-        rest = rest << _U8 | np.uint64(data[np.uint64(at)])
-        at += 1
-    mixed = (mixed ^ rest) * _MULTIPLIER
-    mixed ^= mixed >> _U32
-    mixed *= _MULTIPLIER
-    return np.int64((mixed ^ mixed >> _FOLD) >> _ONE)
+    rest = np.uint64(size & 0xFF) << np.uint64(56)
+    for i in range(end - at):
+        rest |= np.uint64(data[np.uint64(at + i)]) << np.uint64(8 * i)
+    v0, v1, v2, v3 = _round(v0, v1, v2, v3 ^ rest)
+    v0 ^= rest
+    v2 ^= np.uint64(0xFF)
+    for _ in range(3):
+        v0, v1, v2, v3 = _round(v0, v1, v2, v3)
+    return np.int64(v0 ^ v1 ^ v2 ^ v3)
 
 
 @njit
@@ -197,7 +218,7 @@ def keep_rows(state, rows, chains, table, ready, arena, block, nulls, buffers, f
         rows[row, _VALUE_SIZE] = -1 if _is_null(nulls[1], i) else value_size
         chain, place, hashed = np.int64(-1), np.int64(0), np.int64(0)
         if has_key:
-            hashed = _hash(arena, at, key_size, state[_SEED])
+            hashed = hash_key(arena, at, key_size, state[_SECRET], state[_SECOND])
             chain, place = _chain_of(rows, chains, table, arena, hashed, row)
         if chain < 0:
             chain = _new_chain(state, chains)
@@ -210,30 +231,37 @@ def keep_rows(state, rows, chains, table, ready, arena, block, nulls, buffers, f
 
 
 @njit
+def _size(rows, row):
+    return max(rows[row, _KEY_SIZE], 0) + max(rows[row, _VALUE_SIZE], 0)
+
+
+@njit
 def take_rows(state, rows, chains, ready, ids):
     """As many rows as `ids` has places, of the chains that are ready, those of one key behind one another; gives how
     many they are. Their values are to be copied before anything else: from then on only their keys are kept."""
     taken = np.int64(0)
     key_bytes, value_bytes = np.int64(0), np.int64(0)
-    while state[_READY] and taken < ids.shape[0]:
+    is_full = False
+    while state[_READY] and taken < ids.shape[0] and not is_full:
         chain = ready[state[_READY_AT]]
+        row = chains[chain, _FIRST]
+        if taken and key_bytes + value_bytes + _size(rows, row) > _MOST_BYTES:
+            break
         state[_READY_AT] = (state[_READY_AT] + 1) & (ready.shape[0] - 1)
         state[_READY] -= 1
         state[_TAKEABLE] -= chains[chain, _WAITING]
         chains[chain, _IN_WORK] = 1
-        while chains[chain, _WAITING] and taken < ids.shape[0]:
-            row = chains[chain, _FIRST]
+        while chains[chain, _WAITING] and taken < ids.shape[0] and not is_full:
             ids[taken] = row
             taken += 1
             key_bytes += max(rows[row, _KEY_SIZE], 0)
             value_bytes += max(rows[row, _VALUE_SIZE], 0)
-            chains[chain, _FIRST] = rows[row, _NEXT]
-            chains[chain, _WAITING] -= 1
+            following = rows[row, _NEXT]
             rows[row, _NEXT] = _TAKEN
-            if key_bytes + value_bytes > _MOST_BYTES:
-                break
-        if key_bytes + value_bytes > _MOST_BYTES:
-            break
+            chains[chain, _FIRST] = following
+            chains[chain, _WAITING] -= 1
+            row = following
+            is_full = row >= 0 and key_bytes + value_bytes + _size(rows, row) > _MOST_BYTES
     state[_KEY_BYTES], state[_VALUE_BYTES] = key_bytes, value_bytes
     state[_LIVE_BYTES] -= value_bytes
     return taken
@@ -269,7 +297,7 @@ def copy_rows(rows, arena, ids, facts, ends, small, content):
 
 
 @njit
-def split_newest(state, rows, arena, ids, out):
+def split_newest(state, rows, ids, out):
     """Split taken rows: those that no later one of their key follows come first in `out`, by number; behind them the
     offsets of the others. Gives how many are newest. Rows without a key are all different."""
     last = ids.shape[0] - 1
@@ -277,12 +305,7 @@ def split_newest(state, rows, arena, ids, out):
     key_bytes, value_bytes = np.int64(0), np.int64(0)
     for i in range(ids.shape[0]):
         row = ids[i]
-        if (
-            i == last
-            or rows[row, _KEY_SIZE] < 0
-            or rows[ids[i + 1], _CHAIN] != rows[row, _CHAIN]
-            or not _same_key(rows, arena, ids[i + 1], row)
-        ):
+        if i == last or rows[row, _KEY_SIZE] < 0 or rows[ids[i + 1], _CHAIN] != rows[row, _CHAIN]:
             out[newest] = row
             newest += 1
             key_bytes += max(rows[row, _KEY_SIZE], 0)
@@ -370,7 +393,7 @@ def move_rows(state, rows, old, new):
             continue
         size = max(rows[row, _KEY_SIZE], 0)
         if rows[row, _NEXT] != _TAKEN:
-            size += max(rows[row, _VALUE_SIZE], 0)
+            size = _size(rows, row)
         _copy(new, to, old, rows[row, _AT], size)
         rows[row, _AT] = to
         to += size

@@ -35,7 +35,7 @@ class NativeKeyed:
         self._keep = function("keep_rows", number, *_STORAGE, number, *bytes_, *columns, *bytes_ * 5, number, number)
         self._take = function("take_rows", number, *(place,) * 4, number, place, number)
         self._copy = function("copy_rows", None, place, number, *bytes_, _IDS, number, place, place, *bytes_ * 2)
-        self._split = function("split_newest", number, place, place, number, *bytes_, _IDS, number, place)
+        self._split = function("split_newest", number, place, place, number, _IDS, number, place)
         self._release = function("release_rows", None, *_STORAGE, number, _IDS, number)
         self._clear = function("clear_flags", number, place, place, number, number, place, number)
         self._move = function("move_rows", None, place, place, number, *bytes_ * 2)
@@ -78,8 +78,7 @@ class NativeKeyed:
 
     def split_newest(self, kept: Storage, ids: bytes, count: int) -> int:
         state, rows = kept.places[:2]
-        arena = (kept.arena_at, kept.arena.size)
-        newest: int = self._split(state, rows, kept.capacity, *arena, ids, count, kept.scratch_at)
+        newest: int = self._split(state, rows, kept.capacity, ids, count, kept.scratch_at)
         return newest
 
     def release_rows(self, kept: Storage, ids: bytes, count: int) -> None:

@@ -10,7 +10,9 @@ Never: counts or settles offsets. Keys are compared byte by byte: two that only 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise, repeat
+from struct import Struct
 from typing import TYPE_CHECKING, Final, overload
 
 import numpy as np
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 _ID_SIZE: Final = 8
 _MOST_BUFFERS: Final = 2
+_MOST_SCRATCH: Final = 1024 * 1024  # is kept from window to window
 
 
 class KeyedRows:
@@ -57,8 +60,12 @@ class KeyedRows:
         if block.columns.header_spans is not None:
             self._keep_headers(block, fresh)
         if is_last:
-            self._source = None  # it would keep the frame alive
+            self.let_go()
         self.takeable = int(self._kept.state[Keep.TAKEABLE])
+
+    def let_go(self) -> None:
+        """No more will come of these columns, or not for long: their frame need not stay alive for us."""
+        self._source = None
 
     def _make_room(self, block: Block, start: int) -> None:
         kept = self._kept
@@ -106,10 +113,13 @@ class KeyedRows:
         """The columns of taken rows, in the places of the layout."""
         kept = self._kept
         if layout.size > kept.scratch.size:
-            kept.room_in_scratch(2 * layout.size)
+            kept.room_in_scratch(layout.size if layout.size > _MOST_SCRATCH else 2 * layout.size)
         kept.scratch[layout.bitmaps : layout.content] = 0
         self._kernels.copy_rows(kept, ids, layout)
-        return kept.scratch[: layout.size].tobytes()
+        columns = kept.scratch[: layout.size].tobytes()
+        if kept.scratch.size > _MOST_SCRATCH:
+            kept.room_in_scratch(_MOST_SCRATCH)
+        return columns
 
     def release(self, taken: TakenRows) -> None:
         """All that was taken together is done with."""
@@ -202,11 +212,22 @@ class TakenRows(Sequence[Record]):
         return window_batch(self)
 
 
-def _cut(columns: bytes, start: int, ends: list[int], bitmap: bytes | None) -> list[bytes | None]:
-    cut: list[bytes | None] = [columns[start + a : start + b] for a, b in pairwise(ends)]
+def _cut(columns: bytes, start: int, ends: list[int], bitmap: bytes | None) -> Sequence[bytes | None]:
+    first, last = ends[1], ends[-1]
+    if bitmap is None and first and ends == [*range(0, last + 1, first)]:
+        equal: tuple[bytes, ...] = _equal_ones(first, len(ends) - 1).unpack_from(columns, start)
+        return equal
+    content = columns[start : start + last]
+    cut: list[bytes | None] = [content[a:b] for a, b in pairwise(ends)]
     if bitmap is None:
         return cut
-    return [content if bitmap[i // 8] >> i % 8 & 1 else None for i, content in enumerate(cut)]
+    return [one if bitmap[i // 8] >> i % 8 & 1 else None for i, one in enumerate(cut)]
+
+
+@lru_cache(256)
+def _equal_ones(size: int, count: int) -> Struct:
+    """Keys are often equally long: then all are cut at once, in a fifth of the time."""
+    return Struct(f"{size}s" * count)
 
 
 def offsets_of(records: Sequence[Record]) -> npt.NDArray[np.int64] | list[int]:

@@ -35,7 +35,7 @@ class Source:
         self.segments: Final = np.ascontiguousarray(columns.segments)
         reach = len(columns.offsets)
         bitmaps = (_words(columns.key_valid), _words(columns.value_valid))
-        held = (*columns.buffers, None)
+        held = (*columns.buffers, None, None)  # short content needs no buffer
         buffers = (_words(held[0]), _words(held[1]))
         self.words: Final[tuple[int, ...]] = (
             address_of(columns.offsets),
@@ -83,7 +83,7 @@ class Storage:
     def __init__(self, lanes: int) -> None:
         self.state = np.zeros(KEEP_SIZE, np.int64)
         self.state[Keep.LANES] = lanes
-        self.state[Keep.SEED] = secrets.randbits(63)
+        self.state[Keep.SECRET : Keep.SECRET + 2] = secrets.randbits(63), secrets.randbits(63)
         self.state[Keep.FREE_ROW] = self.state[Keep.FREE_CHAIN] = -1
         self.rows = np.empty((0, KEPT_COLUMNS), np.int64)
         self.chains = np.empty((0, CHAIN_COLUMNS), np.int64)

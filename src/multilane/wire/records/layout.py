@@ -105,7 +105,7 @@ class Status(IntEnum):
 
 
 class Kept(IntEnum):
-    """Columns of a kept row: eight words, a line of the processor's cache. Key and value lie behind one another."""
+    """Columns of a kept row: eight words. Key and value lie behind one another."""
 
     OFFSET = 0
     TIMESTAMP = 1
@@ -114,7 +114,7 @@ class Kept(IntEnum):
     KEY_SIZE = 4  # -1: null
     VALUE_SIZE = 5
     CHAIN = 6  # -1: the row is free
-    NEXT = 7  # of its chain, or of the free ones
+    NEXT = 7  # of its chain, or of the free ones; -1: none, -2: it is taken
 
 
 KEPT_COLUMNS: Final = len(Kept)
@@ -137,18 +137,19 @@ class Keep(IntEnum):
     """What there is to know of all kept rows together."""
 
     LANES = 0
-    SEED = 1  # of the hashes
-    ROWS = 2  # that were ever made, and so for chains
-    FREE_ROW = 3  # -1: none
-    CHAINS = 4
-    FREE_CHAIN = 5
-    READY_AT = 6  # the first of the ring of chains that may be taken
-    READY = 7  # how many they are
-    TAKEABLE = 8  # rows of them
-    ARENA_END = 9
-    LIVE_BYTES = 10
-    KEY_BYTES = 11  # of what was taken last
-    VALUE_BYTES = 12
+    SECRET = 1  # of the hashes: two words
+    SECOND_SECRET = 2
+    ROWS = 3  # that were ever made, and so for chains
+    FREE_ROW = 4  # -1: none
+    CHAINS = 5
+    FREE_CHAIN = 6
+    READY_AT = 7  # the first of the ring of chains that may be taken
+    READY = 8  # how many they are
+    TAKEABLE = 9  # rows of them
+    ARENA_END = 10
+    LIVE_BYTES = 11
+    KEY_BYTES = 12  # of what was taken last
+    VALUE_BYTES = 13
 
 
 KEEP_SIZE: Final = len(Keep)

@@ -25,7 +25,7 @@ def window_batch(taken: TakenRows) -> pa.RecordBatch:
         _binary(rows, taken.value_bitmap, ends.slice(4 * (rows + 1)), whole.slice(layout.values)),
         one_topic(taken.topic, rows),
         one_partition(taken.partition, rows),
-        pa.Array.from_buffers(pa.int64(), rows, [None, whole]),
+        pa.Array.from_buffers(pa.int64(), rows, [None, whole.slice(0, layout.timestamps)]),
         pa.Array.from_buffers(TIMESTAMP, rows, [None, whole.slice(layout.timestamps, layout.timestamps)]),
         pa.Array.from_buffers(pa.int8(), rows, [None, whole.slice(layout.small, rows)]),
         no_headers(rows) if headers is None else pa.array(headers, HEADERS_TYPE),

@@ -1,0 +1,46 @@
+"""Pieces of blocks: how large they are, and that nothing is left out between them."""
+
+from __future__ import annotations
+
+from batch_builder import Batch, Rec
+from lane_world import PLACE
+from multilane.commit.ledger import Ledger
+from multilane.lanes.intake import PIECE, PIECE_BYTES, Intake
+from span_reading import read
+
+
+def pieces_of(*blocks, room=100_000, **more):
+    intake = Intake(PLACE, Ledger(0), room, **more)
+    for block in blocks:
+        intake.accept(block)
+    pieces = []
+    while intake.has_blocks and not intake.is_full:
+        pieces.append(intake.next_piece())
+    return pieces
+
+
+def block_of(rows, size, start=0):
+    return read(Batch([Rec(i, b"", b"v" * size) for i in range(rows)], start), fetch_offset=start)
+
+
+def test_small_records_come_in_pieces_of_many():
+    pieces = pieces_of(block_of(600, 10))
+    assert [len(piece.block) for piece in pieces] == [PIECE, PIECE, 600 - 2 * PIECE]
+    assert [piece.is_last for piece in pieces] == [False, False, True]
+
+
+def test_large_records_come_in_small_pieces_and_one_that_is_larger_alone():
+    pieces = pieces_of(block_of(20, 300_000), block_of(3, 2 * PIECE_BYTES, 20), block_of(300, 10, 23))
+    assert [len(piece.block) for piece in pieces] == [3] * 6 + [2] + [1] * 3 + [PIECE, 300 - PIECE]
+    assert [offset for piece in pieces for offset in piece.offsets.tolist()] == list(range(323))
+
+
+def test_bytes_in_flight_are_those_of_keys_and_values():
+    intake = Intake(PLACE, Ledger(0, ((1, 2),)), 1_000, 10_000)
+    intake.accept(block_of(10, 100))
+    fresh = intake.next_piece().records()
+    assert [record.offset for record in fresh] == [0, *range(3, 10)]
+    assert intake.open_bytes == 800
+    for record in fresh:
+        intake.settle(record)
+    assert intake.open_bytes == 0
