@@ -36,7 +36,15 @@ log = logging.getLogger(__name__)
 _lock = threading.RLock()
 _loaded: list[Any] = []  # the module `kernels`, or the same functions as machine code
 _SOURCES: Final = (
-    *("kernels.py", "header_kernels.py", "keyed_kernels.py", "lz4_kernels.py", "sum_kernels.py", "layout.py"),
+    *(
+        "kernels.py",
+        "hash_kernels.py",
+        "header_kernels.py",
+        "keyed_kernels.py",
+        "lz4_kernels.py",
+        "sum_kernels.py",
+        "layout.py",
+    ),
     *("compiling.py", "image.py", "native.py", "keyed_native.py"),
 )
 # Variables of numba's that change no code, or none of ours. All others may: each setting has kernels of its own.
