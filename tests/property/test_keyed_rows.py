@@ -69,7 +69,8 @@ class KeyedRowsModel(RuleBasedStateMachine):
         taken, expected = self.rows.take(most, newest=newest), self.chains.take(most, 0.0)
         last = {r.key: r.offset for r in expected}
         wanted = [r for r in expected if not newest or r.key is None or last[r.key] == r.offset]
-        assert sorted(taken.skipped) == sorted({r.offset for r in expected} - {r.offset for r in wanted})
+        skipped = {r.offset for r in expected} - {r.offset for r in wanted}
+        assert sorted(taken.skipped.column().tolist()) == sorted(skipped)
         assert taken.offsets == [r.offset for r in wanted]
         self.open.append((taken, expected, wanted))
 

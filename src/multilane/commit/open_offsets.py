@@ -10,16 +10,16 @@ is settled already, raises KeyError.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from multilane.wire.records.keyed_storage import Flagged
+from multilane.wire.records.keyed_storage import Flagged, Packed
 from multilane.wire.records.loading import kernels
 
-Offsets = Sequence[int] | npt.NDArray[np.int64]
+Offsets = Sequence[int] | npt.NDArray[np.int64] | Packed
 
 
 class OpenOffsets(Protocol):
@@ -49,16 +49,22 @@ class OpenOnes:
         return offset in self._open
 
     def extend(self, offsets: Offsets) -> None:
-        self._open.update(dict.fromkeys(offsets.tolist() if isinstance(offsets, np.ndarray) else offsets))
+        self._open.update(dict.fromkeys(_listed(offsets)))
 
     def settle_all(self, offsets: Offsets) -> None:
-        deque(map(self.settle, offsets), maxlen=0)
+        deque(map(self.settle, _listed(offsets)), maxlen=0)
 
     def first(self) -> int | None:
         return next(iter(self._open), None)
 
     def column(self) -> npt.NDArray[np.int64]:
         return np.fromiter(self._open, np.int64, len(self._open))
+
+
+def _listed(offsets: Offsets) -> Iterable[int]:
+    if isinstance(offsets, Packed):
+        offsets = offsets.column()
+    return offsets.tolist() if isinstance(offsets, np.ndarray) else offsets
 
 
 class OpenArray:
@@ -82,7 +88,7 @@ class OpenArray:
         if self._last + many > len(self._flagged.values):
             self._make_room(many)
         end = self._last + many
-        self._flagged.values[self._last : end] = offsets
+        self._flagged.values[self._last : end] = offsets.column() if isinstance(offsets, Packed) else offsets
         self._flagged.flags[self._last : end] = 1
         self._last = end
         self._count += many
@@ -106,10 +112,12 @@ class OpenArray:
         self.settle_all((offset,))
 
     def settle_all(self, offsets: Offsets) -> None:
-        wanted = np.asarray(offsets, np.int64)
+        wanted = offsets
+        if not isinstance(wanted, Packed):
+            wanted = Packed(np.asarray(wanted, np.int64).tobytes(), len(wanted))
         wrong = self._clear_flags(self._flagged, self._first, self._last, wanted)
         if wrong >= 0:
-            raise KeyError(int(wanted[wrong]))
+            raise KeyError(int(wanted.column()[wrong]))
         self._count -= len(wanted)
 
     def first(self) -> int | None:

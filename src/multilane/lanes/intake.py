@@ -24,7 +24,7 @@ from multilane.wire.records.record import Record
 PIECE: Final = 256  # small enough to stay in the processor's cache between being made and being handled
 PIECE_BYTES: Final = 1024 * 1024  # of keys and values: large records come in smaller pieces
 _LEAST_PIECE: Final = 32
-_SPARSE: Final = 2  # what is left of a block is copied out when it keeps this many times its size alive
+_SPARSE: Final = 4  # what is left of a block is copied out when it keeps this many times its size alive
 
 
 class Piece(NamedTuple):

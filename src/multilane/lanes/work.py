@@ -168,7 +168,8 @@ class Work:
             records = await self._without_followers(records, self._parking)
         handled = records
         if self.window.select is newest_of_each_key and isinstance(records, TakenRows):
-            self._settle_offsets(records.skipped)  # selected when it was taken
+            if records.skipped:
+                self._settle_offsets(records.skipped)  # selected when it was taken
         elif self.window.select is not None:
             try:
                 handled, skipped = self._selected(list(records), self.window.select)

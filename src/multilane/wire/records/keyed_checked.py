@@ -15,7 +15,7 @@ import numpy.typing as npt
 from numba import int32, int64, njit, types, uint8, uint64, void
 
 from multilane.wire.records import keyed_kernels
-from multilane.wire.records.keyed_storage import Flagged, Source, Storage
+from multilane.wire.records.keyed_storage import Flagged, Packed, Source, Storage
 from multilane.wire.records.window_layout import WindowLayout
 
 _BYTES = types.Array(uint8, 1, "C", readonly=True)  # writable arrays match too
@@ -87,10 +87,8 @@ class CheckedKeyed:
     def release_rows(self, kept: Storage, ids: bytes, count: int) -> None:
         _release(kept.state, kept.rows, kept.chains, kept.table, kept.ready, _numbers(ids)[:count])
 
-    def clear_flags(self, flagged: Flagged, first: int, last: int, wanted: npt.NDArray[np.int64]) -> int:
-        read_only = wanted.view()
-        read_only.flags.writeable = False
-        return int(_clear(flagged.values, flagged.flags, first, last, read_only))
+    def clear_flags(self, flagged: Flagged, first: int, last: int, wanted: Packed) -> int:
+        return int(_clear(flagged.values, flagged.flags, first, last, wanted.column()))
 
     def move_rows(self, kept: Storage, old: npt.NDArray[np.uint8]) -> None:
         _move(kept.state, kept.rows, old, kept.arena)

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from multilane.wire.records.keyed_storage import Flagged, Source, Storage, address_of
+from multilane.wire.records.keyed_storage import Flagged, Packed, Source, Storage, address_of
 from multilane.wire.records.window_layout import WindowLayout
 
 _ADDRESS: Final = ctypes.c_void_p
@@ -37,7 +37,7 @@ class NativeKeyed:
         self._copy = function("copy_rows", None, place, number, *bytes_, _IDS, number, place, place, *bytes_ * 2)
         self._split = function("split_newest", number, place, place, number, _IDS, number, place)
         self._release = function("release_rows", None, *_STORAGE, number, _IDS, number)
-        self._clear = function("clear_flags", number, place, place, number, number, place, number)
+        self._clear = function("clear_flags", number, place, place, number, number, _IDS, number)
         self._move = function("move_rows", None, place, place, number, *bytes_ * 2)
         self._index = function("index_chains", None, *(place,) * 4, number)
 
@@ -84,8 +84,8 @@ class NativeKeyed:
     def release_rows(self, kept: Storage, ids: bytes, count: int) -> None:
         self._release(*kept.places, kept.capacity, ids, count)
 
-    def clear_flags(self, flagged: Flagged, first: int, last: int, wanted: npt.NDArray[np.int64]) -> int:
-        place: int = self._clear(*flagged.places, first, last, address_of(wanted), len(wanted))
+    def clear_flags(self, flagged: Flagged, first: int, last: int, wanted: Packed) -> int:
+        place: int = self._clear(*flagged.places, first, last, wanted.content, len(wanted))
         return place
 
     def move_rows(self, kept: Storage, old: npt.NDArray[np.uint8]) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from multilane.wire.records.block import Block
-from multilane.wire.records.keyed_storage import Source, Storage
+from multilane.wire.records.keyed_storage import Packed, Source, Storage
 from multilane.wire.records.layout import Keep
 from multilane.wire.records.loading import kernels
 from multilane.wire.records.record import Headers, Record
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _ID_SIZE: Final = 8
 _MOST_BUFFERS: Final = 2
+_NONE: Final = Packed(b"", 0)
 _MOST_SCRATCH: Final = 1024 * 1024  # is kept from window to window
 
 
@@ -93,9 +94,9 @@ class KeyedRows:
         count = self._kernels.take_rows(kept, most)
         self.takeable = state.item(Keep.TAKEABLE)
         ids = chosen = kept.scratch[: _ID_SIZE * count].tobytes()
-        skipped: list[int] = []
+        skipped = _NONE
         if newest and (many := self._kernels.split_newest(kept, ids, count)) < count:
-            skipped = kept.scratch[_ID_SIZE * many : _ID_SIZE * count].view(np.int64).tolist()
+            skipped = Packed(kept.scratch[_ID_SIZE * many : _ID_SIZE * count].tobytes(), count - many)
             chosen, count = kept.scratch[: _ID_SIZE * many].tobytes(), many
         layout = window_layout(count, state.item(Keep.KEY_BYTES), state.item(Keep.VALUE_BYTES))
         taken = TakenRows(self, ids, skipped, layout, self._copy(chosen, layout))
@@ -104,7 +105,7 @@ class KeyedRows:
         return taken
 
     def _take_headers(self, taken: TakenRows) -> list[Headers] | None:
-        for offset in taken.skipped:
+        for offset in taken.skipped.column().tolist():
             self._headers.pop(offset, None)
         found = [self._headers.pop(offset, ()) for offset in taken.offsets]
         return found if any(found) else None
@@ -133,9 +134,9 @@ class TakenRows(Sequence[Record]):
 
     __slots__ = ("_records", "_rows", "columns", "headers", "ids", "layout", "skipped")
 
-    def __init__(self, rows: KeyedRows, ids: bytes, skipped: list[int], layout: WindowLayout, columns: bytes) -> None:
+    def __init__(self, rows: KeyedRows, ids: bytes, skipped: Packed, layout: WindowLayout, columns: bytes) -> None:
         self.ids: Final = ids  # of all that were taken
-        self.skipped: Final = skipped  # by offset
+        self.skipped: Final = skipped  # their offsets
         self.layout: Final = layout
         self.columns: Final = columns
         self.headers: list[Headers] | None = None  # None when no row has any
@@ -230,8 +231,8 @@ def _equal_ones(size: int, count: int) -> Struct:
     return Struct(f"{size}s" * count)
 
 
-def offsets_of(records: Sequence[Record]) -> npt.NDArray[np.int64] | list[int]:
+def offsets_of(records: Sequence[Record]) -> Packed | list[int]:
     """Without making records of taken rows."""
     if isinstance(records, TakenRows):
-        return np.frombuffer(records.columns, np.int64, len(records))
+        return Packed(records.columns, len(records))  # the offsets come first
     return [record.offset for record in records]

@@ -54,6 +54,22 @@ def _words(array: npt.NDArray[np.uint8] | None) -> tuple[int, int]:
     return (0, 0) if array is None else (address_of(array), array.size)
 
 
+class Packed:
+    """Numbers of eight bytes each, at the beginning of `content`."""
+
+    __slots__ = ("_count", "content")
+
+    def __init__(self, content: bytes, count: int) -> None:
+        self.content: Final = content
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def column(self) -> npt.NDArray[np.int64]:
+        return np.frombuffer(self.content, np.int64, self._count)
+
+
 class Flagged:
     """Sorted values, with a flag for each."""
 
