@@ -41,7 +41,7 @@ lint: $(READY)
 	@$(BIN)/lint-imports
 
 fuzz: $(READY)
-	@$(BIN)/python tests/fuzz/run.py
+	@$(BIN)/python tests/fuzz/run.py --batches 100000 --frames 20000 --bounds-share 1.0
 
 bench-consume: $(READY) jars
 	@$(BIN)/python bench/consume.py
