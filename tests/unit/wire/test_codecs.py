@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import struct
 import tracemalloc
+import weakref
 
 import cramjam
 import numpy as np
 import pytest
 
 from batch_builder import GZIP, LZ4, SNAPPY, ZSTD, Batch, Rec, join, rows, xerial
-from multilane.errors import BlockFull, CorruptBatch, OversizedBatch
+from multilane.errors import BlockFull, CorruptBatch, OversizedBatch, RecordBatchError
 from multilane.wire.records import codecs
 from reference_reader import read as reference
 from span_reading import frame_of, read, read_frame, rows_of
@@ -270,6 +273,43 @@ def test_a_batch_that_does_not_fit_any_more_is_not_decompressed(codec):
     with pytest.raises(OversizedBatch):
         read(large, fetch_offset=30, max_decompressed_bytes=64 * MB, max_block_bytes=limit, memory=memory)
     assert max(pieces) <= limit
+
+
+@pytest.mark.parametrize("good", [0, 1, 3])
+@pytest.mark.parametrize("fault", ["a bomb", "cut short", "no stream", "too many records", "too much for a block"])
+@pytest.mark.parametrize("codec", ALL)
+def test_a_refused_batch_gives_its_memory_back_at_once(codec, fault, good):
+    """Without the garbage collector: by the time it comes by, a partition may have been refused many times."""
+    whole = Batch(rows(30), 30 * good, codec=codec)
+    stream = whole.build()[61:]
+    bad = {
+        "a bomb": Batch([Rec(0, value=bytes(2 * MB))], 30 * good, codec=codec),
+        "cut short": whole.with_(packed=stream[:-9]),
+        "no stream": whole.with_(packed=b"\x82SNAPPY\x00" + bytes(range(200))),
+        "too many records": whole.with_(count=100_000, last_delta=100_000),
+        "too much for a block": Batch([Rec(0, value=bytes(MB - 20))], 30 * good, codec=codec),
+    }[fault]
+    alive: list[weakref.ref[np.ndarray]] = []
+
+    def memory(size):
+        piece = np.empty(size, np.uint8)
+        alive.append(weakref.ref(piece))
+        return piece[:]
+
+    frame = frame_of(join([*batches_of(codec, good), bad]))
+    alive.append(weakref.ref(frame))
+    gc.disable()
+    try:
+        with contextlib.suppress(RecordBatchError):
+            block = read_frame(frame, max_decompressed_bytes=MB, max_block_bytes=MB, memory=memory)
+            error = block.error
+            assert len(block) == 30 * good
+            del block
+            assert error is not None
+        del frame
+        assert [piece().size for piece in alive if piece() is not None] == []
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 300, 65_791, 65_792, 70_000])

@@ -170,8 +170,9 @@ def train_limit(arena: Arena, cap: int) -> int:
     return int(cap / _TRAIN_SHARE / max(arena.expansion, 1.0)) if arena.expansion else _FIRST_TRAIN
 
 
-def _grow_into(codec: int, data: Bytes, arena: Arena, guess: int, cap: int) -> Exception | None:
-    """Decompress into a bounded buffer that grows up to the cap; the last failure, if even that was no use.
+def _grow_into(codec: int, data: Bytes, arena: Arena, guess: int, cap: int) -> str | None:
+    """Decompress into a bounded buffer that grows up to the cap; why it failed, if even that was no use. (In words: the
+    exception would hold the arena.)
 
     A failure may mean a full buffer or broken data. Growing for both keeps the outcome free of cramjam's wording;
     broken data fails early every time and there are few steps.
@@ -182,15 +183,15 @@ def _grow_into(codec: int, data: Bytes, arena: Arena, guess: int, cap: int) -> E
             arena.used += _INTO[codec](data, arena.room(size))
         except cramjam.DecompressionError as fault:
             if size >= cap:
-                return fault
+                return str(fault)
             size = min(size * 4, cap)
         else:
             return None
 
 
-def _stream_error(fault: Exception, cap: int, offset: int) -> RecordBatchError:
+def _stream_error(fault: str, cap: int, offset: int) -> RecordBatchError:
     # "failed to write whole buffer" is the Rust standard library's word for an output buffer that is full.
-    if "write whole buffer" in str(fault):
+    if "write whole buffer" in fault:
         return OversizedBatch(f"decompresses to more than the cap of {cap} bytes", offset=offset)
     return CorruptBatch(f"cannot be decompressed: {fault}", offset=offset)
 

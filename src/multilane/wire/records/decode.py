@@ -95,7 +95,7 @@ class _Span:
     def cut(self, index: int, error: RecordBatchError) -> None:
         """Batch `index` is bad: only those before it count."""
         self.rows = self.rows[:index]
-        self.error = error
+        self.error = _at(error, error.offset)
 
     def payload(self, batch: int) -> Bytes:
         position, length = int(self.rows[batch, Row.POSITION]), int(self.rows[batch, Row.LENGTH])
@@ -131,21 +131,19 @@ def decode(  # noqa: PLR0913 - the last three name the span
         last = span.rows[-1]
         next_offset = max(fetch_offset, int(last[Row.BASE_OFFSET] + last[Row.LAST_DELTA]) + 1)
         epoch = int(last[Row.LEADER_EPOCH])
-    error = _in_front(span.error, next_offset)
-    if error is not None and not len(span.rows):
-        raise error
+    # An error names the position in front of the bad batch, not the batch's own base offset: the checksum does not
+    # cover that, so it may be anything, and whoever goes on from there would skip records. And when the fetch landed
+    # inside of the batch, its base is behind us.
+    if span.error is not None and not len(span.rows):
+        raise _at(span.error, next_offset)
+    error = None if span.error is None else _at(span.error, next_offset)
     return Block(topic, partition, columns, 0, len(columns.offsets), next_offset, epoch, error)
 
 
-def _in_front(error: RecordBatchError | None, position: int) -> RecordBatchError | None:
-    """The error with the position in front of the bad batch as its offset.
-
-    Not the batch's own base offset: the checksum does not cover it, so it may be anything, and whoever goes on from
-    there would skip records. And when the fetch landed inside of the batch, its base is behind us.
-    """
-    if error is None or error.offset == position:
-        return error
-    return type(error)(error.reason, offset=position)
+def _at(error: RecordBatchError, offset: int) -> RecordBatchError:
+    """The same error anew. One that was raised holds all it came through: the frame and what was decompressed of it,
+    in a circle with whatever keeps it, so that this memory would only be free again when the collector comes by."""
+    return type(error)(error.reason, offset=offset)
 
 
 def _check_sums(span: _Span, fetch_offset: int) -> None:

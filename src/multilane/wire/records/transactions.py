@@ -51,7 +51,7 @@ def aborted_batches(
             except CorruptBatch as error:
                 if base + delta < fetch_offset:
                     continue
-                return mask, index, error
+                return mask, index, error.with_traceback(None)  # which would hold the frame
             if kind in _ENDS:
                 open_producers.discard(producer)
         elif attributes & TRANSACTIONAL_BIT and producer in open_producers:
