@@ -228,6 +228,7 @@ class NetworkThread:
         match event:
             case Attach():
                 self._backends.add(event.backend)
+                self._size_memory()
                 if event.participant is not None:
                     self._participants.add(event.participant)
             case Detach():
@@ -246,10 +247,15 @@ class NetworkThread:
     def _detach(self, event: Detach) -> None:
         event.backend.close()
         self._backends.remove(event.backend)
+        self._size_memory()
         if event.participant is not None:
             event.participant.close(self._clock.monotonic())
             self._participants.remove(event.participant)
         fulfil(event.future, None)
+
+    def _size_memory(self) -> None:
+        """As much may lie idle as may be in use."""
+        self._delegate.memory.keep_bytes = max((backend.buffer.limit for backend in self._backends), default=0)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 

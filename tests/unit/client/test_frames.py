@@ -18,7 +18,7 @@ def address(array: np.ndarray) -> int:
 
 
 def test_memory_is_used_again_once_nobody_looks_at_it():
-    pool = FramePool()
+    pool = FramePool(64 * MB)
     frame = pool.take(3 * MB - 5)
     at = address(frame)
     assert frame.nbytes == 3 * MB - 5
@@ -31,7 +31,7 @@ def test_memory_is_used_again_once_nobody_looks_at_it():
 
 
 def test_a_piece_that_would_be_half_wasted_is_left_for_others():
-    pool = FramePool()
+    pool = FramePool(64 * MB)
     pool.take(6 * MB)
     gc.collect()
     small = pool.take(3 * MB)
@@ -51,7 +51,7 @@ def test_a_piece_that_would_be_half_wasted_is_left_for_others():
     ],
 )
 def test_whoever_looks_at_it_keeps_it_from_being_used_again(look):
-    pool = FramePool()
+    pool = FramePool(64 * MB)
     frame = pool.take(2 * MB)
     frame[:] = 7
     held = look(frame)
@@ -66,7 +66,7 @@ def test_whoever_looks_at_it_keeps_it_from_being_used_again(look):
 
 
 def test_small_frames_are_not_kept():
-    pool = FramePool()
+    pool = FramePool(64 * MB)
     frame = pool.take(100_000)
     assert frame.nbytes == 100_000
     del frame
@@ -107,3 +107,26 @@ def test_a_piece_beyond_the_bound_drives_nobody_out():
     pool.take(5 * MB)
     gc.collect()
     assert pool.idle_bytes == 2 * MB
+
+
+def test_what_nobody_asks_for_is_let_go_after_a_while():
+    pool = FramePool(keep_bytes=64 * MB)
+    pool.trim(now=100.0)
+    pool.take(2 * MB)
+    gc.collect()
+    pool.trim(now=109.0)
+    pool.trim(now=110.0)
+    assert pool.idle_bytes == 2 * MB, "it came back a moment ago, for all that is known"
+    pool.take(5 * MB)
+    gc.collect()
+    pool.trim(now=119.0)
+    assert pool.idle_bytes == 7 * MB
+    pool.trim(now=120.0)
+    assert pool.idle_bytes == 5 * MB
+    again = pool.take(5 * MB)
+    del again
+    gc.collect()
+    pool.trim(now=130.0)
+    assert pool.idle_bytes == 5 * MB, "it was in use since"
+    pool.trim(now=140.0)
+    assert pool.idle_bytes == 0

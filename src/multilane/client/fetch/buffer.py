@@ -85,7 +85,7 @@ class Slot:
 class FetchBuffer:
     def __init__(self, limit: int, *, on_ready: Callable[[], None], on_room: Callable[[], None]) -> None:
         self._lock = threading.Lock()
-        self._limit = limit
+        self.limit = limit
         self._on_ready = on_ready
         self._on_room = on_room
         self._charged = 0
@@ -99,8 +99,8 @@ class FetchBuffer:
     def room(self) -> int:
         """Bytes that may still be fetched. When it is not enough, `on_room` is called as soon as there is more."""
         with self._lock:
-            left = self._limit - self._charged
-            self._starving = left < max(self._limit // 2, _SMALL_ROOM)
+            left = self.limit - self._charged
+            self._starving = left < max(self.limit // 2, _SMALL_ROOM)
             return left
 
     @property
@@ -209,7 +209,7 @@ class FetchBuffer:
             rows_left = limit
             for partition in [p for p, q in self._queues.items() if q and p not in skip]:
                 rows_left = self._take_from(partition, rows_left, taken)
-            has_room = self._starving and self._charged <= self._limit // 2
+            has_room = self._starving and self._charged <= self.limit // 2
             if has_room:
                 self._starving = False
         if has_room:

@@ -100,6 +100,7 @@ class NetworkDelegate:
             if place in woken or connection.has_more:
                 self._serve(connection, at)
             self._tick(connection, at)
+        self.memory.trim(at)
 
     @property
     def connection_count(self) -> int:

@@ -8,8 +8,8 @@ by themselves.
 A fresh array of megabytes costs a page fault and a cleared page for every four kilobytes, which is half of the network
 thread's work on large records. Pages that were received into before cost nothing.
 
-Only so much is kept idle. What comes back when that is full takes the place of what has been idle for longest: sizes
-that nobody asks for any more make room for those in use.
+Only so much is kept idle, and only for so long. What comes back when that is full takes the place of what has been idle
+for longest: sizes that nobody asks for any more make room for those in use.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ import numpy as np
 from multilane.wire.framing import Frame
 
 _SMALLEST: Final = 1 << 20  # below this the allocator itself keeps memory at hand
-_KEEP_BYTES: Final = 64 << 20
+_KEEP_SECONDS: Final = 10.0  # and up to twice as long: whoever has caught up does not need it
 _STEPS_BITS: Final = 3  # sizes differ by an eighth to a quarter
 
 
 class FramePool:
-    def __init__(self, keep_bytes: int = _KEEP_BYTES) -> None:
-        self._keep_bytes = keep_bytes
+    def __init__(self, keep_bytes: int = 0) -> None:
+        self.keep_bytes = keep_bytes
         self._idle: dict[int, deque[tuple[int, Frame]]] = {}  # by size, each with its turn: the lowest came back first
         self._turns = count()
+        self._trim_at = 0.0
+        self._last_trim = 0  # the turn of it
 
     @property
     def idle_bytes(self) -> int:
@@ -49,6 +51,17 @@ class FramePool:
         weakref.finalize(frame, self._come_back, memory).atexit = False
         return frame
 
+    def trim(self, now: float) -> None:
+        """Let go of what nobody has asked for in a whole period."""
+        if now < self._trim_at:
+            return
+        self._trim_at = now + _KEEP_SECONDS
+        before, self._last_trim = self._last_trim, next(self._turns)
+        for memories in list(self._idle.values()):
+            with contextlib.suppress(IndexError):  # somebody else has just taken the last one
+                while memories[0][0] < before:
+                    memories.popleft()
+
     def _pop(self, length: int) -> Frame:
         """The smallest idle piece that holds it without much waste, or a new one."""
         step = 1 << max(length.bit_length() - _STEPS_BITS, 0)  # few sizes, so that memory fits the next frame too
@@ -62,9 +75,9 @@ class FramePool:
         return np.empty(size, np.uint8)
 
     def _come_back(self, memory: Frame) -> None:
-        if memory.nbytes > self._keep_bytes:
+        if memory.nbytes > self.keep_bytes:
             return
-        while self.idle_bytes + memory.nbytes > self._keep_bytes:
+        while self.idle_bytes + memory.nbytes > self.keep_bytes:
             self._drop_oldest()
         self._idle.setdefault(memory.nbytes, deque()).append((next(self._turns), memory))
 
