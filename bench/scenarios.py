@@ -59,7 +59,7 @@ SCENARIOS: Final = tuple(
     )
 )
 
-# (bytes of a partition in one fetch, bytes of one fetch, records of one poll): the best of a few tries with each client.
+# (bytes of a partition in one fetch, bytes of one fetch, records of one poll): the best of a few tries with each.
 _SIZES: Final[dict[str, tuple[int, int, int]]] = {
     "columns": (8 * _MB, 16 * _MB, 1_000_000),
     "arrow": (8 * _MB, 16 * _MB, 1_000_000),

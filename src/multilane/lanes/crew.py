@@ -159,6 +159,7 @@ class Crew:
                     settle(record.offset)
             lane.record = None
             chains.release(record, clock() if defers else 0.0)
+            del record  # a lane that waits for work keeps none
             left -= 1
             if self._is_changed(lane):
                 return
@@ -183,6 +184,7 @@ class Crew:
                 chains.release(record, clock())
             else:
                 chains.put_back([again], clock())
+            del record, again  # a lane that waits for work keeps none
             left -= 1
             if self._is_changed(lane):
                 return

@@ -38,6 +38,7 @@ class Publishes(Protocol):
     """Stores a copy, however long it takes; raises PublishStopped when it is told to end."""
 
     async def publish(self, copy: Publish) -> tuple[int, int]: ...
+    async def publish_in_order(self, copies: Sequence[Publish]) -> list[tuple[int, int]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class Failing:
     async def take_over(self, record: Record, error: BaseException, parking: Parking | None) -> Record | None:
         if self._breaker is not None:
             self._breaker.note(0, 1, self._clock.monotonic())
-            if self._breaker.is_open(self._clock.monotonic()):
+            if self._breaker.is_open:
                 raise BreakerOpen(f"{self._flow.main}: {self._breaker.reason}. Look at the errors, then start it again")
         context = self._surroundings.tell_failure(record, error)
         is_hopeless = isinstance(error, UndecodablePayload)
@@ -84,23 +85,27 @@ class Failing:
         return None
 
     async def let_follow(self, records: Sequence[Record], parking: Parking) -> None:
-        """Records of keys with a backlog in the retry topic go there unhandled. They are sent in their order, which a
-        producer keeps within a partition."""
-        await asyncio.gather(*(self._store(record, follow(self._flow, record), parking) for record in records))
+        """Records of keys with a backlog in the retry topic go there unhandled, in their order."""
+        copies = [follow(self._flow, record) for record in records]
+        for copy, (_, offset) in zip(copies, await self._publisher.publish_in_order(copies), strict=True):
+            self._note_stored(copy, offset, parking)
 
     async def _store_or_stay(self, record: Record, copy: Publish, parking: Parking | None) -> Record | None:
         """Where order survives retry a record of the retry topic is tried again in its place: a copy would come behind
         those that have to come after it."""
         if parking is not None and record.topic == copy.topic == self._flow.retry:
             return record._replace(headers=copy.headers, timestamp=round(self._clock.wall() * 1_000))
-        await self._store(record, copy, parking)
+        await self._store(copy, parking)
         return None
 
-    async def _store(self, record: Record, copy: Publish, parking: Parking | None) -> None:
+    async def _store(self, copy: Publish, parking: Parking | None) -> None:
         _, offset = await self._publisher.publish(copy)
+        self._note_stored(copy, offset, parking)
+
+    def _note_stored(self, copy: Publish, offset: int, parking: Parking | None) -> None:
         self._observer.count("lanes.copies", topic=copy.topic)
         if parking is not None and copy.topic == self._flow.retry:
-            parking.seen(record.key, offset)
+            parking.seen(copy.key, offset)
 
     async def _take_last_step(self, context: Context, record: Record, error: BaseException, step: LastStep) -> None:
         if self._last_step is None:

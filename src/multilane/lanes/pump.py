@@ -44,24 +44,33 @@ class Timing:
     drain: float = 10.0  # for what is in work when partitions are revoked or the app stops
 
 
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """What is read. With `pairs` the partitions of one number, of all topics, are one team, which begins when all are
+    there. Topics of `whole` are read from their beginning where nothing is committed, whatever the consumer does by
+    itself."""
+
+    names: tuple[str, ...]
+    pairs: bool = False
+    whole: frozenset[str] = frozenset()
+
+
 class Pump(RebalanceListener):
     def __init__(
         self,
         consumer: AsyncConsumer,
-        topics: Collection[str],
+        topics: Topics,
         build: BuildTeam,
         timing: Timing,
         clock: Clock,
-        *,
-        pairs: bool = False,
     ) -> None:
-        """With `pairs` the partitions of one number, of all topics, are one team, which begins when all are there."""
         self._consumer = consumer
-        self._topics = tuple(topics)
+        self._topics = topics.names
         self._build = build
         self._timing = timing
         self._clock = clock
-        self._pairs = pairs
+        self._pairs = topics.pairs
+        self._whole = topics.whole
         self._teams: dict[TopicPartition, Team] = {}
         self._starts: dict[TopicPartition, Start] = {}  # assigned, and without a team as yet
         self._hungry: set[TopicPartition] = set()
@@ -219,9 +228,22 @@ class Pump(RebalanceListener):
         alone = [p for p in partitions if p in self._starts]
         if alone:
             self._consumer.pause(alone)
+            await self._tell_of_unmatched(alone)
+
+    async def _tell_of_unmatched(self, alone: Collection[TopicPartition]) -> None:
+        """The other half of a pair mostly comes a moment later; one that does not exist never does."""
+        with suppress(MultilaneError):  # whoever waits is told by the lag too
+            counts = {topic: len(await self._consumer.partitions_for(topic)) for topic in self._topics}
+            for topic, many in counts.items():
+                unmatched = sorted(p for p in alone if p.partition >= many)
+                if unmatched:
+                    told = "%s are not read: %s has %d partitions. retryOrder key needs equally many; add partitions"
+                    log.error(told, ", ".join(map(str, unmatched)), topic, many)
 
     async def _first_position(self, partition: TopicPartition, deadline: float) -> int:
         """Nothing is committed: where the reading begins, which is committed then, so that it begins there again."""
+        if partition.topic in self._whole:
+            self._consumer.seek_to_beginning([partition])
         while (left := deadline - self._clock.monotonic()) > 0:
             try:
                 return await self._consumer.position(partition, left)

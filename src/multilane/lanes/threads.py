@@ -3,8 +3,8 @@
 Thread: loop; the functions run on threads of this module's own.
 
 A call is put on a queue for any free thread; what comes out is collected and told to the loop in one go, because waking
-the loop for each call would cost more than most calls. Owns its threads, which live as long as it does; a function that
-never ends keeps its thread, and the process does not wait for it.
+the loop for each call would cost more than most calls. Owns its threads, which live as long as it does, or until it
+may have fewer; a function that never ends keeps its thread, and the process does not wait for it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import copy_context
+from itertools import count
 from math import inf
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -32,51 +34,66 @@ class Threads:
 
     def __init__(self, name: str, limit: float = inf) -> None:
         """With a limit calls beyond it wait for the next free thread, which then need not wait for the loop."""
-        self.limit = limit
+        self._limit = limit
         self._name = name
         self._loop = asyncio.get_running_loop()
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
         self._answers: deque[Answer] = deque()
         self._is_told = False
-        self._threads: list[threading.Thread] = []
+        self._numbers = count()
+        self._alive = 0  # without those that were told to end
         self._open = 0
 
     def __call__(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
         """What the function gives, in a while. It begins at once, as long as there may be another thread."""
         self._open += 1
-        if self._open > len(self._threads) < self.limit:
+        if self._open > self._alive < self._limit:
             self._start()
         future: asyncio.Future[Any] = self._loop.create_future()
         self._calls.put((future, function))
         return future
 
     def __len__(self) -> int:
-        return len(self._threads)
+        return self._alive
+
+    @property
+    def limit(self) -> float:
+        return self._limit
+
+    @limit.setter
+    def limit(self, limit: float) -> None:
+        self._limit = limit
+        while self._alive > limit:
+            self._end_one()
 
     def withdraw(self) -> None:
         """Calls that have not begun will not."""
-        while True:
-            try:
+        ends = 0
+        with suppress(Empty):
+            while True:
                 call = self._calls.get_nowait()
-            except Empty:
-                return
-            if call is None:
-                self._calls.put(None)  # we are closed
-                return
-            self._open -= 1
-            if not call[0].done():
-                call[0].set_exception(NotBegun())
+                if call is None:
+                    ends += 1
+                    continue
+                self._open -= 1
+                if not call[0].done():
+                    call[0].set_exception(NotBegun())
+        for _ in range(ends):
+            self._calls.put(None)
 
     def close(self) -> None:
         """No more calls. Threads end when they are done; nobody waits."""
-        for _ in self._threads:
-            self._calls.put(None)
+        while self._alive:
+            self._end_one()
 
     def _start(self) -> None:
-        name = f"{self._name}-{len(self._threads)}"
-        thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        self._alive += 1
+        threading.Thread(target=self._run, name=f"{self._name}-{next(self._numbers)}", daemon=True).start()
+
+    def _end_one(self) -> None:
+        """Whichever is free next."""
+        self._alive -= 1
+        self._calls.put(None)
 
     def _run(self) -> None:
         while (call := self._calls.get()) is not None:

@@ -111,7 +111,10 @@ class Work:
                 error: BaseException | None = failure
             else:
                 error = None
-        return await self.after(lane, record, error, pending)
+        try:
+            return await self.after(lane, record, error, pending)
+        finally:
+            del error  # it knows this frame: in a circle both would stay until the garbage collector comes by
 
     def _begin(self, lane: Lane, listener: Listener) -> None:
         lane.calls += 1
@@ -124,7 +127,7 @@ class Work:
         """The function has ended, somehow."""
         lane.is_calling = False
         if isinstance(error, asyncio.CancelledError):
-            error = self._overrun(lane, error)
+            error = self._overrun(lane, (record,), error)
         elif error is not None and not isinstance(error, Exception):
             raise error
         if lane.is_overdue:
@@ -135,14 +138,16 @@ class Work:
             self._settle_done((record,))
         return None
 
-    def _overrun(self, lane: Lane, cancelled: asyncio.CancelledError) -> BaseException:
-        """The sweep cancelled this call alone; any other cancellation is the end of the lane. A function may also raise
-        one of its own, from something that it waited for: that is a failure like others."""
-        if lane.is_overdue:
+    def _overrun(self, lane: Lane, records: Sequence[Record], cancelled: asyncio.CancelledError) -> BaseException:
+        """The sweep cancelled this call alone; any other cancellation is the end of the lane (a plain function is not
+        cancelled by the sweep). A function may also raise one of its own, from something that it waited for: that is a
+        failure like others."""
+        if lane.is_overdue and lane.cancels:
             return self._timeout()
         task = asyncio.current_task()
         if task is not None and not task.cancelling():
             return cancelled
+        self.listener.surroundings.forget(records)
         raise cancelled
 
     def _late(self, lane: Lane, error: BaseException | None) -> BaseException | None:
@@ -172,7 +177,7 @@ class Work:
                 self._settle_offsets(records.skipped)  # selected when it was taken
         elif self.window.select is not None:
             try:
-                handled, skipped = self._selected(list(records), self.window.select)
+                handled, skipped = self._selected(records, self.window.select)
             except Exception as error:  # noqa: BLE001 - the user's function may raise anything
                 return await self._fail_all(records, dict.fromkeys(records, error), None)
             for record in skipped:
@@ -197,8 +202,8 @@ class Work:
                 again.append(back)
         return again
 
-    def _selected(self, records: list[Record], select: Select) -> Selection:
-        handled, skipped = selection = select(records)
+    def _selected(self, records: Sequence[Record], select: Select) -> Selection:
+        handled, skipped = selection = select(list(records))  # what the function does to it is its own affair
         is_ours = select is newest_of_each_key
         if not is_ours and (len(handled) + len(skipped) != len(records) or {*handled, *skipped} != set(records)):
             raise ValueError(f"the select function of {self.listener} must give each record of its window once")
@@ -216,13 +221,21 @@ class Work:
             try:
                 failures = await listener.call_many(records, acknowledgement)
             except asyncio.CancelledError as cancelled:
-                failures = dict.fromkeys(records, self._overrun(lane, cancelled))
+                failures = dict.fromkeys(records, self._overrun(lane, records, cancelled))
             except Exception as failure:  # noqa: BLE001 - the user's function may raise anything
                 failures = dict.fromkeys(records, failure)
             lane.is_calling = False
         if lane.is_overdue:
             late = self._late(lane, None)
             failures = failures or (dict.fromkeys(records, late) if late is not None else {})
+        try:
+            return await self._settle_batch(records, failures, pending)
+        finally:
+            failures.clear()  # its errors know the frames that know it: a circle, with all of these records
+
+    async def _settle_batch(
+        self, records: Sequence[Record], failures: Failures, pending: Pending | None
+    ) -> list[Record]:
         if failures and self._parking is not None:
             return await self._settle_in_order(records, failures, self._parking)
         if pending is None:
@@ -249,7 +262,9 @@ class Work:
 
     async def _fail_all(self, failed: Sequence[Record], failures: Failures, pending: Pending | None) -> list[Record]:
         if pending is not None and self.acknowledging is not None:
-            failed = self.acknowledging.fail(pending, failed)
+            undecided = self.acknowledging.fail(pending, failed)
+            self.listener.surroundings.forget([record for record in failed if record not in undecided])
+            failed = undecided
         if len(failed) == 1 or self._parking is not None:
             # One after the other: what follows a failed one of its key must lie behind it.
             again = [await self._fail(record, failures[record]) for record in failed]

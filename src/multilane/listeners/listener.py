@@ -125,6 +125,7 @@ class Listener:
             raise
         finally:
             self.surroundings.leave(record, visit, error)
+            del error  # which knows this frame
 
     def _arguments(self, record: Record, context: Context | None, ack: Acknowledgement | None) -> dict[str, Any]:
         given: dict[Wants, Any] = {Wants.RECORD: record, Wants.CONTEXT: context, Wants.ACKNOWLEDGEMENT: ack}
@@ -147,7 +148,7 @@ class Listener:
     # --- several -----------------------------------------------------------------------------------------------------
 
     async def call_many(self, records: Sequence[Record], acknowledgement: Acknowledgement | None = None) -> Failures:
-        """Those of the records that failed, and why."""
+        """Those of the records that failed, and why; for the caller to empty, when it is done with them."""
         if self._plain_parameter is not None:
             name, make = self._plain_parameter
             return self._failures(records, await self._function(**{name: make(records)}))
@@ -166,6 +167,9 @@ class Listener:
         finally:
             for record, visit in reversed(visits.items()):
                 self.surroundings.leave(record, visit, failures.get(record, error))
+            if error is not None:
+                failures.clear()
+            del error  # which knows this frame
         return failures
 
     def _only_parameter(self) -> tuple[str, Callable[[Sequence[Record]], Any]] | None:

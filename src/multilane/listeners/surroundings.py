@@ -9,7 +9,7 @@ raises fails the record as the function would: a filter may refuse that way.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from multilane.listeners.context import Context, context_of
@@ -60,13 +60,15 @@ class Surroundings:
         interceptors: Sequence[ConsumerInterceptor] = (),
         error_interceptors: Sequence[ErrorInterceptor] = (),
         tracers: Sequence[Tracer] = (),
+        has_last_step: bool = False,
     ) -> None:
         self._group = group
         self._span = span or group
         self._interceptors = tuple(interceptors)
         self._error_interceptors = tuple(error_interceptors)
         self._tracers = tuple(tracers)
-        self._failed: dict[Record, Context] = {}
+        self._keeps_contexts = bool(error_interceptors) or has_last_step
+        self._failed: dict[Record, Context] = {}  # until somebody is told
 
     def __bool__(self) -> bool:
         return bool(self._interceptors or self._error_interceptors or self._tracers)
@@ -79,9 +81,14 @@ class Surroundings:
         return Visit(context, ends)
 
     def leave(self, record: Record, visit: Visit, error: BaseException | None) -> None:
-        if error is not None and self._error_interceptors:
+        if error is not None and self._keeps_contexts:
             self._failed[record] = visit.context
         visit.end(error)
+
+    def forget(self, records: Iterable[Record]) -> None:
+        """Nobody will be told of these: they were acknowledged before they failed, or come again."""
+        for record in records:
+            self._failed.pop(record, None)
 
     def tell_failure(self, record: Record, error: BaseException) -> Context:
         """The error interceptors hear of it, with the context of the attempt that failed."""

@@ -2,8 +2,8 @@
 
 Thread: none (pure): whoever owns the breaker tells it outcomes and the time.
 
-Owns counts for a window that slides in a fixed number of steps, so that its memory is bounded. Never closes by itself:
-a flood that pauses because nobody consumes is not over.
+Owns counts for a window that slides in a fixed number of steps, so that its memory is bounded. Never closes: a flood
+that pauses because nobody consumes is not over. Whoever has looked starts the group again, with a new one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _STEPS: Final = 20
 class Breaker:
     """Opens when of at least `minimum` outcomes within `window` seconds more than `share` (0..1) are failures."""
 
-    __slots__ = ("_counts", "_is_open", "_minimum", "_reason", "_share", "_step", "_window")
+    __slots__ = ("_counts", "_minimum", "_reason", "_share", "_step", "_window", "is_open")
 
     def __init__(self, share: float, window: float, minimum: int) -> None:
         if not 0 <= share <= 1 or window <= 0 or minimum < 1:
@@ -27,7 +27,7 @@ class Breaker:
         self._window = window
         self._minimum = minimum
         self._step = window / _STEPS
-        self._is_open = False
+        self.is_open = False
         self._reason = ""
         # (number of the step, ok, failed), at the place of the step's number modulo their number
         self._counts = [(-1, 0, 0)] * _STEPS
@@ -40,7 +40,7 @@ class Breaker:
         place = step % _STEPS
         known, oks, fails = self._counts[place]
         self._counts[place] = (step, oks + ok, fails + failed) if known == step else (step, ok, failed)
-        if self._is_open or failed <= 0:
+        if self.is_open or failed <= 0:
             return False
         return self._judge(step)
 
@@ -48,7 +48,7 @@ class Breaker:
         ok, failed = self._window_counts(step)
         if ok + failed < self._minimum or failed <= self._share * (ok + failed):
             return False
-        self._is_open = True
+        self.is_open = True
         self._reason = (
             f"{failed} of {ok + failed} records failed within {self._window:g} s: more than {self._share:.0%}"
         )
@@ -58,18 +58,7 @@ class Breaker:
         recent = [(ok, failed) for known, ok, failed in self._counts if step - _STEPS < known <= step]
         return sum(ok for ok, _ in recent), sum(failed for _, failed in recent)
 
-    def is_open(self, now: float) -> bool:
-        """`now` is taken for the day that an open breaker may try again; this one waits for `reset`."""
-        del now
-        return self._is_open
-
     @property
     def reason(self) -> str:
         """Why it is open; empty while it is not."""
         return self._reason
-
-    def reset(self) -> None:
-        """Someone looked, and it may go on: with an empty window, or the old failures would open it again."""
-        self._is_open = False
-        self._reason = ""
-        self._counts = [(-1, 0, 0)] * _STEPS

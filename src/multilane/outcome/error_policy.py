@@ -135,8 +135,7 @@ def _give_back(rules: ErrorRules, source: ErrorTopic, record: Record) -> Republi
     owners = source.owners.get(target, frozenset())
     if not owners & source.custom:
         headers = given_back(record.headers, counts_round=rules.counts_rounds)
-        keeps = bool(owners) and all(flow.keeps_error_partition for flow in owners)
-        return Republish(moved(record, target, headers, keeps_partition=keeps))
+        return Republish(moved(record, target, headers))
     if len(owners) == 1:
         return Handle(next(iter(owners)))
     return Keep(f"{target} belongs to several groups, and they differ in who handles their errors")

@@ -42,8 +42,6 @@ class Flow:
     retry_count: int = 0
     max_error_count: int = 1
     keeps_partition: bool = False  # retryOrder: key
-    # The error topic has as many partitions: a key comes back to where it was, whoever chose its partition.
-    keeps_error_partition: bool = False
 
     @property
     def attempts_per_round(self) -> int:
@@ -108,9 +106,9 @@ def attempt(record: Record, flow: Flow) -> int:
     return 1 + rounds * flow.attempts_per_round + here
 
 
-def moved(record: Record, topic: str, headers: Headers, *, keeps_partition: bool = False) -> Publish:
-    """A copy for another topic, its partition chosen by the key unless it keeps its number."""
-    return _copy(record, topic, headers, keeps_partition=keeps_partition)
+def moved(record: Record, topic: str, headers: Headers) -> Publish:
+    """A copy for another topic, its partition chosen by the key."""
+    return _copy(record, topic, headers)
 
 
 def _retry(flow: Flow, topic: str, record: Record, changes: Mapping[str, bytes]) -> Publish:
@@ -126,8 +124,7 @@ def _to_error(flow: Flow, record: Record, error: BaseException, note: str) -> Pu
         RETRY_COUNT: None,
         ERROR_MESSAGE: described(error, note),
     }
-    headers = replaced(record.headers, changes)
-    return _copy(record, flow.error, headers, keeps_partition=flow.keeps_error_partition)
+    return _copy(record, flow.error, replaced(record.headers, changes))
 
 
 def _rounds_after(flow: Flow, record: Record) -> int:
@@ -136,7 +133,7 @@ def _rounds_after(flow: Flow, record: Record) -> int:
     return 0 if flow.retry is None and is_first else error_count(record.headers) + 1
 
 
-def _copy(record: Record, topic: str, headers: Headers, *, keeps_partition: bool) -> Publish:
+def _copy(record: Record, topic: str, headers: Headers, *, keeps_partition: bool = False) -> Publish:
     partition = record.partition if keeps_partition else None
     origin = f"{record.topic}-{record.partition}@{record.offset}"
     return Publish(topic, partition, record.key, record.value, headers, origin)

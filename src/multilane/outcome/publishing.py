@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Final
 
+from multilane.client.produce.delivery import RecordMetadata
 from multilane.errors import BrokerError, MultilaneError, PublishStopped
 from multilane.outcome.outbox import Outbox
 from multilane.outcome.producer_slot import ProducerSlot
 
 if TYPE_CHECKING:
-    from multilane.client.produce.delivery import RecordMetadata
     from multilane.client.produce.producer import Producer
     from multilane.outcome.flow import Publish
 
@@ -95,6 +95,28 @@ class Publisher:
                 return stored.partition, int(stored.offset)
         raise _stopped()
 
+    async def publish_in_order(self, copies: Sequence[Publish]) -> list[tuple[int, int]]:
+        """The same for copies that must lie in this order: they are sent together, and from the first that is not
+        stored on all of them again. (What was stored behind that one then lies there twice, and last in its order.)"""
+        places: list[tuple[int, int]] = []
+        failures = 0
+        while len(places) < len(copies):
+            rest = copies[len(places) :]
+            if self._stopped:
+                raise _stopped()
+            answers = await asyncio.gather(*map(self._outbox.send, rest), return_exceptions=True)
+            for copy, answer in zip(rest, answers, strict=True):
+                if isinstance(answer, PublishStopped) or not isinstance(answer, RecordMetadata | Exception):
+                    raise answer
+                if isinstance(answer, Exception):
+                    failures += 1
+                    await self._rest(self._note_failure(copy, answer, failures))
+                    break
+                failures = 0
+                places.append((answer.partition, int(answer.offset)))
+                self._note_success(copy.topic)
+        return places
+
     def stop(self) -> None:
         """End every wait. Copies that are on their way may still be stored: their records come again."""
         self._stopped = True
@@ -129,7 +151,8 @@ class Publisher:
             if failures % _REMIND_EVERY == 1:
                 log.error(
                     "the copy of %s to %s cannot be stored as it is: %s. The record stays unsettled and holds up its "
-                    "key until the topic takes it; raise max.message.bytes of the topic, or mend the record",
+                    "key until the topic takes it; raise max.message.bytes of the topic (a copy has more headers than "
+                    "its record)",
                     *(copy.origin or "a record", copy.topic, error),
                 )
                 self._tell(copy.topic, error)

@@ -54,7 +54,7 @@ class ErrorSteps:
 
     publisher: Publishes
     handlers: Mapping[Flow, Handler] = field(default_factory=dict)
-    last_step: LastStepFunction | None = None
+    last_steps: Mapping[str, LastStepFunction] = field(default_factory=dict)  # by error topic
     max_processing_time: float = 1.0
     on_kept: OnKept | None = None
     observer: Observer = NO_OBSERVER
@@ -228,8 +228,9 @@ class Share:
         self._steps.observer.count("errors.handled", topic=record.topic)
 
     async def _give_up(self, record: Record, reason: str) -> None:
-        if self._steps.last_step is not None:
-            await self._call(self._steps.last_step, record, reason)
+        last_step = self._steps.last_steps.get(record.topic)
+        if last_step is not None:
+            await self._call(last_step, record, reason)
         elif self._rules.dead is not None:
             await self._steps.publisher.publish(moved(record, self._rules.dead, record.headers))
         else:

@@ -21,7 +21,7 @@ from multilane.config.app.schedule import Schedule
 from multilane.errors import GivenUp
 from multilane.hooks import Observer
 from multilane.lanes.failing import LastStepFunction
-from multilane.listeners.context import context_of
+from multilane.listeners.context import Context, context_of
 from multilane.outcome.error_policy import ErrorRules, ErrorTopic, error_topics, shovel_topics
 from multilane.outcome.flow import Flow
 from multilane.outcome.publishing import Publisher
@@ -32,7 +32,7 @@ from multilane.wire.records.record import Record
 
 
 class ErrorConsumers:
-    """By the name of their group; `start` makes and starts them."""
+    """`start` makes and starts them."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class ErrorConsumers:
         self._clock = clock
         self._observer = observer
         self._publishers: dict[str, Publisher] = {}
-        self.consumers: dict[str, ErrorConsumer] = {}
+        self.consumers: list[ErrorConsumer] = []
 
     async def start(self) -> None:
         for cluster in self._config.clusters.values():
@@ -56,11 +56,11 @@ class ErrorConsumers:
                 self._of_cluster(cluster, cluster.error)
         for shovel in self._config.shovels.values():
             self._of_shovel(shovel)
-        for consumer in self.consumers.values():
+        for consumer in self.consumers:
             consumer.start()
 
     async def stop(self) -> None:
-        await asyncio.gather(*(consumer.stop() for consumer in self.consumers.values()))
+        await asyncio.gather(*(consumer.stop() for consumer in self.consumers))
         await asyncio.gather(*(publisher.close(5.0) for publisher in self._publishers.values()))
 
     # --- the two kinds -----------------------------------------------------------------------------------------------
@@ -71,8 +71,8 @@ class ErrorConsumers:
         topics = error_topics(flows, handlers)
         if not topics:
             return
-        last_step = self._last_step(errors.group_id, flows.values())
-        self._add(errors, cluster, _rules(errors, topics), handlers, last_step)
+        users = {topic: [r for flow, r in flows.items() if flow.error == topic] for topic in topics}
+        self._add(errors, cluster, _rules(errors, topics), handlers, users)
 
     def _flows(self, cluster: ClusterConfig, errors: ErrorConfig) -> Iterator[tuple[Flow, Registration]]:
         for registration in self._registrations.values():
@@ -86,7 +86,7 @@ class ErrorConsumers:
         known = [r.config for r in self._registrations.values()]
         allowed = [topic for group in known for topic in (group.topic, group.retry) if topic is not None]
         rules = _rules(shovel, shovel_topics(shovel.topics, shovel.target_topic, allowed))
-        self._add(shovel, cluster, rules, {}, self._last_step(shovel.group_id, ()))
+        self._add(shovel, cluster, rules, {}, {topic: () for topic in rules.topics})
 
     def _add(
         self,
@@ -94,40 +94,42 @@ class ErrorConsumers:
         cluster: ClusterConfig,
         rules: ErrorRules,
         handlers: Mapping[Flow, Function],
-        last_step: Callable[[Record, str], Any] | None,
+        users: Mapping[str, Iterable[Registration]],
     ) -> None:
+        """`users`: the consumers of each error topic."""
         publisher = self._publisher(cluster.name, cluster)
-        steps = ErrorSteps(publisher, handlers, last_step, config.max_processing_time, observer=self._observer)
-        self.consumers[config.group_id] = ErrorConsumer(
+        chosen = {topic: self._last_step(their) for topic, their in users.items()}
+        last_steps = {topic: _called_for(config.group_id, step) for topic, step in chosen.items() if step is not None}
+        steps = ErrorSteps(publisher, handlers, last_steps, config.max_processing_time, observer=self._observer)
+        consumer = ErrorConsumer(
             error_consumer_properties(config, cluster),
             rules,
             steps,
             schedule=Schedule.parse(config.cron, config.time_zone),
             clock=self._clock,
         )
+        self.consumers.append(consumer)
 
-    def _last_step(self, group: str, users: Iterable[Registration]) -> Callable[[Record, str], Any] | None:
-        """The application's, or that of the only consumer of an error topic; it wants a context and an error."""
-        own: dict[str | None, set[LastStepFunction | None]] = {}
-        for user in users:
-            own.setdefault(user.config.error, set()).add(user.around.last_step)
-        nearest = {topic: steps.pop() for topic, steps in own.items() if len(steps) == 1}
-        if self._around.last_step is None and not any(nearest.values()):
-            return None
-
-        def last_step(record: Record, reason: str) -> Any:
-            function = nearest.get(record.topic) or self._around.last_step
-            if function is None:
-                raise GivenUp(f"{reason}; its consumer has no last step")
-            return function(context_of(record, group), record, GivenUp(reason))
-
-        return last_step
+    def _last_step(self, users: Iterable[Registration]) -> LastStepFunction | None:
+        """That of the consumers of an error topic if they have the same one; else the application's."""
+        own = {user.around.last_step for user in users}
+        nearest = (own.pop() if len(own) == 1 else None) or self._around.last_step
+        return nearest or (_undecided if own else None)
 
     def _publisher(self, name: str, cluster: ClusterConfig) -> Publisher:
         if name not in self._publishers:
             properties = producer_properties(cluster, durable=True)
             self._publishers[name] = Publisher(lambda: Producer(properties))
         return self._publishers[name]
+
+
+def _called_for(group: str, function: LastStepFunction) -> Callable[[Record, str], Any]:
+    """A last step wants a context and an error."""
+    return lambda record, reason: function(context_of(record, group), record, GivenUp(reason))
+
+
+def _undecided(context: Context, record: Record, error: BaseException) -> None:
+    raise GivenUp(f"{error}; the consumers of {record.topic} have different last steps, and the application has none")
 
 
 def _rules(config: ErrorConfig | ShovelConfig, topics: Mapping[str, ErrorTopic]) -> ErrorRules:

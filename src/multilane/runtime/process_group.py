@@ -27,7 +27,7 @@ from multilane.lanes.failing import Failing, Ways
 from multilane.lanes.intake import Intake
 from multilane.lanes.ordering import order_of
 from multilane.lanes.processes import Processes
-from multilane.lanes.pump import Pump, Start, Timing
+from multilane.lanes.pump import Pump, Start, Timing, Topics
 from multilane.lanes.row_chains import RowChains
 from multilane.lanes.team import Team
 from multilane.lanes.threads import Threads
@@ -109,6 +109,7 @@ class ProcessGroup:
             interceptors=self._around.interceptors,
             error_interceptors=self._around.error_interceptors,
             tracers=self._around.tracers,
+            has_last_step=self._around.last_step is not None,
         )
         producer = producer_properties(self._cluster, durable=True)
         self._publisher = publisher = Publisher(lambda: Producer(producer))
@@ -119,7 +120,10 @@ class ProcessGroup:
             if self._keeps_order:
                 await self._check_partitions(consumer)
             timing = Timing(config.commit_interval, config.rebalance_timeout / 2)
-            self._pump = Pump(consumer, self.topics, self._build, timing, self._clock, pairs=self._keeps_order)
+            # Copies may be stored before this group has a position in the retry topic: none of them may be passed over.
+            whole = frozenset(self.topics) - {config.topic}
+            topics = Topics(self.topics, pairs=self._keeps_order, whole=whole)
+            self._pump = Pump(consumer, topics, self._build, timing, self._clock)
             if self._is_stopping:
                 self._pump.stop()
             log.info("consumer %s: group %s reads %s", config.name, config.group_id, ", ".join(self.topics))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
 from multilane.client.produce.producer import Producer, RecordMetadata
 from multilane.errors import ClientClosed, ClientFailed, ConfigError, MultilaneError, ProduceFailed
+from multilane.listeners.context import current_context
 from multilane.outcome.flow import Publish
 from multilane.outcome.outbox import Outbox
 from multilane.outcome.producer_slot import ProducerSlot
@@ -170,7 +171,7 @@ class Producers:
     def _ready(self, message: Any, context: Any) -> _Ready:
         draft = drafted(message)
         for interceptor in self._interceptors:
-            interceptor.on_produce(context, draft)
+            interceptor.on_produce(current_context() if context is None else context, draft)
         if isinstance(draft, CustomMessage):
             place = TopicPlace(draft.topic, draft.cluster)
         else:

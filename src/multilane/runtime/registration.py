@@ -88,6 +88,8 @@ def checked(registration: Registration) -> Registration:
             _check_function(config, function, read_signature(function))
     if registration.retry is not None:
         _check_kinds(config, registration.function, registration.retry)
+    if registration.error is not None:
+        _check_error_function(config, registration.error)
     if registration.select is not None and config.batch_size <= 1:
         raise ConfigError(f"consumer {config.name!r}: select needs a window of records: set batchSize above 1")
     if config.lane_classes and registration.route is None:
@@ -101,6 +103,14 @@ def checked(registration: Registration) -> Registration:
     if registration.route is not None and not config.lane_classes:
         raise ConfigError(f"consumer {config.name!r}: a route function needs laneClasses in the configuration")
     return registration
+
+
+def _check_error_function(config: ConsumerGroupConfig, function: Function) -> None:
+    if [wanted for _, wanted in read_signature(function).parameters] != [Wants.RECORD]:
+        raise ConfigError(
+            f"consumer {config.name!r}: {place_of(function)} is for records of the error topic, and is called with one "
+            "Record and nothing else: their payloads are as they were, decodable or not"
+        )
 
 
 def _check_kinds(config: ConsumerGroupConfig, function: Function, retry: Function) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from broker.app.conftest import running
 from lane_world import until
+from multilane.client.produce.producer import Producer
 from multilane.listeners.context import Context
 from multilane.outcome.flow import Flow, attempt
 from multilane.wire.records.record import Record
@@ -72,6 +73,44 @@ async def test_what_cannot_be_decoded_goes_to_the_error_topic_with_its_bytes(sho
     assert headers["X-TargetTopic"] == retry.encode()
     assert b"cannot be decoded" in headers["X-ErrorMessage"]
     assert shop.read_all(retry) == []
+
+
+async def test_a_copy_that_was_there_before_the_group_is_not_passed_over(shop):
+    """Another member may have stored it a moment before this one looks where a new group begins: at the end."""
+    retry = shop.fill(["early", "bird"], partitions=1)
+    shop.fill(["old"], partitions=1)
+    app = shop.app(retry=retry, retryCount=1, offsetInitial="newest")
+    handled = []
+
+    @app.listener("orders")
+    async def handle(record: Record) -> None:
+        handled.append((record.topic, record.key))
+
+    async with running(app) as task:
+        await until(lambda: len(handled) >= 2 or task.done())
+    await task
+    assert handled == [(retry, b"early"), (retry, b"bird")]
+
+
+async def test_a_copy_may_be_as_large_as_its_topic_takes(shop):
+    """The bound for messages of the application's own stood before it: the record was held up for ever."""
+    shop.main, error = (
+        shop.make_topic(1, **{"max.message.bytes": "6000000"}),
+        shop.make_topic(1, **{"max.message.bytes": "6000000"}),
+    )
+    with Producer({"bootstrap.servers": shop.bootstrap, "max.request.size": 6_000_000}) as producer:
+        producer.send(shop.main, bytes(5_000_000), b"large").result(30)
+    app = shop.app(error=error, cluster={"producerConfig": {"maxMessageBytes": "1mb"}})
+
+    @app.listener("orders")
+    async def handle(record: Record) -> None:
+        raise ValueError("no")
+
+    async with running(app) as task:
+        await until(lambda: sum(shop.committed().values()) >= 1 or task.done())
+    await task
+    (found,) = shop.read_all(error)
+    assert (found.key, len(found.value)) == (b"large", 5_000_000)
 
 
 async def test_a_retry_waits_for_its_time_and_holds_up_nobody(shop):

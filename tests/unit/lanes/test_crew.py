@@ -152,6 +152,56 @@ async def test_a_plain_function_that_takes_too_long_blocks_its_key_and_nobody_el
         assert len(world.crew._lanes) == 1, "the lane that took its place has gone"
 
 
+@pytest.mark.parametrize("is_overdue", [False, True])
+async def test_a_plain_function_that_still_runs_at_the_end_is_not_settled(is_overdue):
+    """One that was overdue was copied or passed over, and committed, while it ran."""
+    gate, begun = threading.Event(), threading.Event()
+
+    def handler(record: Record) -> None:
+        begun.set()
+        gate.wait(10)
+
+    async with World(handler, lanes=1, rules=WorkRules(max_processing_time=2.0)) as world:
+        await world.give("a")
+        await until(begun.is_set)
+        if is_overdue:
+            await world.sweep_after(2.0)
+        given_up = await world.team.drain(world.clock.monotonic())
+        assert [record.offset for record in given_up] == [0]
+        assert world.failures.failed == []
+        assert world.frontier == 0
+        gate.set()
+
+
+async def test_threads_that_took_the_place_of_hung_ones_end_with_them():
+    gate, lock, at_once, most = threading.Event(), threading.Lock(), set(), []
+    others = set(threading.enumerate())
+
+    def handler(record: Record) -> None:
+        with lock:
+            at_once.add(record.offset)
+            most.append(len(at_once))
+        if record.offset < 3:
+            gate.wait(10)
+        with lock:
+            at_once.discard(record.offset)
+
+    rules = WorkRules(max_processing_time=2.0, runs_ahead=True)
+    async with World(handler, lanes=3, rules=rules) as world:
+        await world.give("a", "b", "c")
+        await until(lambda: len(at_once) == 3)
+        await world.sweep_after(2.0)
+        await world.give(*"defghi")
+        await until(lambda: len(most) == 9)
+        assert len(world.threads) == 6
+        gate.set()
+        await until(lambda: world.is_done)
+        await world.give(*"jkl")
+        await until(lambda: world.is_done)
+        assert len(world.threads) == 3
+        await until(lambda: len(set(threading.enumerate()) - others) == 3)
+
+
 async def test_what_a_function_sets_in_its_context_is_not_for_the_next():
     variable: ContextVar[int] = ContextVar("of_the_function", default=-1)
     found = []

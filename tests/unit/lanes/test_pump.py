@@ -13,7 +13,7 @@ from multilane.errors import WakeupError
 from multilane.lanes.chains import Chains
 from multilane.lanes.intake import Intake
 from multilane.lanes.ordering import by_key
-from multilane.lanes.pump import Pump, Timing
+from multilane.lanes.pump import Pump, Timing, Topics
 from multilane.lanes.team import Team
 from multilane.lanes.threads import Threads
 from multilane.lanes.work import Work, WorkRules
@@ -62,6 +62,12 @@ class LogConsumer:
     def seek(self, partition, offset):
         self.positions[partition] = offset
 
+    def seek_to_beginning(self, partitions):
+        self.positions.update(dict.fromkeys(partitions, 0))
+
+    async def partitions_for(self, topic):
+        return [p for p in self.logs if p.topic == topic]
+
     def _check(self):
         if self._woken:
             self._woken = False
@@ -107,10 +113,10 @@ class LogConsumer:
 class Running:
     """A pump over such logs, until the end of the block."""
 
-    def __init__(self, handler, consumer: LogConsumer, *, pairs: bool = False, route=None) -> None:
+    def __init__(self, handler, consumer: LogConsumer, *, pairs: bool = False, route=None, whole=()) -> None:
         self.handler, self.route, self.failures = handler, route, TakenOver()
-        topics = ["t.retry", "t"] if pairs else ["t"]
-        self.pump = Pump(consumer, topics, self.build, Timing(0.01, 0.05), SystemClock(), pairs=pairs)
+        topics = Topics(("t.retry", "t") if pairs else ("t",), pairs, frozenset(whole))
+        self.pump = Pump(consumer, topics, self.build, Timing(0.01, 0.05), SystemClock())
 
     async def build(self, starts):
         intakes = [Intake(p, Ledger(*starts[p]), 1000) for p in sorted(starts, reverse=True)]
@@ -141,6 +147,38 @@ async def test_a_wakeup_for_a_poll_does_not_end_the_assignment():
         await until(lambda: len(handled) == 3)
         await until(lambda: consumer.committed_offsets == {ONE: 2, TWO: 1})
         assert len(running.pump.teams) == 2
+
+
+async def test_a_topic_of_copies_begins_at_its_beginning_where_nothing_is_committed():
+    """A copy that was stored before the group had a position there was passed over, and its record was settled."""
+    consumer, handled = LogConsumer(), []
+    consumer.logs = {ONE: list("abc"), RETRY: list("xyz")}
+    consumer.positions = {ONE: 2, RETRY: 3}  # where the consumer would begin by itself: near the end
+    consumer.assign(ONE, RETRY)
+
+    async def handler(record: Record) -> None:
+        handled.append((record.topic, record.key))
+
+    async with Running(handler, consumer, whole=["t.retry"]):
+        await until(lambda: len(handled) >= 4)
+    assert sorted(handled) == [("t", b"c"), ("t.retry", b"x"), ("t.retry", b"y"), ("t.retry", b"z")]
+
+
+async def test_a_partition_whose_pair_does_not_exist_is_told(caplog):
+    consumer, handled = LogConsumer(), []
+    consumer.logs = {TopicPartition("t", n): ["a"] for n in range(3)} | {
+        TopicPartition("t.retry", n): [] for n in range(2)
+    }
+    consumer.assign(*consumer.logs)
+
+    async def handler(record: Record) -> None:
+        handled.append(record.partition)
+
+    async with Running(handler, consumer, pairs=True):
+        await until(lambda: len(handled) == 2)
+        assert TWO in consumer.paused
+    assert sorted(handled) == [0, 1]
+    assert "t-2 are not read: t.retry has 2 partitions" in caplog.text
 
 
 async def test_a_partition_without_a_team_is_not_read_in_silence():

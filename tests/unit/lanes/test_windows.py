@@ -138,6 +138,22 @@ async def test_unique_with_a_function_for_single_records(as_rows):
         assert world.failures.failed == [(2, "ValueError")]
 
 
+async def test_a_select_function_may_do_what_it_likes_to_its_list(as_rows):
+    """A record that it took out of the list counted as never seen: it was neither handled nor settled."""
+
+    def select(records):
+        records.pop()
+        return Selection(records)
+
+    async def handler(records: list[Record]) -> None: ...
+
+    async with World(handler, as_rows=as_rows, window=Window(2, 60.0, select)) as world:
+        await world.give("a", "b")
+        await until(lambda: world.is_done)
+        assert world.failures.failed == [(0, "ValueError"), (1, "ValueError")]
+        assert world.frontier == 2
+
+
 @pytest.mark.parametrize(
     ("select", "error"),
     [(lambda records: Selection(records[:1]), "ValueError"), (lambda records: 1 / 0, "ZeroDivisionError")],

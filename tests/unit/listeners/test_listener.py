@@ -106,6 +106,21 @@ async def test_error_interceptors_get_the_context_of_the_attempt():
     assert told == ["b'ann' 3 ValueError"]
 
 
+@pytest.mark.parametrize("has_last_step", [False, True])
+async def test_a_last_step_gets_the_context_of_the_attempt(has_last_step):
+    async def function(record: Record, context: Context) -> None:
+        context["found"] = "by the function"
+        raise ValueError("no")
+
+    called = listener(function, has_last_step=has_last_step)
+    record = with_user(b"ann", 3)
+    with pytest.raises(ValueError, match="no") as caught:
+        await called.call_one(record)
+    context = called.surroundings.tell_failure(record, caught.value)
+    assert context.get("found") == ("by the function" if has_last_step else None)
+    assert called.surroundings._failed == {}
+
+
 async def test_an_interceptor_that_raises_fails_the_record():
     async def function(record: Record) -> None:
         raise AssertionError("not called")

@@ -16,7 +16,7 @@ from multilane.outcome.error_policy import (
     judge,
     shovel_topics,
 )
-from multilane.outcome.flow import Flow, after_failure
+from multilane.outcome.flow import Flow
 from multilane.outcome.headers import ERROR_COUNT, ERROR_MESSAGE, RETRY_COUNT, TARGET_TOPIC
 from unit.outcome.records import record
 
@@ -61,18 +61,6 @@ def test_groups_that_share_an_error_topic_are_told_apart_by_the_header(header, t
     verdict = judged(failed("shared.error", [(TARGET_TOPIC, header)]))
     assert isinstance(verdict, Republish)
     assert verdict.copy.topic == target
-
-
-def test_a_key_comes_back_to_its_partition_where_the_numbers_are_equal():
-    flow = Flow("orders", "orders.retry", "e", retry_count=1, keeps_partition=True, keeps_error_partition=True)
-    verdict = judged(failed("e", [(TARGET_TOPIC, b"orders.retry")]), ErrorRules(error_topics([flow])))
-    assert isinstance(verdict, Republish)
-    assert verdict.copy.partition == 3
-    assert after_failure(flow, record("orders.retry", partition=3), ValueError()).partition == 3
-    both = ErrorRules(error_topics([flow, Flow("orders", None, "e")]))
-    shared = judged(failed("e", [(TARGET_TOPIC, b"orders")]), both)
-    assert isinstance(shared, Republish)
-    assert shared.copy.partition is None
 
 
 def test_a_shared_topic_is_read_once():

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from concurrent.futures import Future
+from dataclasses import replace
 
 import pytest
 
@@ -87,6 +88,58 @@ async def test_a_copy_that_is_not_stored_is_sent_again(failure):
     producer, publisher = scripted(failure, failure, 7)
     assert await publisher.publish(COPY) == (3, 7)
     assert producer.sent == [producer.sent[0]] * 3
+    await publisher.close()
+
+
+class Log(Scripted):
+    """Stores what is not answered with a failure."""
+
+    def __init__(self, *answers):
+        super().__init__(*answers)
+        self.stored = []
+
+    def send(self, topic, value, key, headers, partition):
+        if not self.answers or self.answers[0] is None:
+            self.answers[:1] = [len(self.stored)]
+            self.stored.append(value)
+        return super().send(topic, value, key, headers, partition)
+
+
+GONE = NetworkError("gone")
+
+
+@pytest.mark.parametrize(
+    ("answers", "stored", "places"),
+    [
+        ([], "01234", [0, 1, 2, 3, 4]),
+        ([GONE] * 5, "01234", [0, 1, 2, 3, 4]),
+        ([GONE], "1234" + "01234", [4, 5, 6, 7, 8]),
+        ([None, None, GONE, None, GONE], "013" + "234", [0, 1, 3, 4, 5]),
+        ([None, (GONE,), None, None, None, GONE, GONE, GONE, GONE], "0234" + "1234", [0, 4, 5, 6, 7]),
+    ],
+    ids=["all", "none at first", "the first fails", "some", "twice"],
+)
+async def test_copies_in_order_end_in_their_order_whichever_fail(answers, stored, places):
+    """Each was sent again by itself: what came behind a failed one stayed before it."""
+    log = Log(*answers)
+    publisher = Publisher(lambda: log, pauses=SOON)
+    copies = [replace(COPY, value=b"%d" % n) for n in range(5)]
+    assert await publisher.publish_in_order(copies) == [(3, place) for place in places]
+    assert b"".join(log.stored).decode() == stored
+    assert publisher.waiting == 0
+    await publisher.close()
+
+
+async def test_copies_in_order_are_stopped_like_others():
+    publisher = Publisher(lambda: Scripted(1, None), pauses=SOON)
+    task = asyncio.create_task(publisher.publish_in_order([COPY, COPY]))
+    await asyncio.wait([task], timeout=0.01)
+    publisher.stop()
+    with pytest.raises(PublishStopped):
+        await asyncio.wait_for(task, 5)
+    with pytest.raises(PublishStopped):
+        await publisher.publish_in_order([COPY])
+    assert await publisher.publish_in_order([]) == []
     await publisher.close()
 
 

@@ -49,6 +49,10 @@ def record(offset, key=b"k", timestamp=OLD, headers=()):
     return Record("orders.error", 0, offset, timestamp, 0, key, b"%d" % offset, tuple(headers))
 
 
+def _not_mine(record, reason):
+    raise AssertionError(f"{record} is of another topic")
+
+
 class Bench:
     def __init__(self, *, is_open=True, **settings):
         self.gate = Gate(is_open=is_open)
@@ -57,8 +61,10 @@ class Bench:
         dead = settings.pop("dead", None)
         replayed = settings.pop("replayed", ())
         handler = settings.pop("handler", None)
+        last_step = settings.pop("last_step", None)
         rules = ErrorRules(error_topics([FLOW], custom=[FLOW] if handler else []), dead=dead)
-        steps = ErrorSteps(self.gate, {FLOW: handler} if handler else {}, **settings)
+        last_steps = {PARTITION.topic: last_step} if last_step else {"other.error": _not_mine}
+        steps = ErrorSteps(self.gate, {FLOW: handler} if handler else {}, last_steps, **settings)
         self.share = Share(PARTITION, rules, steps, self.tally, Marks(0, replayed))
 
     def take(self, *records):

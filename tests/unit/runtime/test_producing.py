@@ -18,6 +18,7 @@ import pydantic
 import pytest
 
 from multilane.errors import ClientClosed, ConfigError, MultilaneError, ProduceFailed, UnsendableRequest
+from multilane.listeners.context import CURRENT, Context
 from multilane.runtime.messages import CustomMessage, Message, body_bytes, drafted, key_bytes
 from multilane.runtime.producing import Producers
 
@@ -208,6 +209,24 @@ def test_interceptors_change_what_is_sent():
     assert json.loads(record.value) == {"n": 1, "seen": True}
     assert record.headers == (("trace", b"abc"),)
     assert message.headers == []
+
+
+def test_interceptors_get_the_context_of_the_record_in_work():
+    seen = []
+
+    class Look:
+        def on_produce(self, context, message):
+            seen.append(context)
+
+    with Producers({"orders": ("t", "main")}, {"main": NOWHERE}, interceptors=[Look()]) as producers:
+        token = CURRENT.set(Context({"trace": "abc"}))
+        try:
+            producers._ready(Message("orders", "k", b""), None)
+            producers._ready(Message("orders", "k", b""), {"trace": "another"})
+        finally:
+            CURRENT.reset(token)
+        producers._ready(Message("orders", "k", b""), None)
+    assert seen == [Context({"trace": "abc"}), {"trace": "another"}, None]
 
 
 async def test_closed_producers_send_nothing():

@@ -7,6 +7,7 @@ import pytest
 
 from multilane.errors import ConfigError
 from multilane.listeners.acknowledgement import Acknowledgement
+from multilane.listeners.context import Context
 from multilane.runtime.app import App
 from multilane.runtime.registration import Around
 from multilane.wire.records.record import Record
@@ -27,6 +28,7 @@ async def coroutine(record: Record) -> None: ...
 def batch(records: list[Record]) -> None: ...
 def columns(batch: pa.RecordBatch) -> None: ...
 def by_hand(record: Record, done: Acknowledgement) -> None: ...
+def with_context(record: Record, context: Context) -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -59,6 +61,8 @@ def test_what_fits_is_taken(tmp_path, keys, function):
         ({"processes": 2, "ack": "manual"}, by_hand, {}, "in another process"),
         ({}, single, {"retry": batch}, "set batchSize above 1"),
         ({}, single, {"retry": single, "batch_retry": batch}, "either retry or batch_retry"),
+        ({}, single, {"error": batch}, "called with one Record and nothing else"),
+        ({}, single, {"error": with_context}, "called with one Record and nothing else"),
         ({}, single, {"select": lambda records: records}, "select needs a window"),
         ({}, single, {"route": lambda record: "slow"}, "needs laneClasses"),
         ({"laneClasses": "{slow: 2}"}, single, {}, "give listener"),

@@ -42,9 +42,16 @@ PRODUCER_KEYS: Final[Mapping[str, tuple[str, Callable[[Any], object]]]] = {
 }
 _OF_READERS: Final = frozenset({Scope.CLIENT, Scope.CONSUMER})
 _OF_PRODUCERS: Final = frozenset({Scope.CLIENT, Scope.PRODUCER})
-# What an acknowledged copy rests on; nobody may weaken it for retry and error topics.
-_DURABLE: Final = {"acks": "all", "enable.idempotence": True}
-_WEAKENING: Final = ("acks", "enable.idempotence", "retries", "max.in.flight.requests.per.connection")
+# What an acknowledged copy rests on; nobody may weaken it for retry and error topics. How large a copy may be is for
+# its topic to say: a bound of ours would keep records that were stored in one topic from the next.
+_DURABLE: Final = {"acks": "all", "enable.idempotence": True, "max.request.size": 1_000_000_000}
+_WEAKENING: Final = (
+    "acks",
+    "enable.idempotence",
+    "retries",
+    "max.in.flight.requests.per.connection",
+    "max.request.size",
+)
 
 
 def consumer_properties(group: ConsumerGroupConfig, cluster: ClusterConfig) -> dict[str, object]:

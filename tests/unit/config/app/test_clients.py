@@ -149,8 +149,11 @@ def test_producers_follow_the_cluster():
 def test_copies_of_failed_records_are_durable_whatever_is_said():
     weak = {"acks": "0", "enable.idempotence": "false", "retries": "0", "max.in.flight": "100", "linger.ms": "3"}
     parsed = parse_producer(
-        producer_properties(cluster(properties=weak, producer={"required_acks": "0"}), durable=True)
+        producer_properties(
+            cluster(properties=weak, producer={"required_acks": "0", "max_message_bytes": 5_000}), durable=True
+        )
     )
+    assert parsed.max_request_size == 1_000_000_000, "it is for the topic to say how large a copy may be"
     assert (parsed.acks, parsed.idempotence, parsed.linger) == (-1, True, 0.003)
     assert parsed.retries > 0
     assert parsed.max_in_flight <= 5
