@@ -37,18 +37,23 @@ def run(options: list[str]) -> int:
         kept.seek(0)
         told = kept.read()
     print(told, end="", flush=True)
-    lines = [closing, told.rstrip().rpartition("\n")[2]]
-    print(summed(lines))
+    print(summed([closing, closing_of(told.splitlines())]))
     return max(code for code in (first, second.returncode) if code != _NO_TESTS or code == first == second.returncode)
 
 
 def _shown(command: list[str]) -> tuple[int, str]:
-    last = ""
+    lines: list[str] = []
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         for line in process.stdout or ():
             print(line, end="", flush=True)
-            last = line.rstrip() or last
-    return process.returncode, last
+            lines.append(line.rstrip())
+    return process.returncode, closing_of(lines)
+
+
+def closing_of(lines: list[str]) -> str:
+    """pytest's last line. Libraries may have a word behind it, when the process ends."""
+    closing = [line for line in lines if line.startswith("=") and _CLOSING.match(line)]
+    return closing[-1] if closing else next((line for line in reversed(lines) if line.strip()), "")
 
 
 def summed(lines: list[str]) -> str:

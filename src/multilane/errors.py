@@ -215,6 +215,10 @@ class LogTruncated(MultilaneError):
         super().__init__(message)
 
 
+class DataLoss(MultilaneError):
+    """Records that were to be read are not in the log any more."""
+
+
 # --- errors that brokers answer --------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from side_by_side import ROOT, SECOND, summed
+from side_by_side import ROOT, SECOND, closing_of, summed
 
 
 def test_what_runs_beside_the_rest_exists():
@@ -25,3 +25,10 @@ def test_one_closing_line_for_both():
 @pytest.mark.parametrize("line", ["", "Killed", "E   AssertionError"])
 def test_a_run_that_broke_off_is_told(line):
     assert "without its closing line" in summed(["=== 3 passed in 1.00s ===", line])
+
+
+def test_what_a_library_says_at_the_end_is_not_the_closing_line():
+    closing = "======= 20 passed in 12.00s ======="
+    assert closing_of([closing, "%3|1794778387.137|FAIL|rdkafka#producer-6| Connect failed", ""]) == closing
+    assert closing_of(["Killed", ""]) == "Killed"
+    assert closing_of([]) == ""

@@ -1,0 +1,4 @@
+"""Multilane on Spark: `format("multilane")` reads and writes Kafka as Arrow columns, without a jar.
+
+Whoever has installed multilane beside PySpark can use the format at once (see `pyspark_multilane`).
+"""

@@ -1,0 +1,213 @@
+"""The options of `format("multilane")`, by the names that Spark's own Kafka source gives them.
+
+Thread: none (pure).
+
+Whatever begins with `kafka.` is a property of the consumer or producer. An unknown option is an error here, in Spark's
+own source it is ignored. Options are case-insensitive, as everywhere in Spark.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from multilane.config.consumer import parse_consumer
+from multilane.config.producer import parse_producer
+from multilane.errors import ConfigError
+from multilane.spark.places import EARLIEST, GROUP, LATEST, Named, Place, parse_place, parse_time, parse_times
+from multilane.types import TopicPartition
+
+_SOURCE: Final = (
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "startingTimestamp",
+    "endingOffsets",
+    "endingOffsetsByTimestamp",
+    "endingTimestamp",
+    "maxOffsetsPerTrigger",
+    "minPartitions",
+    "maxTasks",
+    "failOnDataLoss",
+    "includeHeaders",
+    "kafkaConsumer.pollTimeoutMs",
+    "commitGroup",
+)
+_SINK: Final = ("topic", "includeHeaders")
+_ENDS: Final = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
+_STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "commitGroup")
+# What Spark itself puts among the options of a stream.
+_SPARKS_OWN: Final = frozenset({"checkpointlocation", "path", "queryname", "retries", "outputmode"})
+# What the source decides itself: positions and commits are not the consumer's affair.
+_OURS: Final = ("enable.auto.commit", "auto.offset.reset")
+_POLL_SECONDS: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """Exactly one of the three ways to say what is read."""
+
+    names: tuple[str, ...] = ()
+    pattern: str | None = None
+    assigned: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    topics: Topics
+    properties: Mapping[str, str] = field(repr=False)  # of the consumers; may have secrets in it
+    starting: Place
+    ending: Place
+    max_offsets: int | None = None
+    min_partitions: int | None = None
+    max_tasks: int | None = None
+    fail_on_data_loss: bool = True
+    include_headers: bool = False
+    poll_seconds: float = _POLL_SECONDS
+    commit_group: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    properties: Mapping[str, str] = field(repr=False)
+    topic: str | None = None
+
+
+def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
+    given, properties = _sorted_out(options, _SOURCE)
+    for name in _ENDS if is_stream else _STREAM_ONLY:
+        if name in given:
+            raise ConfigError(f"{name} is for {'batch reads; a stream has no end' if is_stream else 'streams'}")
+    for name in _OURS:
+        if name in properties:
+            raise ConfigError(f"kafka.{name}: the source decides that; see startingOffsets and commitGroup")
+    starting = _start(given, Named(LATEST if is_stream else EARLIEST))
+    if starting == Named(GROUP) and "group.id" not in properties:
+        raise ConfigError("startingOffsets=group: say whose position that is with kafka.group.id")
+    parse_consumer(properties)  # to be told now what is wrong with them
+    return SourceOptions(
+        _topics(given),
+        properties,
+        starting,
+        _end(given),
+        max_offsets=_count(given, "maxOffsetsPerTrigger"),
+        min_partitions=_count(given, "minPartitions"),
+        max_tasks=_count(given, "maxTasks"),
+        fail_on_data_loss=_flag(given, "failOnDataLoss", default=True),
+        include_headers=_flag(given, "includeHeaders", default=False),
+        poll_seconds=(_count(given, "kafkaConsumer.pollTimeoutMs") or _POLL_SECONDS * 1000) / 1000,
+        commit_group=given.get("commitGroup"),
+    )
+
+
+def sink_options(options: Mapping[str, str]) -> SinkOptions:
+    given, properties = _sorted_out(options, _SINK)
+    parse_producer(properties)
+    return SinkOptions(properties, given.get("topic"))
+
+
+def includes_headers(options: Mapping[str, str]) -> bool:
+    """All that the schema of a source depends on."""
+    return _flag(_sorted_out(options, (*_SOURCE, *_SINK))[0], "includeHeaders", default=False)
+
+
+def _sorted_out(options: Mapping[str, str], known: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:
+    """(our options by their names, properties of Kafka's)."""
+    by_fold = {name.lower(): name for name in known}
+    given: dict[str, str] = {}
+    properties: dict[str, str] = {}
+    for key, value in options.items():
+        fold = key.lower()
+        if fold.startswith("kafka."):
+            properties[fold.removeprefix("kafka.")] = value
+        elif fold in by_fold:
+            given[by_fold[fold]] = value
+        elif fold not in _SPARKS_OWN:
+            near = difflib.get_close_matches(fold, [*by_fold, f"kafka.{fold}"], n=1)
+            hint = f"; did you mean {by_fold.get(near[0], near[0])}?" if near else ""
+            raise ConfigError(f"there is no option {key!r}{hint}")
+    if "bootstrap.servers" not in properties:
+        raise ConfigError("kafka.bootstrap.servers is missing: say where the brokers are, as in localhost:9092")
+    return given, properties
+
+
+def _topics(given: Mapping[str, str]) -> Topics:
+    ways = [name for name in ("subscribe", "subscribePattern", "assign") if name in given]
+    if len(ways) != 1:
+        said = " and ".join(ways) or "none"
+        raise ConfigError(f"say what to read with one of subscribe, subscribePattern and assign; there is {said}")
+    text = given[ways[0]]
+    if ways[0] == "subscribe":
+        names = tuple(name.strip() for name in text.split(",") if name.strip())
+        if not names:
+            raise ConfigError(f"subscribe={text!r}: give names of topics, with commas between them")
+        return Topics(names=names)
+    if ways[0] == "subscribePattern":
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise ConfigError(f"subscribePattern={text!r} is no regular expression: {error}") from None
+        return Topics(pattern=text)
+    return Topics(assigned=_assigned(text))
+
+
+def _assigned(text: str) -> tuple[TopicPartition, ...]:
+    try:
+        tree: dict[str, Any] = json.loads(text)
+        found = tuple(TopicPartition(topic, int(n)) for topic, numbers in tree.items() for n in numbers)
+    except (ValueError, TypeError, AttributeError):
+        found = ()
+    if not found or any(partition.partition < 0 for partition in found):
+        raise ConfigError(f'assign={text!r}: give JSON such as {{"orders": [0, 1]}}')
+    return found
+
+
+def _start(given: Mapping[str, str], default: Place) -> Place:
+    """What is most exact wins, as in Spark: a time, times for each partition, offsets."""
+    strategy = given.get("startingOffsetsByTimestampStrategy", "error").lower()
+    if strategy not in {"error", "latest"}:
+        raise ConfigError(f"startingOffsetsByTimestampStrategy={strategy!r}: give error or latest")
+    is_strict = strategy == "error"
+    if "startingTimestamp" in given:
+        return parse_time("startingTimestamp", given["startingTimestamp"], is_strict=is_strict)
+    if "startingOffsetsByTimestamp" in given:
+        return parse_times("startingOffsetsByTimestamp", given["startingOffsetsByTimestamp"], is_strict=is_strict)
+    if "startingOffsets" in given:
+        return parse_place("startingOffsets", given["startingOffsets"], (EARLIEST, LATEST, GROUP))
+    return default
+
+
+def _end(given: Mapping[str, str]) -> Place:
+    if "endingTimestamp" in given:
+        return parse_time("endingTimestamp", given["endingTimestamp"], is_strict=False)
+    if "endingOffsetsByTimestamp" in given:
+        return parse_times("endingOffsetsByTimestamp", given["endingOffsetsByTimestamp"], is_strict=False)
+    if "endingOffsets" in given:
+        return parse_place("endingOffsets", given["endingOffsets"], (LATEST,))
+    return Named(LATEST)
+
+
+def _count(given: Mapping[str, str], name: str) -> int | None:
+    if name not in given:
+        return None
+    try:
+        count = int(given[name])
+    except ValueError:
+        count = 0
+    if count < 1:
+        raise ConfigError(f"{name}={given[name]!r}: give a whole number above 0")
+    return count
+
+
+def _flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = given.get(name, str(default)).strip().lower()
+    if text not in {"true", "false"}:
+        raise ConfigError(f"{name}={given[name]!r}: give true or false")
+    return text == "true"

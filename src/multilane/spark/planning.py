@@ -1,0 +1,222 @@
+"""Asks brokers what there is to read, and plans it.
+
+Thread: whichever plans: the driver's process for a batch, the reader's own process for a stream; one at a time.
+
+Owns a consumer that fetches nothing. What is missing from a log (cut off by retention, a topic made anew) is an error
+unless the options say otherwise; it is never passed over in silence.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from multilane.client.admin.admin import Admin
+from multilane.client.consumer import Consumer
+from multilane.errors import BrokerError, ConfigError, DataLoss, MultilaneError
+from multilane.spark.options import SourceOptions
+from multilane.spark.places import EARLIEST, GROUP, LATEST, AtTime, Exact, Named, Offsets, Place
+from multilane.spark.ranges import Range, admitted, ranges_between
+from multilane.types import TopicPartition
+
+log = logging.getLogger(__name__)
+
+_QUIET: Final = {"enable.auto.commit": False}
+_UNKNOWN_TOPIC: Final = 3
+
+
+class Planner:
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._consumer = Consumer({**options.properties, **_QUIET})
+
+    def close(self) -> None:
+        self._consumer.close(0)
+
+    # --- a batch -----------------------------------------------------------------------------------------------------
+
+    def whole(self) -> list[Range]:
+        """All that a batch read is for."""
+        partitions = self.partitions()
+        starts = self.resolve("startingOffsets", self._options.starting, partitions)
+        ends = self.resolve("endingOffsets", self._options.ending, partitions)
+        backwards = [p for p in partitions if starts[p] > ends[p]]
+        if backwards and not isinstance(self._options.ending, Named):
+            p = backwards[0]
+            raise ConfigError(
+                f"{p} would begin at {starts[p]} and end at {ends[p]}: check startingOffsets, endingOffsets"
+            )
+        return ranges_between(starts, ends)
+
+    def partitions(self) -> list[TopicPartition]:
+        topics = self._options.topics
+        if topics.assigned:
+            names = sorted({partition.topic for partition in topics.assigned})
+            known = {p for name in names for p in self._partitions_of(name)}
+            unknown = sorted(set(topics.assigned) - known)
+            if unknown:
+                raise ConfigError(f"assign: there is no partition {', '.join(map(str, unknown))}")
+            return sorted(topics.assigned)
+        names = self._matching(topics.pattern) if topics.pattern is not None else list(topics.names)
+        return [partition for name in names for partition in self._partitions_of(name)]
+
+    def _partitions_of(self, topic: str) -> Collection[TopicPartition]:
+        try:
+            return self._consumer.partitions_for(topic)
+        except BrokerError as error:
+            if error.code != _UNKNOWN_TOPIC:
+                raise
+        raise ConfigError(f"there is no topic {topic!r} on these brokers: make it first, or mend its name")
+
+    def _matching(self, pattern: str) -> list[str]:
+        with Admin(self._admin_properties()) as admin:
+            return sorted(name for name in admin.topics() if re.fullmatch(pattern, name))
+
+    def _admin_properties(self) -> Mapping[str, object]:
+        from multilane.config.app.kafka_names import canonical
+        from multilane.config.properties import Scope
+
+        return canonical(dict(self._options.properties), frozenset({Scope.CLIENT}))
+
+    # --- places ------------------------------------------------------------------------------------------------------
+
+    def resolve(self, option: str, place: Place, partitions: Collection[TopicPartition]) -> Offsets:
+        match place:
+            case Named():
+                return self._named(place.word, partitions)
+            case AtTime():
+                return self._at_time(option, place, partitions)
+            case Exact():
+                return self._exact(option, place, partitions)
+
+    def _named(self, word: str, partitions: Collection[TopicPartition]) -> Offsets:
+        if word == EARLIEST:
+            return dict(self._consumer.beginning_offsets(partitions))
+        if word == LATEST:
+            return dict(self._consumer.end_offsets(partitions))
+        if word != GROUP:
+            raise ValueError(word)
+        committed = self._consumer.committed(partitions)
+        missing = [p for p in partitions if committed.get(p) is None]
+        found = {p: int(place.offset) for p, place in committed.items() if place is not None}
+        return found | self._named(EARLIEST, missing) if missing else found
+
+    def _exact(self, option: str, place: Exact, partitions: Collection[TopicPartition]) -> Offsets:
+        _check_named(option, place.places, partitions)
+        found: Offsets = {p: offset for p, offset in place.places.items() if isinstance(offset, int)}
+        for word in {offset for offset in place.places.values() if isinstance(offset, str)}:
+            found |= self._named(word, [p for p, offset in place.places.items() if offset == word])
+        ends = self._named(LATEST, partitions)
+        for partition, offset in found.items():
+            if offset > ends[partition]:
+                found[partition] = self._lost(
+                    f"{option} wants {partition} at {offset}, and its log ends at {ends[partition]}", ends[partition]
+                )
+        return found
+
+    def _at_time(self, option: str, place: AtTime, partitions: Collection[TopicPartition]) -> Offsets:
+        if isinstance(place.times, int):
+            times = dict.fromkeys(partitions, place.times)
+        else:
+            _check_named(option, place.times, partitions)
+            times = dict(place.times)
+        found = self._consumer.offsets_for_times(times)
+        missing = [p for p in partitions if found.get(p) is None]
+        if missing and place.is_strict:
+            told = ", ".join(f"{p} from {times[p]} on" for p in missing)
+            raise ConfigError(
+                f"no record of {told}: choose an earlier time, or set startingOffsetsByTimestampStrategy to latest"
+            )
+        offsets = {p: int(place.offset) for p, place in found.items() if place is not None}
+        return offsets | self._named(LATEST, missing) if missing else offsets
+
+    def _lost(self, what: str, instead: int) -> int:
+        """Where to go on, if one may."""
+        if self._options.fail_on_data_loss:
+            raise DataLoss(f"{what}. Set failOnDataLoss to false to go on at {instead}, without what is missing")
+        log.warning("%s: going on at %d, as failOnDataLoss is false", what, instead)
+        return instead
+
+
+class StreamPlanner(Planner):
+    """The same over and over: what has come since."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        super().__init__(options)
+        self._target: Offsets | None = None  # the end, for a run that reads what is available now
+        self._group: Consumer | None = None
+        self._committed: Offsets = {}
+        self._newest: Offsets = {}
+
+    def close(self) -> None:
+        super().close()
+        if self._group is not None:
+            self._group.close(0)
+
+    @property
+    def newest(self) -> Offsets:
+        """Where the logs ended when they were last looked at."""
+        return dict(self._newest)
+
+    def begin(self) -> Offsets:
+        return self.resolve("startingOffsets", self._options.starting, self.partitions())
+
+    def fix_target(self) -> None:
+        self._target = self._named(LATEST, self.partitions())
+
+    def latest(self, starts: Offsets, limit: int | None) -> Offsets:
+        """Where the next batch ends. What lies before `starts` has been processed: the group may know."""
+        self._commit(starts)
+        self._newest = self._named(LATEST, self.partitions())
+        ends = dict(self._newest)
+        if self._target is not None:
+            ends = {p: min(end, self._target[p]) for p, end in ends.items() if p in self._target}
+        self._check(starts, ends)
+        begins = self._with_new(starts, ends)
+        ends = {p: max(end, begins[p]) for p, end in ends.items()}
+        if limit is None:
+            return ends
+        return begins | {one.partition: one.end for one in admitted(ranges_between(begins, ends), limit)}
+
+    def ranges(self, starts: Offsets, ends: Offsets) -> list[Range]:
+        return ranges_between(self._with_new(starts, ends), ends)
+
+    def _with_new(self, starts: Offsets, ends: Offsets) -> Offsets:
+        """Partitions that came since are read from their beginning."""
+        new = [p for p in ends if p not in starts]
+        known = {p: start for p, start in starts.items() if p in ends}
+        return known | self._named(EARLIEST, new) if new else known
+
+    def _check(self, starts: Offsets, ends: Offsets) -> None:
+        gone = sorted(p for p in starts if p not in ends)
+        if gone and self._target is None:
+            self._lost(f"{', '.join(map(str, gone))} was read and is not there any more", 0)
+        for partition, start in starts.items():
+            end = ends.get(partition, start)
+            if end < start:
+                starts[partition] = self._lost(f"{partition} was read up to {start}, and its log ends at {end}", end)
+
+    def _commit(self, done: Offsets) -> None:
+        news = {p: offset for p, offset in done.items() if self._committed.get(p) != offset}
+        if self._options.commit_group is None or not news:
+            return
+        if self._group is None:
+            self._group = Consumer({**self._options.properties, **_QUIET, "group.id": self._options.commit_group})
+        try:
+            self._group.commit(news)
+        except MultilaneError as error:
+            if not error.retriable:
+                raise
+            log.warning("group %s does not know of the last batch yet: %s", self._options.commit_group, error)
+        else:
+            self._committed |= news
+
+
+def _check_named(option: str, places: Mapping[TopicPartition, object], partitions: Collection[TopicPartition]) -> None:
+    missing, unknown = sorted(set(partitions) - places.keys()), sorted(places.keys() - set(partitions))
+    if missing or unknown:
+        told = [f"{', '.join(map(str, missing))} missing"] if missing else []
+        told += [f"{', '.join(map(str, unknown))} not read at all"] if unknown else []
+        raise ConfigError(f"{option} has to name exactly the partitions that are read: {'; '.join(told)}")

@@ -1,0 +1,131 @@
+"""`format("multilane")`: Kafka as a table and as a stream, through Spark's interface for data sources in Python.
+
+Thread: Spark's: planning in the driver's process (a batch) or in a process of the query's own (a stream), reading in
+workers. Spark pickles what it sends between them, by import path.
+
+A composition root: what is here wires options, planner and reader together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from multilane.spark.options import SourceOptions, includes_headers, sink_options, source_options
+from multilane.spark.places import Offsets, from_json, to_json
+from multilane.spark.planning import Planner, StreamPlanner
+from multilane.spark.ranges import Range, grouped, split
+from multilane.spark.reading import ReadOptions, read_ranges
+from multilane.spark.rows import spark_batch, spark_schema
+from multilane.spark.sink import BatchWriter, StreamWriter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class KafkaSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "multilane"
+
+    def schema(self) -> StructType:
+        return spark_schema(include_headers=includes_headers(self.options))
+
+    def reader(self, schema: StructType) -> BatchReader:
+        return BatchReader(source_options(self.options, is_stream=False))
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        return StreamReader(source_options(self.options, is_stream=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        return BatchWriter(sink_options(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        return StreamWriter(sink_options(self.options), schema)
+
+
+@dataclass
+class Task(InputPartition):
+    """What one task reads."""
+
+    ranges: tuple[Range, ...]
+
+
+class _Reads:
+    """What both readers do in a worker."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        chosen = self.options
+        how = ReadOptions(chosen.properties, chosen.fail_on_data_loss, chosen.poll_seconds, chosen.include_headers)
+        for block in read_ranges(partition.ranges, how):
+            yield spark_batch(block, include_headers=chosen.include_headers)
+
+    def tasks(self, ranges: Sequence[Range]) -> list[Task]:
+        chosen = self.options
+        cut = split(ranges, chosen.min_partitions) if chosen.min_partitions else ranges
+        return [Task(own) for own in grouped(cut, chosen.max_tasks or max(1, len(cut)))] or [Task(())]
+
+
+class BatchReader(_Reads, DataSourceReader):
+    def partitions(self) -> Sequence[InputPartition]:
+        planner = Planner(self.options)
+        try:
+            return self.tasks(planner.whole())
+        finally:
+            planner.close()
+
+
+class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One for the life of a query, in a process of its own; workers get a copy that has not planned anything."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        super().__init__(options)
+        self._planned: StreamPlanner | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"options": self.options, "_planned": None}
+
+    @property
+    def _planner(self) -> StreamPlanner:
+        if self._planned is None:
+            self._planned = StreamPlanner(self.options)
+        return self._planned
+
+    def initialOffset(self) -> dict[str, dict[str, int]]:
+        return to_json(self._planner.begin())
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._planner.fix_target()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        most = self.options.max_offsets
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def latestOffset(self, start: dict[str, dict[str, int]], limit: ReadLimit) -> dict[str, dict[str, int]]:
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return to_json(self._planner.latest(_offsets(start), most))
+
+    def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:
+        return to_json(self._planner.newest) or None
+
+    def partitions(self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> Sequence[InputPartition]:
+        return self.tasks(self._planner.ranges(_offsets(start), _offsets(end)))
+
+    def commit(self, end: dict[str, dict[str, int]]) -> None:
+        """Spark calls this one batch late, and never for the last: the group hears of it when the next is planned."""
+
+    def stop(self) -> None:
+        if self._planned is not None:
+            self._planned.close()
+
+
+def _offsets(tree: dict[str, dict[str, int]]) -> Offsets:
+    return dict(from_json(tree))

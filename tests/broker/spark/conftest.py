@@ -1,0 +1,51 @@
+"""A real Spark on this machine, started by the first test that asks, once for a session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from multilane.client.produce.producer import Producer
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    started = SparkSession.builder.master("local[2]").appName("multilane tests").config(map=settings).getOrCreate()
+    started.sparkContext.setLogLevel("OFF")
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def fill(kafka) -> Callable[..., None]:
+    """Writes (value, key, headers, partition) into a topic."""
+
+    def write(topic: str, records: list[tuple[Any, ...]]) -> None:
+        with Producer({"bootstrap.servers": kafka.bootstrap()}) as producer:
+            producer.send_many([(topic, *record) for record in records]).result(30)
+
+    return write
+
+
+@pytest.fixture
+def table(spark, kafka) -> Callable[..., Any]:
+    """A topic as a DataFrame."""
+
+    def load(topic: str, *, is_stream: bool = False, **options: Any) -> Any:
+        reader = (spark.readStream if is_stream else spark.read).format("multilane")
+        named = {"kafka.bootstrap.servers": kafka.bootstrap(), **({"subscribe": topic} if topic else {})}
+        return reader.options(**named, **options).load()
+
+    return load
