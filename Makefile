@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 QUICK := not broker and not cluster and not slow and not fuzz
 
-.PHONY: help demo test every-test unit lint types imports fuzz bench-consume bench-groups bench-lanes jars lock clean
+.PHONY: help demo test every-test unit lint types imports fuzz bench-consume bench-groups bench-lanes bench-spark jars lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo "make bench-consume  consuming, against other clients"
 	@echo "make bench-groups   consumer groups, against other clients"
 	@echo "make bench-lanes    lanes, against parallel-consumer and a bare event loop"
+	@echo "make bench-spark    Spark's source and sink for Kafka, against Spark's own"
 	@echo "make lock           resolve requirements.lock anew"
 	@echo "make clean          remove the environment and caches (not the Kafka jars)"
 
@@ -51,6 +52,9 @@ bench-groups: $(READY) jars
 
 bench-lanes: $(READY) jars
 	@$(BIN)/python bench/lanes.py
+
+bench-spark: $(READY) jars
+	@$(BIN)/python bench/spark.py
 
 jars: $(READY)
 	@$(BIN)/multilane dev fetch-jars

@@ -14,7 +14,8 @@ from broker.produce import Content, new_producer, send
 from broker.reading import read_rows
 from multilane import Admin, Consumer, Producer, TopicPartition
 from multilane.clock import SystemClock
-from multilane.errors import ClientClosed
+from multilane.config.app.clients import for_copies
+from multilane.errors import BrokerError, ClientClosed
 from multilane.outcome.error_policy import ErrorRules, error_topics, shovel_topics
 from multilane.outcome.flow import Flow
 from multilane.outcome.headers import ERROR_COUNT, ERROR_MESSAGE, RETRY_COUNT, TARGET_TOPIC
@@ -192,6 +193,30 @@ async def test_a_record_without_a_fitting_target_is_kept(make_shop):
     assert {r.value for r in await shop.stored(2)} == {b"good-1", b"other"}
     assert await shop.ends(shop.retry) == 2
     assert await shop.committed() == {0: 1, 1: 1}
+
+
+def test_a_replay_that_breaks_off_has_marked_what_was_stored(kafka, topic):
+    """A record above 1 MB could not be replayed, and what lay before it was sent anew with each try."""
+    roomy = {"max.message.bytes": "5000000"}
+    error, small, target = topic(1, **roomy), topic(1), topic(1, **roomy)
+    properties = {"bootstrap.servers": kafka.bootstrap()}
+    with Producer(for_copies(properties)) as producer:
+        producer.send_many([(error, b"0"), (error, bytes(2_000_000)), (error, b"2")]).result(30)
+
+    def replay(to):
+        with ErrorLog(properties, error) as log:
+            return Replay(log, ReplayPlan(Filter(until=2**60), to=to)).perform(for_copies(properties))
+
+    with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
+        replay(small)
+    report = replay(target)
+    assert report.replayed == 2, "the first was stored, and is not sent again"
+    with Consumer(properties | {"auto.offset.reset": "earliest"}) as consumer:
+        consumer.assign([TopicPartition(target, 0)])
+        found: list[bytes | None] = []
+        while len(found) < 2:
+            found += [record.value for record in consumer.poll(5.0).records()]
+    assert found == [bytes(2_000_000), b"2"]
 
 
 async def test_a_kept_record_that_people_replayed_is_out_of_the_way(make_shop, topic):

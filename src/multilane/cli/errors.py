@@ -154,14 +154,15 @@ def replay(  # noqa: PLR0913 - each is an option of the command line
 def _replayed(
     topics: list[str], properties: dict[str, object], plan: ReplayPlan, *, execute: bool
 ) -> Iterator[tuple[str, ReplayReport]]:
+    from multilane.config.app.clients import for_copies, of_producers, of_readers
     from multilane.runtime.error_reading import ErrorLog
     from multilane.runtime.error_replay import Replay
 
     with _connected():
         for topic in topics:
-            with ErrorLog(properties, topic, plan.wanted.partitions) as log:
+            with ErrorLog(of_readers(properties), topic, plan.wanted.partitions) as log:
                 work = Replay(log, plan)
-                yield topic, work.perform(properties) if execute else work.rehearse()
+                yield topic, work.perform(for_copies(of_producers(properties))) if execute else work.rehearse()
 
 
 def _report(reports: dict[str, ReplayReport], *, execute: bool, output: Output) -> None:

@@ -40,7 +40,8 @@ _ASSIGNORS: Final = {
     "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
 }
 # What the other protocol leaves to the broker, or has no place for.
-_CLASSIC_ONLY: Final = ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy")
+_ASSIGNORS_KEY: Final = "partition.assignment.strategy"
+_CLASSIC_ONLY: Final = ("session.timeout.ms", "heartbeat.interval.ms", _ASSIGNORS_KEY)
 _CONSUMER_ONLY: Final = ("group.remote.assignor",)
 
 
@@ -76,6 +77,8 @@ def _protocol(values: Values) -> str:
     classic = [name for name in _CLASSIC_ONLY if name in values.given]
     consumer = [name for name in _CONSUMER_ONLY if name in values.given]
     if protocol == "auto":
+        if classic == [_ASSIGNORS_KEY] and consumer:
+            return "auto"  # each protocol has been told how partitions are assigned
         if classic and consumer:
             raise ConfigError(
                 f"{values.spelled(classic[0])} belongs to group.protocol=classic and "

@@ -96,6 +96,8 @@ def verify(directory: Path) -> None:
     for name, digest in expected.items():
         if manifest.get(name) != digest:
             raise DamagedJars(f"{directory / MANIFEST} does not name the pinned {name}: {_REPAIR}")
+    for name in sorted(manifest.keys() - expected.keys() - {CHECKPOINT}):
+        raise DamagedJars(f"{directory / MANIFEST} names {name}, which does not belong there: {_REPAIR}")
     present = {path.name for path in directory.iterdir()} - {MANIFEST}
     for name in sorted(present ^ manifest.keys()):
         fault = "is missing from" if name in manifest else "does not belong into"

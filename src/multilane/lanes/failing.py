@@ -24,6 +24,7 @@ from multilane.listeners.signature import is_async
 from multilane.listeners.surroundings import Surroundings
 from multilane.outcome.breaker import Breaker
 from multilane.outcome.flow import Flow, LastStep, Publish, after_failure, follow, undecodable
+from multilane.outcome.own_thread import on_own_thread
 from multilane.outcome.parking import Parking
 from multilane.wire.records.record import Record
 
@@ -129,7 +130,7 @@ class Failing:
 
 async def _called(function: LastStepFunction, *arguments: Any) -> None:
     """A plain function has a thread, so that it holds up nobody."""
-    answer = function(*arguments) if is_async(function) else await asyncio.to_thread(function, *arguments)
+    answer = function(*arguments) if is_async(function) else await on_own_thread(function, *arguments)
     if inspect.isawaitable(answer):
         await answer
 

@@ -42,6 +42,7 @@ class Flow:
     retry_count: int = 0
     max_error_count: int = 1
     keeps_partition: bool = False  # retryOrder: key
+    group: str = ""  # whose it is, where several are looked at: two may have the same topics
 
     @property
     def attempts_per_round(self) -> int:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from multilane.client.produce.delivery import RecordMetadata
 from multilane.errors import BrokerError, MultilaneError, PublishStopped
 from multilane.outcome.outbox import Outbox
+from multilane.outcome.own_thread import on_own_thread
 from multilane.outcome.producer_slot import ProducerSlot
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class Publisher:
         """Stop, and end the producer; waits for what is on its way at most `timeout` (default 30 s)."""
         self.stop()
         self._outbox.close()
-        await asyncio.to_thread(self._slot.close, timeout)
+        await on_own_thread(self._slot.close, timeout)
 
     # --- how ---------------------------------------------------------------------------------------------------------
 

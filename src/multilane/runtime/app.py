@@ -16,20 +16,24 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Final, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from multilane.clock import Clock, SystemClock
 from multilane.config.app.advice import advice
 from multilane.config.app.clients import producer_properties
+from multilane.config.app.kafka_names import fault, given_properties, owner
 from multilane.config.app.loading import load_app
 from multilane.config.app.model import AppConfig
-from multilane.errors import ConfigError
+from multilane.errors import ConfigError, ConfigProblems
 from multilane.hooks import NO_OBSERVER, Observer
 from multilane.lanes.failing import LastStepFunction
 from multilane.listeners.surroundings import ConsumerInterceptor, ErrorInterceptor, Tracer
 from multilane.runtime.engine import Engine
 from multilane.runtime.producing import ProducerInterceptor, Producers
 from multilane.runtime.registration import Around, Function, ListenerOptions, Registration, checked
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger(__name__)
 
@@ -131,6 +135,16 @@ class App:
             )
         return self._producers
 
+    def stream(
+        self, name: str, model: Any = None, *, spark: SparkSession | None = None, **options: object
+    ) -> DataFrame:
+        """The topic of a consumer as a streaming DataFrame of Spark's, for plain Spark SQL; no listener runs. A model
+        (pydantic, JSON Schema, StructType) gives it a column `payload`; options are those of `format("multilane")`."""
+        from multilane.runtime.spark_tables import stream_of
+
+        group = self.config.consumer(name)
+        return stream_of(spark, group, self.config.cluster(group.cluster), model, options)
+
     # --- life --------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
@@ -171,11 +185,19 @@ class App:
 
 def _with_properties(config: AppConfig, properties: Mapping[str, object]) -> AppConfig:
     """Every cluster with these properties besides its own, which count more."""
+    if not properties:
+        return config
+    given = given_properties(properties)
+    wrong = [said for key, value in given.items() if (said := fault(key, value))]
+    if wrong:
+        raise ConfigProblems(wrong)
+    if any(owner(key) == "bootstrap.servers" for key in given):
+        raise ConfigError("properties: bootstrap.servers is said by the `brokers` of each cluster; leave it out")
     clusters = {
-        name: cluster.model_copy(update={"properties": {**properties, **cluster.properties}})
+        name: cluster.model_copy(update={"properties": {**given, **cluster.properties}})
         for name, cluster in config.clusters.items()
     }
-    return config.model_copy(update={"clusters": clusters}) if properties else config
+    return config.model_copy(update={"clusters": clusters})
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -2,23 +2,24 @@
 
 Thread: application (blocking).
 
-Each part is acknowledged before it is marked, so that a replay which breaks off repeats at most its last part. A record
-goes to the topic that was asked for, or to the one it names if that was allowed. Owns its producer; never changes the
-error topic itself.
+What is acknowledged is marked, part by part and up to the first that fails: a replay that breaks off repeats at most
+what was under way. A record goes to the topic that was asked for, or to the one it names if that was allowed. Owns its
+producer; never changes the error topic itself.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from multilane.client.produce.outgoing import OutgoingRecord
-from multilane.client.produce.producer import Producer
+from multilane.client.produce.producer import Producer, RecordMetadata
 from multilane.clock import Clock, SystemClock
+from multilane.errors import MultilaneError
 from multilane.outcome.dialects import told_target
 from multilane.outcome.error_policy import given_back
 from multilane.outcome.redrive import Filter, Groups, Marks, Pace
@@ -118,12 +119,30 @@ class Replay:
         for record, _, first in part:
             after.add(first, record.offset)
         self._log.check_marks(partition, after)
-        sent = producer.send_many(
-            OutgoingRecord(target, record.value, record.key, given_back(record.headers)) for record, target, _ in part
-        )
-        sent.result()
-        for record, _, first in part:
+        stored, failure = _stored(producer, part)
+        for record, _, first in part[:stored]:
             marks.add(first, record.offset)
-        self._log.keep_marks(partition, marks)
-        self._pace.note(len(part))
-        self.report.replayed += len(part)
+        if stored:
+            self._log.keep_marks(partition, marks)
+        self._pace.note(stored)
+        self.report.replayed += stored
+        if failure is not None:
+            raise failure
+
+
+def _stored(producer: Producer, part: Sequence[Chosen]) -> tuple[int, Exception | None]:
+    """How many of them are stored, from the first on, and why not more."""
+    sent: list[Future[RecordMetadata]] = []
+    failure: Exception | None = None
+    for record, target, _ in part:
+        try:
+            sent.append(producer.send(target, record.value, record.key, given_back(record.headers)))
+        except MultilaneError as error:  # what is on its way already is waited for
+            failure = error
+            break
+    for stored, future in enumerate(sent):
+        try:
+            future.result()
+        except MultilaneError as error:
+            return stored, error
+    return len(sent), failure

@@ -21,6 +21,7 @@ from multilane.client.rebalance import RebalanceListener
 from multilane.config.spelling import fold
 from multilane.errors import MultilaneError, WakeupError
 from multilane.outcome.error_policy import ErrorRules, Run
+from multilane.outcome.own_thread import on_own_thread
 from multilane.outcome.redrive import Marks
 from multilane.runtime.error_reading import replayed_marks
 from multilane.runtime.error_share import ErrorSteps, Share, Tally
@@ -86,13 +87,16 @@ class ErrorRun(RebalanceListener):
 
     async def _read_marks(self) -> dict[TopicPartition, Marks]:
         """What people replayed; without waiting for brokers that do not answer when we are to stop."""
-        reading = asyncio.create_task(asyncio.to_thread(replayed_marks, self._properties, sorted(self._rules.topics)))
+        reading = asyncio.create_task(on_own_thread(replayed_marks, self._properties, sorted(self._rules.topics)))
         stopping = asyncio.create_task(self._stopping.wait())
         try:
             await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopping.cancel()
-        return reading.result() if reading.done() else {}
+        if reading.done():
+            return reading.result()
+        reading.cancel()
+        return {}
 
     # --- the partitions come and go ----------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from multilane.errors import PublishStopped
 from multilane.hooks import NO_OBSERVER, Observer
 from multilane.outcome.error_policy import ErrorRules, GiveUp, Handle, Keep, Republish, Verdict, Wait, judge
 from multilane.outcome.flow import Flow, Publish, moved
+from multilane.outcome.own_thread import on_own_thread
 from multilane.outcome.redrive import Marks
 
 if TYPE_CHECKING:
@@ -240,14 +241,17 @@ class Share:
 
     async def _call(self, function: Callable[..., Any], *arguments: Any) -> None:
         if not inspect.iscoroutinefunction(function) and not inspect.iscoroutinefunction(type(function).__call__):
-            answer = await asyncio.to_thread(function, *arguments)
+            answer = await on_own_thread(function, *arguments)
             if inspect.isawaitable(answer):  # a plain function that makes a coroutine
-                await answer
+                await self._within_time(answer)
             return
+        await self._within_time(function(*arguments))
+
+    async def _within_time(self, answer: Awaitable[Any]) -> None:
         limit = asyncio.timeout(self._steps.max_processing_time)
         try:
             async with limit:
-                await function(*arguments)
+                await answer
         except TimeoutError:
             if not limit.expired():
                 raise

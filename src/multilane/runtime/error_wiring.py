@@ -3,25 +3,27 @@
 Thread: loop.
 
 A composition root. The error topics of a cluster are those of its registered consumers that did not opt out; whose
-records may go back where is taken from the configuration.
+records may go back where is taken from the configuration, of consumers that run in other processes too.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from multilane.client.produce.producer import Producer
 from multilane.clock import Clock
 from multilane.config.app.clients import error_consumer_properties, producer_properties
 from multilane.config.app.cluster import ClusterConfig, ErrorConfig
+from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.app.model import AppConfig, ShovelConfig
 from multilane.config.app.schedule import Schedule
 from multilane.errors import GivenUp
 from multilane.hooks import Observer
 from multilane.lanes.failing import LastStepFunction
 from multilane.listeners.context import Context, context_of
+from multilane.listeners.signature import is_async
 from multilane.outcome.error_policy import ErrorRules, ErrorTopic, error_topics, shovel_topics
 from multilane.outcome.flow import Flow
 from multilane.outcome.publishing import Publisher
@@ -66,24 +68,26 @@ class ErrorConsumers:
     # --- the two kinds -----------------------------------------------------------------------------------------------
 
     def _of_cluster(self, cluster: ClusterConfig, errors: ErrorConfig) -> None:
-        flows = dict(self._flows(cluster, errors))
-        handlers = {flow: r.error for flow, r in flows.items() if r.error is not None}
-        topics = error_topics(flows, handlers)
+        flows = [
+            Flow(group.topic, group.retry, group.error, group.retry_count, errors.max_error_count, group=group.name)
+            for group in self._groups_of(cluster.name)
+            if not group.error_consumer_disabled
+        ]
+        here = {flow: self._registrations[flow.group] for flow in flows if flow.group in self._registrations}
+        handlers = {flow: r.error for flow, r in here.items() if r.error is not None}
+        read = {flow.error for flow in here}
+        topics = {name: topic for name, topic in error_topics(flows, handlers).items() if name in read}
         if not topics:
             return
-        users = {topic: [r for flow, r in flows.items() if flow.error == topic] for topic in topics}
+        users = {topic: [r for flow, r in here.items() if flow.error == topic] for topic in topics}
         self._add(errors, cluster, _rules(errors, topics), handlers, users)
 
-    def _flows(self, cluster: ClusterConfig, errors: ErrorConfig) -> Iterator[tuple[Flow, Registration]]:
-        for registration in self._registrations.values():
-            group = registration.config
-            if group.cluster.casefold() == cluster.name.casefold() and not group.error_consumer_disabled:
-                flow = Flow(group.topic, group.retry, group.error, group.retry_count, errors.max_error_count)
-                yield flow, registration
+    def _groups_of(self, cluster: str) -> list[ConsumerGroupConfig]:
+        return [g for g in self._config.consumers.values() if g.cluster.casefold() == cluster.casefold()]
 
     def _of_shovel(self, shovel: ShovelConfig) -> None:
         cluster = self._config.cluster(shovel.cluster)
-        known = [r.config for r in self._registrations.values()]
+        known = self._groups_of(shovel.cluster)
         allowed = [topic for group in known for topic in (group.topic, group.retry) if topic is not None]
         rules = _rules(shovel, shovel_topics(shovel.topics, shovel.target_topic, allowed))
         self._add(shovel, cluster, rules, {}, {topic: () for topic in rules.topics})
@@ -124,8 +128,15 @@ class ErrorConsumers:
 
 
 def _called_for(group: str, function: LastStepFunction) -> Callable[[Record, str], Any]:
-    """A last step wants a context and an error."""
-    return lambda record, reason: function(context_of(record, group), record, GivenUp(reason))
+    """A last step wants a context and an error. Only a coroutine function can be cancelled when it takes too long."""
+
+    async def call_async(record: Record, reason: str) -> None:
+        await function(context_of(record, group), record, GivenUp(reason))
+
+    def call(record: Record, reason: str) -> Any:
+        return function(context_of(record, group), record, GivenUp(reason))
+
+    return call_async if is_async(function) else call
 
 
 def _undecided(context: Context, record: Record, error: BaseException) -> None:

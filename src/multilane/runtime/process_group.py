@@ -19,6 +19,7 @@ from multilane.clock import Clock
 from multilane.commit.ledger import Ledger
 from multilane.config.app.clients import consumer_properties, producer_properties
 from multilane.config.app.cluster import ClusterConfig
+from multilane.config.consumer import parse_consumer
 from multilane.errors import ConfigError
 from multilane.hooks import NO_OBSERVER, Observer
 from multilane.lanes.backlog import scan
@@ -142,8 +143,11 @@ class ProcessGroup:
     def _properties(self) -> dict[str, object]:
         made = {"fetch.buffer.bytes": _FETCH_BUFFER} | consumer_properties(self.config, self._cluster)
         if self._keeps_order:  # the assignor that gives partitions of one number to one member
-            is_classic = self.config.group_protocol == "classic"
-            made["partition.assignment.strategy" if is_classic else "group.remote.assignor"] = "range"
+            protocol = parse_consumer(made).group.group_protocol
+            if protocol != "consumer":
+                made["partition.assignment.strategy"] = "range"
+            if protocol != "classic":
+                made["group.remote.assignor"] = "range"
         return made
 
     async def _check_partitions(self, consumer: AsyncConsumer) -> None:

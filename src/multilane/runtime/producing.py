@@ -127,14 +127,12 @@ class Producers:
     def produce_async_bulk(
         self, messages: Iterable[Any], size: int = 0, context: Any = None, callback: OnProduced | None = None
     ) -> list[Future[RecordMetadata]]:
-        """Send many and go on; with a `size` so many are made ready at a time, and those before are on their way."""
-        futures: list[Future[RecordMetadata]] = []
-        for part in _parts(messages, size):
-            ready = [self._ready(message, context) for message in part]
-            for one in ready:
-                future = self._sent_or_failed(one)
-                future.add_done_callback(partial(_tell, callback, one.record.topic))
-                futures.append(future)
+        """Send many and go on. Nothing is waited for, so that `size` makes no difference here."""
+        del size
+        ready = [self._ready(message, context) for message in messages]
+        futures = [self._sent_or_failed(one) for one in ready]
+        for one, future in zip(ready, futures, strict=True):
+            future.add_done_callback(partial(_tell, callback, one.record.topic))
         return futures
 
     # --- asyncio -----------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import Final
 
 from multilane.client.admin.admin import Admin
 from multilane.client.consumer import Consumer
+from multilane.clock import Clock, SystemClock
 from multilane.errors import BrokerError, ConfigError, DataLoss, MultilaneError
 from multilane.spark.options import SourceOptions
 from multilane.spark.places import EARLIEST, GROUP, LATEST, AtTime, Exact, Named, Offsets, Place
@@ -25,6 +26,7 @@ log = logging.getLogger(__name__)
 
 _QUIET: Final = {"enable.auto.commit": False}
 _UNKNOWN_TOPIC: Final = 3
+_LOOK_FOR_PARTITIONS: Final = 1.0  # seconds
 
 
 class Planner:
@@ -111,9 +113,8 @@ class Planner:
         ends = self._named(LATEST, partitions)
         for partition, offset in found.items():
             if offset > ends[partition]:
-                found[partition] = self._lost(
-                    f"{option} wants {partition} at {offset}, and its log ends at {ends[partition]}", ends[partition]
-                )
+                self._lost(f"{option} wants {partition} at {offset}, and its log ends at {ends[partition]}")
+                found[partition] = ends[partition]
         return found
 
     def _at_time(self, option: str, place: AtTime, partitions: Collection[TopicPartition]) -> Offsets:
@@ -132,19 +133,21 @@ class Planner:
         offsets = {p: int(place.offset) for p, place in found.items() if place is not None}
         return offsets | self._named(LATEST, missing) if missing else offsets
 
-    def _lost(self, what: str, instead: int) -> int:
-        """Where to go on, if one may."""
+    def _lost(self, what: str) -> None:
+        """Returns if one may go on."""
         if self._options.fail_on_data_loss:
-            raise DataLoss(f"{what}. Set failOnDataLoss to false to go on at {instead}, without what is missing")
-        log.warning("%s: going on at %d, as failOnDataLoss is false", what, instead)
-        return instead
+            raise DataLoss(f"{what}. Set failOnDataLoss to false to go on without what is missing")
+        log.warning("%s: going on without what is missing, as failOnDataLoss is false", what)
 
 
 class StreamPlanner(Planner):
     """The same over and over: what has come since."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, clock: Clock | None = None) -> None:
         super().__init__(options)
+        self._clock = clock or SystemClock()
+        self._known: list[TopicPartition] = []
+        self._look_at = 0.0
         self._target: Offsets | None = None  # the end, for a run that reads what is available now
         self._group: Consumer | None = None
         self._committed: Offsets = {}
@@ -169,7 +172,7 @@ class StreamPlanner(Planner):
     def latest(self, starts: Offsets, limit: int | None) -> Offsets:
         """Where the next batch ends. What lies before `starts` has been processed: the group may know."""
         self._commit(starts)
-        self._newest = self._named(LATEST, self.partitions())
+        self._newest = self._named(LATEST, self._partitions_lately())
         ends = dict(self._newest)
         if self._target is not None:
             ends = {p: min(end, self._target[p]) for p, end in ends.items() if p in self._target}
@@ -179,6 +182,14 @@ class StreamPlanner(Planner):
         if limit is None:
             return ends
         return begins | {one.partition: one.end for one in admitted(ranges_between(begins, ends), limit)}
+
+    def _partitions_lately(self) -> list[TopicPartition]:
+        """Spark asks a hundred times a second; that there are more partitions may be seen a little later."""
+        now = self._clock.monotonic()
+        if now >= self._look_at:
+            self._known = self.partitions()
+            self._look_at = now + _LOOK_FOR_PARTITIONS
+        return self._known
 
     def ranges(self, starts: Offsets, ends: Offsets) -> list[Range]:
         return ranges_between(self._with_new(starts, ends), ends)
@@ -192,11 +203,12 @@ class StreamPlanner(Planner):
     def _check(self, starts: Offsets, ends: Offsets) -> None:
         gone = sorted(p for p in starts if p not in ends)
         if gone and self._target is None:
-            self._lost(f"{', '.join(map(str, gone))} was read and is not there any more", 0)
+            self._lost(f"{', '.join(map(str, gone))} was read and is not there any more")
         for partition, start in starts.items():
             end = ends.get(partition, start)
             if end < start:
-                starts[partition] = self._lost(f"{partition} was read up to {start}, and its log ends at {end}", end)
+                self._lost(f"{partition} was read up to {start}, and its log ends at {end}")
+                starts[partition] = end
 
     def _commit(self, done: Offsets) -> None:
         news = {p: offset for p, offset in done.items() if self._committed.get(p) != offset}
@@ -207,9 +219,10 @@ class StreamPlanner(Planner):
         try:
             self._group.commit(news)
         except MultilaneError as error:
+            group = self._options.commit_group
             if not error.retriable:
-                raise
-            log.warning("group %s does not know of the last batch yet: %s", self._options.commit_group, error)
+                raise ConfigError(f"commitGroup {group}: {error}. Give the stream a group without members") from error
+            log.warning("group %s does not know of the last batch yet: %s", group, error)
         else:
             self._committed |= news
 

@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 _MOST_READERS: Final = 4  # of different properties in one process
 _LOOK: Final = 0.25  # seconds between looks at positions that move without rows, as over the end of a transaction
 _OURS: Final = {"enable.auto.commit": False, "auto.offset.reset": "none"}
+_BUFFER: Final = 64 << 20  # there are as many workers as cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class RangeReader:
 
     def __init__(self, properties: Mapping[str, object], clock: Clock) -> None:
         told = {name: value for name, value in properties.items() if name != "group.id"}
-        self._consumer = Consumer({**told, **_OURS})
+        self._consumer = Consumer({"fetch.buffer.bytes": _BUFFER, **told, **_OURS})
         self._clock = clock
         self._places: dict[TopicPartition, _Place] = {}  # of partitions whose last range was read to its end
 

@@ -7,10 +7,12 @@ from collections import Counter
 from datetime import UTC, datetime
 
 import pytest
+from pydantic import BaseModel
 
 from multilane.client.admin.admin import Admin
 from multilane.client.consumer import Consumer
 from multilane.client.produce.producer import Producer
+from multilane.runtime.app import App
 from multilane.types import TopicPartition
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -200,3 +202,30 @@ def test_a_producer_that_goes_on_is_followed(topic, fill, table, kafka, tmp_path
     finally:
         query.stop()
     assert sorted(batches.values) == list(range(30))
+
+
+class Order(BaseModel):
+    id: int
+    item: str | None = None
+
+
+def test_a_consumers_topic_as_typed_rows(topic, fill, spark, kafka, tmp_path):
+    name = topic(2)
+    fill(name, [(b'{"id": 1, "item": "apple"}',), (b'{"id": 2}',), (b"no json",)])
+    settings = {
+        "clusters": {"main": {"clientId": "x", "brokers": kafka.bootstrap()}},
+        "consumers": {"orders": {"groupId": "g", "name": name, "cluster": "main", "offsetInitial": "oldest"}},
+    }
+    path = tmp_path / "multilane.yaml"
+    path.write_text(json.dumps(settings))
+    frame = App(path).stream("orders", Order, spark=spark, includeHeaders=True)
+    found = []
+    query = (
+        frame.select("payload.*", "offset", "headers")
+        .writeStream.foreachBatch(lambda rows, number: found.extend(rows.collect()))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+    assert sorted((row.id or 0, row.item) for row in found) == [(0, None), (1, "apple"), (2, None)]

@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -427,20 +428,20 @@ async def test_the_bare_loop_has_as_many_lanes():
 # --- parallel-consumer -----------------------------------------------------------------------------------------------
 
 
-def test_jars_that_are_not_as_expected_are_refused(tmp_path, monkeypatch):
+def test_jars_that_are_not_as_expected_are_refused(tmp_path):
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / "a.jar").write_bytes(b"a")
-    monkeypatch.setattr(parallel_consumer, "SUMS", tmp_path / "sums")
+    jars = replace(parallel_consumer.JARS, sums=tmp_path / "sums")
     digest = "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"
     (tmp_path / "sums").write_text(f"{digest}  a.jar\n")
-    parallel_consumer.check(tmp_path / "jars")
+    jars.check(tmp_path / "jars")
     (tmp_path / "jars" / "b.jar").write_bytes(b"b")
     with pytest.raises(RuntimeError, match=r"b\.jar"):
-        parallel_consumer.check(tmp_path / "jars")
+        jars.check(tmp_path / "jars")
 
 
 def test_every_jar_has_its_sum():
-    names = [line.split()[1] for line in parallel_consumer.SUMS.read_text().splitlines()]
+    names = [line.split()[1] for line in parallel_consumer.JARS.sums.read_text().splitlines()]
     assert f"parallel-consumer-core-{parallel_consumer.VERSION}.jar" in names
     assert all(name.endswith(".jar") for name in names)
 

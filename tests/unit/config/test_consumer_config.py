@@ -277,6 +277,9 @@ class TestGroup:
         told = fault(**{"session.timeout.ms": 9_000, "group.remote.assignor": "uniform"})
         assert "session.timeout.ms belongs to group.protocol=classic" in told
         assert "leave one out" in told
+        both = {"partition.assignment.strategy": "range", "group.remote.assignor": "range"}
+        assert parse(**both).group.group_protocol == "auto", "either protocol is told"
+        assert "leave one out" in fault(**both, **{"session.timeout.ms": 9_000})
 
     def test_an_assignor_of_the_application(self) -> None:
         class Mine:

@@ -82,6 +82,15 @@ def test_jar_and_manifest_changed_together_do_not_pass(source, place):
         jars.installed(JAVA, place)
 
 
+def test_a_stranger_that_the_manifest_names_does_not_pass(source, place):
+    jars.installed(JAVA, place)
+    (place / "evil.jar").write_bytes(b"evil")
+    manifest = place / jars.MANIFEST
+    manifest.write_text(manifest.read_text() + f"{sha(b'evil')}  evil.jar\n")
+    with pytest.raises(DamagedJars, match=r"names evil\.jar, which does not belong there"):
+        jars.installed(JAVA, place)
+
+
 @pytest.mark.parametrize("text", [None, "one two three\n", "\x00"])
 def test_a_manifest_that_cannot_be_read(source, place, text):
     jars.installed(JAVA, place)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
 
 import pytest
@@ -21,24 +23,28 @@ ERRORS = {"groupId": "shop.error", "cron": "0 0 1 1 *"}
 async def handle(record: Record) -> None: ...
 
 
-def consumer(name: str, cluster: str, error: str) -> dict[str, str]:
-    return {"groupId": f"{name}.group", "name": name, "cluster": cluster, "virtualPartitionCount": 2, "error": error}
+def consumer(name: str, cluster: str, error: str, topic: str | None) -> dict[str, object]:
+    own = {"groupId": f"{name}.group", "name": topic or name, "cluster": cluster, "error": error}
+    return {**own, "virtualPartitionCount": 2}
 
 
-async def wired(folder, clusters, consumers, steps=None, app_step=None, shovels=None):
+async def wired(folder, clusters, consumers, steps=None, app_step=None, **more):
+    """`more`: shovels, the names of those that are registered, error functions by name, one topic for all."""
+    errors, registered = more.get("errors", {}), more.get("registered", consumers)
     settings = {
         "clusters": {n: {"clientId": "x", "brokers": "localhost:1", "errorConfig": ERRORS} for n in clusters},
-        "consumers": {name: consumer(name, cluster, error) for name, (cluster, error) in consumers.items()},
-        "errorConsumers": shovels or {},
+        "consumers": {n: consumer(n, cluster, error, more.get("topic")) for n, (cluster, error) in consumers.items()},
+        "errorConsumers": more.get("shovels", {}),
     }
     path = folder / "multilane.yaml"
     path.write_text(json.dumps(settings))
     app = App(path)
-    for name in consumers:
-        app.listener(name, around=Around(last_step=(steps or {}).get(name)))(handle)
-    errors = ErrorConsumers(app.config, app._registrations, Around(last_step=app_step), SystemClock(), NO_OBSERVER)
-    await errors.start()
-    return errors
+    for name in registered:
+        own = {"around": Around(last_step=(steps or {}).get(name)), "error": errors.get(name)}
+        app.listener(name, **own)(handle)
+    made = ErrorConsumers(app.config, app._registrations, Around(last_step=app_step), SystemClock(), NO_OBSERVER)
+    await made.start()
+    return made
 
 
 async def test_clusters_may_have_error_groups_of_one_name(tmp_path):
@@ -90,5 +96,50 @@ async def test_whose_last_step_a_worn_record_gets(tmp_path, steps, app_step, sai
                     step(record_of("a", 0, topic), "worn")
             else:
                 assert (None if step is None else step(record_of("a", 0, topic), "worn")) == expected
+    finally:
+        await errors.stop()
+
+
+async def test_targets_are_those_of_the_configuration_whatever_runs_here(tmp_path):
+    """Records of a consumer that another process runs were kept, or given to the only one that this process knew."""
+    consumers = {"orders": ("main", "shared"), "bills": ("main", "shared"), "stock": ("west", "west.error")}
+    shovels = {"s": {**ERRORS, "topics": ["old.error"], "maxErrorCount": 1, "cluster": "main"}}
+    errors = await wired(tmp_path, ["main", "west"], consumers, shovels=shovels, registered=["orders"])
+    try:
+        of_cluster, shovel = errors.consumers
+        assert list(of_cluster._rules.topics) == ["shared"], "what nobody here is registered for is not read"
+        assert of_cluster._rules.topics["shared"].targets == {"orders", "bills"}
+        assert of_cluster._rules.topics["shared"].default is None
+        assert shovel._rules.topics["old.error"].targets == {"orders", "bills"}, "of its own cluster"
+    finally:
+        await errors.stop()
+
+
+async def of_mine(record: Record) -> None: ...
+
+
+async def test_groups_with_the_same_topics_are_told_apart(tmp_path):
+    """The last one registered counted alone: the error function of the other was never called."""
+    consumers = {"orders": ("main", "shared"), "again": ("main", "shared")}
+    errors = await wired(tmp_path, ["main"], consumers, errors={"orders": of_mine}, topic="orders")
+    try:
+        (made,) = errors.consumers
+        assert list(made._steps.handlers.values()) == [of_mine]
+        topic = made._rules.topics["shared"]
+        assert len(topic.owners["orders"]) == 2
+        assert topic.sole is None
+    finally:
+        await errors.stop()
+
+
+async def slow(context, record, error):
+    await asyncio.Event().wait()
+
+
+async def test_a_last_step_that_takes_too_long_is_cancelled(tmp_path):
+    errors = await wired(tmp_path, ["main"], {"orders": ("main", "orders.error")}, {"orders": slow})
+    try:
+        step = errors.consumers[0]._steps.last_steps["orders.error"]
+        assert inspect.iscoroutinefunction(step), "only such a one can be"
     finally:
         await errors.stop()

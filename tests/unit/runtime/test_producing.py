@@ -167,6 +167,16 @@ def test_a_bulk_that_fails_names_every_message(producers):
     assert "not sent" in str(caught.value.failures[-1][1])
 
 
+@pytest.mark.parametrize("size", [0, 2])
+def test_nothing_is_sent_of_a_bulk_that_holds_what_cannot_be(size):
+    """What was sent before it was on its way, and its futures were lost."""
+    with Producers({"orders": ("t", "main")}, {"main": NOWHERE}) as producers:
+        messages = [*(Message("orders", body=b"x") for _ in range(4)), Message("nobody", body=b"x")]
+        with pytest.raises(ConfigError):
+            producers.produce_async_bulk(messages, size)
+        assert producers._slots["main"].get().handle is None, "no producer was started"
+
+
 @pytest.mark.parametrize("size", [0, -1, 1, 100])
 def test_an_empty_bulk_is_stored_at_once(producers, size):
     assert producers.produce_bulk([], size) == []

@@ -5,10 +5,13 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from multilane.clock import SystemClock
+from multilane.config.consumer import parse_consumer
 from multilane.errors import ConfigError
 from multilane.listeners.acknowledgement import Acknowledgement
 from multilane.listeners.context import Context
 from multilane.runtime.app import App
+from multilane.runtime.process_group import ProcessGroup
 from multilane.runtime.registration import Around
 from multilane.wire.records.record import Record
 
@@ -73,6 +76,39 @@ def test_what_does_not_fit_is_refused_with_what_to_do(tmp_path, keys, function, 
     app = app_with(tmp_path, **keys)
     with pytest.raises(ConfigError, match=said):
         app.listener("orders", **options)(function)
+
+
+@pytest.mark.parametrize(
+    ("properties", "protocol"),
+    [
+        ("", "auto"),
+        ("{group.protocol: classic}", "classic"),
+        ("{group.protocol: consumer}", "consumer"),
+        ("{session.timeout.ms: 20000}", "classic"),
+    ],
+)
+async def test_order_across_retry_leaves_the_protocol_to_the_configuration(tmp_path, properties, protocol):
+    """It chose KIP-848, or failed, whatever the properties said."""
+    keys = {"retry": "r", "retryOrder": "key"} | ({"properties": properties} if properties else {})
+    app = app_with(tmp_path, **keys)
+    app.listener("orders")(single)
+    group = ProcessGroup(app._registrations["Orders"], app.config.cluster("main"), Around(), SystemClock())
+    config = parse_consumer(group._properties()).group
+    assert config.group_protocol == protocol
+    assert protocol == "consumer" or config.partition_assignment_strategy == ("range",)
+    assert protocol == "classic" or config.group_remote_assignor == "range"
+
+
+def test_properties_given_in_code_are_those_of_a_file(tmp_path):
+    app_with(tmp_path)
+    path = tmp_path / "multilane.yaml"
+    app = App(path, properties={"sasl.password": "hunter2secret", "fetch.min.bytes": "7"})
+    assert "hunter2secret" not in repr(app.config)
+    assert app.config.cluster("main").properties["fetch.min.bytes"] == "7"
+    with pytest.raises(ConfigError, match="did you mean"):
+        App(path, properties={"fetch.min.byte": "7"})
+    with pytest.raises(ConfigError, match="brokers"):
+        App(path, properties={"bootstrap.servers": "elsewhere:9092"})
 
 
 def test_a_consumer_has_one_listener_and_a_wrong_name_is_told(tmp_path):

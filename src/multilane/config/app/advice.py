@@ -50,7 +50,9 @@ def advice(config: AppConfig) -> tuple[Advice, ...]:
         found += _of_group(config, consumer)
     for shovel in config.shovels.values():
         found += _of_cron(joined("errorConsumers", shovel.name, "cron"), shovel)
-    return (*found, *_of_shared_topics(config), *_of_shared_groups(config))
+    for path, reader in _error_readers(config):
+        found += _of_idle_error_keys(path, reader)
+    return (*found, *_of_shared_topics(config), *_of_shared_groups(config), *_of_two_readers(config))
 
 
 def _of_cluster(config: AppConfig, cluster: ClusterConfig) -> Iterator[Advice]:
@@ -218,6 +220,50 @@ def _of_shared_groups(config: AppConfig) -> Iterator[Advice]:
                 "members of a group subscribe to the same topics",
                 f"{', '.join(names)} share the group {group}: each of them rebalances all",
                 "Give each its own groupId",
+            )
+
+
+# --- readers of error topics -----------------------------------------------------------------------------------------
+
+
+def _error_readers(config: AppConfig) -> Iterator[tuple[str, ErrorConfig | ShovelConfig]]:
+    for cluster in config.clusters.values():
+        if cluster.error is not None:
+            yield joined("clusters", cluster.name, "errorConfig"), cluster.error
+    for shovel in config.shovels.values():
+        yield joined("errorConsumers", shovel.name), shovel
+
+
+def _of_idle_error_keys(path: str, reader: ErrorConfig | ShovelConfig) -> Iterator[Advice]:
+    on_broker = "KIP-848 groups have it on the broker"
+    classic = str(canonical(reader.properties, _CONSUMER).get("group.protocol", "")).lower() == "classic"
+    idle = {
+        "session_timeout": (not classic, on_broker),
+        "heartbeat_interval": (not classic, on_broker),
+        "tracer": (True, "error consumers make no spans"),
+    }
+    for field, (without_effect, why) in idle.items():
+        if without_effect and field in reader.model_fields_set:
+            key = key_of(field, type(reader).model_fields[field])
+            yield Advice("a key that changes nothing misleads", f"{path}.{key} has no effect: {why}", "Remove it")
+
+
+def _of_two_readers(config: AppConfig) -> Iterator[Advice]:
+    """Each gives every record back."""
+    readers: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+    for consumer in config.consumers.values():
+        cluster = config.cluster(consumer.cluster)
+        if consumer.error is not None and cluster.error is not None and not consumer.error_consumer_disabled:
+            readers[cluster.name.casefold(), consumer.error][joined("clusters", cluster.name, "errorConfig")] = None
+    for shovel in config.shovels.values():
+        for topic in shovel.topics:
+            readers[shovel.cluster.casefold(), topic][joined("errorConsumers", shovel.name)] = None
+    for (_, topic), names in readers.items():
+        if len(names) > 1:
+            yield Advice(
+                "an error topic has one reader",
+                f"{' and '.join(names)} both read {topic}: each gives every record back, so that it is handled twice",
+                "Set disableErrorConsumer at the consumer, or take the topic from one of them",
             )
 
 

@@ -72,10 +72,25 @@ def producer_properties(cluster: ClusterConfig, *, durable: bool) -> dict[str, o
     _lay(made, canonical(cluster.properties, _OF_PRODUCERS))
     _lay(made, _said(settings, PRODUCER_KEYS, given=True))
     if durable:
-        made = {name: value for name, value in made.items() if owner(name) not in _WEAKENING} | _DURABLE
+        made = for_copies(made)
     elif made["acks"] not in ("all", "-1"):
         made.setdefault("enable.idempotence", False)
     return made
+
+
+def for_copies(properties: Mapping[str, object]) -> dict[str, object]:
+    """Properties of a producer of copies: whatever else they say, acknowledged by all, written once, of any size."""
+    return {name: value for name, value in properties.items() if owner(name) not in _WEAKENING} | _DURABLE
+
+
+def of_readers(properties: Mapping[str, object]) -> dict[str, object]:
+    """What of mixed properties is for consumers."""
+    return canonical(properties, _OF_READERS)
+
+
+def of_producers(properties: Mapping[str, object]) -> dict[str, object]:
+    """What of mixed properties is for producers."""
+    return canonical(properties, _OF_PRODUCERS)
 
 
 def admin_properties(cluster: ClusterConfig) -> dict[str, object]:

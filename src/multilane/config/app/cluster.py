@@ -75,7 +75,7 @@ class ErrorReading(Frozen):
     time_zone: Zone | None = setting("The zone of `cron`; without it the machine's own.", None)
     max_processing_time: Seconds = setting("How long one record may take.", 1.0)
     offset_initial: Offsets = setting("Where a group without a position begins: newest or oldest.", "oldest")
-    tracer: Text | None = setting("The name spans of this consumer have.", None)
+    tracer: Text | None = setting("Accepted and without effect: error consumers make no spans.", None)
     fetch_max_bytes: FetchBytes = setting(FETCH_DOC, MEGABYTE)
     session_timeout: Seconds = setting(SESSION_DOC, 10.0)
     rebalance_timeout: Seconds = setting(REBALANCE_DOC, 60.0)

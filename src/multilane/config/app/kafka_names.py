@@ -102,6 +102,11 @@ def owner(name: str) -> str:
     return meaning(name).row.name
 
 
+def given_properties(properties: Mapping[str, object]) -> dict[str, object]:
+    """Properties that code hands over, with what is secret of them hidden."""
+    return _properties(properties)
+
+
 def _properties(value: object) -> dict[str, object]:
     if isinstance(value, Branch):
         return {

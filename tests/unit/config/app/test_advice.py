@@ -20,6 +20,7 @@ consumers:
 producers:
   p: {name: out, cluster: k}
 """
+SHOVEL = "{groupId: s, topics: [t.error], maxErrorCount: 1, cluster: K, cron: '@daily'}"
 ERROR_CONSUMER = 'errorConfig: {groupId: e, cron: "*/5 * * * *"}'
 
 
@@ -63,6 +64,12 @@ def test_a_quiet_configuration(loaded):
         (adding("batchSize: 1"), "batchSize has no effect"),
         (changed("virtualPartitionCount: 200", "virtualPartitionChanCount: 5"), "ChanCount has no effect"),
         (adding("consumeBatchListenerLatency: 1s"), "consumeBatchListenerLatency has no effect"),
+        (changed("groupId: e, cron", "groupId: e, tracer: x, cron"), "errorConfig.tracer has no effect"),
+        (changed("groupId: e, cron", "groupId: e, sessionTimeout: 9s, cron"), "errorConfig.sessionTimeout has no eff"),
+        (
+            QUIET + f"errorConsumers: {{s: {SHOVEL}}}",
+            "clusters.k.errorConfig and errorConsumers.s both read t.error",
+        ),
     ],
 )  # fmt: skip
 def test_traps(text, found, loaded):

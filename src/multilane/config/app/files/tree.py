@@ -173,7 +173,9 @@ class _Composer:
     def _alias(self, name: str, place: Place) -> None:
         known = self._anchors.get(name)
         if known is None:
-            raise Unreadable(place, f"the anchor {printable(name, 40)} is not complete here", "set &name before *name")
+            # Its name is not said: it may be a password that begins with a star.
+            fix = "set &name before *name, or put a text that begins with * into quotes"
+            raise Unreadable(place, "this names an anchor that is not complete here", fix)
         self._place(known[0], None, known[1], place)
 
     def _place(self, node: Node, anchor: str | None, size: int, at: Place | None = None) -> None:
@@ -221,7 +223,8 @@ class _Composer:
 
     def _refuse_tag(self, tag: str | None, place: Place) -> None:
         if tag is not None and tag not in _TAGS and tag != "!":
-            raise Unreadable(place, f"the tag {printable(tag, 60)} is not read", "remove it; write the value alone")
+            fix = "remove it, or put a text that begins with ! into quotes"
+            raise Unreadable(place, "this is a tag, and those are not read", fix)
 
 
 def _said(problem: str | None) -> str:

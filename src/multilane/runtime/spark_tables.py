@@ -1,0 +1,58 @@
+"""A consumer's topic as a Spark DataFrame, by the same configuration.
+
+Thread: application.
+
+For plain Spark: nothing of the consumer but where it reads and how it logs in is used, no listener runs, and the group
+is told nothing unless the options say so (`commitGroup`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from multilane.config.app.clients import consumer_properties
+from multilane.config.app.cluster import ClusterConfig
+from multilane.config.app.consumer import ConsumerGroupConfig
+from multilane.config.app.kafka_names import owner
+from multilane.errors import ConfigError
+from multilane.secret import Secret
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_RESET: Final = "auto.offset.reset"
+_NOT_SPARKS: Final = frozenset({_RESET, "enable.auto.commit"})
+
+
+def stream_of(
+    spark: SparkSession | None,
+    group: ConsumerGroupConfig,
+    cluster: ClusterConfig,
+    model: Any,
+    options: Mapping[str, object],
+) -> DataFrame:
+    """A stream; with a model it has a column `payload` of its fields."""
+    from pyspark.sql import SparkSession
+
+    from multilane.spark.typed import with_payload
+
+    session = spark or SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+    told = source_settings(group, cluster) | {name: _text(name, value) for name, value in options.items()}
+    frame = session.readStream.format("multilane").options(**told).load()
+    return frame if model is None else with_payload(frame, model)
+
+
+def source_settings(group: ConsumerGroupConfig, cluster: ClusterConfig) -> dict[str, str]:
+    """The options of the source that the configuration stands for."""
+    properties = consumer_properties(group, cluster)
+    ours = {f"kafka.{name}": _text(name, value) for name, value in properties.items() if owner(name) not in _NOT_SPARKS}
+    return ours | {"subscribe": group.topic, "startingOffsets": str(properties[_RESET])}
+
+
+def _text(name: str, value: object) -> str:
+    if callable(value):
+        raise ConfigError(f"{name}: a function cannot be handed to Spark's workers; use another way to log in")
+    if isinstance(value, Secret):
+        return value.reveal()
+    return str(value).lower() if isinstance(value, bool) else str(value)
