@@ -3,22 +3,23 @@
 Thread: the task's; a worker runs one task at a time.
 
 All of a task's records are acknowledged before the task ends: what Spark counts as written is stored. A task that is
-run again writes its rows again (at least once). Owns the producers of this process, which live as long as it does.
+run again writes its rows again (at least once). Owns the writers of this process, which live as long as it does.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
 
-from multilane.client.produce.producer import Deliveries, Producer
+from multilane.client.produce.bulk import BulkWriter
 from multilane.errors import ConfigError
 from multilane.spark.options import SinkOptions
 
@@ -30,7 +31,6 @@ _KINDS: Final[Mapping[str, tuple[type[DataType], ...]]] = {
     "partition": (IntegerType,),
     "headers": (ArrayType,),
 }
-_MOST_UNDER_WAY: Final = 8  # Arrow batches whose acknowledgements are waited for together
 
 
 @dataclass
@@ -46,29 +46,26 @@ class _Writes:
         self.columns = _checked(schema, options.topic)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Stored:
-        producer = _producer(self.options.properties)
-        waiting: list[Future[Deliveries]] = []
-        stored = 0
-        for batch in iterator:
-            waiting.append(producer.send_many(self._records(batch)))
-            if len(waiting) > _MOST_UNDER_WAY:
-                stored += waiting.pop(0).result().records
-        return Stored(stored + sum(one.result().records for one in waiting))
+        with _writer(self.options.properties) as writer:
+            records = sum(writer.put(self._records(batch)) for batch in iterator)
+            writer.flush()
+        return Stored(records)
 
     def _records(self, batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
-        rows = batch.num_rows
-        columns = {name: batch.column(name).to_pylist() for name in self.columns}
-        nothing = [None] * rows
-        topics = [self.options.topic] * rows if self.options.topic else columns["topic"]
-        if None in topics:
-            raise ConfigError(f"row {topics.index(None)} of a batch has no topic: fill the column, or set option topic")
+        """By C loops as far as it goes: whatever is done here for a row is done for millions."""
+        has = self.columns
+        topics: Iterable[str | None] = repeat(self.options.topic)
+        if self.options.topic is None:
+            topics = batch.column("topic").to_pylist()
+            if None in topics:
+                raise ConfigError("a row has no topic: fill the column, or set the option topic")
         return zip(
             topics,
-            map(_bytes, columns["value"]),
-            map(_bytes, columns.get("key", nothing)),
-            map(_headers, columns.get("headers", nothing)),
-            columns.get("partition", nothing),
-            strict=True,
+            _contents(batch.column("value")),
+            _contents(batch.column("key")) if "key" in has else repeat(None),
+            map(_headers, batch.column("headers").to_pylist()) if "headers" in has else repeat(()),
+            batch.column("partition").to_pylist() if "partition" in has else repeat(None),
+            strict=False,  # what is repeated has no end
         )
 
     def commit(self, messages: list[WriterCommitMessage | None], *batch: int) -> None:
@@ -103,21 +100,29 @@ def _checked(schema: StructType, topic: str | None) -> tuple[str, ...]:
     return tuple(name for name in _KINDS if name in found)
 
 
-def _bytes(content: str | bytes | None) -> bytes | None:
-    return content.encode() if isinstance(content, str) else content
+def _contents(column: pa.Array) -> list[bytes | None]:
+    """Twice as fast as to_pylist(), which makes a scalar of every value first."""
+    found: list[bytes | None] = column.cast(pa.binary()).to_numpy(zero_copy_only=False).tolist()
+    return found
 
 
 def _headers(pairs: list[dict[str, Any]] | None) -> tuple[tuple[str, bytes | None], ...]:
     return tuple((pair["key"], pair["value"]) for pair in pairs or ())
 
 
-# --- the producers of this process -----------------------------------------------------------------------------------
+# --- the writers of this process -------------------------------------------------------------------------------------
 
-_producers: dict[tuple[object, ...], Producer] = {}
+_writers: dict[tuple[object, ...], BulkWriter] = {}
 
 
-def _producer(properties: Mapping[str, str]) -> Producer:
+@contextmanager
+def _writer(properties: Mapping[str, str]) -> Iterator[BulkWriter]:
+    """One for a task at a time; one that failed is not used again, and what it still had is given up."""
     key = (os.getpid(), *sorted(properties.items()))
-    if key not in _producers:
-        _producers[key] = Producer(dict(properties))
-    return _producers[key]
+    writer = _writers.pop(key, None) or BulkWriter(dict(properties))
+    try:
+        yield writer
+    except BaseException:
+        writer.discard()
+        raise
+    _writers[key] = writer

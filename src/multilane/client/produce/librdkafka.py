@@ -47,11 +47,12 @@ _SHORTEST_MASKED: Final = 4
 
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
 FATAL: Final = -150
+_TIMED_OUT: Final = -192
 AUTHENTICATION: Final = -169
 SSL: Final = -181
 _UNKNOWN: Final = frozenset({UNKNOWN_TOPIC_OR_PARTITION, -188, -190})
 _LOCAL: Final[Mapping[int, type[MultilaneError]]] = {
-    -192: OperationTimeout,  # a message's time was up
+    _TIMED_OUT: OperationTimeout,
     -185: OperationTimeout,
     -166: OperationTimeout,
     -195: NetworkError,
@@ -230,6 +231,15 @@ def error_from(error: Any, doing: str, hush: Hush) -> MultilaneError:
         return unknown
     kind = _LOCAL.get(code, LibrdkafkaError)
     return kind(f"{doing}: {printable(text)} ({error.name()})")
+
+
+def undelivered(error: Any, message: Any, hush: Hush, because: str) -> MultilaneError:
+    """What a delivery report says, as one of ours."""
+    partition = message.partition()  # none was chosen if the topic's partitions were never learnt
+    what = f"a record to {message.topic()}" + ("" if partition is None or partition < 0 else f"-{partition}")
+    if error.code() == _TIMED_OUT:
+        return OperationTimeout(f"{what}: not acknowledged within delivery.timeout.ms{because}")
+    return error_from(error, what, hush)
 
 
 def raised_error(error: BaseException, doing: str, hush: Hush) -> MultilaneError:

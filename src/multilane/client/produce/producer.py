@@ -30,6 +30,7 @@ from multilane.client.produce.librdkafka import (
     secrets_of,
     start_client,
     survive_forks,
+    undelivered,
 )
 from multilane.client.produce.outgoing import Headers, OutgoingRecord, Payload, librdkafka_record
 from multilane.clock import Clock, SystemClock
@@ -49,7 +50,6 @@ _SERVE_EVERY: Final = 200
 _CLOSE_SECONDS: Final = 30.0
 _ABANDON_SECONDS: Final = 1.0
 _PURGED: Final = frozenset({-152, -151})
-_TIMED_OUT: Final = -192
 _LONGEST_TOPIC_WAIT_MS: Final = 30_000
 _numbers: Final = count(1)
 
@@ -323,14 +323,9 @@ class Producer:
             self._refused = self._trouble
 
     def _translate(self, error: Any, message: Any) -> MultilaneError:
-        code = error.code()
-        if code in _PURGED and self._verdict is not None:
+        if error.code() in _PURGED and self._verdict is not None:
             return self._verdict
-        partition = message.partition()  # none was chosen if the topic's partitions were never learnt
-        what = f"a record to {message.topic()}" + ("" if partition is None or partition < 0 else f"-{partition}")
-        if code == _TIMED_OUT:
-            return OperationTimeout(f"{what}: not acknowledged within delivery.timeout.ms{self._because()}")
-        return error_from(error, what, self._hush)
+        return undelivered(error, message, self._hush, self._because())
 
 
 def producer_settings(config: ProducerConfig) -> dict[str, Any]:

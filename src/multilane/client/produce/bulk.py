@@ -1,0 +1,135 @@
+"""Writes many records and waits until all are stored: for a thread that has nothing else to do meanwhile.
+
+Thread: one, which also serves librdkafka's callbacks.
+
+librdkafka tells of failures alone, so that a record costs one call and no report. What is not told of when nothing is
+left to send is stored. Owns its client; after a failure it is of no use any more.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any, Final
+
+from multilane.client.produce.librdkafka import (
+    AUTHENTICATION,
+    SSL,
+    Hush,
+    error_from,
+    raised_error,
+    secrets_of,
+    start_client,
+    survive_forks,
+    undelivered,
+)
+from multilane.client.produce.outgoing import librdkafka_record
+from multilane.client.produce.producer import producer_settings
+from multilane.clock import Clock, SystemClock
+from multilane.config.producer import parse_producer
+from multilane.errors import ForkedClient, MultilaneError, OperationTimeout
+
+_SERVE_EVERY: Final = 1_000
+_POLL_SECONDS: Final = 0.2
+
+
+class BulkWriter:
+    """>>> writer = BulkWriter({"bootstrap.servers": "localhost:9092"})
+    >>> writer.put([("orders", b"3 apples", b"alice")])
+    >>> writer.flush()  # now they are stored
+    """
+
+    def __init__(self, properties: dict[str, object], *, clock: Clock | None = None) -> None:
+        self._config = parse_producer(properties)
+        self._clock = clock or SystemClock()
+        self._hush = Hush(secrets_of(self._config.connection))
+        self._pid = os.getpid()
+        self._kafka: Any = None
+        self._is_proven = False  # something was stored by it
+        self._trouble: MultilaneError | None = None
+        self._failure: MultilaneError | None = None
+        survive_forks(self)
+
+    @property
+    def handle(self) -> object | None:
+        handle: object | None = self._kafka
+        return handle
+
+    def put(self, records: Iterable[tuple[Any, ...]]) -> int:
+        """Puts records (topic, value, key, headers, partition, timestamp) on their way, in order; how many. Waits for
+        room at most `max.block.ms`. Raises what became of earlier ones as soon as it is known."""
+        kafka = self._started()
+        produce, put = kafka.produce, 0
+        for record in records:
+            topic, value, key, partition, more = librdkafka_record(*record)
+            while True:
+                try:
+                    produce(topic, value, key, partition, **more)
+                    break
+                except BufferError:
+                    self._wait_for_room(kafka)
+                except Exception as error:
+                    if type(error).__name__ != "KafkaException":
+                        raise
+                    raise raised_error(error, f"a record to {topic}", self._hush) from None
+            put += 1
+            if not put % _SERVE_EVERY:
+                kafka.poll(0)
+                self._check()
+        return put
+
+    def flush(self) -> None:
+        """Returns when all are stored; raises when one is not, after `delivery.timeout.ms` at the latest."""
+        kafka = self._started()
+        deadline = self._clock.monotonic() + self._config.delivery_timeout + 5.0
+        while left := kafka.flush(_POLL_SECONDS):
+            self._check()
+            if self._clock.monotonic() > deadline:
+                raise OperationTimeout(f"{left} records are not acknowledged yet{self._because()}")
+        self._check()
+        self._is_proven = True
+
+    def discard(self) -> None:
+        """Give up what is left."""
+        if self._kafka is not None and os.getpid() == self._pid:
+            self._kafka.purge()
+            self._kafka.flush(_POLL_SECONDS)
+            self._kafka = None
+
+    # --- how ---------------------------------------------------------------------------------------------------------
+
+    def _started(self) -> Any:
+        if os.getpid() != self._pid:
+            raise ForkedClient("this writer was made before a fork; make a new one in this process")
+        self._check()
+        if self._kafka is None:
+            from confluent_kafka import Producer as Librdkafka
+
+            own = {"delivery.report.only.error": True, "on_delivery": self._on_failure, "error_cb": self._on_error}
+            self._kafka = start_client(Librdkafka, {**producer_settings(self._config), **own}, self._hush)
+        return self._kafka
+
+    def _wait_for_room(self, kafka: Any) -> None:
+        deadline = self._clock.monotonic() + self._config.max_block
+        before = len(kafka)
+        while len(kafka) >= before:
+            kafka.poll(_POLL_SECONDS)
+            self._check()
+            if self._clock.monotonic() > deadline:
+                raise OperationTimeout(f"no room for the record within max.block.ms{self._because()}")
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+
+    def _because(self) -> str:
+        return f"; the last trouble was: {self._trouble}" if self._trouble is not None else ""
+
+    def _on_failure(self, error: Any, message: Any) -> None:
+        if error is not None and self._failure is None:
+            self._failure = undelivered(error, message, self._hush, self._because())
+
+    def _on_error(self, error: Any) -> None:
+        self._trouble = error_from(error, "the producer", self._hush)
+        if error.code() in (AUTHENTICATION, SSL) and not self._is_proven and self._failure is None:
+            self._failure = self._trouble
