@@ -18,7 +18,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SECOND = ("tests/broker/groups", "tests/broker/test_client_faults.py", "tests/broker/test_client_positions.py")
 SECOND += ("tests/broker/test_client_security.py", "tests/broker/test_client_transactions.py")
-SECOND += ("tests/broker/test_dev_kafka.py", "tests/broker/test_group_offsets.py", "tests/broker/test_admin.py")
+SECOND += (
+    "tests/broker/spark",
+    "tests/broker/test_dev_kafka.py",
+    "tests/broker/test_group_offsets.py",
+    "tests/broker/test_admin.py",
+)
 _CLOSING = re.compile(r"=* ?(.*?) in ([\d.]+)s(?: \([\d:]+\))? ?=*$")
 _NO_TESTS = 5
 

@@ -17,7 +17,8 @@ def topic_factory(cluster: KafkaCluster) -> TopicFactory:
 
     def make(partitions: int = 1, replication: int | None = None, **config: object) -> str:
         name = f"test-{uuid.uuid4().hex[:12]}"
-        dotted = {key.replace("_", "."): str(value) for key, value in config.items()}
+        # Records of tests may be as old as they like: brokers look for what is too old soon after their start.
+        dotted = {"retention.ms": "-1"} | {key.replace("_", "."): str(value) for key, value in config.items()}
         wanted = NewTopic(name, partitions, replication or cluster.nodes, config=dotted)
         admin.create_topics([wanted], operation_timeout=30)[name].result(30)
         _wait_leaders(admin, name, partitions)

@@ -50,7 +50,7 @@ class Run:
         self._clock = SystemClock()
         self._admin = Admin({"bootstrap.servers": bootstrap})
         self._admin.create_topics({topic: many for case in cases for topic, many in case.topics.items()})
-        self._producer = new_producer(bootstrap, linger_ms=5)
+        self._producer = new_producer(bootstrap, linger_ms=5, enable_idempotence=True)  # or retries change the order
         self._watcher = Watcher(bootstrap, cases)
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,7 +23,9 @@ def spark() -> Iterator[Any]:
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": "false",
     }
+    interrupts = signal.getsignal(signal.SIGINT)
     started = SparkSession.builder.master("local[2]").appName("multilane tests").config(map=settings).getOrCreate()
+    signal.signal(signal.SIGINT, interrupts)  # Spark takes it for itself, and other tests look at it
     started.sparkContext.setLogLevel("OFF")
     yield started
     started.stop()
