@@ -12,7 +12,7 @@ QUICK := not broker and not cluster and not slow and not fuzz
 help:
 	@echo "make demo           a real Kafka, produce, consume, and what happened"
 	@echo "make test           lint, types, import contracts and every test, with a real Kafka"
-	@echo "make unit           the tests that need no Kafka"
+	@echo "make unit           the unit tests, in about a minute"
 	@echo "make lint           ruff, mypy, import-linter"
 	@echo "make fuzz           mutated batches and frames, the full count"
 	@echo "make bench-consume  consuming, against other clients"
@@ -33,7 +33,7 @@ every-test: $(READY)
 	@$(BIN)/python tests/side_by_side.py
 
 unit: $(READY)
-	@$(BIN)/python -m pytest tests/unit tests/property tests/architecture -m "$(QUICK)"
+	@$(BIN)/python -m pytest tests/unit -m "$(QUICK)"
 
 lint: $(READY)
 	@$(BIN)/ruff check .
