@@ -5,14 +5,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 QUICK := not broker and not cluster and not slow and not fuzz
+BELOW := tests/unit/client tests/unit/config tests/unit/wire
 
-.PHONY: help demo test every-test unit lint types imports fuzz bench-consume bench-groups bench-lanes bench-spark jars lock clean
+.PHONY: help demo test every-test unit unit-below unit-above lint types imports fuzz bench-consume bench-groups bench-lanes bench-spark jars lock clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo           a real Kafka, produce, consume, and what happened"
 	@echo "make test           lint, types, import contracts and every test, with a real Kafka"
-	@echo "make unit           the unit tests, in about a minute"
+	@echo "make unit           the unit tests, in less than a minute"
 	@echo "make lint           ruff, mypy, import-linter"
 	@echo "make fuzz           mutated batches and frames, the full count"
 	@echo "make bench-consume  consuming, against other clients"
@@ -32,8 +33,15 @@ test: jars
 every-test: $(READY)
 	@$(BIN)/python tests/side_by_side.py
 
+# Two halves beside each other.
 unit: $(READY)
-	@$(BIN)/python -m pytest tests/unit -m "$(QUICK)"
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target unit-below unit-above
+
+unit-below:
+	@$(BIN)/python -m pytest --quiet $(BELOW) -m "$(QUICK)"
+
+unit-above:
+	@$(BIN)/python -m pytest --quiet tests/unit $(BELOW:%=--ignore=%) -m "$(QUICK)"
 
 lint: $(READY)
 	@$(BIN)/ruff check .

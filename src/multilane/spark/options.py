@@ -40,7 +40,7 @@ _SOURCE: Final = (
     "kafkaConsumer.pollTimeoutMs",
     "commitGroup",
 )
-_SINK: Final = ("topic", "includeHeaders")
+_SINK: Final = ("topic", "includeHeaders")  # headers are written where there is a column of them: as in Spark's own
 _ENDS: Final = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
 _STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "commitGroup")
 # What Spark itself puts among the options of a stream.

@@ -41,7 +41,6 @@ class ReadOptions:
     properties: Mapping[str, str] = field(repr=False)
     fail_on_data_loss: bool
     poll_seconds: float
-    include_headers: bool
 
 
 @dataclass(slots=True)

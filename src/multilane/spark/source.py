@@ -64,7 +64,7 @@ class _Reads:
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         chosen = self.options
-        how = ReadOptions(chosen.properties, chosen.fail_on_data_loss, chosen.poll_seconds, chosen.include_headers)
+        how = ReadOptions(chosen.properties, chosen.fail_on_data_loss, chosen.poll_seconds)
         for block in read_ranges(partition.ranges, how):
             yield spark_batch(block, include_headers=chosen.include_headers)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from multilane.config.app.clients import consumer_properties
@@ -110,12 +110,19 @@ def _of_idle_keys(config: AppConfig, consumer: ConsumerGroupConfig) -> Iterator[
         "heartbeat_interval": (not classic, "groupProtocol is not classic, and KIP-848 groups have it on the broker"),
         "batch_size": (consumer.batch_size == 1, "a batch of 1 is a single record"),
     }
+    yield from _idle(joined("consumers", consumer.name), consumer, idle)
+
+
+def _idle(
+    path: str, written: ConsumerGroupConfig | ErrorConfig | ShovelConfig, idle: Mapping[str, tuple[bool, str]]
+) -> Iterator[Advice]:
+    """`idle`: whether a field is without effect here, and why."""
     for field, (without_effect, why) in idle.items():
-        if without_effect and field in consumer.model_fields_set:
-            key = key_of(field, ConsumerGroupConfig.model_fields[field])
+        if without_effect and field in written.model_fields_set:
+            key = key_of(field, type(written).model_fields[field])
             yield Advice(
                 "a key that changes nothing misleads",
-                f"{joined('consumers', consumer.name)}.{key} has no effect: {why}",
+                f"{path}.{key} has no effect: {why}",
                 "Remove it, or set what it needs",
             )
 
@@ -242,10 +249,7 @@ def _of_idle_error_keys(path: str, reader: ErrorConfig | ShovelConfig) -> Iterat
         "heartbeat_interval": (not classic, on_broker),
         "tracer": (True, "error consumers make no spans"),
     }
-    for field, (without_effect, why) in idle.items():
-        if without_effect and field in reader.model_fields_set:
-            key = key_of(field, type(reader).model_fields[field])
-            yield Advice("a key that changes nothing misleads", f"{path}.{key} has no effect: {why}", "Remove it")
+    yield from _idle(path, reader, idle)
 
 
 def _of_two_readers(config: AppConfig) -> Iterator[Advice]:
