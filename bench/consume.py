@@ -28,8 +28,8 @@ from bench.child import Order
 from bench.report import RESULTS, Report, conclude, load_average, machine_facts
 from bench.scenarios import JAVA, RATE, SCENARIOS, SYSTEMS, Scenario, add_bars, source_of
 from multilane.dev import jars
-from multilane.dev.java import find_java
 from multilane.dev.kafka import KafkaCluster
+from multilane.java import find_java
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PACKAGES: Final = ("aiokafka", "confluent-kafka", "kafka-python", "multilane", "numba", "numpy", "pyarrow", "cramjam")

@@ -43,8 +43,8 @@ from bench.group.traffic import Order, traffic
 from bench.java import JVM_OPTIONS, JavaProgram
 from bench.report import RESULTS, Report, load_average, machine_facts
 from multilane.dev import jars
-from multilane.dev.java import find_java
 from multilane.dev.kafka import KafkaCluster
+from multilane.java import find_java
 
 PACKAGES: Final = ("aiokafka", "confluent-kafka", "multilane", "numba", "numpy", "py4j")
 GROUPS: Final = 31

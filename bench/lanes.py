@@ -31,8 +31,8 @@ from bench.lane.sampling import Figures, Span, measure_drain, measure_steady
 from bench.lane.scenarios import LATENCY, SCENARIOS, Scenario
 from bench.lane.service import service
 from bench.report import RESULTS, Report, conclude, load_average, machine_facts
-from multilane.dev.java import find_java
 from multilane.dev.kafka import KafkaCluster
+from multilane.java import find_java
 
 PACKAGES: Final = ("aiohttp", "confluent-kafka", "multilane", "numba", "numpy", "pyarrow", "uvloop")
 STEADY_SECONDS: Final = 20.0

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from multilane.dev import ivy
-from multilane.dev.java import Java
+from multilane.java import Java
 from multilane.user_cache import user_cache
 
 _FETCH_SECONDS: Final = 600

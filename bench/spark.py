@@ -26,8 +26,9 @@ from bench.report import RESULTS, Report, conclude, load_average, machine_facts
 from bench.rival_jars import Dependency, RivalJars
 from multilane.client.admin.admin import Admin
 from multilane.dev import jars
-from multilane.dev.java import find_java
 from multilane.dev.kafka import KafkaCluster
+from multilane.java import find_java
+from multilane.spark.session import start_session
 
 RATE: Final = "rate"
 OURS: Final = "multilane"
@@ -113,8 +114,6 @@ def count_rows(batches: Iterator[Any]) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def place(records: int) -> Iterator[Place]:
-    from pyspark.sql import SparkSession
-
     java = find_java()
     jars.installed(java, progress=jars.silent)
     connector = CONNECTOR.installed(java)
@@ -127,13 +126,9 @@ def place(records: int) -> Iterator[Place]:
         settings = {
             "spark.jars": ",".join(map(str, sorted(connector.iterdir()))),
             "spark.ui.enabled": "false",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.host": "127.0.0.1",
             "spark.driver.memory": "2g",
-            "spark.ui.showConsoleProgress": "false",
         }
-        spark = SparkSession.builder.master("local[2]").appName("bench").config(map=settings).getOrCreate()
-        spark.sparkContext.setLogLevel("ERROR")
+        spark = start_session("local[2]", "bench", settings)
         try:
             yield Place(spark, bootstrap, filling)
         finally:

@@ -13,7 +13,7 @@ from typing import Final
 from bench.java import JVM_OPTIONS, JavaProgram
 from bench.lane.order import Order
 from bench.rival_jars import Dependency, RivalJars
-from multilane.dev.java import Java
+from multilane.java import Java
 
 VERSION: Final = "0.5.3.3"
 PROGRAM: Final = Path(__file__).with_name("ParallelLanes.java")

@@ -42,6 +42,10 @@ class ConfigProblems(ConfigError):
         return (type(self), (self.problems,))
 
 
+class TargetNotFound(ConfigError):
+    """MODULE:NAME leads to no application."""
+
+
 class ClientClosed(MultilaneError):
     """The call came after close()."""
 
@@ -353,7 +357,7 @@ class DevKafkaError(MultilaneError):
 
 
 class JavaNotFound(DevKafkaError):
-    """No Java, or only one that is too old for Kafka."""
+    """No Java, or only one that is too old for Kafka and Spark."""
 
 
 class DamagedJars(DevKafkaError):
@@ -366,3 +370,18 @@ class PortInUse(DevKafkaError):
 
 class BrokerStartError(DevKafkaError):
     """A broker ended, or did not answer in time; the end of its log is in the text."""
+
+
+# --- Spark -----------------------------------------------------------------------------------------------------------
+
+
+class SparkStartError(MultilaneError):
+    """Spark could not be started, or has no room for what is to run; nothing was read or committed."""
+
+
+class MemberFailed(MultilaneError):
+    """A member of the application on Spark cannot run, and would not if it were started again."""
+
+
+class LineLost(MultilaneError):
+    """The connection between a driver and one of its members is gone."""

@@ -25,6 +25,17 @@ class _Nobody:
 NO_OBSERVER: Observer = _Nobody()
 
 
+class Both:
+    """Two observers as one."""
+
+    def __init__(self, first: Observer, second: Observer) -> None:
+        self._first, self._second = first, second
+
+    def count(self, name: str, value: float = 1, **labels: str) -> None:
+        self._first.count(name, value, **labels)
+        self._second.count(name, value, **labels)
+
+
 class Counts:
     """An observer that adds up, by name and by (name, labels): for tests, `stats()` and later exporters."""
 

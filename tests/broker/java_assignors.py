@@ -17,7 +17,7 @@ from py4j.protocol import Py4JJavaError
 from multilane.client.group.assignors import Assignment, Assignor, GroupMember, TopicShape
 from multilane.client.group.assignors.claims import Stake
 from multilane.dev import jars
-from multilane.dev.java import find_java
+from multilane.java import find_java
 from multilane.types import TopicPartition
 
 _SUBSCRIPTION_VERSION = 3

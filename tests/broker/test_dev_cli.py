@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from multilane.dev import jars
-from multilane.dev.java import find_java
+from multilane.java import find_java
 
 pytestmark = pytest.mark.broker
 

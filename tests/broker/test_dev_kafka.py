@@ -18,10 +18,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from multilane.clock import SystemClock
 from multilane.dev import ivy, jars
 from multilane.dev.certificates import Authority
-from multilane.dev.java import find_java
 from multilane.dev.kafka import KafkaCluster
 from multilane.dev.settings import Listener
 from multilane.errors import BrokerStartError, DamagedJars, DevKafkaError, PortInUse
+from multilane.java import find_java
 
 pytestmark = pytest.mark.broker
 

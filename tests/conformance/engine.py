@@ -1,4 +1,5 @@
-"""What an engine must offer to be judged, and the process engine: `multilane.App` in processes of their own."""
+"""What an engine must offer to be judged; the process engine: `multilane.App` in processes of their own; and Spark with
+its continuous flow: a driver for each member, with a JVM and a worker below it."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Protocol
@@ -17,7 +19,7 @@ from multilane.clock import SystemClock
 from multilane.testing.events import Event, Killed, Left
 from multilane.testing.journal import JournalReader
 
-_MAIN = Path(__file__).with_name("member_main.py")
+_HERE = Path(__file__).parent
 _PATIENCE = 40.0
 
 
@@ -43,6 +45,8 @@ class Engine(Protocol):
 class ProcessMember:
     """`multilane.App` in a Python process. Its end is told by whoever ended it."""
 
+    main = _HERE / "member_main.py"
+
     def __init__(self, name: str, bootstrap: str, cases: Sequence[Case], directory: Path) -> None:
         self.name = name
         self._cases = cases
@@ -54,7 +58,7 @@ class ProcessMember:
         plan = directory / f"{name}.json"
         plan.write_text(json.dumps({"bootstrap": bootstrap, "cases": [asdict(case) for case in cases]}))
         with self.log.open("wb") as log:
-            command = [sys.executable, os.fspath(_MAIN), name, os.fspath(plan), os.fspath(journal)]
+            command = [sys.executable, os.fspath(self.main), name, os.fspath(plan), os.fspath(journal)]
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
 
     @property
@@ -67,8 +71,7 @@ class ProcessMember:
 
     def cpu_seconds(self) -> float:
         """What the process has used so far."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return _cpu_seconds(self.pid)
 
     def terminate(self) -> None:
         """SIGTERM, without waiting for what comes of it."""
@@ -112,16 +115,77 @@ class ProcessMember:
             self._process.wait(_PATIENCE)
 
 
+class SparkMember(ProcessMember):
+    """A driver, its JVM, the daemon and the worker. All of them are one member."""
+
+    main = _HERE / "spark_member_main.py"
+
+    def cpu_seconds(self) -> float:
+        return sum(_cpu_seconds(pid) for pid in self._tree())
+
+    def kill(self) -> None:
+        for pid in self._tree():
+            _signal(pid, signal.SIGKILL)
+        self._process.wait(_PATIENCE)
+        self._endings.append(Killed(self._clock.monotonic(), self.name))
+
+    def freeze(self) -> None:
+        for pid in self._tree():
+            _signal(pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        for pid in self._tree():
+            _signal(pid, signal.SIGCONT)
+
+    def put_away(self) -> None:
+        if self.running:
+            for pid in self._tree():
+                _signal(pid, signal.SIGKILL)
+            self._process.wait(_PATIENCE)
+
+    @property
+    def worker(self) -> int:
+        """The process that is the member of the group: a child of Spark's daemon."""
+        return self._tree()[-1]
+
+    def _tree(self) -> list[int]:
+        """The driver and all below it, parents first."""
+        found = [self.pid]
+        for pid in found:
+            for task in Path(f"/proc/{pid}/task").glob("*/children"):
+                found += map(int, task.read_text().split())
+        return found
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
 class ProcessEngine:
+    member = ProcessMember
+
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.members: list[ProcessMember] = []
 
     def start(self, name: str, bootstrap: str, cases: Sequence[Case]) -> ProcessMember:
-        member = ProcessMember(name, bootstrap, cases, self._directory)
+        member = self.member(name, bootstrap, cases, self._directory)
         self.members.append(member)
         return member
 
     def put_away(self) -> None:
         for member in self.members:
             member.put_away()
+
+
+class SparkEngine(ProcessEngine):
+    member = SparkMember
+
+
+ENGINES = {"process": ProcessEngine, "spark": SparkEngine}

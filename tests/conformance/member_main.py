@@ -1,4 +1,5 @@
-"""A member of the process engine: `member_main.py NAME PLAN JOURNAL`. Runs until SIGTERM; tells everything it does."""
+"""The application of a member, which tells everything it does; and a member of the process engine:
+`member_main.py NAME PLAN JOURNAL`. Runs until SIGTERM."""
 
 from __future__ import annotations
 
@@ -181,9 +182,7 @@ def _configuration(bootstrap: str, cases: Sequence[Case]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    member, plan, path = sys.argv[1:]
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+def made_app(member: str, plan: str, path: str) -> App:
     told = json.loads(Path(plan).read_text())
     cases = [Case(**case) for case in told["cases"]]
     journal = Journal(Path(path))
@@ -195,8 +194,14 @@ def main() -> None:
         diary = Diary(case, member, journal)
         options: dict[str, Any] = {"select": diary.select} if case.kind == "unique" else {}
         app.listener(case.name, **options)(_HANDLERS[case.kind](diary))
-    app.run()
+    return app
+
+
+def told_app() -> App:
+    """For a process that was given its arguments by the environment."""
+    return made_app(*json.loads(os.environ["CONFORMANCE_MEMBER"]))
 
 
 if __name__ == "__main__":
-    main()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    made_app(*sys.argv[1:]).run()

@@ -66,13 +66,22 @@ class KeyedRowsModel(RuleBasedStateMachine):
     @precondition(lambda self: self.chains.ready)
     @rule(most=st.integers(1, 60), newest=st.booleans())
     def take(self, most, newest):
-        taken, expected = self.rows.take(most, newest=newest), self.chains.take(most, 0.0)
+        taken = self.rows.take(most, newest=newest)
+        expected = self.take_chains(most) if newest else self.chains.take(most, 0.0)
         last = {r.key: r.offset for r in expected}
         wanted = [r for r in expected if not newest or r.key is None or last[r.key] == r.offset]
         skipped = {r.offset for r in expected} - {r.offset for r in wanted}
         assert sorted(taken.skipped.column().tolist()) == sorted(skipped)
         assert taken.offsets == [r.offset for r in wanted]
         self.open.append((taken, expected, wanted))
+
+    def take_chains(self, most):
+        """As many keys, with up to four times as many records."""
+        expected, begun = [], 0
+        while self.chains.ready and begun < most and (room := 4 * most - len(expected)):
+            expected += self.chains.take(min(room, len(self.chains.ready[0])), 0.0)
+            begun += 1
+        return expected
 
     @precondition(lambda self: self.open)
     @rule(data=st.data(), how=st.sampled_from(["records", "columns", "nothing"]))

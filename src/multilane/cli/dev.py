@@ -26,7 +26,7 @@ def fetch_jars() -> None:
     """Fetch Kafka's jars into the user cache, or check those that are there."""
     from multilane.cli.progress import fetching  # commands import when they run
     from multilane.dev import jars
-    from multilane.dev.java import find_java
+    from multilane.java import find_java
 
     installation = jars.fetch(find_java(), progress=fetching)
     typer.echo(f"Kafka is in {installation.directory}, {len(jars.pinned())} jars, checksums verified")

@@ -2,28 +2,31 @@
 
 Thread: application.
 
-The module is imported as Python would import it from the current directory. Exit codes: 0 ended in order, 1 something
-failed (the text says what), 2 the command was used wrongly.
+Exit codes: 0 ended in order, 1 something failed (the text says what), 2 the command was used wrongly.
 """
 
 from __future__ import annotations
 
-import importlib
 import logging
-import sys
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from multilane.runtime.app import App
+from multilane.errors import TargetNotFound
 
 
 class Engine(StrEnum):
     """What runs the lanes."""
 
     process = "process"
+    spark = "spark"
+
+
+class Flow(StrEnum):
+    """How they run on Spark."""
+
+    continuous = "continuous"
 
 
 class Level(StrEnum):
@@ -35,35 +38,53 @@ class Level(StrEnum):
     error = "error"
 
 
-def run(
+def run(  # noqa: PLR0913, PLR0917 - each is an option of the command
     target: Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the App is, as in shop.consumers:app.")],
-    engine: Annotated[Engine, typer.Option(help="What runs the lanes.")] = Engine.process,
+    engine: Annotated[Engine, typer.Option(help="What runs the lanes: this process, or Spark.")] = Engine.process,
+    flow: Annotated[Flow, typer.Option(help="On Spark: long-lived tasks, each a member of the groups.")] = (
+        Flow.continuous
+    ),
+    master: Annotated[str, typer.Option(help="On Spark: local[*], spark://HOST:PORT, k8s://..., yarn.")] = "local[*]",
+    members: Annotated[
+        int | None, typer.Option(min=1, help="On Spark: how many members; else one for each slot.")
+    ] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark's; may be repeated.")
+    ] = None,
     log_level: Annotated[Level, typer.Option(help="How much is logged, to the error stream.")] = Level.info,
 ) -> None:
     """Run an app's consumers until SIGTERM or Ctrl-C; then settle what is in work, commit and leave the groups."""
-    del engine  # there is one so far
+    del flow  # there is one so far
     logging.basicConfig(level=log_level.value.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    found_app(target).run()
-
-
-def found_app(target: str) -> App:
-    """The app that `module:name` leads to; the name may be a path of attributes."""
-    from multilane.runtime.app import App
-
-    module_name, _, path = target.partition(":")
-    if not module_name or not path:
-        raise typer.BadParameter(f"{target!r} is not MODULE:APP, as in shop.consumers:app")
-    if "" not in sys.path:
-        sys.path.insert(0, "")
+    settings = _pairs(conf or [])
     try:
-        found: object = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not (module_name == error.name or module_name.startswith(f"{error.name}.")):
-            raise  # something that the module imports
-        raise typer.BadParameter(f"there is no module {module_name!r} here or in this Python") from None
-    for name in path.split("."):
-        found = getattr(found, name, None)
-    if not isinstance(found, App):
-        what = "nothing" if found is None else f"a {type(found).__name__}"
-        raise typer.BadParameter(f"{target!r} leads to {what}, not to a multilane.App")
-    return found
+        if engine is Engine.process:
+            _run_here(target)
+        else:
+            _run_on_spark(target, master, members, settings)
+    except TargetNotFound as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _run_here(target: str) -> None:
+    from multilane.runtime.targets import find_app
+
+    find_app(target).run()
+
+
+def _run_on_spark(target: str, master: str, members: int | None, conf: dict[str, str]) -> None:
+    from multilane.runtime.spark_engine import SparkSettings, run_on_spark
+
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every call
+    level = logging.getLevelName(logging.getLogger().level)
+    run_on_spark(target, SparkSettings(master, members, conf, log_level=level))
+
+
+def _pairs(conf: list[str]) -> dict[str, str]:
+    pairs = {}
+    for one in conf:
+        name, is_set, value = one.partition("=")
+        if not is_set or not name.startswith("spark."):
+            raise typer.BadParameter(f"--conf {one!r} is not NAME=VALUE of Spark's, as in spark.executor.memory=2g")
+        pairs[name] = value
+    return pairs

@@ -16,8 +16,8 @@ import uuid
 from pathlib import Path
 from typing import Final
 
-from multilane.dev.java import Java
 from multilane.errors import DevKafkaError
+from multilane.java import Java
 
 _META: Final = "meta.properties"
 _PROPERTIES: Final = """\

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from multilane.dev.java import Java
 from multilane.errors import DevKafkaError
+from multilane.java import Java
 
 KAFKA_VERSION: Final = "4.3.1"
 _LOG4J_VERSION: Final = "2.25.4"

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from multilane.dev import formatting, ivy
-from multilane.dev.java import Java
 from multilane.errors import DamagedJars
+from multilane.java import Java
 from multilane.user_cache import user_cache
 
 MANIFEST: Final = "SHA256SUMS"

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Final, Self
 
 from multilane.clock import Clock, SystemClock
 from multilane.dev import formatting, jars, settings
-from multilane.dev.java import Java, find_java
 from multilane.dev.node import BrokerNode
 from multilane.dev.ports import HOST, free_ports, require_free
 from multilane.dev.readiness import add_scram_users, answers, scram_login
 from multilane.dev.reaper import Reaper
 from multilane.dev.settings import CONTROLLER, PLAINTEXT, BrokerPlan, Listener, TlsFiles
 from multilane.errors import BrokerStartError, DevKafkaError
+from multilane.java import Java, find_java
 from multilane.secret import Secret
 
 if TYPE_CHECKING:

@@ -76,6 +76,7 @@ class Pump(RebalanceListener):
         self._hungry: set[TopicPartition] = set()
         self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._commit_at = clock.monotonic() + timing.commit_interval
+        self._settled_before = 0  # by teams that are gone
         self._is_giving = False  # blocks were polled that their teams do not have yet
         self._stopping = False
         self._failure: BaseException | None = None
@@ -115,6 +116,11 @@ class Pump(RebalanceListener):
     def teams(self) -> tuple[Team, ...]:
         return tuple(dict.fromkeys(self._teams.values()))
 
+    @property
+    def settled(self) -> int:
+        """How many records so far, also of partitions that are others' now."""
+        return self._settled_before + sum(team.settled for team in self.teams)
+
     # --- feeding -----------------------------------------------------------------------------------------------------
 
     async def _give_all(self, blocks: Iterable[Block]) -> None:
@@ -145,6 +151,7 @@ class Pump(RebalanceListener):
         team = self._teams[partition]
         log.warning("%s goes on at %d, below what was read: its lanes begin again", partition, block.first_offset)
         await team.drain(self._clock.monotonic() + self._timing.drain)
+        self._settled_before += team.settled
         starts = {p: self._start_of(team, p) for p in team.partitions}
         offset, runs = starts[partition]
         kept = tuple((first, min(last, block.first_offset - 1)) for first, last in runs if first < block.first_offset)
@@ -295,6 +302,7 @@ class Pump(RebalanceListener):
         await asyncio.gather(*(team.drain(self._clock.monotonic() + patience) for team in teams))
         if commits:
             await self._commit_now(whole)
+        self._settled_before += sum(team.settled for team in teams)
         for partition in whole:
             team = self._teams.pop(partition)
             self._committed.pop(partition, None)

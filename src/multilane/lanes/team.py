@@ -91,6 +91,11 @@ class Team:
         return not intake.has_blocks and len(intake.ledger) == 0
 
     @property
+    def settled(self) -> int:
+        """How many records so far."""
+        return self.yard.settled
+
+    @property
     def in_work(self) -> tuple[Record, ...]:
         return tuple(record for crew in self._crews.values() for record in crew.in_work)
 

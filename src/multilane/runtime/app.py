@@ -12,7 +12,6 @@ import asyncio
 import gc
 import logging
 import os
-import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,12 +24,13 @@ from multilane.config.app.kafka_names import fault, given_properties, owner
 from multilane.config.app.loading import load_app
 from multilane.config.app.model import AppConfig
 from multilane.errors import ConfigError, ConfigProblems
-from multilane.hooks import NO_OBSERVER, Observer
+from multilane.hooks import NO_OBSERVER, Both, Observer
 from multilane.lanes.failing import LastStepFunction
 from multilane.listeners.surroundings import ConsumerInterceptor, ErrorInterceptor, Tracer
 from multilane.runtime.engine import Engine
 from multilane.runtime.producing import ProducerInterceptor, Producers
 from multilane.runtime.registration import Around, Function, ListenerOptions, Registration, checked
+from multilane.runtime.signals import signals_stop
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,7 +68,7 @@ class App:
         for hint in advice(self.config):
             log.warning("%s", hint)
         self._clock = clock or SystemClock()
-        self._observer = observer
+        self.observer = observer
         self._registrations: dict[str, Registration] = {}
         self._around = Around()
         self._producer_interceptors: list[ProducerInterceptor] = []
@@ -150,16 +150,19 @@ class App:
     def run(self) -> None:
         """Consume until SIGTERM or SIGINT, or `stop`; then settle what is in work, commit and leave. The process is
         taken as this application's: its garbage collector is tuned, and uvloop is used where it is installed."""
-        with _signals_stop(self), _rare_collections(), asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with signals_stop(self.stop), _rare_collections(), asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(self.serve())
+
+    def check_runnable(self) -> None:
+        if not self._registrations and not self.config.shovels:
+            raise ConfigError("there is nothing to run: register a function with @app.listener(name)")
 
     async def serve(self) -> None:
         """The same within a running event loop, until `stop` or cancellation."""
         if self._engine is not None:
             raise ConfigError("this application runs already")
-        if not self._registrations and not self.config.shovels:
-            raise ConfigError("there is nothing to run: register a function with @app.listener(name)")
-        self._engine = Engine(self.config, self._registrations, self._around, self._clock, self._observer)
+        self.check_runnable()
+        self._engine = Engine(self.config, self._registrations, self._around, self._clock, self.observer)
         if self._is_stopped:
             self._engine.stop()
         try:
@@ -176,6 +179,15 @@ class App:
         self._is_stopped = True
         if self._engine is not None:
             self._engine.stop()
+
+    @contextmanager
+    def observed_by(self, observer: Observer) -> Iterator[None]:
+        """One more who is told what happens in runs that begin within."""
+        before, self.observer = self.observer, Both(self.observer, observer)
+        try:
+            yield
+        finally:
+            self.observer = before
 
     @property
     def engine(self) -> Engine | None:
@@ -221,26 +233,3 @@ def _rare_collections() -> Iterator[None]:
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()
-
-
-@contextmanager
-def _signals_stop(app: App) -> Iterator[None]:
-    """The first signal ends in order, a second one at once."""
-
-    def end(number: int, frame: Any) -> None:
-        del frame
-        log.warning("%s: ending; once more ends at once", signal.Signals(number).name)
-        for name, handler in before.items():
-            signal.signal(name, handler)
-        app.stop()
-
-    try:
-        before = {name: signal.signal(name, end) for name in (signal.SIGTERM, signal.SIGINT)}
-    except ValueError:  # not the main thread: signals are somebody else's
-        yield
-        return
-    try:
-        yield
-    finally:
-        for name, handler in before.items():
-            signal.signal(name, handler)

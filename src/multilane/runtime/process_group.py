@@ -100,6 +100,11 @@ class ProcessGroup:
     def teams(self) -> Sequence[Team]:
         return () if self._pump is None else self._pump.teams
 
+    @property
+    def settled(self) -> int:
+        """How many records so far."""
+        return 0 if self._pump is None else self._pump.settled
+
     # --- life --------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:

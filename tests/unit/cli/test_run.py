@@ -1,60 +1,24 @@
-"""`multilane run`: how an app is found, and what is said when it is not."""
+"""`multilane run`: what is said when it is used wrongly."""
 
 from __future__ import annotations
 
-import sys
-
 import pytest
-import typer
+from typer.testing import CliRunner
 
-from multilane.cli.run import found_app
-from multilane.runtime.app import App
-
-MODULE = """
-from multilane import App
-app = App("multilane.yaml")
-class holder:
-    inner = app
-number = 3
-"""
-CONFIG = """
-clusters: {main: {clientId: x, brokers: "localhost:9092"}}
-consumers: {orders: {groupId: g, name: orders, cluster: main}}
-"""
-
-
-@pytest.fixture
-def shop(tmp_path, monkeypatch):
-    (tmp_path / "shop_of_this_test.py").write_text(MODULE)
-    (tmp_path / "broken_shop.py").write_text("import no_such_thing_at_all")
-    (tmp_path / "multilane.yaml").write_text(CONFIG)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", ["", *sys.path])
-    yield "shop_of_this_test"
-    for name in ("shop_of_this_test", "broken_shop"):
-        sys.modules.pop(name, None)
-
-
-@pytest.mark.parametrize("path", ["app", "holder.inner"])
-def test_an_app_is_found(shop, path):
-    assert isinstance(found_app(f"{shop}:{path}"), App)
+from multilane.cli.main import app
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("arguments", "said"),
     [
-        ("shop_of_this_test", "is not MODULE:APP"),
-        (":app", "is not MODULE:APP"),
-        ("no_such_shop:app", "there is no module 'no_such_shop'"),
-        ("shop_of_this_test:missing", "leads to nothing"),
-        ("shop_of_this_test:number", "leads to a int"),
+        (["no_such_shop:app"], "there is no module"),
+        (["shop"], "is not MODULE:APP"),
+        (["shop:app", "--engine", "spark", "--conf", "executor.memory=2g"], "is not NAME=VALUE"),
+        (["shop:app", "--engine", "spark", "--members", "0"], "--members"),
+        (["shop:app", "--engine", "fast"], "--engine"),
     ],
 )
-def test_what_is_no_app_is_said_clearly(shop, target, said):
-    with pytest.raises(typer.BadParameter, match=said):
-        found_app(target)
-
-
-def test_what_the_module_itself_cannot_import_is_not_hidden(shop):
-    with pytest.raises(ModuleNotFoundError, match="no_such_thing_at_all"):
-        found_app("broken_shop:app")
+def test_the_command_is_used_wrongly(arguments, said):
+    result = CliRunner().invoke(app, ["run", *arguments], env={"COLUMNS": "200", "TERM": "dumb"})
+    assert result.exit_code == 2
+    assert said in result.output

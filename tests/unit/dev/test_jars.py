@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from multilane.dev import formatting, ivy, jars
-from multilane.dev.java import Java
 from multilane.errors import DamagedJars, DevKafkaError
+from multilane.java import Java
 
 JAVA = Java(Path("/no/java"), 17)
 FILES = {"a-1.jar": b"first", "b-2.jar": b"second"}

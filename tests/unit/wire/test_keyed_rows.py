@@ -190,7 +190,7 @@ def test_a_window_ends_before_it_has_too_many_bytes(monkeypatch):
     kept, taken = rows._kept, []
     while kept.state[Keep.READY]:
         ids = np.empty(10, np.int64)
-        count = keyed_kernels.take_rows.py_func(kept.state, kept.rows, kept.chains, kept.ready, ids)
+        count = keyed_kernels.take_rows.py_func(kept.state, kept.rows, kept.chains, kept.ready, ids, 10)
         taken.append([int(kept.rows[row, Kept.OFFSET]) for row in ids[:count]])
         rows._kernels.release_rows(kept, ids[:count].tobytes(), count)
     assert taken == [[0, 1, 2], [3], [4], [5]]

@@ -133,13 +133,14 @@ def _keep_rows(
     )
 
 
-def _take_rows(state, rows, chains, ready, capacity, ids, count):
+def _take_rows(state, rows, chains, ready, capacity, ids, count, most_chains):
     return take_rows(
         carray(state, KEEP_SIZE),
         carray(rows, (capacity, KEPT_COLUMNS)),
         carray(chains, (capacity, CHAIN_COLUMNS)),
         carray(ready, capacity),
         carray(ids, count),
+        most_chains,
     )
 
 
@@ -215,7 +216,7 @@ _ENTRIES: Final[dict[str, tuple[Any, Callable[..., Any]]]] = {
         ),
         _keep_rows,
     ),
-    "take_rows": (int64(_INTS, _INTS, _INTS, _INTS, int64, _INTS, int64), _take_rows),
+    "take_rows": (int64(_INTS, _INTS, _INTS, _INTS, int64, _INTS, int64, int64), _take_rows),
     "copy_rows": (
         void(_INTS, int64, _BYTES, int64, _INTS, int64, _INTS, _ENDS, _BYTES, int64, _BYTES, int64),
         _copy_rows,

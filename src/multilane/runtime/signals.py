@@ -1,0 +1,37 @@
+"""SIGTERM and Ctrl-C end what runs, in order.
+
+Thread: application (the main thread: signal handlers).
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def signals_stop(stop: Callable[[], object]) -> Iterator[None]:
+    """The first signal ends in order, a second one at once."""
+
+    def end(number: int, frame: Any) -> None:
+        del frame
+        log.warning("%s: ending; once more ends at once", signal.Signals(number).name)
+        for name, handler in before.items():
+            signal.signal(name, handler)
+        stop()
+
+    try:
+        before = {name: signal.signal(name, end) for name in (signal.SIGTERM, signal.SIGINT)}
+    except ValueError:  # not the main thread: signals are somebody else's
+        yield
+        return
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)

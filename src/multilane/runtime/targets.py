@@ -1,0 +1,42 @@
+"""Finds an application by `module:name`, as the command line and the executors of a cluster do.
+
+Thread: any.
+
+The module is imported as Python would import it from the current directory. The name may be a path of attributes, and
+may lead to a function without parameters that makes the application.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING
+
+from multilane.errors import TargetNotFound
+
+if TYPE_CHECKING:
+    from multilane.runtime.app import App
+
+
+def find_app(target: str) -> App:
+    from multilane.runtime.app import App
+
+    module_name, _, path = target.partition(":")
+    if not module_name or not path:
+        raise TargetNotFound(f"{target!r} is not MODULE:APP, as in shop.consumers:app")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        found: object = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module_name == error.name or module_name.startswith(f"{error.name}.")):
+            raise  # something that the module imports
+        raise TargetNotFound(f"there is no module {module_name!r} here or in this Python") from None
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    if callable(found) and not isinstance(found, type):
+        found = found()
+    if not isinstance(found, App):
+        what = "nothing" if found is None else f"a {type(found).__name__}"
+        raise TargetNotFound(f"{target!r} leads to {what}, not to a multilane.App")
+    return found

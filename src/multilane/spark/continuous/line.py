@@ -1,0 +1,154 @@
+"""The line between a driver and its tasks: JSON objects, one on each text line, between two that know the same token.
+
+Thread: `send` from any, `receive` from one; a `Desk` has a thread for itself and one for each line.
+
+Spark has no way to tell a running task anything, and hears from it only when it ends. Before anything else each side
+proves that it has the token, which itself is never sent. Nothing secret goes over a line. A peer whose machine is gone
+is noticed within half a minute.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import logging
+import secrets
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from multilane.errors import LineLost
+
+log = logging.getLogger(__name__)
+
+Message = dict[str, Any]
+
+_LONGEST: Final = 1 << 20  # bytes in a message
+_HANDSHAKE_SECONDS: Final = 10.0
+_GONE_AFTER: Final = 30  # seconds without a sign of the other machine
+_ASK_EVERY: Final = 5
+_BACKLOG: Final = 128
+
+
+class Line:
+    """One end of a connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._incoming = connection.makefile("rb")
+        self._sending = threading.Lock()
+
+    def send(self, kind: str, **fields: Any) -> None:
+        told = json.dumps({"kind": kind, **fields}).encode() + b"\n"
+        try:
+            with self._sending:
+                self._connection.sendall(told)
+        except OSError as error:
+            raise LineLost(f"the line is gone: {error}") from error
+
+    def receive(self) -> Message | None:
+        """The next message; None when there will be no more."""
+        try:
+            told = self._incoming.readline(_LONGEST + 1)
+        except (OSError, ValueError):
+            return None
+        if not told.endswith(b"\n"):
+            return None  # the end, or more than anybody says in one message
+        try:
+            message = json.loads(told)
+        except (ValueError, RecursionError):
+            return None
+        return message if isinstance(message, dict) and isinstance(message.get("kind"), str) else None
+
+    def close(self) -> None:
+        with suppress(OSError):  # the other side was faster
+            self._connection.shutdown(socket.SHUT_RDWR)
+        self._connection.close()
+
+
+class Desk:
+    """The driver's side: hands every line whose peer knows the token to `on_line`, on a thread of that line."""
+
+    def __init__(self, bind: str, host: str, token: str, on_line: Callable[[Line], None]) -> None:
+        self._token = token
+        self._on_line = on_line
+        self._listening = socket.create_server((bind, 0), backlog=_BACKLOG)
+        self.address: tuple[str, int] = (host, self._listening.getsockname()[1])
+        threading.Thread(target=self._listen, name="multilane-desk", daemon=True).start()
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:
+                return  # closed
+            threading.Thread(target=self._welcome, args=(connection,), name="multilane-line", daemon=True).start()
+
+    def _welcome(self, connection: socket.socket) -> None:
+        line = _tuned(connection)
+        try:
+            if _prove(line, self._token, "driver", "member"):
+                connection.settimeout(None)
+                self._on_line(line)
+            else:
+                log.warning("somebody without this run's token called, and was turned away")
+        except LineLost:
+            pass
+        finally:
+            line.close()
+
+
+def call(address: tuple[str, int], token: str) -> Line:
+    """A line to the driver."""
+    try:
+        connection = socket.create_connection(address, _HANDSHAKE_SECONDS)
+    except OSError as error:
+        raise LineLost(f"the driver does not answer at {address[0]}:{address[1]}: {error}") from error
+    line = _tuned(connection)
+    try:
+        is_driver = _prove(line, token, "member", "driver")
+    except LineLost:
+        is_driver = False
+    if not is_driver:
+        line.close()
+        raise LineLost(f"who answers at {address[0]}:{address[1]} is not this run's driver")
+    connection.settimeout(None)
+    return line
+
+
+def _tuned(connection: socket.socket) -> Line:
+    connection.settimeout(_HANDSHAKE_SECONDS)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", _ASK_EVERY), ("TCP_KEEPINTVL", _ASK_EVERY), ("TCP_KEEPCNT", 5)):
+        if hasattr(socket, option):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _GONE_AFTER * 1_000)
+    return Line(connection)
+
+
+def _prove(line: Line, token: str, mine: str, others: str) -> bool:
+    """Each sends a number and answers the other's; the role is in the answer, so that none can be sent back."""
+    number = secrets.token_hex(16)
+    line.send("number", number=number)
+    asked = line.receive()
+    if asked is None or asked["kind"] != "number" or not isinstance(asked.get("number"), str):
+        return False
+    line.send("proof", proof=_answer(token, mine, asked["number"]))
+    told = line.receive()
+    if told is None or told["kind"] != "proof":
+        return False
+    return hmac.compare_digest(str(told.get("proof")).encode(), _answer(token, others, number).encode())
+
+
+def _answer(token: str, role: str, number: str) -> str:
+    return hmac.new(token.encode(), f"{role} {number}".encode(), hashlib.sha256).hexdigest()

@@ -1,0 +1,235 @@
+"""Keeps the members of a run going: starts their jobs, hears them, starts again what ended by itself, and drains.
+
+Thread: `run` has one of its own and owns all state; lines, jobs and `stop` only put something on its queue.
+
+When a member tells that it cannot run at all, or there is no slot for it, the others are ended in order and `run`
+raises: nobody has served before all were ready.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import secrets
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol
+
+from multilane.clock import Clock, SystemClock
+from multilane.errors import LineLost, MemberFailed, MultilaneError, SparkStartError
+from multilane.hooks import NO_OBSERVER, Observer
+from multilane.spark.continuous.line import Desk, Line, Message
+from multilane.spark.continuous.roster import Do, Order, Roster, State
+from multilane.spark.continuous.task import TaskPlan
+
+log = logging.getLogger(__name__)
+
+_TELL_EVERY: Final = 10.0  # seconds between two lines of progress
+_SETTLED: Final = "lanes.records.settled"
+_TOLD: Final = ((_SETTLED, "settled"), ("lanes.records.failed", "failed"), ("lanes.copies", "copied"))
+
+
+class Jobs(Protocol):
+    """What runs tasks: Spark."""
+
+    def start(self, plan: TaskPlan, on_end: Callable[[Exception | None], object]) -> None: ...
+
+    def cancel(self, number: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """What is to run, and how long is waited for it."""
+
+    members: int
+    factory: str
+    target: str
+    home: str
+    bind: str = "127.0.0.1"
+    host: str = "127.0.0.1"  # as executors reach this process
+    log_level: str = "INFO"
+    start_seconds: float = 120.0  # until all members are ready
+    drain_seconds: float = 90.0  # until those that were told to end are cancelled
+
+
+class Supervisor:
+    def __init__(self, plan: RunPlan, jobs: Jobs, clock: Clock | None = None, observer: Observer = NO_OBSERVER) -> None:
+        self._plan = plan
+        self._jobs = jobs
+        self._clock = clock or SystemClock()
+        self._observer = observer
+        self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._roster = Roster(plan.members)
+        self._lines: dict[int, Line] = {}
+        self._token = secrets.token_hex(32)
+        self._failure: MultilaneError | None = None
+        self._deadline: float | None = None  # for the start, then for the drain
+        self._totals: Counter[str] = Counter()
+        self._told_at = 0.0
+        self._told_settled = 0.0
+
+    # --- life --------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Until `stop` and every member has ended, or something is wrong that starting again does not mend."""
+        self._desk = Desk(self._plan.bind, self._plan.host, self._token, self._hear)
+        self._told_at = self._clock.monotonic()
+        self._deadline = self._told_at + self._plan.start_seconds
+        try:
+            self._carry_out(self._roster.begin())
+            while not self._roster.is_over:
+                self._next_event()
+                self._look_at_the_clock()
+        finally:
+            self._desk.close()
+            for line in self._lines.values():
+                line.close()
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """From any thread, also from a signal handler."""
+        self._events.put(self._drain)
+
+    def _next_event(self) -> None:
+        due = [at for at in (self._deadline, self._roster.next_due(), self._told_at + _TELL_EVERY) if at is not None]
+        try:
+            handle = self._events.get(timeout=max(0.0, min(due) - self._clock.monotonic()))
+        except queue.Empty:
+            return
+        handle()
+
+    def _look_at_the_clock(self) -> None:
+        now = self._clock.monotonic()
+        self._carry_out(self._roster.due(now))
+        if self._deadline is not None and now >= self._deadline:
+            self._deadline = None
+            self._be_late()
+        if now >= self._told_at + _TELL_EVERY:
+            self._tell_progress(now)
+
+    def _be_late(self) -> None:
+        if self._roster.is_stopping:
+            late = self._roster.count(State.DRAINING)
+            log.error("%d members did not end in %g s: cancelled", late, self._plan.drain_seconds)
+            self._cancel_draining()
+        elif not self._roster.is_open:
+            missing = self._roster.count(State.STARTING, State.WAITING)
+            self._fail(
+                SparkStartError(
+                    f"{missing} of {self._plan.members} members were not ready within {self._plan.start_seconds:g} s: "
+                    "are there as many free slots? Ask for fewer members, or give Spark more cores"
+                )
+            )
+
+    # --- what is to be done ------------------------------------------------------------------------------------------
+
+    def _carry_out(self, orders: list[Order]) -> None:
+        for do, number in orders:
+            if do is Do.START:
+                self._start(number)
+            elif do is Do.CANCEL:
+                self._jobs.cancel(number)
+            else:
+                self._say(number, do.value)
+
+    def _start(self, number: int) -> None:
+        plan = self._plan
+        told = TaskPlan(
+            number, plan.factory, plan.target, plan.home, plan.log_level, self._desk.address, token=self._token
+        )
+        try:
+            self._jobs.start(told, lambda error: self._events.put(partial(self._on_ended, number, error)))
+        except Exception as error:
+            raise SparkStartError(f"Spark takes no more jobs, it seems to be gone: {error}") from error
+
+    def _say(self, number: int, kind: str) -> None:
+        try:
+            self._lines[number].send(kind)
+        except (KeyError, LineLost):
+            log.debug("member %d cannot be told to %s: its line is gone", number, kind)
+
+    def _drain(self) -> None:
+        if not self._roster.is_stopping:
+            self._deadline = self._clock.monotonic() + self._plan.drain_seconds
+            self._carry_out(self._roster.stop())
+
+    def _fail(self, failure: MultilaneError) -> None:
+        self._failure = self._failure or failure
+        self._drain()
+
+    def _cancel_draining(self) -> None:
+        for number in range(self._plan.members):
+            if self._roster.state(number) is State.DRAINING:
+                self._jobs.cancel(number)
+
+    # --- what happens ------------------------------------------------------------------------------------------------
+
+    def _hear(self, line: Line) -> None:
+        """On the line's own thread, until it ends."""
+        number: int | None = None
+        while (message := line.receive()) is not None:
+            told = message.get("number")
+            if not isinstance(told, int) or not 0 <= told < self._plan.members:
+                log.warning("a member that does not exist calls: %r", told)
+                break
+            number = told
+            self._events.put(partial(self._on_message, number, line, message))
+        if number is not None:
+            self._events.put(partial(self._on_unheard, number, line))
+
+    def _on_message(self, number: int, line: Line, message: Message) -> None:
+        kind = message["kind"]
+        if kind == "ready":
+            self._on_ready(number, line, message)
+        elif kind == "beat":
+            self._on_beat(message.get("counts") or [])
+        elif kind == "failed":
+            self._on_failed(number, str(message.get("error")), is_final=message.get("is_final") is True)
+
+    def _on_ready(self, number: int, line: Line, message: Message) -> None:
+        former = self._lines.get(number)
+        if former is not None and former is not line:
+            former.close()  # it ends when it notices
+        self._lines[number] = line
+        log.info("member %d is ready on %s, process %s", number, message.get("host"), message.get("pid"))
+        was_open = self._roster.is_open
+        self._carry_out(self._roster.ready(number, self._clock.monotonic()))
+        if self._roster.is_open and not was_open and not self._roster.is_stopping:
+            self._deadline = None
+
+    def _on_unheard(self, number: int, line: Line) -> None:
+        if self._lines.get(number) is line:
+            del self._lines[number]
+            self._roster.unheard(number)
+
+    def _on_failed(self, number: int, error: str, *, is_final: bool) -> None:
+        if is_final:
+            self._fail(MemberFailed(f"member {number} cannot run: {error}"))
+        else:
+            log.error("member %d failed: %s", number, error)
+
+    def _on_ended(self, number: int, error: Exception | None) -> None:
+        if error is not None and not self._roster.is_stopping:
+            told = str(error).strip().splitlines() or [type(error).__name__]
+            log.error("the Spark job of member %d failed: %s", number, told[0])
+        wait = self._roster.ended(number, self._clock.monotonic())
+        if wait is not None:
+            log.warning("member %d ended by itself and is started again in %g s", number, wait)
+
+    # --- progress ----------------------------------------------------------------------------------------------------
+
+    def _on_beat(self, counts: list[Any]) -> None:
+        for name, labels, value in counts:
+            self._totals[name] += value
+            self._observer.count(name, value, **labels)
+
+    def _tell_progress(self, now: float) -> None:
+        settled = self._totals[_SETTLED]
+        rate = (settled - self._told_settled) / (now - self._told_at)
+        told = ", ".join(f"{self._totals[name]:,.0f} {word}" for name, word in _TOLD)
+        serving = self._roster.count(State.SERVING)
+        log.info("%d of %d members serve: %s (%s/s now)", serving, self._plan.members, told, f"{rate:,.0f}")
+        self._told_at, self._told_settled = now, settled

@@ -1,0 +1,147 @@
+"""What runs in a Spark worker: a member of the application, for as long as the driver wants it.
+
+Thread: the worker's own runs the member; a second one listens to the driver, a third tells it what was counted.
+
+The member is made by a factory that is found by import path, in the directory where the application lives. It begins
+when the driver says so, and ends in order when the driver says so or is not there any more: a member whose run is
+over takes no more records. What it fails with is told over the line and is no failure of the task: Spark would start it
+again at once, and the supervisor knows better when. A process that dies is Spark's to start again.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from multilane.errors import ConfigError, LineLost
+from multilane.spark.continuous.line import Line, call
+
+log = logging.getLogger(__name__)
+
+MEMBER_VARIABLE: Final = "MULTILANE_MEMBER"
+_BEAT_SECONDS: Final = 1.0
+
+Count = tuple[str, dict[str, str], float]  # name, labels, how many more
+
+
+class Member(Protocol):
+    """What a factory makes."""
+
+    def run(self) -> None:
+        """Until `stop`."""
+
+    def stop(self) -> None:
+        """In order; from any thread."""
+
+    def counts(self) -> list[Count]:
+        """What was counted since the last time; from any thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlan:
+    """All that a worker is told; it travels inside the task."""
+
+    number: int
+    factory: str  # MODULE:NAME of what makes the member, given the target
+    target: str
+    home: str  # where the application's modules and files are
+    log_level: str
+    address: tuple[str, int]
+    token: str = field(repr=False)
+
+
+def serve(plan: TaskPlan, batches: Iterator[Any]) -> Iterator[Any]:
+    """The function of the task: one row when the member has ended, which says how."""
+    import pyarrow as pa
+
+    for _ in batches:
+        pass  # the row that made Spark start a task
+    how = _attend(plan)
+    yield pa.RecordBatch.from_pydict({"member": pa.array([plan.number], pa.int32()), "ended": pa.array([how])})
+
+
+def _attend(plan: TaskPlan) -> str:
+    logging.basicConfig(level=plan.log_level, format=f"%(asctime)s member {plan.number} %(levelname)s %(message)s")
+    line = call(plan.address, plan.token)
+    try:
+        with _at_home(plan):
+            return _be_member(plan, line)
+    finally:
+        line.close()
+
+
+@contextmanager
+def _at_home(plan: TaskPlan) -> Iterator[None]:
+    before, added = os.getcwd(), plan.home not in sys.path
+    if added:
+        sys.path.insert(0, plan.home)
+    os.environ[MEMBER_VARIABLE] = str(plan.number)
+    os.chdir(plan.home)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+        if added:
+            sys.path.remove(plan.home)
+
+
+def _be_member(plan: TaskPlan, line: Line) -> str:
+    try:
+        member: Member = found(plan.factory)(plan.target)
+    except Exception as error:
+        log.exception("the application cannot be made here")
+        return _tell_failure(line, plan, error, is_final=True)
+    line.send("ready", number=plan.number, host=socket.gethostname(), pid=os.getpid())
+    said = line.receive()
+    if said is None or said["kind"] != "serve":
+        return "not needed"
+    hearing = threading.Thread(target=_hear, args=(line, member), name="multilane-driver", daemon=True)
+    hearing.start()
+    over = threading.Event()
+    beating = threading.Thread(target=_beat, args=(line, member, plan.number, over), name="multilane-beat", daemon=True)
+    beating.start()
+    try:
+        member.run()
+    except Exception as error:
+        log.exception("the member failed")
+        return _tell_failure(line, plan, error, is_final=isinstance(error, ConfigError))
+    finally:
+        over.set()
+        beating.join()
+    return "in order"
+
+
+def found(path: str) -> Any:
+    """What MODULE:NAME leads to."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _hear(line: Line, member: Member) -> None:
+    """Whatever comes, be it the end of the line, means the end."""
+    if line.receive() is None:
+        log.warning("the driver is gone: ending in order")
+    member.stop()
+
+
+def _beat(line: Line, member: Member, number: int, over: threading.Event) -> None:
+    is_over = False
+    while not is_over:
+        is_over = over.wait(_BEAT_SECONDS)
+        with suppress(LineLost):  # the one who listens ends the member
+            line.send("beat", number=number, counts=member.counts())
+
+
+def _tell_failure(line: Line, plan: TaskPlan, error: Exception, *, is_final: bool) -> str:
+    told = f"{type(error).__name__}: {error}"
+    with suppress(LineLost):
+        line.send("failed", number=plan.number, error=told, is_final=is_final)
+    return told

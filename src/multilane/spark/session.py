@@ -1,0 +1,109 @@
+"""Starts Spark for an application, so that what can go wrong later is refused now.
+
+Thread: application.
+
+With plain `local` one killed Python worker ends everything: local masters get retries. Spark would start workers with
+whatever `python3` is on the PATH: they get the Python that runs here. Servers of a local master listen on this machine
+only. Speculation is refused: a second copy of a task would handle the same records.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from multilane.errors import SparkStartError
+from multilane.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_RETRIES: Final = 4
+_LOCAL: Final = re.compile(r"local(?:\[(?P<threads>\*|\d+)\])?")
+_STANDALONE: Final = re.compile(r"spark://(?P<nodes>.+)")
+_REACHABLE_SECONDS: Final = 5.0
+_LOOPBACK: Final = "127.0.0.1"
+_QUIET: Final = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
+_ON_THIS_MACHINE: Final = {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
+
+
+def start_session(master: str, name: str, settings: Mapping[str, str]) -> SparkSession:
+    """A session for `master`; `settings` count more than what is chosen here."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise SparkStartError('pyspark is not installed: pip install "multilane[spark]"') from None
+    prepare_environment(master, os.environ)
+    check_reachable(master)
+    chosen: dict[str, Any] = _QUIET | (_ON_THIS_MACHINE if is_local(master) else {}) | dict(settings)
+    builder = SparkSession.builder.master(with_retries(master)).appName(name).config(map=chosen)
+    with _interrupts_stay():
+        try:
+            session = builder.getOrCreate()
+        except Exception as error:
+            told = str(error).strip().splitlines() or [type(error).__name__]
+            raise SparkStartError(f"Spark does not start with master {master}: {told[0]}") from error
+    if session.conf.get("spark.speculation", "false") == "true":
+        session.stop()
+        raise SparkStartError(
+            "spark.speculation is on: a second copy of a task would handle the same records. Set it to false"
+        )
+    return session
+
+
+def is_local(master: str) -> bool:
+    return master.startswith("local")
+
+
+def with_retries(master: str) -> str:
+    """`local[2]` as `local[2,4]`; one that says how often by itself, and other masters, stay."""
+    match = _LOCAL.fullmatch(master)
+    return master if match is None else f"local[{match['threads'] or 1},{_RETRIES}]"
+
+
+def prepare_environment(master: str, environ: MutableMapping[str, str]) -> None:
+    """What Spark's launcher reads. What is set already stays."""
+    java = find_java(environ)
+    if not environ.get("JAVA_HOME") and shutil.which("java", path=environ.get("PATH", "")) is None:
+        environ["JAVA_HOME"] = os.fspath(java.program.parents[1])
+    if is_local(master):
+        environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+    environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+def check_reachable(master: str) -> None:
+    """Spark itself tries for a minute, and then tells it by ending."""
+    match = _STANDALONE.fullmatch(master)
+    if match is None:
+        return
+    told = []
+    for node in match["nodes"].split(","):
+        host, _, port = node.rpartition(":")
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), _REACHABLE_SECONDS):
+                return
+        except ValueError:
+            raise SparkStartError(f"{master!r} is no master of Spark's: spark://HOST:PORT is") from None
+        except OSError as error:
+            told.append(f"{node}: {error.strerror or error}")
+    raise SparkStartError(f"nobody answers at {master} ({'; '.join(told)}). Is the master running?")
+
+
+@contextmanager
+def _interrupts_stay() -> Iterator[None]:
+    """Spark takes Ctrl-C for itself and cancels its jobs; here it is the application's, which ends in order."""
+    try:
+        before = signal.getsignal(signal.SIGINT)
+        yield
+    finally:
+        if before is not None:
+            with suppress(ValueError):  # not the main thread: Spark has not taken it either
+                signal.signal(signal.SIGINT, before)
