@@ -74,6 +74,28 @@ def test_different_subscriptions(java, group):
     check_equal(java, group, NAMES)
 
 
+def test_a_partition_goes_back_although_that_evens_nothing(java):
+    """It comes from a third member, which has no more than the one that gets it: Java does not ask."""
+
+    def member(name, topics, owned="", generation=9):
+        places = (place.rpartition("-") for place in owned.split())
+        mine = tuple(TopicPartition(topic, int(number)) for topic, _, number in places)
+        return GroupMember(name, tuple(topics.split()), mine, generation)
+
+    group = Group(
+        (
+            member("m3", "a b c", "a-1 a-4 a-0 c-1 b-0"),
+            member("m0", "c b d a e", "b-3 b-4 b-1 a-3 a-7 a-6 d-1", -1),
+            member("m2", "b d c", "c-2 c-0 b-2 d-0"),
+            member("m1", "a b c", "", -1),
+            member("m4", "b d c"),
+            member("m5", "b d c", "", -1),
+        ),
+        {name: TopicShape(many) for name, many in {"d": 2, "c": 3, "a": 8, "b": 5, "e": 2}.items()},
+    )
+    check_equal(java, group, STICKY)
+
+
 @given(group=groups(beyond=False, most=60))
 @settings(CASES, max_examples=40)
 def test_many_members(java, group):

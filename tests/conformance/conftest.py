@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conformance.cases import Case
-from conformance.engine import ProcessEngine
+from conformance.engine import ENGINES
 from conformance.runs import SHORT_SESSIONS, Run
 from multilane.dev.kafka import KafkaCluster
 
@@ -19,10 +19,10 @@ def kafka() -> Iterator[KafkaCluster]:
         yield started
 
 
-@pytest.fixture
-def run(kafka: KafkaCluster, tmp_path: Path) -> Iterator[Callable[[Sequence[Case]], Run]]:
-    """`run(cases)`: a run on the process engine, whose members are gone at the end of the test."""
-    engine = ProcessEngine(tmp_path)
+@pytest.fixture(params=ENGINES)
+def run(request: pytest.FixtureRequest, kafka: KafkaCluster, tmp_path: Path) -> Iterator[Callable[..., Run]]:
+    """`run(cases)`: a run on an engine, whose members are gone at the end of the test."""
+    engine = ENGINES[request.param](tmp_path)
     made: list[Run] = []
 
     def make(cases: Sequence[Case], on: KafkaCluster | None = None) -> Run:

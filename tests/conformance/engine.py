@@ -20,7 +20,7 @@ from multilane.testing.events import Event, Killed, Left
 from multilane.testing.journal import JournalReader
 
 _HERE = Path(__file__).parent
-_PATIENCE = 40.0
+_PATIENCE = 60.0
 
 
 class Member(Protocol):

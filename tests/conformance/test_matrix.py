@@ -14,7 +14,7 @@ from dataclasses import replace
 import pytest
 
 from conformance.cases import PROTOCOLS, matrix, orders
-from conformance.engine import ProcessEngine
+from conformance.engine import ENGINES
 from conformance.runs import Run, by_case, guarantees_for
 from multilane.testing.events import Ended, Killed, Rebalanced, Started, in_order
 from multilane.testing.guarantees import violations
@@ -43,6 +43,7 @@ class Halves:
             run.produce(some)
             run.look()
             if at == SLICES // 2:
+                run.look_until(lambda: all(run.started(case, "B1") for case in run.cases))
                 run.stop("B1")
                 run.start("B2")
         run.look_until(run.is_settled)
@@ -73,25 +74,25 @@ class Halves:
 
 
 class Runs:
-    """By protocol, each made when it is first asked for."""
+    """By engine and protocol, each made when it is first asked for."""
 
     def __init__(self, kafka, directory):
         self._kafka = kafka
         self._directory = directory
         self._made = {}
 
-    def get(self, protocol):
-        if protocol not in self._made:
-            self._made[protocol] = self._make(protocol)
-        made = self._made[protocol]
+    def get(self, engine, protocol):
+        if (engine, protocol) not in self._made:
+            self._made[engine, protocol] = self._make(engine, protocol)
+        made = self._made[engine, protocol]
         if isinstance(made, BaseException):
             raise made
         return made
 
-    def _make(self, protocol):
-        directory = self._directory / protocol
+    def _make(self, name, protocol):
+        directory = self._directory / f"{name}-{protocol}"
         directory.mkdir()
-        engine = ProcessEngine(directory)
+        engine = ENGINES[name](directory)
         cases = matrix(f"{protocol}-{uuid.uuid4().hex[:6]}", protocol)
         halves = Halves(Run(engine, self._kafka.bootstrap(), cases), directory / "gate")
         try:
@@ -113,10 +114,11 @@ def _case(run, name):
     return next(case for case in run.cases.values() if case.name.endswith(f"-{name}"))
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("name", CASES)
-def test_nothing_is_handled_twice_when_members_leave_in_order(runs, name, protocol):
-    halves = runs.get(protocol)
+def test_nothing_is_handled_twice_when_members_leave_in_order(runs, name, protocol, engine):
+    halves = runs.get(engine, protocol)
     case = _case(halves.run, name)
     told = halves.first[case.name]
     assert not [event for event in told if isinstance(event, Rebalanced) and event.is_lost]
@@ -125,19 +127,21 @@ def test_nothing_is_handled_twice_when_members_leave_in_order(runs, name, protoc
     assert len(succeeded) == len(set(succeeded))
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("name", CASES)
-def test_every_guarantee_holds_when_a_member_is_killed(runs, name, protocol):
-    run = runs.get(protocol).run
+def test_every_guarantee_holds_when_a_member_is_killed(runs, name, protocol, engine):
+    run = runs.get(engine, protocol).run
     case = _case(run, name)
     assert [str(violation) for violation in run.violations(case)][:10] == []
     assert len(run.done(case)) == 2 * RECORDS
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_the_runs_are_what_they_claim_to_be(runs, protocol):
+def test_the_runs_are_what_they_claim_to_be(runs, protocol, engine):
     """A run in which nothing happens would prove nothing."""
-    halves = runs.get(protocol)
+    halves = runs.get(engine, protocol)
     run = halves.run
     assert run.in_work("C1"), "nobody was at work when it was killed"
     assert not run.in_work("B1")

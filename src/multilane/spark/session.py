@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _RETRIES: Final = 4
+_MASTER: Final = re.compile(r"local(\[.*\])?|local-cluster\[.*\]|spark://.+|k8s://.+|yarn")
 _LOCAL: Final = re.compile(r"local(?:\[(?P<threads>\*|\d+)\])?")
 _STANDALONE: Final = re.compile(r"spark://(?P<nodes>.+)")
 _REACHABLE_SECONDS: Final = 5.0
@@ -40,6 +41,10 @@ def start_session(master: str, name: str, settings: Mapping[str, str]) -> SparkS
         from pyspark.sql import SparkSession
     except ImportError:
         raise SparkStartError('pyspark is not installed: pip install "multilane[spark]"') from None
+    if _MASTER.fullmatch(master) is None:
+        raise SparkStartError(
+            f"{master!r} is no master of Spark's: local[*], spark://HOST:PORT, k8s://... and yarn are"
+        )
     prepare_environment(master, os.environ)
     check_reachable(master)
     chosen: dict[str, Any] = _QUIET | (_ON_THIS_MACHINE if is_local(master) else {}) | dict(settings)

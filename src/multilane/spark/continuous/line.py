@@ -66,6 +66,7 @@ class Line:
     def close(self) -> None:
         with suppress(OSError):  # the other side was faster
             self._connection.shutdown(socket.SHUT_RDWR)
+        self._incoming.close()
         self._connection.close()
 
 

@@ -3,8 +3,11 @@
 Thread: none (pure).
 
 Everyone keeps what it has and still subscribes to. What is left goes to the lightest subscriber, one by one. Then
-partitions move from a member to the lightest other subscriber as long as it has at least two fewer: each move makes
-the loads more alike, so this comes to an end.
+partitions move from a member to the lightest other subscriber as long as it has at least two fewer.
+
+A partition that goes back instead of another (see `movements`) may come from a third member that has no more than the
+target: such a detour makes loads less alike. There may be as many of them as there are partitions; from then on each
+move makes the loads more alike, so that this comes to an end.
 """
 
 from __future__ import annotations
@@ -108,6 +111,7 @@ def _balance(
 ) -> None:
     """Moves partitions, back to a former owner if that helps, until no move evens anything."""
     moved = True
+    detours = len(loads.holder)
     while moved:
         moved = False
         for partition in movable:
@@ -116,14 +120,10 @@ def _balance(
             if partition.topic not in loads.topics[target] or not loads.would_even(holder, target):
                 target = loads.lightest(partition.topic)
             if loads.would_even(holder, target):
-                _move(loads, movements, partition, target)
+                better = movements.instead_of(partition, holder, target)
+                is_detour = not loads.would_even(loads.holder[better], target)
+                detours -= is_detour
+                chosen = partition if is_detour and detours < 0 else better
+                movements.record(chosen, loads.holder[chosen], target)
+                loads.give(chosen, target)
                 moved = True
-
-
-def _move(loads: _Loads, movements: Movements, partition: TopicPartition, target: str) -> None:
-    holder = loads.holder[partition]
-    better = movements.instead_of(partition, holder, target)
-    if loads.would_even(loads.holder[better], target):
-        partition, holder = better, loads.holder[better]
-    movements.record(partition, holder, target)
-    loads.give(partition, target)

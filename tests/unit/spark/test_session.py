@@ -1,0 +1,60 @@
+"""What is chosen and refused before a JVM is started."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+import pytest
+
+from multilane.errors import SparkStartError
+from multilane.spark.session import check_reachable, prepare_environment, start_session, with_retries
+
+
+@pytest.mark.parametrize(
+    ("master", "used"),
+    [
+        ("local", "local[1,4]"),
+        ("local[2]", "local[2,4]"),
+        ("local[*]", "local[*,4]"),
+        ("local[2,9]", "local[2,9]"),
+        ("spark://a:7077", "spark://a:7077"),
+        ("yarn", "yarn"),
+    ],
+)
+def test_a_killed_worker_does_not_end_everything(master, used):
+    assert with_retries(master) == used
+
+
+def test_workers_run_with_this_python_and_on_this_machine_alone():
+    environ = dict(os.environ) | {"PYSPARK_PYTHON": ""}
+    del environ["PYSPARK_PYTHON"]
+    environ.pop("SPARK_LOCAL_IP", None)
+    prepare_environment("local[2]", environ)
+    assert environ["PYSPARK_PYTHON"] == environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
+    assert environ["SPARK_LOCAL_IP"] == "127.0.0.1"
+
+
+def test_what_is_set_stays_and_executors_elsewhere_have_their_own_python():
+    environ = dict(os.environ) | {"PYSPARK_PYTHON": "/opt/python", "SPARK_LOCAL_IP": "::1"}
+    prepare_environment("local[2]", environ)
+    assert (environ["PYSPARK_PYTHON"], environ["SPARK_LOCAL_IP"]) == ("/opt/python", "::1")
+    del environ["PYSPARK_PYTHON"]
+    prepare_environment("spark://a:7077", environ)
+    assert "PYSPARK_PYTHON" not in environ
+
+
+def test_a_master_that_is_not_there():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        check_reachable(f"spark://127.0.0.1:{port}")
+        check_reachable(f"spark://127.0.0.1:1,127.0.0.1:{port}")
+    with pytest.raises(SparkStartError, match=rf"nobody answers at spark://127\.0\.0\.1:{port} .*refused.*running\?"):
+        check_reachable(f"spark://127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize("master", ["bogus", "spark://", "local[", "localhost:7077", "spark://host"])
+def test_what_is_no_master(master):
+    with pytest.raises(SparkStartError, match="is no master of Spark's"):
+        start_session(master, "test", {})
