@@ -7,12 +7,13 @@ READY := $(VENV)/.ready
 QUICK := not broker and not cluster and not slow and not fuzz
 BELOW := tests/unit/client tests/unit/config tests/unit/wire
 
-.PHONY: help demo test every-test unit unit-below unit-above lint types imports fuzz bench-consume bench-groups bench-lanes bench-spark jars lock clean
+.PHONY: help demo test test-long every-test unit unit-below unit-above lint types imports fuzz bench-consume bench-groups bench-lanes bench-spark jars lock clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo           a real Kafka, produce, consume, and what happened"
 	@echo "make test           lint, types, import contracts and every test, with a real Kafka"
+	@echo "make test-long      the tests that take minutes each: Spark under the whole conformance suite, its faults"
 	@echo "make unit           the unit tests, in less than a minute"
 	@echo "make lint           ruff, mypy, import-linter"
 	@echo "make fuzz           mutated batches and frames, the full count"
@@ -32,6 +33,9 @@ test: jars
 
 every-test: $(READY)
 	@$(BIN)/python tests/side_by_side.py
+
+test-long: $(READY) jars
+	@$(BIN)/python -m pytest -m long --timeout 600
 
 # Two halves beside each other.
 unit: $(READY)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from conformance.cases import Case
-from conformance.engine import ENGINES
+from conformance.engine import ENGINES, EitherEngine, ProcessEngine
 from conformance.runs import SHORT_SESSIONS, Run
 from multilane.dev.kafka import KafkaCluster
 
@@ -19,10 +19,22 @@ def kafka() -> Iterator[KafkaCluster]:
         yield started
 
 
-@pytest.fixture(params=ENGINES)
-def run(request: pytest.FixtureRequest, kafka: KafkaCluster, tmp_path: Path) -> Iterator[Callable[..., Run]]:
-    """`run(cases)`: a run on an engine, whose members are gone at the end of the test."""
-    engine = ENGINES[request.param](tmp_path)
+# With Spark each member has a JVM to start: these of its tests are part of every run, the others of `make test-long`.
+SPARK_IN_EVERY_RUN = (
+    "test_matrix.py",
+    "test_sigterm_ends_what_is_in_work_and_begins_nothing",
+    "test_a_member_that_joins_takes_over_without_overlap",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        with_spark = Path(__file__).parent in item.path.parents and "spark]" in item.name
+        if with_spark and not any(name in item.nodeid for name in SPARK_IN_EVERY_RUN):
+            item.add_marker(pytest.mark.long)
+
+
+def _runs(engine: ProcessEngine, kafka: KafkaCluster) -> Iterator[Callable[..., Run]]:
     made: list[Run] = []
 
     def make(cases: Sequence[Case], on: KafkaCluster | None = None) -> Run:
@@ -33,3 +45,15 @@ def run(request: pytest.FixtureRequest, kafka: KafkaCluster, tmp_path: Path) -> 
     engine.put_away()
     for one in made:
         one.close()
+
+
+@pytest.fixture(params=ENGINES)
+def run(request: pytest.FixtureRequest, kafka: KafkaCluster, tmp_path: Path) -> Iterator[Callable[..., Run]]:
+    """`run(cases)`: a run on an engine, whose members are gone at the end of the test."""
+    yield from _runs(ENGINES[request.param](tmp_path), kafka)
+
+
+@pytest.fixture
+def run_on_either(kafka: KafkaCluster, tmp_path: Path) -> Iterator[Callable[..., Run]]:
+    """The same with members of both engines: their names say of which."""
+    yield from _runs(EitherEngine(tmp_path), kafka)

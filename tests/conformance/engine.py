@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -143,10 +144,31 @@ class SparkMember(ProcessMember):
                 _signal(pid, signal.SIGKILL)
             self._process.wait(_PATIENCE)
 
-    @property
-    def worker(self) -> int:
-        """The process that is the member of the group: a child of Spark's daemon."""
-        return self._tree()[-1]
+    # --- one of them alone -------------------------------------------------------------------------------------------
+
+    def kill_worker(self) -> None:
+        """The process that is the member of the group. Spark starts another one, a life of the same name."""
+        self._kill_one(self._tree()[-1])
+
+    def kill_jvm(self) -> None:
+        """What is below it dies with it, and the driver ends."""
+        self._kill_one(self._tree()[1])
+
+    def kill_driver(self) -> None:
+        self._kill_one(self.pid)
+
+    def _kill_one(self, pid: int) -> None:
+        tree = self._tree()
+        doomed = tree[tree.index(pid) :]
+        _signal(pid, signal.SIGKILL)
+        deadline = self._clock.monotonic() + _PATIENCE
+        while any(map(_is_alive, doomed)):
+            assert self._clock.monotonic() < deadline, f"processes below {pid} live on"
+            threading.Event().wait(0.05)
+        self._endings.append(Killed(self._clock.monotonic(), self.name))
+
+    def wait_failed(self) -> int:
+        return self._process.wait(_PATIENCE)
 
     def _tree(self) -> list[int]:
         """The driver and all below it, parents first."""
@@ -160,6 +182,13 @@ class SparkMember(ProcessMember):
 def _cpu_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
@@ -186,6 +215,15 @@ class ProcessEngine:
 
 class SparkEngine(ProcessEngine):
     member = SparkMember
+
+
+class EitherEngine(ProcessEngine):
+    """The first letter of a member's name says which: P or S."""
+
+    def start(self, name: str, bootstrap: str, cases: Sequence[Case]) -> ProcessMember:
+        kind = {"P": ProcessMember, "S": SparkMember}[name[0]]
+        self.members.append(kind(name, bootstrap, cases, self._directory))
+        return self.members[-1]
 
 
 ENGINES = {"process": ProcessEngine, "spark": SparkEngine}

@@ -113,13 +113,14 @@ class Run:
     # --- what is known -----------------------------------------------------------------------------------------------
 
     def is_shared(self) -> bool:
-        """Every member that was started has partitions of every group."""
+        """Every member that lives has partitions of every group."""
         try:
             groups = self._admin.describe_groups([case.group for case in self.cases.values()])
         except MultilaneError:  # one of them is not there yet
             return False
         held = [[len(member.assignment or ()) for member in group.members] for group in groups.values()]
-        return all(len(many) == len(self.members) and all(many) for many in held)
+        alive = sum(getattr(member, "running", True) for member in self.members.values())
+        return all(len(many) == alive and all(many) for many in held)
 
     def is_settled(self) -> bool:
         return not self.unsettled()

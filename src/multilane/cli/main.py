@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from multilane.cli import config, demo, dev, errors, run
+from multilane.cli import config, demo, dev, errors, pack, run
 from multilane.errors import MultilaneError
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app.add_typer(config.app, name="config")
 app.add_typer(errors.app, name="errors")
 app.command("demo")(demo.demo)
 app.command("run")(run.run)
+app.command("pack")(pack.pack)
 
 
 def _show_version(wanted: bool) -> None:

@@ -8,7 +8,9 @@ Exit codes: 0 ended in order, 1 something failed (the text says what), 2 the com
 from __future__ import annotations
 
 import logging
+import warnings
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -48,6 +50,9 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command
     members: Annotated[
         int | None, typer.Option(min=1, help="On Spark: how many members; else one for each slot.")
     ] = None,
+    archive: Annotated[
+        Path | None, typer.Option(help="On Spark: what `multilane pack` made, for executors of a cluster.")
+    ] = None,
     conf: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark's; may be repeated.")
     ] = None,
@@ -56,12 +61,12 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command
     """Run an app's consumers until SIGTERM or Ctrl-C; then settle what is in work, commit and leave the groups."""
     del flow  # there is one so far
     logging.basicConfig(level=log_level.value.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    settings = _pairs(conf or [])
+    pairs = _pairs(conf or [])
     try:
         if engine is Engine.process:
             _run_here(target)
         else:
-            _run_on_spark(target, master, members, settings)
+            _run_on_spark(target, master, members, archive, pairs)
     except TargetNotFound as error:
         raise typer.BadParameter(str(error)) from None
 
@@ -72,12 +77,13 @@ def _run_here(target: str) -> None:
     find_app(target).run()
 
 
-def _run_on_spark(target: str, master: str, members: int | None, conf: dict[str, str]) -> None:
+def _run_on_spark(target: str, master: str, members: int | None, archive: Path | None, conf: dict[str, str]) -> None:
     from multilane.runtime.spark_engine import SparkSettings, run_on_spark
 
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every call
     level = logging.getLevelName(logging.getLogger().level)
-    run_on_spark(target, SparkSettings(master, members, conf, log_level=level))
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)  # nothing uses it
+    run_on_spark(target, SparkSettings(master, members, conf, archive=archive, log_level=level))
 
 
 def _pairs(conf: list[str]) -> dict[str, str]:

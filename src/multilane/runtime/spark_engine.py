@@ -14,6 +14,7 @@ import threading
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from multilane.clock import Clock, SystemClock
@@ -24,6 +25,7 @@ from multilane.runtime.targets import find_app
 from multilane.spark.continuous.jobs import Jobs, slots
 from multilane.spark.continuous.supervisor import RunPlan, Supervisor
 from multilane.spark.continuous.task import MEMBER_VARIABLE
+from multilane.spark.packing import UNPACKED
 from multilane.spark.session import is_local, start_session
 
 if TYPE_CHECKING:
@@ -44,7 +46,8 @@ class SparkSettings:
     master: str = "local[*]"
     members: int | None = None  # None: as many as there are slots
     conf: Mapping[str, str] = field(default_factory=dict)
-    home: str | None = None  # where executors find the application; None: where it was started
+    home: str | None = None  # where executors find the application; None: where it was started, or in the archive
+    archive: Path | None = None  # made by `multilane pack`; executors unpack it
     log_level: str = "INFO"
 
 
@@ -56,15 +59,14 @@ def run_on_spark(target: str, settings: SparkSettings, session: SparkSession | N
     os.environ.setdefault(MEMBER_VARIABLE, "0")  # a configuration may name it
     app = find_app(target)
     app.check_runnable()
-    spark = session or start_session(settings.master, f"multilane {target}", settings.conf)
-    try:
-        plan, jobs = _plan(target, settings, app, spark), Jobs(spark, uuid.uuid4().hex[:12])
-        supervisor = Supervisor(plan, jobs, observer=app.observer)
-        with signals_stop(supervisor.stop):
-            supervisor.run()
-    finally:
-        if session is None:
-            spark.stop()
+    supervisor = Supervisor(observer=app.observer)
+    with signals_stop(supervisor.stop):  # from now on: Spark takes seconds to start
+        spark = session or start_session(settings.master, f"multilane {target}", _conf(settings))
+        try:
+            supervisor.run(_plan(target, settings, app, spark), Jobs(spark, uuid.uuid4().hex[:12]))
+        finally:
+            if session is None:
+                spark.stop()
 
 
 def _plan(target: str, settings: SparkSettings, app: App, spark: SparkSession) -> RunPlan:
@@ -76,12 +78,22 @@ def _plan(target: str, settings: SparkSettings, app: App, spark: SparkSession) -
         members=members,
         factory=_FACTORY,
         target=target,
-        home=settings.home or os.getcwd(),
+        home=settings.home or (os.getcwd() if settings.archive is None else UNPACKED),
         bind=spark.conf.get("spark.driver.bindAddress", host) or host,
         host=host,
         log_level=settings.log_level,
         drain_seconds=drain + _BEYOND_DRAIN,
     )
+
+
+def _conf(settings: SparkSettings) -> dict[str, str]:
+    conf = dict(settings.conf)
+    if settings.archive is not None:
+        if not settings.archive.is_file():
+            raise ConfigError(f"there is no archive {settings.archive}: multilane pack {settings.archive}")
+        ours = f"{settings.archive.resolve()}#{UNPACKED}"
+        conf["spark.archives"] = ",".join(filter(None, (conf.get("spark.archives"), ours)))
+    return conf
 
 
 def _driver_host(spark: SparkSession) -> str:

@@ -27,6 +27,7 @@ from multilane.spark.continuous.task import TaskPlan
 log = logging.getLogger(__name__)
 
 _TELL_EVERY: Final = 10.0  # seconds between two lines of progress
+_LAST_WORDS: Final = 1.0  # seconds
 _SETTLED: Final = "lanes.records.settled"
 _TOLD: Final = ((_SETTLED, "settled"), ("lanes.records.failed", "failed"), ("lanes.copies", "copied"))
 
@@ -55,13 +56,17 @@ class RunPlan:
 
 
 class Supervisor:
-    def __init__(self, plan: RunPlan, jobs: Jobs, clock: Clock | None = None, observer: Observer = NO_OBSERVER) -> None:
-        self._plan = plan
-        self._jobs = jobs
+    """For one run. It may be told to stop before that begins."""
+
+    _plan: RunPlan
+    _jobs: Jobs
+    _roster: Roster
+    _desk: Desk
+
+    def __init__(self, clock: Clock | None = None, observer: Observer = NO_OBSERVER) -> None:
         self._clock = clock or SystemClock()
         self._observer = observer
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._roster = Roster(plan.members)
         self._lines: dict[int, Line] = {}
         self._token = secrets.token_hex(32)
         self._failure: MultilaneError | None = None
@@ -72,8 +77,9 @@ class Supervisor:
 
     # --- life --------------------------------------------------------------------------------------------------------
 
-    def run(self) -> None:
+    def run(self, plan: RunPlan, jobs: Jobs) -> None:
         """Until `stop` and every member has ended, or something is wrong that starting again does not mend."""
+        self._plan, self._jobs, self._roster = plan, jobs, Roster(plan.members)
         self._desk = Desk(self._plan.bind, self._plan.host, self._token, self._hear)
         self._told_at = self._clock.monotonic()
         self._deadline = self._told_at + self._plan.start_seconds
@@ -82,6 +88,7 @@ class Supervisor:
             while not self._roster.is_over:
                 self._next_event()
                 self._look_at_the_clock()
+            self._hear_out()
         finally:
             self._desk.close()
             for line in self._lines.values():
@@ -100,6 +107,12 @@ class Supervisor:
         except queue.Empty:
             return
         handle()
+
+    def _hear_out(self) -> None:
+        """What members said last may come after their jobs are known to have ended."""
+        self._deadline = self._clock.monotonic() + _LAST_WORDS
+        while self._lines and self._clock.monotonic() < self._deadline:
+            self._next_event()
 
     def _look_at_the_clock(self) -> None:
         now = self._clock.monotonic()

@@ -74,23 +74,34 @@ def _attend(plan: TaskPlan) -> str:
     try:
         with _at_home(plan):
             return _be_member(plan, line)
+    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+        advice = "pack the application (multilane pack APP.zip) and run it with --archive APP.zip"
+        missing = ConfigError(f"{error.filename} is not on {socket.gethostname()}: {advice}")
+        return _tell_failure(line, plan, missing, is_final=True)
     finally:
         line.close()
 
 
 @contextmanager
 def _at_home(plan: TaskPlan) -> Iterator[None]:
-    before, added = os.getcwd(), plan.home not in sys.path
-    if added:
-        sys.path.insert(0, plan.home)
+    before, home = os.getcwd(), _home(plan)
     os.environ[MEMBER_VARIABLE] = str(plan.number)
-    os.chdir(plan.home)
+    os.chdir(home)
+    sys.path.insert(0, home)
     try:
         yield
     finally:
+        sys.path.remove(home)
         os.chdir(before)
-        if added:
-            sys.path.remove(plan.home)
+
+
+def _home(plan: TaskPlan) -> str:
+    """A relative one is something that Spark has unpacked."""
+    if os.path.isabs(plan.home):
+        return plan.home
+    from pyspark import SparkFiles
+
+    return os.path.join(SparkFiles.getRootDirectory(), plan.home)
 
 
 def _be_member(plan: TaskPlan, line: Line) -> str:

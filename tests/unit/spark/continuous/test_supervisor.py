@@ -102,16 +102,18 @@ def _environment(monkeypatch):
 
 
 class Running:
-    def __init__(self, world, jobs, members=2, observer=None, **plan):
-        told = RunPlan(members, f"{__name__}:ThreadMember", world.target, os.getcwd(), **plan)
-        self.supervisor = Supervisor(told, jobs, SystemClock(), observer or Counts())
+    def __init__(self, world, jobs, members=2, observer=None, is_stopped=False, **plan):
+        self._told = RunPlan(members, f"{__name__}:ThreadMember", world.target, os.getcwd(), **plan), jobs
+        self.supervisor = Supervisor(SystemClock(), observer or Counts())
+        if is_stopped:
+            self.supervisor.stop()
         self.error = None
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
     def _run(self):
         try:
-            self.supervisor.run()
+            self.supervisor.run(*self._told)
         except Exception as error:  # noqa: BLE001 - for the test to see
             self.error = error
 
@@ -129,6 +131,13 @@ def test_members_serve_until_they_are_told_to_end(world):
     assert running.wait() is None
     assert len({id(member) for member in members}) == len(jobs.started) == 3
     assert all(member.told.is_set() for member in members) or jobs.cancelled
+
+
+def test_a_stop_that_comes_before_the_start(world):
+    served = []
+    world.behaviour = served.append
+    assert Running(world, ThreadJobs(), is_stopped=True).wait() is None
+    assert served == []
 
 
 def test_what_they_count_is_told_here(world):

@@ -1,0 +1,95 @@
+"""Spark and the process engine under one group: hand-overs between them, and what Spark's own processes may suffer."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from conformance.cases import Item, Order, new_cases, orders
+from conformance.runs import by_case
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+
+LINE = (
+    ("single", "key", "consumer"),
+    ("batch", "retry", "classic"),
+    ("columns", "none", "consumer"),
+    ("unique", "key", "classic"),
+)
+
+
+@pytest.mark.parametrize("times", [2, pytest.param(20, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
+def test_an_app_goes_on_on_the_other_engine(run_on_either, times):
+    """Each stops in order in the middle of its work: nothing is lost, and nothing is handled again."""
+    cases = new_cases(*LINE)
+    run = run_on_either(cases)
+    many = 150 * (times + 1)
+    rows = by_case(cases, lambda case: orders(case, many, longest_wait=0.01))
+    names = [f"{'PS'[at % 2]}{at}" for at in range(times + 1)]
+    for at, name in enumerate(names):
+        run.produce(one for row in rows[150 * at : 150 * (at + 1)] for one in row)
+        run.start(name)
+        run.look_until(lambda name=name: all(len(run.started(case, name)) >= 20 for case in cases))
+        if name != names[-1]:
+            run.stop(name)
+    run.finish()
+    assert run.judged() == {}
+    assert {case.name: len(run.done(case)) for case in cases} == {case.name: many for case in cases}
+
+
+@pytest.mark.parametrize("what", ["worker", *(pytest.param(w, marks=pytest.mark.long) for w in ("jvm", "driver"))])
+def test_a_process_of_sparks_is_killed(run_on_either, what):
+    """Half way, while others of the group work. What it was at is repeated, and nothing else is wrong."""
+    cases = new_cases(*LINE)
+    run = run_on_either(cases)
+    run.start("S1", "P1")
+    run.look_until(run.is_shared)
+    rows = by_case(cases, lambda case: orders(case, 900, longest_wait=0.02))
+    run.produce(one for row in rows[:450] for one in row)
+    seen = random.randrange(10, 150)  # noqa: S311 - a point in time
+    run.look_until(lambda: all(len(run.started(case, "S1")) >= seen for case in cases))
+    member = run.members["S1"]
+    getattr(member, f"kill_{what}")()
+    if what == "worker":
+        assert member.running
+    else:
+        assert member.wait_failed() != 0
+        run.start("S2")
+    run.look_until(run.is_shared)
+    shared_at = run.now()
+    run.produce(one for row in rows[450:] for one in row)
+    run.finish()
+    lives = {event.member for case in cases for event in run.started(case) if event.at > shared_at}
+    assert lives == {"P1", "S1" if what == "worker" else "S2"}
+    assert run.judged() == {}
+    assert all(len(run.done(case)) == 900 for case in cases)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_a_key_that_hangs_for_ten_minutes_stops_nothing_else(run_on_either, tmp_path):
+    """A coroutine, within a maxProcessingTime that allows it. The others of its partition are handled and remembered:
+    when the member is started again after that, only what hung is handled."""
+    gate = tmp_path / "gate"
+    cases = new_cases(
+        ("single", "none", "consumer"),
+        ("batch", "none", "classic"),
+        partitions=1,
+        keys={"maxProcessingTime": "1h", "virtualPartitionCount": 4},
+    )
+    run = run_on_either(cases)
+    numbers = itertools.count(1)
+    run.produce((case, Item("slow", 0, Order(0, hold=str(gate)))) for case in cases)
+    run.start("S1")
+    run.look_until(lambda: all(run.started(case) for case in cases))
+    since = run.now()
+    while run.now() - since < 600:
+        wanted = {str(n) for n in itertools.islice(numbers, 50)}
+        run.produce((case, Item(f"k{n}", 0, Order(int(n)))) for n in sorted(wanted) for case in cases)
+        run.look_until(lambda wanted=wanted: all(wanted <= run.done(case) for case in cases))
+        assert not any(run.committed(case) for case in cases)
+    gate.touch()
+    run.finish()
+    assert run.judged() == {}
