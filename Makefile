@@ -20,7 +20,7 @@ help:
 	@echo "make bench-consume  consuming, against other clients"
 	@echo "make bench-groups   consumer groups, against other clients"
 	@echo "make bench-lanes    lanes, against parallel-consumer and a bare event loop"
-	@echo "make bench-spark    Spark's source and sink for Kafka, against Spark's own"
+	@echo "make bench-spark    Spark's source and sink for Kafka, against Spark's own; lanes on Spark"
 	@echo "make lock           resolve requirements.lock anew"
 	@echo "make clean          remove the environment and caches (not the Kafka jars)"
 
@@ -67,6 +67,7 @@ bench-lanes: $(READY) jars
 
 bench-spark: $(READY) jars
 	@$(BIN)/python bench/spark.py
+	@$(BIN)/python bench/spark_lanes.py
 
 jars: $(READY)
 	@$(BIN)/multilane dev fetch-jars
@@ -84,7 +85,7 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 lock: $(READY)
-	@$(BIN)/uv pip compile pyproject.toml --extra dev --extra spark --extra test --universal --python-version 3.11 --generate-hashes \
+	@$(BIN)/uv pip compile pyproject.toml --extra connect --extra dev --extra spark --extra test --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --no-header --no-annotate --upgrade --quiet --output-file requirements.lock
 
 clean:

@@ -12,7 +12,8 @@ import os
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,17 +34,23 @@ class Sample:
     at: float
     handled: int
     cpu_seconds: float
-    resident_bytes: int
+    resident: Mapping[str, int]  # bytes, by role
+
+    @property
+    def resident_bytes(self) -> int:
+        return sum(self.resident.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """`cpu` in cores; memory is the most that was resident while it was measured."""
+    """`cpu` in cores; memory is the most that was resident while it was measured, of all processes together and of
+    those of each role."""
 
     rate: float
     seconds: float
     cpu: float
     peak_rss_bytes: int
+    rss_by_role: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +97,9 @@ class Window:
 def figures_between(samples: Sequence[Sample], records: int, seconds: float) -> Figures:
     took = samples[-1].at - samples[0].at
     cpu = (samples[-1].cpu_seconds - samples[0].cpu_seconds) / took if took else 0.0
-    return Figures(records / seconds, seconds, cpu, max(sample.resident_bytes for sample in samples))
+    roles = {role for sample in samples for role in sample.resident}
+    peaks = {role: max(sample.resident.get(role, 0) for sample in samples) for role in roles}
+    return Figures(records / seconds, seconds, cpu, max(sample.resident_bytes for sample in samples), peaks)
 
 
 def measure_steady(command: Sequence[str], span: Span) -> Figures:
@@ -118,9 +127,27 @@ def measure_drain(command: Sequence[str], span: Span, records: int) -> Figures:
 def _sample(pid: int, tick: Tick) -> Sample | None:
     """None when the process is gone already: what it said last comes with the end of its lines."""
     try:
-        return Sample(tick.at, tick.handled, cpu_seconds(pid), resident_bytes(pid))
-    except ValueError:
+        family = list(tree(pid))
+        resident: Counter[str] = Counter()
+        for one in family:
+            resident[role_of(one, pid)] += resident_bytes(one)
+        return Sample(tick.at, tick.handled, sum(map(cpu_seconds, family)), resident)
+    except (ValueError, FileNotFoundError, ProcessLookupError):
         return None
+
+
+def tree(pid: int) -> Iterator[int]:
+    """The process and all below it."""
+    yield pid
+    for children in Path("/proc", str(pid), "task").glob("*/children"):
+        for below in children.read_text().split():
+            yield from tree(int(below))
+
+
+def role_of(pid: int, first: int) -> str:
+    if pid == first:
+        return "driver"
+    return "jvm" if Path("/proc", str(pid), "comm").read_text().strip() == "java" else "workers"
 
 
 def cpu_seconds(pid: int) -> float:

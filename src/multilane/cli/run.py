@@ -11,7 +11,7 @@ import logging
 import warnings
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -50,6 +50,9 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command
     members: Annotated[
         int | None, typer.Option(min=1, help="On Spark: how many members; else one for each slot.")
     ] = None,
+    host: Annotated[
+        str | None, typer.Option(help="On Spark: this machine's address as executors reach it; else spark.driver.host.")
+    ] = None,
     archive: Annotated[
         Path | None, typer.Option(help="On Spark: what `multilane pack` made, for executors of a cluster.")
     ] = None,
@@ -66,7 +69,7 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command
         if engine is Engine.process:
             _run_here(target)
         else:
-            _run_on_spark(target, master, members, archive, pairs)
+            _run_on_spark(target, master=master, members=members, conf=pairs, archive=archive, host=host)
     except TargetNotFound as error:
         raise typer.BadParameter(str(error)) from None
 
@@ -77,13 +80,12 @@ def _run_here(target: str) -> None:
     find_app(target).run()
 
 
-def _run_on_spark(target: str, master: str, members: int | None, archive: Path | None, conf: dict[str, str]) -> None:
+def _run_on_spark(target: str, **settings: Any) -> None:
     from multilane.runtime.spark_engine import SparkSettings, run_on_spark
 
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every call
-    level = logging.getLevelName(logging.getLogger().level)
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)  # nothing uses it
-    run_on_spark(target, SparkSettings(master, members, conf, archive=archive, log_level=level))
+    run_on_spark(target, SparkSettings(log_level=logging.getLevelName(logging.getLogger().level), **settings))
 
 
 def _pairs(conf: list[str]) -> dict[str, str]:

@@ -12,7 +12,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -37,7 +39,7 @@ class Processes:
     async def __call__(self, function: Callable[[], Any]) -> Any:
         if self._pool is None:
             spawning = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self._workers, spawning, initializer=_leave_interrupts)
+            self._pool = ProcessPoolExecutor(self._workers, spawning, initializer=_belong_to_parent)
         pool = self._pool
         try:
             return await asyncio.get_running_loop().run_in_executor(pool, function)
@@ -73,6 +75,15 @@ class _Known:
         return None
 
 
-def _leave_interrupts() -> None:
-    """Ctrl-C in a terminal reaches every process of it; ours decides when the workers end."""
+def _belong_to_parent() -> None:
+    """Ctrl-C in a terminal reaches every process of it; ours decides when the workers end. If it is killed they would
+    wait for work for ever, so each looks after it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, name="multilane-parent", daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -151,12 +151,12 @@ class Pump(RebalanceListener):
         team = self._teams[partition]
         log.warning("%s goes on at %d, below what was read: its lanes begin again", partition, block.first_offset)
         await team.drain(self._clock.monotonic() + self._timing.drain)
-        self._settled_before += team.settled
         starts = {p: self._start_of(team, p) for p in team.partitions}
         offset, runs = starts[partition]
         kept = tuple((first, min(last, block.first_offset - 1)) for first, last in runs if first < block.first_offset)
         starts[partition] = (min(offset, block.first_offset), kept)
         await self._begin(starts)
+        self._settled_before += team.settled
         for other, (begin, _) in starts.items():
             if other != partition or begin < block.first_offset:
                 self._consumer.seek(other, begin)

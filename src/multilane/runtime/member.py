@@ -42,7 +42,7 @@ class AppMember:
         told = []
         for name, group in self._engine.groups.items() if self._engine is not None else ():
             more = group.settled - self._settled[name]
-            if more:
+            if more > 0:  # the loop may be between two of the numbers that it is made of
                 self._settled[name] += more
                 told.append((_SETTLED, {"consumer": name}, float(more)))
         return told

@@ -52,6 +52,7 @@ from multilane.wire.records.record import Record
 log = logging.getLogger(__name__)
 
 _FETCH_BUFFER: Final = 64 * 1024 * 1024  # lanes have enough with less than a reader of columns
+_STRATEGY: Final = "partition.assignment.strategy"
 _PARTING: Final = 5.0  # seconds for a producer that has nothing to do any more
 
 
@@ -147,12 +148,17 @@ class ProcessGroup:
 
     def _properties(self) -> dict[str, object]:
         made = {"fetch.buffer.bytes": _FETCH_BUFFER} | consumer_properties(self.config, self._cluster)
-        if self._keeps_order:  # the assignor that gives partitions of one number to one member
-            protocol = parse_consumer(made).group.group_protocol
-            if protocol != "consumer":
-                made["partition.assignment.strategy"] = "range"
-            if protocol != "classic":
-                made["group.remote.assignor"] = "range"
+        group = parse_consumer(made).group
+        # Partitions of one number go to one member, where order needs it. Elsewhere too: what brokers choose counts
+        # partitions, and may give all of the topic to one member and all of the retries to another.
+        if group.group_protocol != "consumer" and self._keeps_order:
+            made[_STRATEGY] = "range"
+        if group.group_protocol != "classic" and (
+            self._keeps_order or (self.config.retry is not None and group.group_remote_assignor is None)
+        ):
+            made["group.remote.assignor"] = "range"
+            if group.group_protocol == "auto":  # one of the two alone would decide the protocol
+                made.setdefault(_STRATEGY, ",".join(group.partition_assignment_strategy))
         return made
 
     async def _check_partitions(self, consumer: AsyncConsumer) -> None:

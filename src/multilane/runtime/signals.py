@@ -21,9 +21,12 @@ def signals_stop(stop: Callable[[], object]) -> Iterator[None]:
     def end(number: int, frame: Any) -> None:
         del frame
         log.warning("%s: ending; once more ends at once", signal.Signals(number).name)
-        for name, handler in before.items():
-            signal.signal(name, handler)
         stop()
+        restore()
+
+    def restore() -> None:
+        for name, handler in before.items():
+            signal.signal(name, signal.SIG_DFL if handler is None else handler)  # None: one that Python does not know
 
     try:
         before = {name: signal.signal(name, end) for name in (signal.SIGTERM, signal.SIGINT)}
@@ -33,5 +36,4 @@ def signals_stop(stop: Callable[[], object]) -> Iterator[None]:
     try:
         yield
     finally:
-        for name, handler in before.items():
-            signal.signal(name, handler)
+        restore()

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _RETRIES: Final = 4
-_MASTER: Final = re.compile(r"local(\[.*\])?|local-cluster\[.*\]|spark://.+|k8s://.+|yarn")
+_MASTER: Final = re.compile(r"local(\[.*\])?|local-cluster\[.*\]|(spark|k8s|sc)://.+|yarn")
 _LOCAL: Final = re.compile(r"local(?:\[(?P<threads>\*|\d+)\])?")
-_STANDALONE: Final = re.compile(r"spark://(?P<nodes>.+)")
+_THREADS: Final = re.compile(r"local(?:\[(?P<threads>\*|\d+)(?:,\d+)?\])?")
+_SERVER: Final = re.compile(r"(?:spark|sc)://(?P<nodes>[^/]+)(?:/.*)?")
 _REACHABLE_SECONDS: Final = 5.0
 _LOOPBACK: Final = "127.0.0.1"
 _QUIET: Final = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
@@ -42,19 +43,26 @@ def start_session(master: str, name: str, settings: Mapping[str, str]) -> SparkS
     except ImportError:
         raise SparkStartError('pyspark is not installed: pip install "multilane[spark]"') from None
     if _MASTER.fullmatch(master) is None:
+        known = "local[*], spark://HOST:PORT, k8s://..., yarn and sc://HOST:PORT are"
+        raise SparkStartError(f"{shown(master)!r} is no master of Spark's: {known}")
+    if SparkSession.getActiveSession() is not None:
         raise SparkStartError(
-            f"{master!r} is no master of Spark's: local[*], spark://HOST:PORT, k8s://... and yarn are"
+            "this process has a session of Spark already, perhaps with another master: stop that first"
         )
-    prepare_environment(master, os.environ)
     check_reachable(master)
-    chosen: dict[str, Any] = _QUIET | (_ON_THIS_MACHINE if is_local(master) else {}) | dict(settings)
-    builder = SparkSession.builder.master(with_retries(master)).appName(name).config(map=chosen)
+    told: dict[str, Any] = dict(settings)
+    if is_connect(master):
+        builder = SparkSession.builder.remote(master)
+    else:
+        prepare_environment(master, os.environ)
+        builder = SparkSession.builder.master(with_retries(master))
+        told = _QUIET | (_ON_THIS_MACHINE if is_local(master) else {}) | told
     with _interrupts_stay():
         try:
-            session = builder.getOrCreate()
+            session = builder.appName(name).config(map=told).getOrCreate()
         except Exception as error:
-            told = str(error).strip().splitlines() or [type(error).__name__]
-            raise SparkStartError(f"Spark does not start with master {master}: {told[0]}") from error
+            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise SparkStartError(f"Spark does not start with master {shown(master)}: {first}") from error
     if session.conf.get("spark.speculation", "false") == "true":
         session.stop()
         raise SparkStartError(
@@ -63,8 +71,28 @@ def start_session(master: str, name: str, settings: Mapping[str, str]) -> SparkS
     return session
 
 
+def shown(master: str) -> str:
+    """Without what may stand behind the address: parameters of Spark Connect have tokens among them."""
+    scheme, is_address, rest = master.partition("://")
+    return f"{scheme}://{rest.split('/', 1)[0].split(';', 1)[0]}" if is_address and scheme == "sc" else master
+
+
+def local_slots(master: str) -> int | None:
+    """How many tasks run at once; None where others decide it."""
+    match = _THREADS.fullmatch(master)
+    if match is None:
+        return None
+    threads = match["threads"] or "1"
+    return len(os.sched_getaffinity(0)) if threads == "*" else int(threads)
+
+
 def is_local(master: str) -> bool:
     return master.startswith("local")
+
+
+def is_connect(master: str) -> bool:
+    """A server of Spark's elsewhere, by Spark Connect: this process has no JVM."""
+    return master.startswith("sc://")
 
 
 def with_retries(master: str) -> str:
@@ -86,7 +114,7 @@ def prepare_environment(master: str, environ: MutableMapping[str, str]) -> None:
 
 def check_reachable(master: str) -> None:
     """Spark itself tries for a minute, and then tells it by ending."""
-    match = _STANDALONE.fullmatch(master)
+    match = _SERVER.fullmatch(master)
     if match is None:
         return
     told = []
@@ -96,10 +124,10 @@ def check_reachable(master: str) -> None:
             with socket.create_connection((host.strip("[]"), int(port)), _REACHABLE_SECONDS):
                 return
         except ValueError:
-            raise SparkStartError(f"{master!r} is no master of Spark's: spark://HOST:PORT is") from None
+            raise SparkStartError(f"{shown(master)!r} is no master of Spark's: HOST:PORT is missing") from None
         except OSError as error:
             told.append(f"{node}: {error.strerror or error}")
-    raise SparkStartError(f"nobody answers at {master} ({'; '.join(told)}). Is the master running?")
+    raise SparkStartError(f"nobody answers at {shown(master)} ({'; '.join(told)}). Is Spark running there?")
 
 
 @contextmanager

@@ -42,6 +42,7 @@ class Shop:
 
     def __init__(self, directory: Path, bootstrap: str, fill) -> None:
         self.directory, self.bootstrap, self.name = directory, bootstrap, f"shop-{uuid.uuid4().hex[:8]}"
+        self._fill, self.filled = fill, 200
         self.done_file = directory.parent / "done"
         self.done_file.touch()
         directory.mkdir()
@@ -56,6 +57,14 @@ class Shop:
         with Admin({"bootstrap.servers": bootstrap}) as admin:
             admin.create_topics({self.name: 4, f"{self.name}-retry": 4, f"{self.name}-error": 1})
         fill(self.name, [(b"%d" % i, b"k%d" % i, (), i % 4) for i in range(200)] + [(b"poison", b"p", (), 0)])
+
+    def is_shared(self, members: int) -> bool:
+        """Every member has handled something; until then there is always something to do."""
+        if len(self.done) == self.filled:
+            more = range(self.filled, self.filled + 40)
+            self._fill(self.name, [(b"%d" % i, b"k%d" % i, (), i % 4) for i in more])
+            self.filled += 40
+        return len({member for _, member in self.done}) == members
 
     @contextmanager
     def running(self, *options: str, cwd: Path | None = None, **environ: str):
@@ -108,20 +117,23 @@ def shop(tmp_path, kafka, fill):
 def test_members_share_the_work_and_end_in_order(shop):
     with shop.running("--master", "local[2]", "--conf", "spark.ui.enabled=false") as (process, log):
         shop.wait_for(shop.is_all_settled, log)
+        shop.wait_for(lambda: shop.is_shared(2), log)
+        shop.wait_for(lambda: len(shop.done) == shop.filled, log)
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0, log.read_text()[-4_000:]
-    assert sorted(int(value) for value, _ in shop.done) == list(range(200))
-    assert "2 members" in log.read_text()
+    assert sorted(int(value) for value, _ in shop.done) == list(range(shop.filled))
     assert "Traceback" not in log.read_text()
 
 
 @pytest.mark.parametrize(
     ("options", "environ", "said"),
     [
-        (["--master", "local[2]", "--members", "3"], {}, "3 members need 3 slots, and Spark has 2"),
-        (["--master", "spark://127.0.0.1:1"], {}, "nobody answers at spark://127.0.0.1:1"),
+        (["--master", "local[2]", "--members", "3"], {}, "3 members need 3 slots, and local[2] has 2"),
+        (["--master", "spark://127.0.0.1:1", "--members", "1"], {}, "nobody answers at spark://127.0.0.1:1"),
         (["--master", "local[1]"], {"JAVA_HOME": "/no/such/java"}, "JAVA_HOME is /no/such/java"),
-        (["--archive", "app.zip"], {}, "there is no archive app.zip: multilane pack app.zip"),
+        (["--master", "yarn"], {}, "how many slots yarn will have is not known here: say --members"),
+        (["--master", "sc://127.0.0.1:1", "--members", "1"], {}, "say how with --host"),
+        (["--master", "local[1]", "--archive", "app.zip"], {}, "there is no archive app.zip: multilane pack app.zip"),
         (["--master", "local[1]", "--conf", "spark.speculation=true"], {}, "spark.speculation is on"),
     ],
 )
@@ -183,6 +195,37 @@ def standalone_cluster(directory: Path, workers: int):
             process.wait()
 
 
+@contextmanager
+def connect_server(directory: Path):
+    """Spark's server for Spark Connect, with three slots."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    [port] = free_ports(1)
+    conf = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": port,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+    }
+    command = [str(home / "bin/spark-submit"), "--master", "local[3,4]"]
+    command += [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
+    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+    environ = dict(os.environ) | {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environ |= {"PYSPARK_PYTHON": sys.executable}
+    with (directory / "connect.log").open("wb") as out:
+        process = subprocess.Popen(command, env=environ, stdout=out, stderr=out)
+    try:
+        while not is_reachable(f"sc://127.0.0.1:{port}"):
+            assert process.poll() is None, (directory / "connect.log").read_text()[-4_000:]
+            threading.Event().wait(0.2)
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
 def is_reachable(master: str) -> bool:
     try:
         check_reachable(master)
@@ -201,8 +244,45 @@ def test_a_cluster_runs_what_was_packed(shop, tmp_path):
         standalone_cluster(tmp_path, 2) as master,
         shop.running("--master", master, "--members", "2", *options, PYSPARK_PYTHON=sys.executable) as (process, log),
     ):
-        shop.wait_for(shop.is_all_settled, log)
+        shop.wait_for(lambda: shop.is_shared(2), log)
+        shop.wait_for(lambda: len(shop.done) == shop.filled, log)
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0, log.read_text()[-4_000:]
-    assert sorted(int(value) for value, _ in shop.done) == list(range(200))
-    assert {member for _, member in shop.done} == {"0", "1"}
+    assert sorted(int(value) for value, _ in shop.done) == list(range(shop.filled))
+
+
+@pytest.mark.long
+def test_through_spark_connect(shop, tmp_path, monkeypatch):
+    """The app, and the source and the sink, in a server that this process reaches by gRPC alone."""
+    monkeypatch.setenv("SHOP_DONE", str(shop.done_file))
+    with connect_server(tmp_path) as remote:
+        options = ["--master", remote, "--members", "2", "--host", "127.0.0.1"]
+        with shop.running(*options) as (process, log):
+            shop.wait_for(shop.is_all_settled, log)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE) == 0, log.read_text()[-4_000:]
+        assert sorted(int(value) for value, _ in shop.done) == list(range(200))
+        told = subprocess.run(
+            [sys.executable, "-c", THROUGH_CONNECT, remote, shop.bootstrap, shop.name],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert told.returncode == 0, told.stderr[-4_000:]
+    assert told.stdout.split()[-2:] == ["201", "402"]
+
+
+THROUGH_CONNECT = """
+import sys
+from pyspark.sql import SparkSession
+remote, bootstrap, topic = sys.argv[1:]
+spark = SparkSession.builder.remote(remote).getOrCreate()
+options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+def read():
+    return spark.read.format("multilane").options(**options).load()
+before = read().count()
+read().select("key", "value").write.format("multilane").options(
+    **{"kafka.bootstrap.servers": bootstrap, "topic": topic}
+).mode("append").save()
+print(before, read().count())
+"""

@@ -275,22 +275,24 @@ def test_commands():
 def test_a_window_begins_with_the_first_record_and_ends_when_it_is_long_enough():
     window = Window(Span(2.0, 4.0, 10_000))
     handled = [0, 0, 10, 20, 30, 40, 50, 60, 70]
-    enough = [window.add(Sample(float(at), count, at * 0.5, at)) for at, count in enumerate(handled)]
+    enough = [window.add(Sample(float(at), count, at * 0.5, {"driver": at})) for at, count in enumerate(handled)]
     assert enough == [False] * 8 + [True]
-    assert window.figures() == Figures(10.0, 4.0, 0.5, 8)
+    assert window.figures() == Figures(10.0, 4.0, 0.5, 8, {"driver": 8})
 
 
 def test_a_log_that_ran_dry_gives_no_figure():
     window = Window(Span(0.0, 1.0, 30))
     for at, count in enumerate([10, 20, 30]):
-        window.add(Sample(float(at), count, 0.0, 1))
+        window.add(Sample(float(at), count, 0.0, {"driver": 1}))
     with pytest.raises(RuntimeError, match="ran dry"):
         window.figures()
 
 
 def test_figures_of_a_drained_log():
-    samples = [Sample(1.0, 1, 0.5, 10), Sample(3.0, 90, 2.5, 30), Sample(5.0, 99, 3.5, 20)]
-    assert figures_between(samples, 100, 4.0) == Figures(25.0, 4.0, 0.75, 30)
+    resident = [{"driver": 10}, {"driver": 20, "jvm": 10}, {"driver": 21}]
+    counted = [(1.0, 1, 0.5), (3.0, 90, 2.5), (5.0, 99, 3.5)]
+    samples = [Sample(*count, memory) for count, memory in zip(counted, resident, strict=True)]
+    assert figures_between(samples, 100, 4.0) == Figures(25.0, 4.0, 0.75, 30, {"driver": 21, "jvm": 10})
 
 
 def test_cpu_of_a_process_whose_name_is_odd():

@@ -99,6 +99,25 @@ async def test_order_across_retry_leaves_the_protocol_to_the_configuration(tmp_p
     assert protocol == "classic" or config.group_remote_assignor == "range"
 
 
+@pytest.mark.parametrize(
+    ("properties", "protocol", "remote"),
+    [
+        ("", "auto", "range"),
+        ("{group.protocol: consumer}", "consumer", "range"),
+        ("{group.remote.assignor: uniform}", "consumer", "uniform"),
+        ("{session.timeout.ms: 20000}", "classic", None),
+    ],
+)
+async def test_a_topic_and_its_retries_are_both_shared_out(tmp_path, properties, protocol, remote):
+    """Brokers gave one member all of the topic, and another all of the retry topic."""
+    app = app_with(tmp_path, retry="r", **({"properties": properties} if properties else {}))
+    app.listener("orders")(single)
+    group = ProcessGroup(app._registrations["Orders"], app.config.cluster("main"), Around(), SystemClock())
+    config = parse_consumer(group._properties()).group
+    assert (config.group_protocol, config.group_remote_assignor) == (protocol, remote)
+    assert protocol == "consumer" or config.partition_assignment_strategy == ("range", "cooperative-sticky")
+
+
 def test_properties_given_in_code_are_those_of_a_file(tmp_path):
     app_with(tmp_path)
     path = tmp_path / "multilane.yaml"

@@ -9,7 +9,14 @@ import sys
 import pytest
 
 from multilane.errors import SparkStartError
-from multilane.spark.session import check_reachable, prepare_environment, start_session, with_retries
+from multilane.spark.session import (
+    check_reachable,
+    local_slots,
+    prepare_environment,
+    shown,
+    start_session,
+    with_retries,
+)
 
 
 @pytest.mark.parametrize(
@@ -25,6 +32,22 @@ from multilane.spark.session import check_reachable, prepare_environment, start_
 )
 def test_a_killed_worker_does_not_end_everything(master, used):
     assert with_retries(master) == used
+
+
+@pytest.mark.parametrize(
+    ("master", "slots"),
+    [("local", 1), ("local[3]", 3), ("local[3,4]", 3), ("local[*]", len(os.sched_getaffinity(0))), ("yarn", None)],
+)
+def test_slots_are_known_of_local_masters(master, slots):
+    assert local_slots(master) == slots
+
+
+def test_tokens_of_spark_connect_are_not_shown():
+    assert shown("sc://host:15002/;use_ssl=true;token=hush") == shown("sc://host:15002;token=hush") == "sc://host:15002"
+    assert shown("spark://a:1,b:2") == "spark://a:1,b:2"
+    with pytest.raises(SparkStartError) as told:
+        check_reachable("sc://127.0.0.1:1/;token=hush")
+    assert "hush" not in str(told.value)
 
 
 def test_workers_run_with_this_python_and_on_this_machine_alone():
@@ -50,11 +73,15 @@ def test_a_master_that_is_not_there():
         port = listening.getsockname()[1]
         check_reachable(f"spark://127.0.0.1:{port}")
         check_reachable(f"spark://127.0.0.1:1,127.0.0.1:{port}")
-    with pytest.raises(SparkStartError, match=rf"nobody answers at spark://127\.0\.0\.1:{port} .*refused.*running\?"):
+    with pytest.raises(
+        SparkStartError, match=rf"nobody answers at spark://127\.0\.0\.1:{port} .*refused.*Is Spark running there\?"
+    ):
         check_reachable(f"spark://127.0.0.1:{port}")
 
 
-@pytest.mark.parametrize("master", ["bogus", "spark://", "local[", "localhost:7077", "spark://host"])
+@pytest.mark.parametrize(
+    "master", ["bogus", "spark://", "local[", "localhost:7077", "spark://host", "sc://host/;token=x"]
+)
 def test_what_is_no_master(master):
     with pytest.raises(SparkStartError, match="is no master of Spark's"):
         start_session(master, "test", {})

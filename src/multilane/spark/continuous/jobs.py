@@ -9,10 +9,13 @@ with it everybody else. The only module of the flow that knows Spark's interface
 from __future__ import annotations
 
 import logging
+import re
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from multilane.errors import SparkStartError
 from multilane.spark.continuous.task import TaskPlan, serve
 
 if TYPE_CHECKING:
@@ -22,6 +25,8 @@ log = logging.getLogger(__name__)
 
 OnEnd = Callable[[Exception | None], object]
 _SCHEMA: Final = "member int, ended string"
+_PYTHONS: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Lost|Exit|Interrupt)\b(: |$)")
+_SPARKS: Final = ("org.", "java.", "py4j.", "pyspark.errors.")
 
 
 class Jobs:
@@ -30,35 +35,33 @@ class Jobs:
         self._spark = spark
         self._run = run
         self._is_connected = not hasattr(spark, "_jvm")  # Connect: there is no context on this side
+        self._cancelled: set[int] = set()
 
     def start(self, plan: TaskPlan, on_end: OnEnd) -> None:
-        """`on_end` is called on the job's thread, once."""
-        from pyspark import InheritableThread
-
-        InheritableThread(
-            target=self._wait_for,
-            args=(plan, on_end),
-            session=self._spark,
-            name=f"multilane-job-{plan.number}",
-            daemon=True,
-        ).start()
+        """`on_end` is called on the job's thread, once. Raises when there is no Spark any more."""
+        if not self._is_connected and self._spark.sparkContext._jsc.sc().isStopped():  # noqa: SLF001 - the only way
+            raise SparkStartError("its context was stopped")
+        name = f"multilane-job-{plan.number}"
+        threading.Thread(target=self._wait_for, args=(plan, on_end), name=name, daemon=True).start()
 
     def cancel(self, number: int) -> None:
-        """At once: the worker is killed."""
+        """At once: the worker is killed. A job that is not submitted yet never is."""
+        self._cancelled.add(number)
         if self._is_connected:
             self._spark.interruptTag(self._tag(number))
         else:
             self._spark.sparkContext.cancelJobGroup(self._tag(number))
 
     def _wait_for(self, plan: TaskPlan, on_end: OnEnd) -> None:
+        failure: Exception | None = None
         try:
             self._name(plan)
-            rows = self._spark.range(0, 1, 1, 1).mapInArrow(partial(serve, plan), _SCHEMA).collect()
-            log.debug("member %d ended: %s", plan.number, rows[0]["ended"])
+            if plan.number not in self._cancelled:
+                rows = self._spark.range(0, 1, 1, 1).mapInArrow(partial(serve, plan), _SCHEMA).collect()
+                log.debug("member %d ended: %s", plan.number, rows[0]["ended"])
         except Exception as error:  # noqa: BLE001 - whatever Spark raises is told to the supervisor
-            on_end(error)
-        else:
-            on_end(None)
+            failure = error
+        on_end(failure)
 
     def _name(self, plan: TaskPlan) -> None:
         if self._is_connected:
@@ -71,9 +74,9 @@ class Jobs:
         return f"multilane-{self._run}-{number}"
 
 
-def slots(spark: SparkSession) -> int | None:
-    """How many tasks can run at once; None where that cannot be known beforehand."""
-    if not hasattr(spark, "_jvm") or spark.conf.get("spark.dynamicAllocation.enabled", "false") == "true":
-        return None
-    each = int(spark.conf.get("spark.task.cpus", "1") or 1)
-    return int(spark.sparkContext.defaultParallelism) // each
+def reason(error: Exception) -> str:
+    """The line that says what happened: of a failure in a worker the last of its traceback, which Spark has somewhere
+    in the middle of its own."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if _PYTHONS.match(line) and not line.startswith(_SPARKS)]
+    return (told or lines or [type(error).__name__])[-1 if told else 0]

@@ -103,8 +103,8 @@ class Roster:
     def ready(self, number: int, now: float) -> list[Order]:
         """It waits for the word."""
         post = self._posts[number]
-        if post.state in (State.DRAINING, State.ENDED):
-            return [(Do.STOP, number)]
+        if post.state in (State.WAITING, State.DRAINING, State.ENDED):
+            return [(Do.STOP, number)]  # waiting: its job is known to have ended, and the next one is for its successor
         if post.state is not State.STARTING:  # Spark has started it again, before the line of the last one broke
             post.move(State.STARTING)
         post.move(State.READY)

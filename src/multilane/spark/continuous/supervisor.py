@@ -1,6 +1,6 @@
 """Keeps the members of a run going: starts their jobs, hears them, starts again what ended by itself, and drains.
 
-Thread: `run` has one of its own and owns all state; lines, jobs and `stop` only put something on its queue.
+Thread: whoever calls `run`, which owns all state; lines, jobs and `stop` only put something on its queue.
 
 When a member tells that it cannot run at all, or there is no slot for it, the others are ended in order and `run`
 raises: nobody has served before all were ready.
@@ -20,13 +20,17 @@ from typing import Any, Final, Protocol
 from multilane.clock import Clock, SystemClock
 from multilane.errors import LineLost, MemberFailed, MultilaneError, SparkStartError
 from multilane.hooks import NO_OBSERVER, Observer
+from multilane.spark.continuous.jobs import reason
 from multilane.spark.continuous.line import Desk, Line, Message
 from multilane.spark.continuous.roster import Do, Order, Roster, State
-from multilane.spark.continuous.task import TaskPlan
+from multilane.spark.continuous.task import REFUSED, STARTING, TaskPlan
 
 log = logging.getLogger(__name__)
 
 _TELL_EVERY: Final = 10.0  # seconds between two lines of progress
+_FIRST_TRIES: Final = 2  # jobs of a member that fail before all are ready; Spark tries each four times
+_TRIES: Final = 8  # later: some three minutes
+_CUT_SECONDS: Final = 30.0
 _LAST_WORDS: Final = 1.0  # seconds
 _SETTLED: Final = "lanes.records.settled"
 _TOLD: Final = ((_SETTLED, "settled"), ("lanes.records.failed", "failed"), ("lanes.copies", "copied"))
@@ -71,6 +75,9 @@ class Supervisor:
         self._token = secrets.token_hex(32)
         self._failure: MultilaneError | None = None
         self._deadline: float | None = None  # for the start, then for the drain
+        self._is_cutting = False  # those that did not end in time were cancelled
+        self._unready: Counter[int] = Counter()  # jobs in a row that failed before their member was ready
+        self._last_error = ""
         self._totals: Counter[str] = Counter()
         self._told_at = 0.0
         self._told_settled = 0.0
@@ -124,18 +131,22 @@ class Supervisor:
             self._tell_progress(now)
 
     def _be_late(self) -> None:
+        late = self._roster.count(State.DRAINING)
+        if self._is_cutting:
+            raise SparkStartError(f"{late} jobs were cancelled and do not end: Spark seems to be gone")
         if self._roster.is_stopping:
-            late = self._roster.count(State.DRAINING)
-            log.error("%d members did not end in %g s: cancelled", late, self._plan.drain_seconds)
+            self._is_cutting = True
+            self._deadline = self._clock.monotonic() + _CUT_SECONDS
+            seconds = f"{self._plan.drain_seconds:g} s"
+            self._failure = self._failure or MemberFailed(
+                f"{late} members did not end within {seconds} and were cut off: what they were at is handled again"
+            )
             self._cancel_draining()
         elif not self._roster.is_open:
             missing = self._roster.count(State.STARTING, State.WAITING)
-            self._fail(
-                SparkStartError(
-                    f"{missing} of {self._plan.members} members were not ready within {self._plan.start_seconds:g} s: "
-                    "are there as many free slots? Ask for fewer members, or give Spark more cores"
-                )
-            )
+            told = f"{missing} of {self._plan.members} members were not ready within {self._plan.start_seconds:g} s"
+            advice = "are there as many free slots? Ask for fewer members, or give Spark more cores"
+            self._fail(SparkStartError(f"{told}: {self._last_error or advice}"))
 
     # --- what is to be done ------------------------------------------------------------------------------------------
 
@@ -149,7 +160,9 @@ class Supervisor:
                 self._say(number, do.value)
 
     def _start(self, number: int) -> None:
-        plan = self._plan
+        plan, former = self._plan, self._lines.pop(number, None)
+        if former is not None:
+            former.close()  # of a job that has ended
         told = TaskPlan(
             number, plan.factory, plan.target, plan.home, plan.log_level, self._desk.address, token=self._token
         )
@@ -200,13 +213,14 @@ class Supervisor:
         elif kind == "beat":
             self._on_beat(message.get("counts") or [])
         elif kind == "failed":
-            self._on_failed(number, str(message.get("error")), is_final=message.get("is_final") is True)
+            self._on_failed(number, str(message.get("error")), str(message.get("stage")))
 
     def _on_ready(self, number: int, line: Line, message: Message) -> None:
         former = self._lines.get(number)
         if former is not None and former is not line:
             former.close()  # it ends when it notices
         self._lines[number] = line
+        self._unready[number] = 0
         log.info("member %d is ready on %s, process %s", number, message.get("host"), message.get("pid"))
         was_open = self._roster.is_open
         self._carry_out(self._roster.ready(number, self._clock.monotonic()))
@@ -218,16 +232,20 @@ class Supervisor:
             del self._lines[number]
             self._roster.unheard(number)
 
-    def _on_failed(self, number: int, error: str, *, is_final: bool) -> None:
-        if is_final:
+    def _on_failed(self, number: int, error: str, stage: str) -> None:
+        """Once all were ready, one that cannot start has a place that is not as the others are: that may pass."""
+        if stage == REFUSED or (stage == STARTING and not self._roster.is_open):
             self._fail(MemberFailed(f"member {number} cannot run: {error}"))
         else:
             log.error("member %d failed: %s", number, error)
 
     def _on_ended(self, number: int, error: Exception | None) -> None:
         if error is not None and not self._roster.is_stopping:
-            told = str(error).strip().splitlines() or [type(error).__name__]
-            log.error("the Spark job of member %d failed: %s", number, told[0])
+            self._last_error = reason(error)
+            log.error("the Spark job of member %d failed: %s", number, self._last_error)
+            self._unready[number] += 1
+            if self._unready[number] >= (_TRIES if self._roster.is_open else _FIRST_TRIES):
+                self._fail(SparkStartError(f"member {number} does not start on Spark: {self._last_error}"))
         wait = self._roster.ended(number, self._clock.monotonic())
         if wait is not None:
             log.warning("member %d ended by itself and is started again in %g s", number, wait)
@@ -237,7 +255,10 @@ class Supervisor:
     def _on_beat(self, counts: list[Any]) -> None:
         for name, labels, value in counts:
             self._totals[name] += value
-            self._observer.count(name, value, **labels)
+            try:
+                self._observer.count(name, value, **labels)
+            except Exception:
+                log.exception("the observer of the application failed")
 
     def _tell_progress(self, now: float) -> None:
         settled = self._totals[_SETTLED]

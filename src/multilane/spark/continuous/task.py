@@ -14,20 +14,21 @@ import importlib
 import logging
 import os
 import socket
-import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from multilane.errors import ConfigError, LineLost
+from multilane.spark.continuous.home import at_home
 from multilane.spark.continuous.line import Line, call
 
 log = logging.getLogger(__name__)
 
-MEMBER_VARIABLE: Final = "MULTILANE_MEMBER"
+STARTING, REFUSED, SERVING = "starting", "refused", "serving"  # when a member failed; refused: by its configuration
 _BEAT_SECONDS: Final = 1.0
+_MOST_TEXT: Final = 4_000  # characters of an error
 
 Count = tuple[str, dict[str, str], float]  # name, labels, how many more
 
@@ -72,58 +73,35 @@ def _attend(plan: TaskPlan) -> str:
     logging.basicConfig(level=plan.log_level, format=f"%(asctime)s member {plan.number} %(levelname)s %(message)s")
     line = call(plan.address, plan.token)
     try:
-        with _at_home(plan):
+        with at_home(plan.home, plan.number):
             return _be_member(plan, line)
     except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
         advice = "pack the application (multilane pack APP.zip) and run it with --archive APP.zip"
         missing = ConfigError(f"{error.filename} is not on {socket.gethostname()}: {advice}")
-        return _tell_failure(line, plan, missing, is_final=True)
+        return _tell_failure(line, plan, missing, stage=STARTING)
     finally:
         line.close()
-
-
-@contextmanager
-def _at_home(plan: TaskPlan) -> Iterator[None]:
-    before, home = os.getcwd(), _home(plan)
-    os.environ[MEMBER_VARIABLE] = str(plan.number)
-    os.chdir(home)
-    sys.path.insert(0, home)
-    try:
-        yield
-    finally:
-        sys.path.remove(home)
-        os.chdir(before)
-
-
-def _home(plan: TaskPlan) -> str:
-    """A relative one is something that Spark has unpacked."""
-    if os.path.isabs(plan.home):
-        return plan.home
-    from pyspark import SparkFiles
-
-    return os.path.join(SparkFiles.getRootDirectory(), plan.home)
 
 
 def _be_member(plan: TaskPlan, line: Line) -> str:
     try:
         member: Member = found(plan.factory)(plan.target)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         log.exception("the application cannot be made here")
-        return _tell_failure(line, plan, error, is_final=True)
+        return _tell_failure(line, plan, error, stage=STARTING)
     line.send("ready", number=plan.number, host=socket.gethostname(), pid=os.getpid())
     said = line.receive()
     if said is None or said["kind"] != "serve":
         return "not needed"
-    hearing = threading.Thread(target=_hear, args=(line, member), name="multilane-driver", daemon=True)
-    hearing.start()
     over = threading.Event()
+    threading.Thread(target=_hear, args=(line, member, over), name="multilane-driver", daemon=True).start()
     beating = threading.Thread(target=_beat, args=(line, member, plan.number, over), name="multilane-beat", daemon=True)
     beating.start()
     try:
         member.run()
     except Exception as error:
         log.exception("the member failed")
-        return _tell_failure(line, plan, error, is_final=isinstance(error, ConfigError))
+        return _tell_failure(line, plan, error, stage=REFUSED if isinstance(error, ConfigError) else SERVING)
     finally:
         over.set()
         beating.join()
@@ -136,9 +114,13 @@ def found(path: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def _hear(line: Line, member: Member) -> None:
-    """Whatever comes, be it the end of the line, means the end."""
-    if line.receive() is None:
+def _hear(line: Line, member: Member, over: threading.Event) -> None:
+    """Whatever comes, be it the end of the line, means the end; but not of a member that has ended by itself: a stop
+    would be for its next life."""
+    said = line.receive()
+    if over.is_set():
+        return
+    if said is None:
         log.warning("the driver is gone: ending in order")
     member.stop()
 
@@ -151,8 +133,8 @@ def _beat(line: Line, member: Member, number: int, over: threading.Event) -> Non
             line.send("beat", number=number, counts=member.counts())
 
 
-def _tell_failure(line: Line, plan: TaskPlan, error: Exception, *, is_final: bool) -> str:
-    told = f"{type(error).__name__}: {error}"
+def _tell_failure(line: Line, plan: TaskPlan, error: BaseException, *, stage: str) -> str:
+    told = f"{type(error).__name__}: {error}"[:_MOST_TEXT]
     with suppress(LineLost):
-        line.send("failed", number=plan.number, error=told, is_final=is_final)
+        line.send("failed", number=plan.number, error=told, stage=stage)
     return told

@@ -12,6 +12,7 @@ import pytest
 from multilane.clock import SystemClock
 from multilane.errors import ConfigError, MemberFailed, SparkStartError
 from multilane.hooks import Counts
+from multilane.spark.continuous.jobs import reason
 from multilane.spark.continuous.supervisor import RunPlan, Supervisor
 from multilane.spark.continuous.task import TaskPlan, serve
 
@@ -28,6 +29,7 @@ class World:
         self.worlds[name] = self
         self.made = queue.SimpleQueue()
         self.behaviour = lambda member: member.told.wait(PATIENCE)
+        self.refuses = 0  # one of the next to be made
 
     @property
     def target(self):
@@ -40,7 +42,8 @@ class ThreadMember:
         self.told = threading.Event()
         self.number = int(os.environ["MULTILANE_MEMBER"])
         self.world.made.put(self)
-        if self.world.behaviour is None:
+        self.world.refuses -= 1
+        if self.world.behaviour is None or self.world.refuses == 0:
             raise ImportError("no module named 'shop'")
 
     def run(self):
@@ -124,13 +127,16 @@ class Running:
 
 
 def test_members_serve_until_they_are_told_to_end(world):
-    jobs, counts = ThreadJobs(), Counts()
-    running = Running(world, jobs, members=3, observer=counts)
-    members = [world.made.get(timeout=PATIENCE) for _ in range(3)]
+    served = queue.SimpleQueue()
+    world.behaviour = lambda member: (served.put(member), member.told.wait(PATIENCE))
+    jobs = ThreadJobs()
+    running = Running(world, jobs, members=3)
+    members = {served.get(timeout=PATIENCE) for _ in range(3)}
     running.supervisor.stop()
     assert running.wait() is None
-    assert len({id(member) for member in members}) == len(jobs.started) == 3
-    assert all(member.told.is_set() for member in members) or jobs.cancelled
+    assert len(members) == len(jobs.started) == 3
+    assert all(member.told.is_set() for member in members)
+    assert jobs.cancelled == []
 
 
 def test_a_stop_that_comes_before_the_start(world):
@@ -209,7 +215,9 @@ def test_one_that_does_not_end_is_cancelled(world):
     running = Running(world, jobs, members=1, drain_seconds=0.5)
     assert served.wait(PATIENCE)
     running.supervisor.stop()
-    assert running.wait() is None
+    told = running.wait()
+    assert isinstance(told, MemberFailed)
+    assert "1 members did not end within 0.5 s and were cut off" in str(told)
     assert jobs.cancelled == [0]
     never.set()
 
@@ -227,21 +235,98 @@ def test_a_spark_that_is_gone_is_said(world):
 def test_members_end_in_order_when_the_driver_is_gone(world):
     """The supervisor fails in the middle: its lines end, and so do those who served."""
     served, ended = queue.SimpleQueue(), queue.SimpleQueue()
+    failures = iter([True])
 
     def behave(member):
         served.put(member)
+        if next(failures, False):
+            raise RuntimeError("it is to be started again")
         assert member.told.wait(PATIENCE)
         ended.put(member)
 
+    class GoneLater(ThreadJobs):
+        def start(self, plan, on_end):
+            if len(self.started) == 2:
+                raise ConnectionRefusedError("nobody listens")
+            super().start(plan, on_end)
+
+    world.behaviour = behave
+    running = Running(world, GoneLater())
+    members = {served.get(timeout=PATIENCE) for _ in range(2)}
+    assert isinstance(running.wait(), SparkStartError)
+    assert ended.get(timeout=PATIENCE) in members
+
+
+def test_an_observer_that_fails_is_told_of_and_nothing_else(world, caplog):
     class Breaks(Counts):
         def count(self, name, value=1, **labels):
             raise ZeroDivisionError("in the driver")
 
+    served = threading.Event()
+    world.behaviour = lambda member: (served.set(), member.told.wait(PATIENCE))
+    running = Running(world, ThreadJobs(), members=1, observer=Breaks())
+    assert served.wait(PATIENCE)
+    running.supervisor.stop()
+    assert running.wait() is None
+    assert "the observer of the application failed" in caplog.text
+
+
+def test_a_job_that_never_gets_ready_is_not_tried_for_ever(world):
+    class Fails(ThreadJobs):
+        def _run(self, plan, on_end):
+            on_end(RuntimeError(WORKER_ERROR))
+
+    jobs = Fails()
+    told = Running(world, jobs, members=1).wait()
+    assert isinstance(told, SparkStartError)
+    assert str(told) == "member 0 does not start on Spark: ModuleNotFoundError: No module named 'multilane'"
+    assert len(jobs.started) == 2
+
+
+def test_what_fails_at_its_start_later_is_tried_again(world):
+    """A place that is not as the others are, perhaps for a while."""
+    served = queue.SimpleQueue()
+
+    def behave(member):
+        served.put(member)
+        if served.qsize() == 1:
+            world.refuses = 1
+            raise RuntimeError("the first life ends")
+        member.told.wait(PATIENCE)
+
     world.behaviour = behave
-    running = Running(world, ThreadJobs(), observer=Breaks())
-    members = {served.get(timeout=PATIENCE) for _ in range(2)}
-    assert isinstance(running.wait(), ZeroDivisionError)
-    assert {ended.get(timeout=PATIENCE) for _ in range(2)} == members
+    jobs = ThreadJobs()
+    running = Running(world, jobs, members=1)
+    while served.qsize() < 2:
+        assert running.thread.is_alive()
+        running.thread.join(0.05)
+    running.supervisor.stop()
+    assert running.wait() is None
+    assert len(jobs.started) == 3
+
+
+WORKER_ERROR = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "worker.py", line 3, in main
+ModuleNotFoundError: No module named 'multilane'
+
+\tat org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:1)
+org.apache.spark.SparkException: Job aborted due to stage failure
+"""
+LOST = "multilane.errors.LineLost: nobody at 10.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (WORKER_ERROR, "ModuleNotFoundError: No module named 'multilane'"),
+        (f"x\n{LOST}\n\tat java.lang.Thread\n", LOST),
+        ("Job 3 cancelled part of cancelled job group\n\tat x", "Job 3 cancelled part of cancelled job group"),
+        ("", "RuntimeError"),
+    ],
+)
+def test_the_line_that_says_what_happened(text, said):
+    assert reason(RuntimeError(text)) == said
 
 
 def test_the_token_does_not_show():

@@ -1,0 +1,83 @@
+"""Lanes on Spark, with the continuous flow: `python -m bench.lane.spark_members '<order as JSON>'`.
+
+Thread: application in the driver; in workers the handlers run where the app runs them.
+
+The same app and handlers as in `bench.lane.ours`. Each member writes what it has handled into a file of its own, many
+times a second; the driver adds up and tells, as every child does.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bench.lane.order import Order
+from bench.lane.ours import LISTENER, handler_of, settings_of
+from bench.lane.tally import Counts, tell_regularly
+
+if TYPE_CHECKING:
+    from multilane.runtime.app import App
+
+ORDER: Final = "BENCH_ORDER"
+COUNTED: Final = "BENCH_COUNTED"  # a directory
+MEMBERS: Final = 2
+_WRITE_SECONDS: Final = 0.05
+
+
+def told_app() -> App:
+    """The app of a member. The driver makes one too, which runs nothing."""
+    import multilane
+
+    order = Order(**json.loads(os.environ[ORDER]))
+    handler, counts = handler_of(order)
+    with tempfile.TemporaryDirectory(prefix="multilane-bench-") as directory:
+        path = Path(directory, "multilane.yaml")
+        path.write_text(json.dumps(settings_of(order)))  # YAML takes JSON as it is
+        app = multilane.App(path)
+    app.listener(LISTENER)(handler)
+    threading.Thread(target=_write, args=(counts,), name="tally", daemon=True).start()
+    return app
+
+
+def _write(counts: Counts) -> None:
+    own = Path(os.environ[COUNTED], str(os.getpid()))
+    fresh = own.with_suffix(".fresh")
+    while True:
+        if counts.handled:
+            fresh.write_text(str(counts.handled))
+            fresh.replace(own)
+        time.sleep(_WRITE_SECONDS)
+
+
+class AllMembers:
+    """What they have handled together."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    @property
+    def handled(self) -> int:
+        return sum(int(path.read_text()) for path in self._directory.iterdir() if not path.suffix)
+
+
+def run(order: Order) -> None:
+    from multilane.runtime.spark_engine import SparkSettings, run_on_spark
+
+    logging.getLogger().setLevel(logging.WARNING)
+    with tempfile.TemporaryDirectory(prefix="multilane-bench-") as directory:
+        os.environ[ORDER], os.environ[COUNTED] = order.text(), directory
+        tell_regularly(AllMembers(Path(directory)), order.tick)
+        conf = {"spark.ui.enabled": "false"}
+        settings = SparkSettings(f"local[{MEMBERS}]", MEMBERS, conf, home=os.getcwd(), log_level="WARNING")
+        run_on_spark("bench.lane.spark_members:told_app", settings)
+
+
+if __name__ == "__main__":
+    run(Order(**json.loads(sys.argv[1])))

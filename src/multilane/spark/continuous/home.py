@@ -1,0 +1,50 @@
+"""Where an application lives in a worker, for as long as its member does.
+
+Thread: the worker's own.
+
+A Spark worker may serve one task after the other. A member finds a process as if it were new: its directory is the
+current one, its modules are imported from there, and when it ends they are forgotten. Else the next life would be given
+the objects of the last one, with a closed event loop and another member's number.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+MEMBER_VARIABLE: Final = "MULTILANE_MEMBER"
+
+
+@contextmanager
+def at_home(home: str, number: int) -> Iterator[None]:
+    """A relative home is something that Spark has unpacked."""
+    place = home if os.path.isabs(home) else os.path.join(_unpacked(), home)
+    directory, path, modules = os.getcwd(), list(sys.path), set(sys.modules)
+    os.chdir(place)
+    sys.path.insert(0, place)
+    os.environ[MEMBER_VARIABLE] = str(number)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        os.environ.pop(MEMBER_VARIABLE, None)
+        sys.path[:] = path
+        os.chdir(directory)
+        for name in set(sys.modules) - modules:
+            if _is_below(sys.modules[name], place):
+                del sys.modules[name]
+
+
+def _unpacked() -> str:
+    from pyspark import SparkFiles
+
+    return SparkFiles.getRootDirectory()
+
+
+def _is_below(module: object, place: str) -> bool:
+    file = getattr(module, "__file__", None)
+    return isinstance(file, str) and os.path.abspath(file).startswith(os.path.join(place, ""))
