@@ -19,19 +19,20 @@ def kafka() -> Iterator[KafkaCluster]:
         yield started
 
 
-# With Spark each member has a JVM to start: these of its tests are part of every run, the others of `make test-long`.
-SPARK_IN_EVERY_RUN = (
-    "test_matrix.py",
-    "test_sigterm_ends_what_is_in_work_and_begins_nothing",
-    "test_a_member_that_joins_takes_over_without_overlap",
-)
+# With Spark each member has a JVM to start: the matrix of one protocol is part of every run, the others are of
+# `make test-long`.
+_MATRIX = "test_matrix.py"
+_IN_EVERY_RUN = "consumer-spark]"
+_PATIENCE = 600.0  # for a run of the matrix, which is made by the first test that looks at it
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         with_spark = Path(__file__).parent in item.path.parents and "spark]" in item.name
-        if with_spark and not any(name in item.nodeid for name in SPARK_IN_EVERY_RUN):
+        if with_spark and not (item.path.name == _MATRIX and item.name.endswith(_IN_EVERY_RUN)):
             item.add_marker(pytest.mark.long)
+        elif with_spark:
+            item.add_marker(pytest.mark.timeout(_PATIENCE))
 
 
 def _runs(engine: ProcessEngine, kafka: KafkaCluster) -> Iterator[Callable[..., Run]]:

@@ -134,7 +134,12 @@ def test_members_share_the_work_and_end_in_order(shop):
         (["--master", "yarn"], {}, "how many slots yarn will have is not known here: say --members"),
         (["--master", "sc://127.0.0.1:1", "--members", "1"], {}, "say how with --host"),
         (["--master", "local[1]", "--archive", "app.zip"], {}, "there is no archive app.zip: multilane pack app.zip"),
-        (["--master", "local[1]", "--conf", "spark.speculation=true"], {}, "spark.speculation is on"),
+        pytest.param(
+            ["--master", "local[1]", "--conf", "spark.speculation=true"],
+            {},
+            "spark.speculation is on",
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line_before_anything_is_read(shop, options, environ, said):

@@ -25,6 +25,7 @@ def run(directory, scenarios, systems):
 
 
 @pytest.mark.cluster
+@pytest.mark.long  # what is measured is tested without a broker, too
 @pytest.mark.slow
 def test_crowds_and_first_records_are_measured(tmp_path):
     rows = run(tmp_path, ["31-groups-one-topic", "first-record"], SYSTEMS)
@@ -37,6 +38,7 @@ def test_crowds_and_first_records_are_measured(tmp_path):
 
 
 @pytest.mark.cluster
+@pytest.mark.long  # what is measured is tested without a broker, too
 @pytest.mark.slow
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_pauses_are_measured(tmp_path, system):
