@@ -264,14 +264,19 @@ async def test_each_rebalance_leaves_something_running(kafka):
     (case,) = new_cases(("sync", "retry", "consumer"), partitions=4)
     steady = in_process(kafka, case)
 
-    def handler(record: Record) -> None: ...
+    handled = []
+
+    def handler(record: Record) -> None:
+        threading.Event().wait(0.02)  # so that every lane has a thread each time
+        handled.append(record)
 
     steady.listener(case.name)(handler)
     serving = asyncio.create_task(steady.serve())
     await until(lambda: _teams(steady) == 8 or serving.done(), 40)
     counts = []
-    for _ in range(4):
+    for visit in range(4):
         await _visit(steady, handler, kafka, case)
+        await until(lambda many=visit + 1: len(handled) == 20 * many, 40)
         counts.append((len(asyncio.all_tasks()), threading.active_count()))
     tasks, threads = zip(*counts, strict=True)
     assert tasks[-1] <= tasks[0], tasks
@@ -287,10 +292,10 @@ async def _visit(steady, handler, kafka, case):
     guest.listener(case.name)(handler)
     visiting = asyncio.create_task(guest.serve())
     await until(lambda: _teams(guest) == 4 and _teams(steady) == 4, 40)
-    _write(kafka, case, *[b"x"] * 20, partition=1)
     guest.stop()
     await visiting
     await until(lambda: _teams(steady) == 8, 40)
+    _write(kafka, case, *[b"x"] * 20, partition=1)
 
 
 def _teams(app):
