@@ -73,6 +73,9 @@ def test_a_partition_of_another_member_cannot_be_committed(kafka, topic, variant
         with pytest.raises(CommitRefused, match="assigned"):
             first.consumer.commit_async({**dict.fromkeys(first.assignment, 1), foreign: 9})
         assert committed_in(kafka, team.group, partitions) == {}
+        # What the one had read before the other took it over is read again: nothing was committed.
+        team.until(lambda: second.consumer.position(foreign) == ends[foreign])
+        team.until(lambda: all(first.consumer.position(p) == ends[p] for p in first.assignment))
         second.consumer.commit()
         first.consumer.commit()
         assert committed_in(kafka, team.group, partitions) == ends
