@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -24,6 +24,9 @@ from bench.lane.scenarios import COLUMNS, NOTHING, RECORDS, SINGLE, THREAD
 from bench.lane.tally import Counts, Tally, ThreadTally, tell_regularly
 from bench.lane.work import work_of
 from multilane.wire.records.record import Record
+
+if TYPE_CHECKING:
+    from multilane.runtime.app import App
 
 LISTENER: Final = "bench"
 CLUSTER: Final = "bench"
@@ -133,7 +136,8 @@ def _on_threads(order: Order) -> tuple[Handler, Counts]:
     return handle, tally
 
 
-def run(order: Order) -> None:
+def made_app(order: Order) -> tuple[App, Counts]:
+    """The app, and what its handlers count."""
     import multilane
 
     handler, counts = handler_of(order)
@@ -141,9 +145,14 @@ def run(order: Order) -> None:
         path = Path(directory, "multilane.yaml")
         path.write_text(json.dumps(settings_of(order)))  # YAML takes JSON as it is
         app = multilane.App(path)
-        app.listener(LISTENER)(handler)
-        tell_regularly(counts, order.tick)
-        app.run()
+    app.listener(LISTENER)(handler)
+    return app, counts
+
+
+def run(order: Order) -> None:
+    app, counts = made_app(order)
+    tell_regularly(counts, order.tick)
+    app.run()
 
 
 if __name__ == "__main__":

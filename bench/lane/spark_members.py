@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bench.lane.order import Order
-from bench.lane.ours import LISTENER, handler_of, settings_of
+from bench.lane.ours import made_app
 from bench.lane.tally import Counts, tell_regularly
 
 if TYPE_CHECKING:
@@ -33,15 +33,7 @@ _WRITE_SECONDS: Final = 0.05
 
 def told_app() -> App:
     """The app of a member. The driver makes one too, which runs nothing."""
-    import multilane
-
-    order = Order(**json.loads(os.environ[ORDER]))
-    handler, counts = handler_of(order)
-    with tempfile.TemporaryDirectory(prefix="multilane-bench-") as directory:
-        path = Path(directory, "multilane.yaml")
-        path.write_text(json.dumps(settings_of(order)))  # YAML takes JSON as it is
-        app = multilane.App(path)
-    app.listener(LISTENER)(handler)
+    app, counts = made_app(Order(**json.loads(os.environ[ORDER])))
     threading.Thread(target=_write, args=(counts,), name="tally", daemon=True).start()
     return app
 
