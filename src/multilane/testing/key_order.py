@@ -69,6 +69,7 @@ class PerKeyOrder:
         +a1 +a2 a1>r a2>r A(a1'^2,a2' A!a1' A)a2' A(a1'^3 A)a1' A(a2' A)a2'
         +a1 +a2 +a3 A(a1,a2 A!a1 A)a2 a1>e A(a3 A)a3
         +a1 +a2 a1>r A# a1>r B(a1' B)a1' B(a2 B)a2 B(a1'' B)a1'' a2>r B(a2' B)a2'
+        +a1 +a2 +a3 a1>r a2>r A(a1' A)a1' A(a2' A)a2' A(a3 A# B(a2 B)a2 B(a3 B)a3
     Does not across topics:
         +a1 +a2 A(a1 A!a1 a1>r A(a2 A)a2 A(a1' A)a1'
         +a1 +a2 A(a1 A!a1 A(a2 A)a2 a1>r A(a1' A)a1'
@@ -76,6 +77,7 @@ class PerKeyOrder:
         +a1 +a2 +a3 A(a1,a2 A!a1 A)a2 A(a3 A)a3 a1>r a2>r A(a1',a2' A)a1',a2'
         +a1 +a2 a1>r A(a1' A)a1' A(a2 A)a2 a1>r A(a1'' A)a1'' a2>r A(a2' A)a2'
         +a1 +a2 a1>r A# a1>r B(a1' B)a1' B(a2 B)a2 B(a1'' B)a1''
+        +a1 +a2 +a3 a1>r a2>r A(a1' A)a1' A(a2' A)a2' A(a3 A)a3 A(a2 A)a2 A(a3 A)a3
     """
 
     def __init__(self, *, across_topics: bool = False) -> None:
@@ -169,10 +171,13 @@ class _PartitionOrder:
         self.found: list[Violation] = []
         self._highest: dict[tuple[str, str, int], Place] = {}
         self._begun: set[Place] = set()
+        self._home: dict[str, Place] = {}  # where a record was produced
         self._held: dict[str, dict[tuple[str, str, int], Place]] = defaultdict(dict)  # by member: the last begun
 
     def take(self, event: Event) -> None:
         match event:
+            case Produced():
+                self._home[event.record] = event.place
             case Started(key=str()) | Skipped(key=str()):
                 self._begin(event)
             case Ended(key=str(), is_ok=False):  # it may come again, and what was called with it behind it
@@ -193,7 +198,8 @@ class _PartitionOrder:
             self.found.append(_violation(f"{_told(event)} was begun for the first time after {highest}"))
         if highest is None or place.offset > highest.offset:
             self._highest[scope] = place
-        self._begun.add(place)
+        # A record that followed its key is begun as a copy; from its own place it comes again, not for the first time.
+        self._begun |= {place, self._home.get(event.record, place)}
         last = self._held[event.member].get(scope)
         if last is not None and last.offset >= place.offset:
             self.found.append(_violation(f"{_told(event)} was begun by {event.member} after {last}, without a restart"))
