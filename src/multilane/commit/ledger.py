@@ -97,16 +97,17 @@ class Ledger:
     def unsettled(self) -> tuple[int, ...]:
         return tuple(self._open.column().tolist())
 
-    def place(self) -> Place:
+    def place(self, most_runs: int = MOST_RUNS) -> Place:
+        """With no more runs than a commit could tell anyway, unless more are asked for."""
         frontier = self.frontier
-        return Place(frontier, self._epoch_before(frontier), tuple(self._runs(frontier)))
+        return Place(frontier, self._epoch_before(frontier), tuple(self._runs(frontier, most_runs)))
 
-    def _runs(self, frontier: int) -> list[Run]:
+    def _runs(self, frontier: int, most: int) -> list[Run]:
         """Between what is open there is nothing but what is settled or was never there."""
         edges = np.append(self._open.column(), self.position)
         gaps = np.flatnonzero(np.diff(edges) > 1)
-        if len(gaps) > MOST_RUNS:
-            gaps = gaps[:MOST_RUNS]
+        if len(gaps) > most:
+            gaps = gaps[:most]
             return list(zip((edges[gaps] + 1).tolist(), (edges[gaps + 1] - 1).tolist(), strict=True))
         runs = list(zip((edges[gaps] + 1).tolist(), (edges[gaps + 1] - 1).tolist(), strict=True))
         for first, last in self._done:

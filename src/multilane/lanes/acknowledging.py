@@ -44,6 +44,11 @@ class Acknowledging:
     def __len__(self) -> int:
         return len(self._pending)
 
+    @property
+    def records(self) -> list[Record]:
+        """Whose acknowledgements are still to come."""
+        return [record for pending in self._pending for record in pending.records]
+
     def issue(self, records: Iterable[Record]) -> tuple[Acknowledgement, Pending]:
         pending = Pending(records)
         self._pending.add(pending)

@@ -88,6 +88,13 @@ class Chains:
                 ready.append(chain)
                 self.takeable += 1
 
+    def hold(self, records: Iterable[Record]) -> None:
+        """These are in work elsewhere: what comes of their keys waits here and is not taken."""
+        for record in records:
+            key = self._order_of(record)
+            if key is not None:
+                self._by_key[key] = list(_IN_WORK)
+
     def _defer(self, chain: Chain, due: float) -> None:
         heappush(self._deferred, (due, next(self._serial), chain))
         self._asleep.add(id(chain))

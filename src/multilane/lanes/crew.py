@@ -355,9 +355,8 @@ class Crew:
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
-    async def drain(self, deadline: float) -> tuple[Record, ...]:
-        """Take nothing more, and let what is in work end until the deadline; then give it up. What is given up stays
-        unsettled, and is what this returns."""
+    async def rest(self, deadline: float) -> None:
+        """Take nothing more, and let what is in work end until the deadline; what has not ended by then goes on."""
         self._is_draining = self._is_over = True
         for timer in (self._flush_timer, self._due_timer):
             if timer is not None:
@@ -367,6 +366,12 @@ class Crew:
             self._work.listener.withdraw()
         await self._wait_for_lanes(deadline)
         await self._wait_for_acknowledgements(deadline)
+
+    async def drain(self, deadline: float) -> tuple[Record, ...]:
+        """The same, and then give up what has not ended. That stays unsettled, and is what this returns."""
+        await self.rest(deadline)
+        if self._work.acknowledging is not None:
+            self._work.acknowledging.give_up()
         self._sweep_timer.cancel()
         given_up = self.in_work
         if given_up:
@@ -391,4 +396,3 @@ class Crew:
         waiting = asyncio.ensure_future(acknowledging.wait())
         await asyncio.wait([waiting], timeout=max(0.0, deadline - self._clock.monotonic()))
         waiting.cancel()
-        acknowledging.give_up()

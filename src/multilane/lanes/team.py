@@ -9,6 +9,7 @@ Owns its yard and crews. Never polls or commits.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -41,6 +42,7 @@ class Team:
         for crew in self._crews.values():
             crew.peers = [other for other in self._crews.values() if other is not crew]
         self._acknowledging = work.acknowledging
+        self._tried = work.tried
         if self._acknowledging is not None:
             self._acknowledging.on_settled = self.feed
 
@@ -85,6 +87,10 @@ class Team:
     def place(self, partition: TopicPartition) -> Place:
         return self.yard.place(partition)
 
+    def whole_place(self, partition: TopicPartition) -> Place:
+        """With all of its runs, however many."""
+        return self.yard.intakes[partition].ledger.place(sys.maxsize)
+
     def is_idle(self, partition: TopicPartition) -> bool:
         """All that came of this partition is settled."""
         intake = self.yard.intakes[partition]
@@ -98,6 +104,22 @@ class Team:
     @property
     def in_work(self) -> tuple[Record, ...]:
         return tuple(record for crew in self._crews.values() for record in crew.in_work)
+
+    @property
+    def unfinished(self) -> tuple[Record, ...]:
+        """What is in work, and what waits for nothing but its acknowledgement."""
+        acknowledging = self._acknowledging
+        pending = () if acknowledging is None else (r for r in acknowledging.records)
+        return tuple(dict.fromkeys((*self.in_work, *pending)))
+
+    @property
+    def tried(self) -> Mapping[tuple[str, int], Record]:
+        """What is to be tried again in its place, as it is now."""
+        return self._tried
+
+    async def rest(self, deadline: float) -> None:
+        """Begin nothing more; what is in work may end, also after the deadline."""
+        await asyncio.gather(*(crew.rest(deadline) for crew in self._crews.values()))
 
     async def drain(self, deadline: float) -> Sequence[Record]:
         """End what is in work until the deadline, and begin nothing; gives what had to be given up."""

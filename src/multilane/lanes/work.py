@@ -76,6 +76,7 @@ class Work:
         self.runs_ahead = self.is_plain and rules.runs_ahead and listener.is_plain_function
         self.plain_call = listener.call_one
         self.plain_settle: Callable[[int], None] = self._settle_offset or _nobody_settles_so
+        self.tried: dict[tuple[str, int], Record] = {}  # to be tried again in its place: with its attempts counted
         self.acknowledging = Acknowledging(self._settle_done, self._reject) if rules.is_manual else None
 
     def _of(self, record: Record) -> Listener:
@@ -276,6 +277,8 @@ class Work:
         again = await self._failures.take_over(record, error, self._parking)
         if again is None:
             self._settle(record)
+        else:
+            self.tried[record.topic, record.offset] = again
         return again
 
     def _settle_done(self, records: Sequence[Record]) -> None:
@@ -293,6 +296,8 @@ class Work:
         self._yard.settle(record)
         if self._parking is not None:
             self._parking.settled(record)
+            if self.tried:
+                self.tried.pop((record.topic, record.offset), None)
 
     def _reject(self, records: Sequence[Record], error: BaseException) -> asyncio.Future[list[Record]]:
         """Acknowledged as failed."""

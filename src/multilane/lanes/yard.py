@@ -32,10 +32,11 @@ class Yard:
         intakes: Sequence[Intake],
         chains: Mapping[str, Chains] | RowChains,
         route: Route | None = None,
-        note: Callable[[Sequence[Record]], None] | None = None,
+        note: Callable[[list[Record]], None] | None = None,
     ) -> None:
         """`intakes` in the order in which they are fed; `chains` for each class of lanes, or those in which rows wait
-        when there is one class; `route` names the class of a record; `note` hears of records when they are taken in."""
+        when there is one class; `route` names the class of a record; `note` hears of records when they
+        are taken in, and may put others in their places."""
         self.intakes = {intake.partition: intake for intake in intakes}
         self._rows = chains if isinstance(chains, RowChains) else None
         self._chains = {} if isinstance(chains, RowChains) else dict(chains)

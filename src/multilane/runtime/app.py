@@ -9,14 +9,12 @@ once. Nothing connects before the application runs.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from multilane.clock import Clock, SystemClock
 from multilane.config.app.advice import advice
@@ -29,6 +27,9 @@ from multilane.hooks import NO_OBSERVER, Both, Observer
 from multilane.lanes.failing import LastStepFunction
 from multilane.listeners.surroundings import ConsumerInterceptor, ErrorInterceptor, Tracer
 from multilane.runtime.engine import Engine
+from multilane.runtime.error_wiring import ErrorConsumers
+from multilane.runtime.interpreter import loop_factory, tuned_interpreter
+from multilane.runtime.outfit import Outfit
 from multilane.runtime.producing import ProducerInterceptor, Producers
 from multilane.runtime.registration import Around, Function, ListenerOptions, Registration, checked
 from multilane.runtime.signals import signals_stop
@@ -40,10 +41,6 @@ log = logging.getLogger(__name__)
 
 F = TypeVar("F", bound=Function)
 FilePath = str | os.PathLike[str]
-
-# The loop's own objects live long; with the default threshold a collection of the youngest comes every 700 of them.
-_COLLECT_AFTER: Final = (50_000, 20, 50)
-_SWITCH_SECONDS: Final = 0.0005
 
 
 class App:
@@ -152,8 +149,27 @@ class App:
     def run(self) -> None:
         """Consume until SIGTERM or SIGINT, or `stop`; then settle what is in work, commit and leave. The process is
         taken as this application's: its interpreter is tuned, and uvloop is used where it is installed."""
-        with signals_stop(self.stop), _tuned_interpreter(), asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with signals_stop(self.stop), tuned_interpreter(), asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(self.serve())
+
+    def outfits(self, observer: Observer) -> dict[str, Outfit]:
+        """What each consumer needs for its lanes, by name; for engines that have other ways to feed them. Inside a
+        running event loop."""
+        return {
+            name: Outfit(
+                registration,
+                self.config.cluster(registration.config.cluster),
+                registration.around.within(self._around),
+                self._clock,
+                Both(self.observer, observer),
+            )
+            for name, registration in self._registrations.items()
+        }
+
+    def error_consumers(self, observer: Observer) -> ErrorConsumers:
+        return ErrorConsumers(
+            self.config, self._registrations, self._around, self._clock, Both(self.observer, observer)
+        )
 
     def check_runnable(self) -> None:
         if not self._registrations and not self.config.shovels:
@@ -212,29 +228,3 @@ def _with_properties(config: AppConfig, properties: Mapping[str, object]) -> App
         for name, cluster in config.clusters.items()
     }
     return config.model_copy(update={"clusters": clusters})
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory
-
-
-@contextmanager
-def _tuned_interpreter() -> Iterator[None]:
-    """What was loaded so far stays: without it a full collection stops the loop for a tenth of a second. And the loop
-    gets the interpreter back from decoders soon after it wakes up, not after five milliseconds."""
-    before, interval = gc.get_threshold(), sys.getswitchinterval()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_COLLECT_AFTER)
-    sys.setswitchinterval(_SWITCH_SECONDS)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(interval)
-        gc.set_threshold(*before)
-        gc.unfreeze()

@@ -21,9 +21,9 @@ from multilane.errors import ConfigError, SparkStartError
 from multilane.runtime.app import App
 from multilane.runtime.signals import signals_stop
 from multilane.runtime.targets import find_app
-from multilane.spark.continuous.home import MEMBER_VARIABLE
 from multilane.spark.continuous.jobs import Jobs
 from multilane.spark.continuous.supervisor import RunPlan, Supervisor
+from multilane.spark.home import MEMBER_VARIABLE
 from multilane.spark.packing import UNPACKED
 from multilane.spark.session import is_connect, is_local, local_slots, shown, start_session
 

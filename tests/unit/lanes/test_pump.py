@@ -11,9 +11,11 @@ from multilane.clock import SystemClock
 from multilane.commit.ledger import Ledger
 from multilane.errors import WakeupError
 from multilane.lanes.chains import Chains
+from multilane.lanes.holding import Topics
 from multilane.lanes.intake import Intake
+from multilane.lanes.membership import Timing
 from multilane.lanes.ordering import by_key
-from multilane.lanes.pump import Pump, Timing, Topics
+from multilane.lanes.pump import Pump
 from multilane.lanes.team import Team
 from multilane.lanes.threads import Threads
 from multilane.lanes.work import Work, WorkRules

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from multilane.clock import SystemClock
 from multilane.config.consumer import parse_consumer
 from multilane.errors import ConfigError
+from multilane.hooks import NO_OBSERVER
 from multilane.listeners.acknowledgement import Acknowledgement
 from multilane.listeners.context import Context
 from multilane.runtime.app import App
-from multilane.runtime.process_group import ProcessGroup
 from multilane.runtime.registration import Around
 from multilane.wire.records.record import Record
 
@@ -92,8 +91,7 @@ async def test_order_across_retry_leaves_the_protocol_to_the_configuration(tmp_p
     keys = {"retry": "r", "retryOrder": "key"} | ({"properties": properties} if properties else {})
     app = app_with(tmp_path, **keys)
     app.listener("orders")(single)
-    group = ProcessGroup(app._registrations["Orders"], app.config.cluster("main"), Around(), SystemClock())
-    config = parse_consumer(group._properties()).group
+    config = parse_consumer(app.outfits(NO_OBSERVER)["Orders"].joining).group
     assert config.group_protocol == protocol
     assert protocol == "consumer" or config.partition_assignment_strategy == ("range",)
     assert protocol == "classic" or config.group_remote_assignor == "range"
@@ -112,8 +110,7 @@ async def test_a_topic_and_its_retries_are_both_shared_out(tmp_path, properties,
     """Brokers gave one member all of the topic, and another all of the retry topic."""
     app = app_with(tmp_path, retry="r", **({"properties": properties} if properties else {}))
     app.listener("orders")(single)
-    group = ProcessGroup(app._registrations["Orders"], app.config.cluster("main"), Around(), SystemClock())
-    config = parse_consumer(group._properties()).group
+    config = parse_consumer(app.outfits(NO_OBSERVER)["Orders"].joining).group
     assert (config.group_protocol, config.group_remote_assignor) == (protocol, remote)
     assert protocol == "consumer" or config.partition_assignment_strategy == ("range", "cooperative-sticky")
 

@@ -21,9 +21,9 @@ from multilane.clock import Clock, SystemClock
 from multilane.errors import LineLost, MemberFailed, MultilaneError, SparkStartError
 from multilane.hooks import NO_OBSERVER, Observer
 from multilane.spark.continuous.jobs import reason
-from multilane.spark.continuous.line import Desk, Line, Message
 from multilane.spark.continuous.roster import Do, Order, Roster, State
 from multilane.spark.continuous.task import REFUSED, STARTING, TaskPlan
+from multilane.spark.line import Desk, Line, Message
 
 log = logging.getLogger(__name__)
 

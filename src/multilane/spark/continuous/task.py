@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from multilane.errors import ConfigError, LineLost
-from multilane.spark.continuous.home import at_home
-from multilane.spark.continuous.line import Line, call
+from multilane.spark.home import at_home
+from multilane.spark.line import Line, call
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from multilane.errors import LineLost
-from multilane.spark.continuous.home import at_home
 from multilane.spark.continuous.task import TaskPlan, serve
+from multilane.spark.home import at_home
 
 MODULE = """
 import os

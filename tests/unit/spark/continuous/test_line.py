@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from multilane.errors import LineLost
-from multilane.spark.continuous.line import Desk, call
+from multilane.spark.line import Desk, call
 
 PATIENCE = 10.0
 

@@ -1,0 +1,113 @@
+"""Feeds teams with what a consumer reads: a partition whose lanes have enough is paused, and nothing else is.
+
+Thread: loop; one task, the only user of the consumer.
+
+Never commits, and does not know why the consumer reads what it reads.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+
+from multilane.client.async_consumer import AsyncConsumer
+from multilane.clock import Clock
+from multilane.errors import ClientFailed, MultilaneError, WakeupError
+from multilane.lanes.holding import Holding, start_of
+from multilane.lanes.team import Team
+from multilane.types import TopicPartition
+from multilane.wire.records.block import Block
+
+log = logging.getLogger(__name__)
+
+
+class Feeding:
+    def __init__(self, consumer: AsyncConsumer, holding: Holding[Team], drain: float, clock: Clock) -> None:
+        """`drain`: seconds for what is in work when a log goes on below what was read."""
+        self._consumer = consumer
+        self._holding = holding
+        self._drain = drain
+        self._clock = clock
+        self._hungry: set[TopicPartition] = set()
+        self._is_giving = False  # blocks were polled that their teams do not have yet
+        self.failure: BaseException | None = None
+
+    def take_on(self, team: Team) -> None:
+        """A new team."""
+        team.listen(self._note_hungry, self.fail)
+        self._consumer.resume(team.partitions & self._consumer.paused)
+
+    def fail(self, error: BaseException) -> None:
+        self.failure = self.failure or error
+        self._consumer.wakeup()
+
+    async def step(self, patience: float) -> None:
+        """Waits so long for something to come."""
+        self._resume_hungry()
+        with suppress(WakeupError):
+            blocks = await self._consumer.poll(patience)
+            self._is_giving = True
+            await self._give_all(blocks)
+            self._is_giving = False
+
+    async def catch_up(self, partition: TopicPartition) -> None:
+        """Markers and gaps at the end of the log are passed too."""
+        team = self._holding.team(partition)
+        if team is not None and team.is_idle(partition) and not self._is_giving:
+            with suppress(MultilaneError):
+                position = await self._consumer.position(partition, 0)
+                team.yard.intakes[partition].pass_to(position)
+
+    async def _give_all(self, blocks: Iterable[Block]) -> None:
+        """Every team has its blocks before any of them goes on."""
+        given = [partition for block in blocks if (partition := await self._give(block)) is not None]
+        for partition in given:
+            team = self._holding.team(partition)
+            if team is None:
+                continue  # revoked since
+            team.feed()
+            if not team.wants_blocks(partition):
+                self._consumer.pause([partition])
+                team.yard.copy_out(partition)
+
+    async def _give(self, block: Block) -> TopicPartition | None:
+        partition = TopicPartition(block.topic, block.partition)
+        team = self._holding.team(partition)
+        if team is not None and block.first_offset < team.yard.intakes[partition].end:
+            team = await self._begin_again(partition, team, block)
+        elif team is None and partition in self._consumer.assignment and not self._holding.waits(partition):
+            raise ClientFailed(f"{partition} is read and nobody has it: a defect; its records are not committed")
+        if team is None:
+            return None  # revoked in the same poll, or one of a pair that waits for the other, or not wanted
+        team.accept(block)
+        return partition
+
+    async def _begin_again(self, partition: TopicPartition, team: Team, block: Block) -> Team | None:
+        """The log goes on below where we were: it was cut, made anew, or the offsets were reset. What is unsettled
+        below that is still to be done: then it is read again from there, and this block is not wanted."""
+        log.warning("%s goes on at %d, below what was read: its lanes begin again", partition, block.first_offset)
+        await team.drain(self._clock.monotonic() + self._drain)
+        starts = {p: start_of(team, p) for p in team.partitions}
+        offset, runs = starts[partition]
+        kept = tuple((first, min(last, block.first_offset - 1)) for first, last in runs if first < block.first_offset)
+        starts[partition] = (min(offset, block.first_offset), kept)
+        await self._holding.form(starts)
+        for other, (begin, _) in starts.items():
+            if other != partition or begin < block.first_offset:
+                self._consumer.seek(other, begin)
+        return self._holding.team(partition) if starts[partition][0] == block.first_offset else None
+
+    def _note_hungry(self, team: Team) -> None:
+        """A crew has taken in some of what waited."""
+        paused = self._consumer.paused
+        hungry = [p for p in team.partitions if p in paused and p not in self._hungry and team.wants_blocks(p)]
+        if hungry:
+            self._hungry.update(hungry)
+            self._consumer.wakeup()
+
+    def _resume_hungry(self) -> None:
+        hungry, self._hungry = self._hungry, set()
+        wanted = hungry & self._consumer.paused & set(self._holding.partitions)
+        if wanted:
+            self._consumer.resume(wanted)

@@ -1,0 +1,146 @@
+"""What a member of a group holds: partitions, each in the care of a team, wherever that team's lanes are.
+
+Thread: loop (one owner).
+
+Partitions come with the place where their work begins. With `pairs` those of one number, of all topics, are one team,
+which is formed when all are there; until then they wait. Owns the teams. Never talks to a broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from multilane.commit.completion_map import Run
+from multilane.commit.ledger import Place
+from multilane.errors import MultilaneError, OperationTimeout
+from multilane.types import TopicPartition
+
+log = logging.getLogger(__name__)
+
+Start = tuple[int, tuple[Run, ...]]  # where a partition begins, and what beyond is settled already
+Starts = Mapping[TopicPartition, Start]
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """What is read. With `pairs` the partitions of one number, of all topics, are one team, which begins when all are
+    there. Topics of `whole` are read from their beginning where nothing is committed, whatever the consumer does by
+    itself."""
+
+    names: tuple[str, ...]
+    pairs: bool = False
+    whole: frozenset[str] = frozenset()
+
+
+class Held(Protocol):
+    """A team, as far as its member has to know it."""
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]: ...
+
+    @property
+    def settled(self) -> int: ...
+
+    def place(self, partition: TopicPartition) -> Place: ...
+
+    async def drain(self, deadline: float) -> object: ...
+
+
+T = TypeVar("T", bound=Held)
+U = TypeVar("U")
+
+
+class Holding(Generic[T]):
+    def __init__(
+        self, topics: Topics, build: Callable[[Starts], Awaitable[T]], on_formed: Callable[[T], object]
+    ) -> None:
+        self.topics = topics
+        self.is_stopping = False
+        self._build = build
+        self._on_formed = on_formed
+        self._teams: dict[TopicPartition, T] = {}
+        self._starts: dict[TopicPartition, Start] = {}  # assigned, and without a team as yet
+        self._settled_before = 0  # by teams that are gone
+
+    # --- what is known -----------------------------------------------------------------------------------------------
+
+    @property
+    def teams(self) -> tuple[T, ...]:
+        return tuple(dict.fromkeys(self._teams.values()))
+
+    @property
+    def partitions(self) -> Collection[TopicPartition]:
+        """Those with a team."""
+        return self._teams.keys()
+
+    def team(self, partition: TopicPartition) -> T | None:
+        return self._teams.get(partition)
+
+    def waits(self, partition: TopicPartition) -> bool:
+        """For its other half."""
+        return partition in self._starts
+
+    @property
+    def settled(self) -> int:
+        """How many records so far, also of partitions that are others' now."""
+        return self._settled_before + sum(team.settled for team in self.teams)
+
+    # --- teams -------------------------------------------------------------------------------------------------------
+
+    async def begin(self, starts: Starts) -> None:
+        """Form the teams that are complete with these."""
+        self._starts |= starts
+        for together in self._complete():
+            await self.form({p: self._starts.pop(p) for p in together})
+
+    async def form(self, starts: Starts) -> None:
+        """One team for these; in the place of one that had them."""
+        former = {team for p in starts if (team := self._teams.get(p)) is not None}
+        team = await self.asked(lambda: self._build(starts))
+        self._settled_before += sum(other.settled for other in former)
+        self._teams.update(dict.fromkeys(starts, team))
+        self._on_formed(team)
+
+    def _complete(self) -> list[list[TopicPartition]]:
+        """What can begin: partitions by themselves, or those of one number when all topics have theirs."""
+        if not self.topics.pairs:
+            return [[p] for p in self._starts]
+        numbers = sorted({p.partition for p in self._starts})
+        sets = [[TopicPartition(t, n) for t in self.topics.names] for n in numbers]
+        return [together for together in sets if all(p in self._starts for p in together)]
+
+    async def drain(self, partitions: Collection[TopicPartition], deadline: float) -> frozenset[TopicPartition]:
+        """End the teams of these; gives all partitions that they have."""
+        teams = {team for p in partitions if (team := self._teams.get(p)) is not None}
+        await asyncio.gather(*(team.drain(deadline) for team in teams))
+        return frozenset(p for team in teams for p in team.partitions)
+
+    def let_go(self, drained: Collection[TopicPartition], gone: Collection[TopicPartition]) -> Starts:
+        """Forget teams that were drained. Of a pair one may stay: it waits until the other comes back."""
+        self._settled_before += sum(team.settled for team in {self._teams[p] for p in drained})
+        left = {p: start_of(self._teams[p], p) for p in drained if p not in gone}
+        for partition in drained:
+            del self._teams[partition]
+        self._starts |= left
+        for partition in gone:
+            self._starts.pop(partition, None)
+        return left
+
+    async def asked(self, ask: Callable[[], Awaitable[U]]) -> U:
+        """Brokers that cannot answer now are asked again: what comes of our partitions depends on it."""
+        while True:
+            try:
+                return await ask()
+            except MultilaneError as error:
+                if self.is_stopping or not (error.retriable or isinstance(error, OperationTimeout)):
+                    raise
+                log.warning("partitions that were assigned cannot begin yet, asking again: %s", error)
+
+
+def start_of(team: Held, partition: TopicPartition) -> Start:
+    place = team.place(partition)
+    return place.offset, place.runs

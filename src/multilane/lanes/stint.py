@@ -1,0 +1,116 @@
+"""Teams that work off partitions which somebody has lent, for a while.
+
+Thread: loop; one task, the only user of the consumer meanwhile.
+
+What the pump is for a member of a group this is for somebody who is none: where each partition begins is told, and how
+far it is by now is told back every second. When the time is up nothing more is begun. What is in work then has a moment
+to end; teams with something that takes longer are given to whoever asked for the work, and go on until it has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection
+from typing import Final
+
+from multilane.client.async_consumer import AsyncConsumer
+from multilane.clock import Clock
+from multilane.lanes.feeding import Feeding
+from multilane.lanes.holding import Holding, Starts, Topics
+from multilane.lanes.team import Team
+from multilane.types import TopicPartition
+
+_POLL: Final = 0.5
+_TELL_EVERY: Final = 1.0
+
+
+class Stint:
+    def __init__(
+        self,
+        consumer: AsyncConsumer,
+        topics: Topics,
+        build: Callable[[Starts], Awaitable[Team]],
+        tell: Callable[[Collection[Team]], object],
+        clock: Clock,
+    ) -> None:
+        """`tell` is called with teams that may have got on."""
+        self._consumer = consumer
+        self._holding: Holding[Team] = Holding(topics, build, self._take_on)
+        self._feeding = Feeding(consumer, self._holding, 0.0, clock)
+        self._tell = tell
+        self._clock = clock
+        self._wanted_back: deque[tuple[frozenset[TopicPartition], float, asyncio.Future[Collection[Team]]]] = deque()
+        self._tell_at = clock.monotonic() + _TELL_EVERY
+
+    async def run(self, starts: Starts, until: float, patience: float) -> Collection[Team]:
+        """Gives the teams, of which nothing is begun any more."""
+        self._consumer.assign(starts)
+        for partition, (offset, _) in starts.items():
+            if offset >= 0:
+                self._consumer.seek(partition, offset)
+        self._consumer.resume(starts)
+        try:
+            await self._holding.begin(starts)
+            while (left := until - self._clock.monotonic()) > 0 and not self._is_over:
+                await self._feeding.step(min(left, _POLL, max(0.0, self._tell_at - self._clock.monotonic())))
+                await self._give_back_wanted()
+                await self._tell_when_due()
+            return await self._rest(patience)
+        except BaseException:
+            await self._holding.drain(list(self._holding.partitions), self._clock.monotonic())
+            raise
+        finally:
+            self._consumer.pause(starts)
+            for *_, answer in self._wanted_back:
+                answer.set_result(())
+
+    @property
+    def _is_over(self) -> bool:
+        return self._holding.is_stopping or self._feeding.failure is not None or not self._holding.partitions
+
+    def end(self) -> None:
+        """The time is up now; from any task of the loop."""
+        self._holding.is_stopping = True
+        self._consumer.wakeup()
+
+    async def give_back(self, partitions: frozenset[TopicPartition], seconds: float) -> Collection[Team]:
+        """From another task: the teams of these, ended within so many seconds; none, when there are none."""
+        answer: asyncio.Future[Collection[Team]] = asyncio.get_running_loop().create_future()
+        self._wanted_back.append((partitions, self._clock.monotonic() + seconds, answer))
+        self._consumer.wakeup()
+        return await answer
+
+    # --- the loop's parts --------------------------------------------------------------------------------------------
+
+    def _take_on(self, team: Team) -> None:
+        self._feeding.take_on(team)
+
+    async def _give_back_wanted(self) -> None:
+        while self._wanted_back:
+            partitions, deadline, answer = self._wanted_back.popleft()
+            teams = {team for p in partitions if (team := self._holding.team(p)) is not None}
+            drained = await self._holding.drain(partitions, deadline)
+            self._consumer.pause(drained)
+            self._holding.let_go(drained, drained)
+            answer.set_result(teams)
+
+    async def _tell_when_due(self) -> None:
+        now = self._clock.monotonic()
+        if now >= self._tell_at:
+            self._tell_at = now + _TELL_EVERY
+            await self._catch_up()
+            self._tell(self._holding.teams)
+
+    async def _catch_up(self) -> None:
+        for partition in list(self._holding.partitions):
+            await self._feeding.catch_up(partition)
+
+    async def _rest(self, patience: float) -> Collection[Team]:
+        deadline = self._clock.monotonic() + patience
+        await asyncio.gather(*(team.rest(deadline) for team in self._holding.teams))
+        await self._catch_up()
+        await self._give_back_wanted()
+        if self._feeding.failure is not None:
+            raise self._feeding.failure
+        return self._holding.teams

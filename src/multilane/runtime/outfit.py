@@ -1,0 +1,258 @@
+"""Everything that the lanes of one consumer need, made and wired: listeners, threads or processes, the publisher, and a
+team for each partition (or for a topic's partition and its retry partition together, where order survives retry).
+
+Thread: loop.
+
+A composition root. It does not know who feeds the teams, nor who commits what they settle. Owns the publisher and the
+processes, from `open` to `close`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from multilane.client.produce.producer import Producer
+from multilane.clock import Clock
+from multilane.commit.ledger import Ledger
+from multilane.config.app.clients import consumer_properties, producer_properties
+from multilane.config.app.cluster import ClusterConfig
+from multilane.config.consumer import parse_consumer
+from multilane.hooks import NO_OBSERVER, Observer
+from multilane.lanes.backlog import scan
+from multilane.lanes.chains import Chains, DueAt
+from multilane.lanes.failing import Failing, Ways
+from multilane.lanes.holding import Start, Topics
+from multilane.lanes.intake import Intake
+from multilane.lanes.ordering import order_of
+from multilane.lanes.processes import Processes
+from multilane.lanes.row_chains import RowChains
+from multilane.lanes.team import Team
+from multilane.lanes.threads import Threads
+from multilane.lanes.work import Work, WorkRules
+from multilane.lanes.yard import MAIN, Yard
+from multilane.listeners.listener import Listener, Runner
+from multilane.listeners.signature import read_signature
+from multilane.listeners.surroundings import Surroundings
+from multilane.listeners.window import newest_of_each_key
+from multilane.outcome import backoff
+from multilane.outcome.breaker import Breaker
+from multilane.outcome.flow import Flow
+from multilane.outcome.headers import retry_count
+from multilane.outcome.parking import Parking
+from multilane.outcome.publishing import Publisher
+from multilane.runtime.registration import Around, Function, Registration
+from multilane.types import TopicPartition
+from multilane.wire.records.loading import load_kernels
+from multilane.wire.records.record import Record
+
+_FETCH_BUFFER: Final = 64 * 1024 * 1024  # lanes have enough with less than a reader of columns
+_STRATEGY: Final = "partition.assignment.strategy"
+_PARTING: Final = 5.0  # seconds for a producer that has nothing to do any more
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What an earlier team of the same partitions has left."""
+
+    held: tuple[bytes, ...] = ()  # keys whose records are in work there still: what comes of them waits
+    tried: Mapping[tuple[str, int], Record] = field(default_factory=dict)  # by topic and offset: with these headers
+
+
+NOTHING_LEFT: Final = Remains()
+
+
+class Outfit:
+    """Make it inside the running loop."""
+
+    def __init__(
+        self,
+        registration: Registration,
+        cluster: ClusterConfig,
+        around: Around,
+        clock: Clock,
+        observer: Observer = NO_OBSERVER,
+    ) -> None:
+        self.registration = registration
+        self.config = config = registration.config
+        self._cluster = cluster
+        self._around = around
+        self._clock = clock
+        self._observer = observer
+        self._flow = Flow(
+            config.topic,
+            config.retry,
+            config.error,
+            config.retry_count,
+            cluster.error.max_error_count if cluster.error is not None else 1,
+            keeps_partition=self.keeps_order,
+        )
+        self._surroundings = Surroundings(
+            config.group_id,
+            span=config.tracer or config.group_id,
+            interceptors=around.interceptors,
+            error_interceptors=around.error_interceptors,
+            tracers=around.tracers,
+            has_last_step=around.last_step is not None,
+        )
+        self._processes = Processes(config.processes) if config.processes else None
+        told = config.error_breaker
+        self._breaker = None if told is None else Breaker(told.share, told.window, told.minimum)
+        self._publisher: Publisher | None = None
+        self._properties = {"fetch.buffer.bytes": _FETCH_BUFFER} | consumer_properties(config, cluster)
+
+    async def open(self) -> None:
+        producer = producer_properties(self._cluster, durable=True)
+        self._publisher = Publisher(lambda: Producer(producer))
+        if self._processes is not None:
+            await self._processes.start(self.registration.function, self.registration.retry or _nothing)
+
+    async def close(self) -> None:
+        if self._processes is not None:
+            self._processes.close()
+        if self._publisher is not None:
+            await self._publisher.close(_PARTING)
+
+    # --- what is read ------------------------------------------------------------------------------------------------
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether the order of a key survives a retry."""
+        return self.config.retry_order == "key" and self.config.retry is not None
+
+    @property
+    def topics(self) -> Topics:
+        """The retry topic first: what waits there belongs before what comes from the topic. Copies may be stored before
+        this group has a position in the retry topic: none of them may be passed over."""
+        names = tuple(t for t in (self.config.retry, self.config.topic) if t is not None)
+        return Topics(names, pairs=self.keeps_order, whole=frozenset(names) - {self.config.topic})
+
+    @property
+    def reading(self) -> dict[str, object]:
+        """The properties of a consumer for these topics that is a member of no group."""
+        return {name: value for name, value in self._properties.items() if not name.startswith("group.")}
+
+    @property
+    def joining(self) -> dict[str, object]:
+        """The properties of one that is."""
+        made = dict(self._properties)
+        group = parse_consumer(made).group
+        # Partitions of one number go to one member, where order needs it. Elsewhere too: what brokers choose counts
+        # partitions, and may give all of the topic to one member and all of the retries to another.
+        if group.group_protocol != "consumer" and self.keeps_order:
+            made[_STRATEGY] = "range"
+        if group.group_protocol != "classic" and (
+            self.keeps_order or (self.config.retry is not None and group.group_remote_assignor is None)
+        ):
+            made["group.remote.assignor"] = "range"
+            if group.group_protocol == "auto":  # one of the two alone would decide the protocol
+                made.setdefault(_STRATEGY, ",".join(group.partition_assignment_strategy))
+        return made
+
+    # --- teams -------------------------------------------------------------------------------------------------------
+
+    def _listen(self, function: Function, runner: Runner) -> Listener:
+        return Listener(function, read_signature(function), self.registration.window, self._surroundings, runner)
+
+    async def build(self, starts: Mapping[TopicPartition, Start], remains: Remains = NOTHING_LEFT) -> Team:
+        parking = await self._parked(starts)
+        as_rows = not remains.held and self.registration.waits_as_rows([partition.topic for partition in starts])
+        if as_rows:
+            await asyncio.to_thread(load_kernels)  # for the first time on a machine they are compiled: seconds
+        intakes = [self._intake(p, starts[p], as_rows) for p in sorted(starts, key=self._feeding_order)]
+        threads = Threads(f"multilane-{self.config.name}-{min(p.partition for p in starts)}")
+        runner: Runner = self._processes or threads
+        listener = self._listen(self.registration.function, runner)
+        retrying = self._listen(self.registration.retry or self.registration.function, runner)
+        retried = {p.topic for p in starts} == {self.config.retry}
+        chains = self._chains(starts, remains.held, as_rows=as_rows)
+        yard = Yard(intakes, chains, self.registration.route, _notes_for(parking, remains))
+        work = Work(
+            yard,
+            retrying if retried else listener,
+            self._failing(),
+            WorkRules(
+                self.config.max_processing_time,
+                self.config.ack == "manual",
+                runs_ahead=self._processes is None and not self.config.lane_classes,
+            ),
+            parking,
+            {self.config.retry: retrying} if parking is not None and self.config.retry else None,
+        )
+        lanes = {MAIN: self.config.lanes, **self.config.lane_classes}
+        return Team(yard, work, lanes, self._clock, on_end=threads.close)
+
+    def _feeding_order(self, partition: TopicPartition) -> int:
+        return self.topics.names.index(partition.topic)
+
+    async def _parked(self, starts: Mapping[TopicPartition, Start]) -> Parking | None:
+        if not self.keeps_order:
+            return None
+        retry = next(p for p in starts if p.topic == self.config.retry)
+        return await scan(self.reading | {"auto.offset.reset": "earliest"}, retry, *starts[retry])
+
+    def _intake(self, partition: TopicPartition, start: Start, as_rows: bool) -> Intake:
+        config = self.config
+        room = max(1, config.lanes) * config.waiting_per_lane
+        return Intake(partition, Ledger(*start, in_bulk=as_rows), room, config.max_in_flight_bytes)
+
+    def _chains(
+        self, starts: Mapping[TopicPartition, Start], held: Sequence[bytes], *, as_rows: bool
+    ) -> dict[str, Chains] | RowChains:
+        config = self.config
+        if as_rows:
+            [partition] = starts
+            is_unique = self.registration.window.select is newest_of_each_key
+            return RowChains(partition.topic, partition.partition, config.lanes, newest=is_unique)
+        due_at = self._due_at() if any(p.topic == config.retry for p in starts) else None
+        lanes = {MAIN: config.lanes, **config.lane_classes}
+        chains = {
+            name: Chains(order_of(config.order_by, config.lane_hash, many), max(1, many), due_at)
+            for name, many in lanes.items()
+        }
+        for one in chains.values():
+            one.hold([Record(config.topic, 0, 0, 0, 0, key, None) for key in held])
+        return chains
+
+    def _due_at(self) -> DueAt | None:
+        """When a retry copy may be handled, on the monotonic clock."""
+        wait, retry, clock = self.config.retry_backoff, self.config.retry, self._clock
+        if wait is None:
+            return None
+
+        def due_at(record: Record) -> float:
+            if record.topic != retry:
+                return 0.0
+            seed = backoff.seed_of(record.topic, record.partition, record.offset)
+            due = backoff.due(wait, record.timestamp, retry_count(record.headers), seed)
+            now = clock.wall()
+            return clock.monotonic() + backoff.bounded(wait, due, round(now * 1_000)) / 1_000 - now
+
+        return due_at
+
+    def _failing(self) -> Failing:
+        if self._publisher is None:
+            raise AssertionError("a team is built while the group runs")
+        ways = Ways(self._flow, self._publisher, self._around.last_step, self._breaker)
+        return Failing(ways, self._surroundings, self._clock, self._observer)
+
+
+def _nothing() -> None:
+    """In the place of a function that is not there."""
+
+
+def _notes_for(parking: Parking | None, remains: Remains) -> Callable[[list[Record]], None] | None:
+    if parking is None:
+        return None
+
+    def note(records: list[Record]) -> None:
+        for at, record in enumerate(records):
+            if record.topic == parking.retry_topic:
+                parking.seen(record.key, record.offset)
+                tried = remains.tried.get((record.topic, record.offset))
+                if tried is not None:
+                    records[at] = record._replace(headers=tried.headers, timestamp=tried.timestamp)
+
+    return note
