@@ -2,7 +2,7 @@
 
 Thread: application.
 
-The load test of `bench.lanes` (15 partitions, a handler that takes 20 ms), with the app in two members on Spark. One
+The load test of `bench.lanes` (15 partitions, a handler that takes 20 ms), with the app on Spark, in both flows. One
 broker, one run; the bare loop (the same sleep without Kafka and without Spark), the process engine and Spark right
 after one another, so that a slow minute of the machine hits all.
 """
@@ -29,13 +29,20 @@ from bench.report import RESULTS, Bar, Report, conclude, load_average, machine_f
 from multilane.java import find_java
 
 CONTINUOUS: Final = "spark-continuous"
-SYSTEMS: Final = (BARE, OURS, CONTINUOUS)
+BATCHES: Final = "spark-batches"
+SYSTEMS: Final = (BARE, OURS, CONTINUOUS, BATCHES)
 SCENARIOS: Final = (SINGLE_20, COLUMNAR)
 STEADY_SECONDS: Final = 20.0
-# scenario -> the least part of what the bare loop did
-BARS: Final[Mapping[str, float]] = {SINGLE_20.name: 0.95, COLUMNAR.name: 0.90}
+# flow, scenario -> the least part of what the bare loop did
+BARS: Final[Mapping[tuple[str, str], float]] = {
+    (CONTINUOUS, SINGLE_20.name): 0.95,
+    (CONTINUOUS, COLUMNAR.name): 0.90,
+    (BATCHES, SINGLE_20.name): 0.85,
+    (BATCHES, COLUMNAR.name): 0.80,
+}
 METRICS: Final = (RATE, OF_BARE, "cpu", "driver_rss", "jvm_rss", "workers_rss")
-_MODULES: Final = {BARE: "bench.lane.bare", OURS: "bench.lane.ours", CONTINUOUS: "bench.lane.spark_members"}
+_MODULES: Final = {BARE: "bench.lane.bare", OURS: "bench.lane.ours"}
+_FLOWS: Final = {CONTINUOUS: "continuous", BATCHES: "batches"}
 _PACKAGES: Final = ("multilane", "pyspark", "pyarrow", "numpy", "uvloop")
 _MEGABYTE: Final = 1e6
 
@@ -46,16 +53,18 @@ def log_for(scenarios: Sequence[Scenario], seconds: float) -> Log:
 
 
 def command_of(system: str, order: Order) -> list[str]:
-    return [sys.executable, "-m", _MODULES[system], order.text()]
+    module = _MODULES.get(system, "bench.lane.spark_members")
+    flow = [_FLOWS[system]] if system in _FLOWS else []
+    return [sys.executable, "-m", module, order.text(), *flow]
 
 
 def measure(
-    log: Log, scenarios: Sequence[Scenario], rounds: int, span: Span, bootstrap: str
+    log: Log, scenarios: Sequence[Scenario], systems: Sequence[str], rounds: int, span: Span, bootstrap: str
 ) -> dict[tuple[str, str], list[Figures]]:
     found: dict[tuple[str, str], list[Figures]] = {}
     for turn in range(rounds):
         for scenario in scenarios:
-            for system in SYSTEMS:
+            for system in systems:
                 reads = scenario if system != BARE or scenario is not COLUMNAR else BATCH
                 order = order_of(reads, log, bootstrap, 0)
                 figures = measure_steady(command_of(system, order), span)
@@ -80,16 +89,17 @@ def add_rows(report: Report, found: Mapping[tuple[str, str], Sequence[Figures]])
 
 
 def add_bars(report: Report) -> None:
-    for scenario, limit in BARS.items():
-        share = report.find(CONTINUOUS, scenario, OF_BARE)
+    for (system, scenario), limit in BARS.items():
+        share = report.find(system, scenario, OF_BARE)
         if share is not None:
-            report.bars.append(Bar(f"{scenario}/{CONTINUOUS}/bare-loop", share, limit))
+            report.bars.append(Bar(f"{scenario}/{system}/bare-loop", share, limit))
 
 
 def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.spark_lanes", description="Measure lanes on Spark.")
     names = [scenario.name for scenario in SCENARIOS]
     parser.add_argument("--scenario", nargs="+", choices=names, default=names, help="only these")
+    parser.add_argument("--system", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), help="only these")
     parser.add_argument("--seconds", type=float, default=STEADY_SECONDS, help="of steady state, each")
     parser.add_argument("--rounds", type=int, default=1, help="measurements of each (the median counts)")
     parser.add_argument("--quick", action="store_true", help="short, no bars: does it run?")
@@ -101,14 +111,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse_options(arguments)
     scenarios = tuple(s for s in SCENARIOS if s.name in options.scenario)
     warm, seconds = (1.0, 2.0) if options.quick else (WARM_SECONDS, options.seconds)
-    whole = scenarios == SCENARIOS and not options.quick and seconds >= STEADY_SECONDS
+    systems = tuple(s for s in SYSTEMS if s in options.system)
+    whole = (scenarios, systems) == (SCENARIOS, SYSTEMS) and not options.quick and seconds >= STEADY_SECONDS
     facts = machine_facts(_PACKAGES, find_java().program)
     facts["load_before"] = load_average()
     notes = {"latency_seconds": LATENCY, "steady_seconds": seconds, "warm_seconds": warm, "rounds": options.rounds}
     report = Report("spark-lanes" if whole else "spark-lanes-partial", facts, notes)
     log = log_for(scenarios, seconds)
     with broker(None, [log]) as bootstrap:
-        add_rows(report, measure(log, scenarios, options.rounds, Span(warm, seconds, log.records), bootstrap))
+        span = Span(warm, seconds, log.records)
+        add_rows(report, measure(log, scenarios, systems, options.rounds, span, bootstrap))
     facts["load_after"] = load_average()
     if not options.quick:
         add_bars(report)

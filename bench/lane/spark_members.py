@@ -1,8 +1,8 @@
-"""Lanes on Spark, with the continuous flow: `python -m bench.lane.spark_members '<order as JSON>'`.
+"""Lanes on Spark, in one of its flows: `python -m bench.lane.spark_members '<order as JSON>' FLOW`.
 
 Thread: application in the driver; in workers the handlers run where the app runs them.
 
-The same app and handlers as in `bench.lane.ours`. Each member writes what it has handled into a file of its own, many
+The same app and handlers as in `bench.lane.ours`. Each worker writes what it has handled into a file of its own, many
 times a second; the driver adds up and tells, as every child does.
 """
 
@@ -59,7 +59,7 @@ class AllMembers:
         return sum(int(path.read_text()) for path in self._directory.iterdir() if not path.suffix)
 
 
-def run(order: Order) -> None:
+def run(order: Order, flow: str) -> None:
     from multilane.runtime.spark_engine import SparkSettings, run_on_spark
 
     logging.getLogger().setLevel(logging.WARNING)
@@ -67,9 +67,10 @@ def run(order: Order) -> None:
         os.environ[ORDER], os.environ[COUNTED] = order.text(), directory
         tell_regularly(AllMembers(Path(directory)), order.tick)
         conf = {"spark.ui.enabled": "false"}
-        settings = SparkSettings(f"local[{MEMBERS}]", MEMBERS, conf, home=os.getcwd(), log_level="WARNING")
+        home = os.getcwd()
+        settings = SparkSettings(flow, f"local[{MEMBERS}]", MEMBERS, conf, home=home, log_level="WARNING")
         run_on_spark("bench.lane.spark_members:told_app", settings)
 
 
 if __name__ == "__main__":
-    run(Order(**json.loads(sys.argv[1])))
+    run(Order(**json.loads(sys.argv[1])), sys.argv[2])

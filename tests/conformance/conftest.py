@@ -22,13 +22,14 @@ def kafka() -> Iterator[KafkaCluster]:
 # With Spark each member has a JVM to start: the matrix of one protocol is part of every run, the others are of
 # `make test-long`.
 _MATRIX = "test_matrix.py"
-_IN_EVERY_RUN = "consumer-spark]"
+_WITH_SPARK = ("spark]", "batches]")
+_IN_EVERY_RUN = ("consumer-spark]", "consumer-batches]")
 _PATIENCE = 600.0  # for a run of the matrix, which is made by the first test that looks at it
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        with_spark = Path(__file__).parent in item.path.parents and "spark]" in item.name
+        with_spark = Path(__file__).parent in item.path.parents and item.name.endswith(_WITH_SPARK)
         if with_spark and not (item.path.name == _MATRIX and item.name.endswith(_IN_EVERY_RUN)):
             item.add_marker(pytest.mark.long)
         elif with_spark:

@@ -1,5 +1,5 @@
 """What an engine must offer to be judged; the process engine: `multilane.App` in processes of their own; and Spark with
-its continuous flow: a driver for each member, with a JVM and a worker below it."""
+both of its flows: a driver for each member, with a JVM and a worker below it."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ class ProcessMember:
     """`multilane.App` in a Python process. Its end is told by whoever ended it."""
 
     main = _HERE / "member_main.py"
+    arguments: tuple[str, ...] = ()
 
     def __init__(self, name: str, bootstrap: str, cases: Sequence[Case], directory: Path) -> None:
         self.name = name
@@ -59,7 +60,7 @@ class ProcessMember:
         plan = directory / f"{name}.json"
         plan.write_text(json.dumps({"bootstrap": bootstrap, "cases": [asdict(case) for case in cases]}))
         with self.log.open("wb") as log:
-            command = [sys.executable, os.fspath(self.main), name, os.fspath(plan), os.fspath(journal)]
+            command = [sys.executable, os.fspath(self.main), name, os.fspath(plan), os.fspath(journal), *self.arguments]
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
 
     @property
@@ -120,6 +121,7 @@ class SparkMember(ProcessMember):
     """A driver, its JVM, the daemon and the worker. All of them are one member."""
 
     main = _HERE / "spark_member_main.py"
+    arguments = ("continuous",)
 
     def cpu_seconds(self) -> float:
         return sum(_cpu_seconds(pid) for pid in self._tree())
@@ -179,6 +181,12 @@ class SparkMember(ProcessMember):
         return found
 
 
+class BatchesMember(SparkMember):
+    """The member of the group is the keeper, a process of the query's own; the worker has no group."""
+
+    arguments = ("batches",)
+
+
 def _cpu_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -217,13 +225,17 @@ class SparkEngine(ProcessEngine):
     member = SparkMember
 
 
+class BatchesEngine(ProcessEngine):
+    member = BatchesMember
+
+
 class EitherEngine(ProcessEngine):
-    """The first letter of a member's name says which: P or S."""
+    """The first letter of a member's name says which: process, Spark, or Spark in batches."""
 
     def start(self, name: str, bootstrap: str, cases: Sequence[Case]) -> ProcessMember:
-        kind = {"P": ProcessMember, "S": SparkMember}[name[0]]
+        kind = {"P": ProcessMember, "S": SparkMember, "B": BatchesMember}[name[0]]
         self.members.append(kind(name, bootstrap, cases, self._directory))
         return self.members[-1]
 
 
-ENGINES = {"process": ProcessEngine, "spark": SparkEngine}
+ENGINES = {"process": ProcessEngine, "spark": SparkEngine, "batches": BatchesEngine}

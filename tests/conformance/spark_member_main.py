@@ -1,4 +1,4 @@
-"""A driver of Spark with one member: `spark_member_main.py NAME PLAN JOURNAL`. Runs until SIGTERM."""
+"""A driver of Spark with one member: `spark_member_main.py NAME PLAN JOURNAL FLOW`. Runs until SIGTERM."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     logging.getLogger("py4j").setLevel(logging.WARNING)
     sys.path.insert(0, os.fspath(TESTS))
-    os.environ["CONFORMANCE_MEMBER"] = json.dumps(sys.argv[1:])  # workers have it from here
-    settings = SparkSettings(master="local[1]", members=1, conf=_CONF, home=os.fspath(TESTS))
+    *told, flow = sys.argv[1:]
+    os.environ["CONFORMANCE_MEMBER"] = json.dumps(told)  # workers have it from here
+    settings = SparkSettings(flow=flow, master="local[1]", members=1, conf=_CONF, home=os.fspath(TESTS))
     run_on_spark("conformance.member_main:told_app", settings)
 
 

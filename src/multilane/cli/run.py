@@ -29,6 +29,7 @@ class Flow(StrEnum):
     """How they run on Spark."""
 
     continuous = "continuous"
+    batches = "batches"
 
 
 class Level(StrEnum):
@@ -43,9 +44,9 @@ class Level(StrEnum):
 def run(  # noqa: PLR0913, PLR0917 - each is an option of the command
     target: Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the App is, as in shop.consumers:app.")],
     engine: Annotated[Engine, typer.Option(help="What runs the lanes: this process, or Spark.")] = Engine.process,
-    flow: Annotated[Flow, typer.Option(help="On Spark: long-lived tasks, each a member of the groups.")] = (
-        Flow.continuous
-    ),
+    flow: Annotated[
+        Flow, typer.Option(help="On Spark: long-lived tasks, each a member of the groups; or a streaming query.")
+    ] = Flow.continuous,
     master: Annotated[str, typer.Option(help="On Spark: local[*], spark://HOST:PORT, k8s://..., yarn.")] = "local[*]",
     members: Annotated[
         int | None, typer.Option(min=1, help="On Spark: how many members; else one for each slot.")
@@ -62,14 +63,14 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command
     log_level: Annotated[Level, typer.Option(help="How much is logged, to the error stream.")] = Level.info,
 ) -> None:
     """Run an app's consumers until SIGTERM or Ctrl-C; then settle what is in work, commit and leave the groups."""
-    del flow  # there is one so far
     logging.basicConfig(level=log_level.value.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     pairs = _pairs(conf or [])
     try:
         if engine is Engine.process:
             _run_here(target)
         else:
-            _run_on_spark(target, master=master, members=members, conf=pairs, archive=archive, host=host)
+            settings = {"flow": flow.value, "master": master, "members": members, "conf": pairs, "archive": archive}
+            _run_on_spark(target, host=host, **settings)
     except TargetNotFound as error:
         raise typer.BadParameter(str(error)) from None
 

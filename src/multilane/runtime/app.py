@@ -25,10 +25,10 @@ from multilane.config.app.model import AppConfig
 from multilane.errors import ConfigError, ConfigProblems
 from multilane.hooks import NO_OBSERVER, Both, Observer
 from multilane.lanes.failing import LastStepFunction
+from multilane.lanes.interpreter import loop_factory, tuned_interpreter
 from multilane.listeners.surroundings import ConsumerInterceptor, ErrorInterceptor, Tracer
 from multilane.runtime.engine import Engine
 from multilane.runtime.error_wiring import ErrorConsumers
-from multilane.runtime.interpreter import loop_factory, tuned_interpreter
 from multilane.runtime.outfit import Outfit
 from multilane.runtime.producing import ProducerInterceptor, Producers
 from multilane.runtime.registration import Around, Function, ListenerOptions, Registration, checked

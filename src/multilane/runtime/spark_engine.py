@@ -1,15 +1,16 @@
-"""Runs an application on Spark, with the continuous flow: the composition root of the driver.
+"""Runs an application on Spark, in one of its two flows: the composition root of the driver.
 
 Thread: application (the main thread: signal handlers).
 
 Everything that can be found out before Spark starts is found out here, in the order of how long it takes: the
-application, its functions, Java, the master, the slots. Nothing has been read or committed until all members are ready.
+application, its functions, Java, the master, the slots. Nothing has been handled or committed until all of it is known.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import secrets
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -21,6 +22,9 @@ from multilane.errors import ConfigError, SparkStartError
 from multilane.runtime.app import App
 from multilane.runtime.signals import signals_stop
 from multilane.runtime.targets import find_app
+from multilane.spark.batches.board import LoanTerms
+from multilane.spark.batches.conductor import Conductor
+from multilane.spark.batches.keeper import KeeperPlan
 from multilane.spark.continuous.jobs import Jobs
 from multilane.spark.continuous.supervisor import RunPlan, Supervisor
 from multilane.spark.home import MEMBER_VARIABLE
@@ -32,7 +36,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_FACTORY: Final = "multilane.runtime.member:AppMember"
+CONTINUOUS: Final = "continuous"
+BATCHES: Final = "batches"
+_MEMBER: Final = "multilane.runtime.member:AppMember"
+_KEPT: Final = "multilane.runtime.kept_app:KeptApp"
+_LEASED: Final = "multilane.runtime.leased_app:LeasedApp"
 _BEYOND_DRAIN: Final = 60.0  # seconds for leaving the groups and closing producers
 
 
@@ -40,6 +48,7 @@ _BEYOND_DRAIN: Final = 60.0  # seconds for leaving the groups and closing produc
 class SparkSettings:
     """Where and how an application runs."""
 
+    flow: str = CONTINUOUS
     master: str = "local[*]"
     members: int | None = None  # None: as many as a local master has slots
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -47,6 +56,7 @@ class SparkSettings:
     archive: Path | None = None  # made by `multilane pack`; executors unpack it
     host: str | None = None  # where executors reach this process; None: as Spark has it
     log_level: str = "INFO"
+    terms: LoanTerms = field(default_factory=LoanTerms)  # of batches
 
 
 def run_on_spark(target: str, settings: SparkSettings) -> None:
@@ -55,30 +65,86 @@ def run_on_spark(target: str, settings: SparkSettings) -> None:
     os.environ.setdefault(MEMBER_VARIABLE, "0")  # a configuration may name it
     app = find_app(target)
     app.check_runnable()
-    supervisor = Supervisor(observer=app.observer)
-    with signals_stop(supervisor.stop):  # from now on: Spark takes seconds to start
+    flow = (Batches if settings.flow == BATCHES else Continuous)(app, target, members, settings)
+    with signals_stop(flow.stop):  # from now on: Spark takes seconds to start
         # As many threads as members were counted on: a container may allow the JVM fewer processors.
         master = settings.master.replace("*", str(local_slots(settings.master)))
         spark = start_session(master, f"multilane {target}", _conf(settings))
         with _ended_with(spark):
             told = target, spark.version, shown(settings.master), members
             log.info("%s runs on Spark %s, master %s, with %d members", *told)
-            supervisor.run(_plan(target, members, settings, app, spark), Jobs(spark, uuid.uuid4().hex[:12]))
+            flow.run(spark)
 
 
-def _plan(target: str, members: int, settings: SparkSettings, app: App, spark: SparkSession) -> RunPlan:
-    drain = max((group.rebalance_timeout / 2 for group in app.config.consumers.values()), default=0.0)
-    host = settings.host or ("127.0.0.1" if is_local(settings.master) else spark.conf.get("spark.driver.host")) or ""
-    return RunPlan(
-        members=members,
-        factory=_FACTORY,
-        target=target,
-        home=settings.home or (os.getcwd() if settings.archive is None else UNPACKED),
-        bind=host if is_connect(settings.master) else spark.conf.get("spark.driver.bindAddress", host) or host,
-        host=host,
-        log_level=settings.log_level,
-        drain_seconds=drain + _BEYOND_DRAIN,
-    )
+class _Flow:
+    """What both flows are told."""
+
+    def __init__(self, app: App, target: str, members: int, settings: SparkSettings) -> None:
+        self._target = target
+        self._members = members
+        self._settings = settings
+        self._home = settings.home or (os.getcwd() if settings.archive is None else UNPACKED)
+        drain = max((group.rebalance_timeout / 2 for group in app.config.consumers.values()), default=0.0)
+        self._drain_seconds = drain + _BEYOND_DRAIN
+
+    def _hosts(self, spark: SparkSession) -> tuple[str, str]:
+        """Where this process listens, and as what executors reach it."""
+        master = self._settings.master
+        host = self._settings.host or ("127.0.0.1" if is_local(master) else spark.conf.get("spark.driver.host")) or ""
+        return host if is_connect(master) else spark.conf.get("spark.driver.bindAddress", host) or host, host
+
+
+class Continuous(_Flow):
+    """Long-lived tasks, each a member of the groups."""
+
+    def __init__(self, app: App, target: str, members: int, settings: SparkSettings) -> None:
+        super().__init__(app, target, members, settings)
+        self._supervisor = Supervisor(observer=app.observer)
+
+    def stop(self) -> None:
+        self._supervisor.stop()
+
+    def run(self, spark: SparkSession) -> None:
+        bind, host = self._hosts(spark)
+        plan = RunPlan(
+            members=self._members,
+            factory=_MEMBER,
+            target=self._target,
+            home=self._home,
+            bind=bind,
+            host=host,
+            log_level=self._settings.log_level,
+            drain_seconds=self._drain_seconds,
+        )
+        self._supervisor.run(plan, Jobs(spark, uuid.uuid4().hex[:12]))
+
+
+class Batches(_Flow):
+    """A query whose tasks are lent the partitions of one member."""
+
+    def __init__(self, app: App, target: str, members: int, settings: SparkSettings) -> None:
+        super().__init__(app, target, members, settings)
+        self._conductor = Conductor(observer=app.observer)
+
+    def stop(self) -> None:
+        self._conductor.stop()
+
+    def run(self, spark: SparkSession) -> None:
+        bind, host = self._hosts(spark)
+        plan = KeeperPlan(
+            run=uuid.uuid4().hex[:12],
+            factory=_KEPT,
+            worker_factory=_LEASED,
+            target=self._target,
+            home=self._home,
+            tasks=self._members,
+            terms=self._settings.terms,
+            bind=bind,
+            host=host,
+            log_level=self._settings.log_level,
+            token=secrets.token_hex(32),
+        )
+        self._conductor.run(spark, plan, self._drain_seconds)
 
 
 def _members(settings: SparkSettings) -> int:
@@ -101,13 +167,16 @@ def _members(settings: SparkSettings) -> int:
 
 def _conf(settings: SparkSettings) -> dict[str, str]:
     if is_connect(settings.master):
+        if settings.flow == BATCHES:
+            raise ConfigError("--flow batches is not for Spark Connect yet: use --flow continuous")
         if settings.archive is not None:
             raise ConfigError("--archive is not for Spark Connect: the application has to be where its server runs")
         if settings.host is None:
             raise ConfigError("executors of a Spark Connect server have to reach this process: say how with --host")
         return dict(settings.conf)
-    # A process for each life of a member: what a module keeps belongs to the event loop of its own life.
-    conf = {"spark.python.worker.reuse": "false"} | dict(settings.conf)
+    # A process for each life of a member: what a module keeps belongs to the event loop of its own life. In batches the
+    # event loop lives as long as the process, which has to last.
+    conf = {"spark.python.worker.reuse": str(settings.flow == BATCHES).lower()} | dict(settings.conf)
     if settings.archive is not None:
         if not settings.archive.is_file():
             raise ConfigError(f"there is no archive {settings.archive}: multilane pack {settings.archive}")

@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 
 Message = dict[str, Any]
 
-_LONGEST: Final = 1 << 20  # bytes in a message
+_LONGEST: Final = 64 << 20  # bytes in a message
+_LONGEST_OF_STRANGERS: Final = 1 << 12
 _HANDSHAKE_SECONDS: Final = 10.0
 _GONE_AFTER: Final = 30  # seconds without a sign of the other machine
 _ASK_EVERY: Final = 5
@@ -40,6 +41,12 @@ class Line:
         self._connection = connection
         self._incoming = connection.makefile("rb")
         self._sending = threading.Lock()
+        self._longest = _LONGEST_OF_STRANGERS
+
+    def trust(self) -> None:
+        """The other side has proved who it is."""
+        self._connection.settimeout(None)
+        self._longest = _LONGEST
 
     def send(self, kind: str, **fields: Any) -> None:
         told = json.dumps({"kind": kind, **fields}).encode() + b"\n"
@@ -52,7 +59,7 @@ class Line:
     def receive(self) -> Message | None:
         """The next message; None when there will be no more."""
         try:
-            told = self._incoming.readline(_LONGEST + 1)
+            told = self._incoming.readline(self._longest + 1)
         except (OSError, ValueError):
             return None
         if not told.endswith(b"\n"):
@@ -97,7 +104,7 @@ class Desk:
         line = _tuned(connection)
         try:
             if _prove(line, self._token, "driver", "member"):
-                connection.settimeout(None)
+                line.trust()
                 self._on_line(line)
             else:
                 log.warning("somebody without this run's token called, and was turned away")
@@ -121,7 +128,7 @@ def call(address: tuple[str, int], token: str) -> Line:
     if not is_driver:
         line.close()
         raise LineLost(f"who answers at {address[0]}:{address[1]} is not this run's driver")
-    connection.settimeout(None)
+    line.trust()
     return line
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from broker.spark.shop import Shop
 from multilane.client.produce.producer import Producer
 from multilane.spark.session import start_session
 
@@ -33,6 +34,11 @@ def fill(kafka) -> Callable[..., None]:
             producer.send_many([(topic, *record) for record in records]).result(30)
 
     return write
+
+
+@pytest.fixture
+def shop(tmp_path, kafka, fill) -> Shop:
+    return Shop(tmp_path / "shop", kafka.bootstrap(), fill)
 
 
 @pytest.fixture

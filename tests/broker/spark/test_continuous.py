@@ -2,116 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-import uuid
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from multilane import Admin
-from multilane.clock import SystemClock
+from broker.spark.shop import MODULE, PATIENCE
 from multilane.dev.ports import free_ports
-from multilane.errors import MultilaneError, SparkStartError
+from multilane.errors import SparkStartError
 from multilane.spark.session import check_reachable
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
-
-PATIENCE = 120.0
-CLOCK = SystemClock()
-MODULE = """
-import os
-from multilane import App, Record
-app = App("multilane.yaml")
-@app.listener("orders")
-async def index(record: Record) -> None:
-    if record.value == b"poison":
-        raise ValueError("never")
-    with open(os.environ["SHOP_DONE"], "a") as done:
-        done.write(f"{record.value.decode()} {os.environ['MULTILANE_MEMBER']}\\n")
-"""
-
-
-class Shop:
-    """An app's directory, and a topic with records for it."""
-
-    def __init__(self, directory: Path, bootstrap: str, fill) -> None:
-        self.directory, self.bootstrap, self.name = directory, bootstrap, f"shop-{uuid.uuid4().hex[:8]}"
-        self._fill, self.filled = fill, 200
-        self.done_file = directory.parent / "done"
-        self.done_file.touch()
-        directory.mkdir()
-        (directory / "shop_app.py").write_text(MODULE)
-        consumer = {"groupId": self.name, "name": self.name, "cluster": "main", "virtualPartitionCount": 5}
-        consumer |= {"retry": f"{self.name}-retry", "error": f"{self.name}-error", "retryCount": 1}
-        told = {
-            "clusters": {"main": {"clientId": "shop", "brokers": bootstrap}},
-            "consumers": {"orders": consumer | {"offsetInitial": "oldest"}},
-        }
-        (directory / "multilane.yaml").write_text(json.dumps(told))
-        with Admin({"bootstrap.servers": bootstrap}) as admin:
-            admin.create_topics({self.name: 4, f"{self.name}-retry": 4, f"{self.name}-error": 1})
-        fill(self.name, [(b"%d" % i, b"k%d" % i, (), i % 4) for i in range(200)] + [(b"poison", b"p", (), 0)])
-
-    def is_shared(self, members: int) -> bool:
-        """Every member has handled something; until then there is always something to do."""
-        if len(self.done) == self.filled:
-            more = range(self.filled, self.filled + 40)
-            self._fill(self.name, [(b"%d" % i, b"k%d" % i, (), i % 4) for i in more])
-            self.filled += 40
-        return len({member for _, member in self.done}) == members
-
-    @contextmanager
-    def running(self, *options: str, cwd: Path | None = None, **environ: str):
-        command = [sys.executable, "-m", "multilane", "run", "shop_app:app", "--engine", "spark", *options]
-        log = self.directory.parent / f"log-{uuid.uuid4().hex[:6]}"
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK_", "SPARK_"))}
-        told = inherited | {"SHOP_DONE": str(self.done_file)} | environ
-        with log.open("wb") as out:
-            process = subprocess.Popen(command, cwd=cwd or self.directory, env=told, stdout=out, stderr=out)
-        try:
-            yield process, log
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-
-    def run_to_its_end(self, *options: str, **environ: str) -> tuple[int, str]:
-        with self.running(*options, **environ) as (process, log):
-            return process.wait(PATIENCE), log.read_text()
-
-    @property
-    def done(self) -> list[tuple[str, str]]:
-        return [tuple(line.split()) for line in self.done_file.read_text().splitlines()]
-
-    def wait_for(self, condition, log: Path) -> None:
-        deadline = CLOCK.monotonic() + PATIENCE
-        while not condition():
-            assert CLOCK.monotonic() < deadline, log.read_text()[-4_000:]
-            threading.Event().wait(0.1)
-
-    def committed(self) -> dict[str, int]:
-        with Admin({"bootstrap.servers": self.bootstrap}) as admin:
-            try:
-                return {str(p): int(place.offset) for p, place in admin.group_offsets(self.name).items()}
-            except MultilaneError:
-                return {}
-
-    def is_all_settled(self) -> bool:
-        committed = self.committed()
-        return [committed.get(f"{self.name}-{n}", 0) for n in range(4)] == [51, 50, 50, 50] and sum(
-            offset for place, offset in committed.items() if "-retry-" in place
-        ) == 1
-
-
-@pytest.fixture
-def shop(tmp_path, kafka, fill):
-    return Shop(tmp_path / "shop", kafka.bootstrap(), fill)
 
 
 def test_members_share_the_work_and_end_in_order(shop):

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
 
-from lane_world import PLACE, TakenOver, block_of, until
+from lane_world import PLACE, TakenOver, until
+from log_consumer import LogConsumer
 from multilane.clock import SystemClock
 from multilane.commit.ledger import Ledger
 from multilane.errors import WakeupError
@@ -28,88 +29,6 @@ from multilane.types import TopicPartition
 from multilane.wire.records.record import Record
 
 ONE, TWO, RETRY = TopicPartition("t", 1), TopicPartition("t", 2), TopicPartition("t.retry", 1)
-
-
-class LogConsumer:
-    """What a pump uses of a consumer, over logs of keys. A wakeup ends whatever looks for it, as in the real one."""
-
-    def __init__(self, **logs: list[str]) -> None:
-        self.logs: dict[TopicPartition, list[str]] = {}
-        self.positions: dict[TopicPartition, int] = {}
-        self.committed_offsets: dict[TopicPartition, int] = {}
-        self.paused: frozenset[TopicPartition] = frozenset()
-        self.steps: list[tuple[str, frozenset[TopicPartition]]] = []
-        self.most = 1000
-        self._woken = False
-
-    @property
-    def assignment(self) -> frozenset[TopicPartition]:
-        return frozenset(self.positions)
-
-    def subscribe(self, topics, listener):
-        self.listener = listener
-
-    def assign(self, *partitions: TopicPartition) -> None:
-        self.steps.append(("on_assigned", frozenset(partitions)))
-
-    def wakeup(self):
-        self._woken = True
-
-    def pause(self, partitions: Iterable[TopicPartition]):
-        self.paused |= frozenset(partitions)
-
-    def resume(self, partitions: Iterable[TopicPartition]):
-        self.paused -= frozenset(partitions)
-
-    def seek(self, partition, offset):
-        self.positions[partition] = offset
-
-    def seek_to_beginning(self, partitions):
-        self.positions.update(dict.fromkeys(partitions, 0))
-
-    async def partitions_for(self, topic):
-        return [p for p in self.logs if p.topic == topic]
-
-    def _check(self):
-        if self._woken:
-            self._woken = False
-            raise WakeupError("wakeup() was called")
-
-    async def poll(self, timeout):
-        await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.001)
-        self._check()
-        while self.steps:
-            name, partitions = self.steps.pop(0)
-            self.positions.update({p: self.positions.get(p, 0) for p in partitions})
-            await getattr(self.listener, name)(partitions)
-        return [self._read(p) for p in sorted(self.positions) if p not in self.paused and self._waiting(p)]
-
-    def _waiting(self, partition):
-        return len(self.logs.get(partition, ())) > self.positions[partition]
-
-    def _read(self, partition):
-        start = self.positions[partition]
-        keys = self.logs[partition][start : start + self.most]
-        self.positions[partition] = start + len(keys)
-        return replace(block_of(keys, start, partition.topic), partition=partition.partition)
-
-    async def position(self, partition, timeout=None):
-        self._check()
-        return self.positions[partition]
-
-    async def committed(self, partitions):
-        self.wakeup()  # a lane ran out of records meanwhile
-        return dict.fromkeys(partitions)
-
-    def commit_async(self, offsets, callback):
-        self.committed_offsets |= {p: place.offset for p, place in offsets.items()}
-        callback(offsets, None)
-
-    async def commit(self, offsets):
-        self.committed_offsets |= {p: place.offset for p, place in offsets.items()}
-
-    async def close(self, timeout):
-        await self.listener.on_revoked(self.assignment)
 
 
 class Running:

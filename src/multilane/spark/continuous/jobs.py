@@ -9,7 +9,6 @@ with it everybody else. The only module of the flow that knows Spark's interface
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -25,8 +24,6 @@ log = logging.getLogger(__name__)
 
 OnEnd = Callable[[Exception | None], object]
 _SCHEMA: Final = "member int, ended string"
-_PYTHONS: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Lost|Exit|Interrupt)\b(: |$)")
-_SPARKS: Final = ("org.", "java.", "py4j.", "pyspark.errors.")
 
 
 class Jobs:
@@ -72,11 +69,3 @@ class Jobs:
 
     def _tag(self, number: int) -> str:
         return f"multilane-{self._run}-{number}"
-
-
-def reason(error: Exception) -> str:
-    """The line that says what happened: of a failure in a worker the last of its traceback, which Spark has somewhere
-    in the middle of its own."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if _PYTHONS.match(line) and not line.startswith(_SPARKS)]
-    return (told or lines or [type(error).__name__])[-1 if told else 0]

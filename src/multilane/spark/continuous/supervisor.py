@@ -20,10 +20,10 @@ from typing import Any, Final, Protocol
 from multilane.clock import Clock, SystemClock
 from multilane.errors import LineLost, MemberFailed, MultilaneError, SparkStartError
 from multilane.hooks import NO_OBSERVER, Observer
-from multilane.spark.continuous.jobs import reason
 from multilane.spark.continuous.roster import Do, Order, Roster, State
 from multilane.spark.continuous.task import REFUSED, STARTING, TaskPlan
 from multilane.spark.line import Desk, Line, Message
+from multilane.spark.reasons import reason
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ import pytest
 from multilane.clock import SystemClock
 from multilane.errors import ConfigError, MemberFailed, SparkStartError
 from multilane.hooks import Counts
-from multilane.spark.continuous.jobs import reason
 from multilane.spark.continuous.supervisor import RunPlan, Supervisor
 from multilane.spark.continuous.task import TaskPlan, serve
+from multilane.spark.reasons import reason
 
 PATIENCE = 20.0
 

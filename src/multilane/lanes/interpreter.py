@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -41,3 +42,18 @@ def tuned_interpreter() -> Iterator[None]:
         sys.setswitchinterval(interval)
         gc.set_threshold(*before)
         gc.unfreeze()
+
+
+@contextmanager
+def loop_on_thread(name: str) -> Iterator[asyncio.AbstractEventLoop]:
+    """An event loop that runs on a thread of its own, and ends with this."""
+    made = loop_factory()
+    loop = asyncio.new_event_loop() if made is None else made()
+    with tuned_interpreter():
+        thread = threading.Thread(target=loop.run_forever, name=name, daemon=True)
+        thread.start()
+        try:
+            yield loop
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()

@@ -1,0 +1,131 @@
+"""An application whose lanes are in Spark's workers, as a member of its groups: the root of what runs beside a driver.
+
+Thread: loop; `stop` from any.
+
+For each consumer there is a member of its group that reads nothing: it hears which partitions it has, puts them on the
+board to be lent, and commits what their borrowers have settled. Error consumers run here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import Final
+
+from multilane.client.async_consumer import AsyncConsumer
+from multilane.clock import Clock, SystemClock
+from multilane.errors import MultilaneError, WakeupError
+from multilane.hooks import Observer
+from multilane.lanes.holding import Holding, Starts
+from multilane.lanes.membership import Membership, Timing
+from multilane.runtime.member import News
+from multilane.runtime.outfit import Outfit
+from multilane.runtime.process_group import member_of
+from multilane.runtime.targets import find_app
+from multilane.spark.batches.board import Board
+from multilane.spark.batches.remote_team import RemoteTeam
+
+log = logging.getLogger(__name__)
+
+_POLL: Final = 0.5
+_LOOK: Final = 0.05  # seconds between looks at the ends of logs, while nobody reads them
+_LOOK_WHILE_LENT: Final = 0.5
+
+
+class KeptApp:
+    """Made from `module:name`; the driver names this class by its import path."""
+
+    def __init__(self, target: str) -> None:
+        self._app = find_app(target)
+        self._app.check_runnable()
+        self._clock = SystemClock()
+        self._news = News()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = asyncio.Event()
+
+    async def keep(self, board: Board) -> None:
+        """Until `stop`, or a group fails."""
+        self._loop = asyncio.get_running_loop()
+        outfits = self._app.outfits(self._news)
+        groups = [KeptGroup(name, outfit, board, self._clock, self._news) for name, outfit in outfits.items()]
+        tasks = [asyncio.create_task(group.run()) for group in groups]
+        errors = self._app.error_consumers(self._news)
+        waiting = asyncio.create_task(self._stopped.wait())
+        try:
+            await errors.start()
+            await asyncio.wait([*tasks, waiting], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+            for group in groups:
+                group.stop()
+            await errors.stop()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+        for failure in ended:
+            if isinstance(failure, BaseException):
+                raise failure
+
+    def stop(self) -> None:
+        """In order."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed: it has ended
+                self._loop.call_soon_threadsafe(self._stopped.set)
+
+    def counts(self) -> list[tuple[str, dict[str, str], float]]:
+        return self._news.take()
+
+
+class KeptGroup:
+    """A member of one group."""
+
+    def __init__(self, name: str, outfit: Outfit, board: Board, clock: Clock, observer: Observer) -> None:
+        self._name = name
+        self._outfit = outfit
+        self._board = board
+        self._clock = clock
+        self._observer = observer
+        self._holding: Holding[RemoteTeam] = Holding(outfit.topics, self._build, self._keep_quiet)
+        self._consumer: AsyncConsumer | None = None
+
+    async def run(self) -> None:
+        config = self._outfit.config
+        self._consumer = consumer = await member_of(self._outfit, self._clock, self._observer)
+        timing = Timing(config.commit_interval, config.rebalance_timeout / 2)
+        member = Membership(consumer, self._holding, timing, self._clock)
+        log.info("consumer %s: group %s reads %s", self._name, config.group_id, ", ".join(self._outfit.topics.names))
+        member.join()
+        looking = asyncio.create_task(self._look_at_ends())
+        try:
+            while not self._holding.is_stopping:
+                with suppress(WakeupError):
+                    await consumer.poll(min(_POLL, member.until_commit))
+                await member.commit_when_due()
+        finally:
+            looking.cancel()
+            await member.leave()
+
+    def stop(self) -> None:
+        self._holding.is_stopping = True
+        if self._consumer is not None:
+            self._consumer.wakeup()
+
+    async def _build(self, starts: Starts) -> RemoteTeam:
+        return self._board.new_team(self._name, starts)
+
+    def _keep_quiet(self, team: RemoteTeam) -> None:
+        """Whoever borrows it reads."""
+        if self._consumer is not None:
+            self._consumer.pause(team.partitions)
+
+    async def _look_at_ends(self) -> None:
+        """The logs may have something new. A consumer of its own: the member's is busy with its group."""
+        async with AsyncConsumer(self._outfit.reading, clock=self._clock) as consumer:
+            while True:
+                partitions = list(self._holding.partitions)
+                if partitions:
+                    try:
+                        self._board.note_ends(self._name, await consumer.end_offsets(partitions))
+                    except MultilaneError as error:
+                        log.warning("consumer %s: where its logs end is not known now: %s", self._name, error)
+                rest = _LOOK_WHILE_LENT if self._board.is_lent else _LOOK
+                await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=rest)

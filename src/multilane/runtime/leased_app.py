@@ -1,0 +1,211 @@
+"""An application in a Spark worker that is lent its partitions, a few seconds at a time: the composition root there.
+
+Thread: loop; `counts` from any.
+
+Outfits and consumers live as long as the worker process does, teams as long as a loan. What a loan ends without goes on
+here until it has ended, and the lender is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from multilane.client.async_consumer import AsyncConsumer
+from multilane.clock import SystemClock
+from multilane.lanes.holding import Starts
+from multilane.lanes.stint import Stint
+from multilane.lanes.team import Team
+from multilane.runtime.member import News
+from multilane.runtime.outfit import Outfit, Remains
+from multilane.runtime.targets import find_app
+from multilane.spark.batches.terms import HeldRecord, Loan, Unit, held_to_json
+from multilane.types import TopicPartition
+from multilane.wire.records.record import Record
+
+_LOOK: Final = 0.1  # seconds between looks at what goes on beyond its loan
+_SETTLED: Final = "lanes.records.settled"
+
+
+class Tell(Protocol):
+    """Says something to the lender."""
+
+    def __call__(self, kind: str, **fields: Any) -> None: ...
+
+
+@dataclass(slots=True)
+class _Desk:
+    """One consumer of the configuration: what lives longer than a loan."""
+
+    outfit: Outfit
+    consumer: AsyncConsumer
+    stint: Stint | None = None
+
+
+@dataclass(slots=True)
+class _Lent:
+    """A unit in our hands."""
+
+    unit: Unit  # as it was lent
+    team: Team | None = None
+    counted: int = 0  # settled records that the observer was told of
+
+
+class LeasedApp:
+    """Made from `module:name`; the lender names this class by its import path."""
+
+    def __init__(self, target: str) -> None:
+        self._app = find_app(target)
+        self._app.check_runnable()
+        self._clock = SystemClock()
+        self._news = News()
+        self._desks: dict[str, _Desk] = {}
+        self._lent: dict[int, _Lent] = {}
+        self._lingering: dict[asyncio.Task[None], _Lent] = {}
+        self._wanted_back: dict[int, float] = {}  # units, and until when
+
+    async def open(self, tell: Tell) -> None:
+        self._tell = tell
+        for name, outfit in self._app.outfits(self._news).items():
+            await outfit.open()
+            self._desks[name] = _Desk(outfit, AsyncConsumer(outfit.reading, clock=self._clock, observer=self._news))
+
+    async def close(self) -> None:
+        """Whatever is in work is given up: nobody wants it any more."""
+        self.end()
+        lingering = list(self._lingering)
+        for task in lingering:
+            task.cancel()
+        await asyncio.gather(*lingering, return_exceptions=True)
+        for desk in self._desks.values():
+            await desk.consumer.close(0)
+            await desk.outfit.close()
+
+    def counts(self) -> list[tuple[str, dict[str, str], float]]:
+        return self._news.take()
+
+    # --- a loan ------------------------------------------------------------------------------------------------------
+
+    async def serve(self, loan: Loan) -> list[Unit]:
+        """Work on it until its time is up; gives how its units are then, but for those that were given back before."""
+        self._wanted_back.clear()
+        by_consumer: dict[str, list[_Lent]] = {}
+        for unit in loan.units:
+            self._lent[unit.number] = one = _Lent(unit)
+            by_consumer.setdefault(unit.consumer, []).append(one)
+        until = self._clock.monotonic() + loan.seconds
+        works = [
+            asyncio.create_task(self._work(self._desks[name], lent, until, loan.patience))
+            for name, lent in by_consumer.items()
+        ]
+        try:
+            return [unit for some in await asyncio.gather(*works) for unit in some]
+        except BaseException:
+            self.end()
+            await asyncio.gather(*works, return_exceptions=True)
+            raise
+        finally:
+            self._lent.clear()
+
+    def end(self) -> None:
+        """The time of the loan is up."""
+        for desk in self._desks.values():
+            if desk.stint is not None:
+                desk.stint.end()
+
+    async def _work(self, desk: _Desk, lent: Collection[_Lent], until: float, patience: float) -> list[Unit]:
+        by_partition = {p: one for one in lent for p in one.unit.places}
+        starts = {p: (place.offset, place.runs) for one in lent for p, place in one.unit.places.items()}
+
+        async def build(some: Starts) -> Team:
+            one = by_partition[next(iter(some))]
+            one.team = await desk.outfit.build(some, _remains(one.unit))
+            return one.team
+
+        def tell(teams: Collection[Team]) -> None:
+            self._tell("told", units=[self._state(one).to_json() for one in lent if one.team in teams])
+
+        desk.stint = Stint(desk.consumer, desk.outfit.topics, build, tell, self._clock)
+        try:
+            teams = await desk.stint.run(starts, until, patience)
+        finally:
+            desk.stint = None
+        return [await self._ended(one) for one in lent if one.team in teams]
+
+    def _state(self, one: _Lent) -> Unit:
+        """How it is by now."""
+        team = one.team
+        if team is None:
+            return one.unit
+        self._news.count(_SETTLED, team.settled - one.counted, consumer=one.unit.consumer)
+        one.counted = team.settled
+        places = {p: team.whole_place(p) for p in one.unit.places}
+        return Unit(one.unit.number, one.unit.consumer, places, settled=team.settled)
+
+    async def _ended(self, one: _Lent) -> Unit:
+        """Nothing of it is begun any more. What has not ended goes on, unless the unit is wanted back altogether."""
+        team = one.team
+        if team is None:
+            return one.unit
+        deadline = self._wanted_back.get(one.unit.number, self._clock.monotonic())
+        if not team.unfinished or one.unit.number in self._wanted_back:
+            await team.drain(deadline)
+        held = {record: _held(record) for record in team.unfinished}
+        unit = self._state(one)
+        open_ = {(p.topic, offset) for p in unit.places for offset in team.yard.intakes[p].ledger.unsettled}
+        tried = tuple(record for place, record in team.tried.items() if place in open_)
+        if held:
+            task = asyncio.create_task(self._linger(one, team, held))
+            self._lingering[task] = one
+            task.add_done_callback(self._lingering.pop)
+        return Unit(unit.number, unit.consumer, unit.places, tuple(held.values()), tried, unit.settled)
+
+    async def _linger(self, one: _Lent, team: Team, held: dict[Record, HeldRecord]) -> None:
+        """Until all that was in work has ended."""
+        try:
+            while held:
+                await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=_LOOK)
+                self._release(one, team, held)
+        finally:
+            deadline = self._wanted_back.get(one.unit.number, self._clock.monotonic())
+            await team.drain(deadline)
+            self._release(one, team, held)
+
+    def _release(self, one: _Lent, team: Team, held: dict[Record, HeldRecord]) -> None:
+        at_work = team.unfinished
+        ended = [record for record in held if record not in at_work]
+        if not ended:
+            return
+        ledgers = {p: intake.ledger for p, intake in team.yard.intakes.items()}
+        settled = [r for r in ended if r.offset not in ledgers[TopicPartition(r.topic, r.partition)]]
+        self._news.count(_SETTLED, len(settled), consumer=one.unit.consumer)
+        told = [held.pop(record) for record in ended]
+        done = [_held(record) for record in settled]
+        undone = [record for record in told if record not in done]
+        self._tell("released", unit=one.unit.number, settled=held_to_json(done), undone=held_to_json(undone))
+
+    # --- units that are wanted back ----------------------------------------------------------------------------------
+
+    async def give_back(self, number: int, seconds: float) -> None:
+        """The group wants it: end what is in work within so many seconds."""
+        self._wanted_back[number] = self._clock.monotonic() + seconds
+        one = self._lent.get(number)
+        desk = None if one is None else self._desks[one.unit.consumer]
+        if one is not None and desk is not None and desk.stint is not None:
+            ended = await desk.stint.give_back(frozenset(one.unit.places), seconds)
+            if one.team in ended:
+                self._tell("given", units=[self._state(one).to_json()])
+        for task, other in list(self._lingering.items()):
+            if other.unit.number == number:
+                task.cancel()
+
+
+def _held(record: Record) -> HeldRecord:
+    return HeldRecord(TopicPartition(record.topic, record.partition), record.offset, record.key)
+
+
+def _remains(unit: Unit) -> Remains:
+    keys: Iterable[bytes] = (one.key for one in unit.held if one.key is not None)
+    return Remains(tuple(dict.fromkeys(keys)), {(record.topic, record.offset): record for record in unit.tried})

@@ -1,0 +1,1 @@
+"""The batches flow: a Structured Streaming query whose tasks are lent partitions for a while."""

@@ -1,0 +1,101 @@
+"""The account of one partition while its lanes are elsewhere: what was told to be settled, and what is not after all.
+
+Thread: none (pure); one owner.
+
+A partition is lent with a start: everything below an offset is settled, and runs beyond it. Whoever has it tells how
+that grows. Two things are apart from it: offsets that an earlier borrower is still at (held), which the next one must
+not begin and is told to be settled; and those that such a borrower gave up (undone), which come with the next loan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from multilane.commit.completion_map import Run
+from multilane.commit.ledger import NO_EPOCH, Place
+from multilane.lanes.holding import Start
+
+
+class Account:
+    __slots__ = ("_epoch", "_held", "_told", "_undone")
+
+    def __init__(self, start: Start) -> None:
+        self._told = start
+        self._epoch = NO_EPOCH
+        self._held: set[int] = set()
+        self._undone: set[int] = set()
+
+    @property
+    def place(self) -> Place:
+        """What may be committed."""
+        offset, runs = without(self._told, self._held | self._undone)
+        return Place(offset, self._epoch if offset == self._told[0] else NO_EPOCH, runs)
+
+    @property
+    def begins(self) -> int:
+        """The first offset that a borrower would have to look at."""
+        return self._start()[0]
+
+    def lend(self) -> Start:
+        """Where the next borrower begins."""
+        start = self._start()
+        if start[0] != self._told[0]:
+            self._epoch = NO_EPOCH
+        self._told = start
+        self._undone.clear()
+        return start
+
+    def _start(self) -> Start:
+        return including(without(self._told, self._undone), self._held)
+
+    def tell(self, place: Place) -> None:
+        """The borrower is here by now."""
+        self._told = (place.offset, place.runs)
+        self._epoch = place.leader_epoch
+
+    def hold(self, offsets: Iterable[int]) -> None:
+        """The borrower has given the partition back, and is still at these."""
+        self._held.update(offsets)
+
+    def release(self, offset: int, *, is_settled: bool) -> None:
+        """It is not at this one any more."""
+        self._held.discard(offset)
+        if is_settled:
+            self._told = including(self._told, {offset})
+        else:
+            self._undone.add(offset)
+
+
+def without(start: Start, gone: Collection[int]) -> Start:
+    """The same, with these not settled."""
+    offset, runs = start
+    if not gone:
+        return start
+    lowest = min(offset, *gone)
+    pieces: list[Run] = [(lowest, offset - 1), *runs] if lowest < offset else list(runs)
+    for one in sorted(gone):
+        pieces = [piece for run in pieces for piece in _cut(run, one)]
+    return lowest, tuple(pieces)
+
+
+def including(start: Start, more: Collection[int]) -> Start:
+    """The same, with these settled."""
+    offset, runs = start
+    if not more:
+        return start
+    merged: list[Run] = []
+    for first, last in sorted([*runs, *((one, one) for one in more if one >= offset)]):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    if merged and merged[0][0] == offset:
+        offset = merged.pop(0)[1] + 1
+    return offset, tuple(merged)
+
+
+def _cut(run: Run, one: int) -> list[Run]:
+    first, last = run
+    if not first <= one <= last:
+        return [run]
+    return [piece for piece in ((first, one - 1), (one + 1, last)) if piece[0] <= piece[1]]

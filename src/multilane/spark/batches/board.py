@@ -1,0 +1,179 @@
+"""Who has what: the units of a run, the loans of its batches, and the words that are due.
+
+Thread: loop (one owner, the keeper).
+
+A batch lends every unit there is, each to one of its tasks. A task that is started again has the same loan, from where
+its units are by then; what an earlier try at it still says does not count. Never talks to anybody itself: it is given
+lines, and calls what they are for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from multilane.clock import Clock
+from multilane.errors import LineLost
+from multilane.lanes.holding import Starts
+from multilane.spark.batches.remote_team import RemoteTeam
+from multilane.spark.batches.terms import HeldRecord, Loan, Says, Unit
+from multilane.types import TopicPartition
+
+log = logging.getLogger(__name__)
+
+_SHORTEST: Final = 0.5  # seconds of work that are worth a loan
+
+
+@dataclass(frozen=True, slots=True)
+class LoanTerms:
+    seconds: float = 3.0  # targetBatchDuration
+    patience: float = 0.5  # beyond it, maxBatchDuration
+
+
+@dataclass(slots=True)
+class _Task:
+    """One of a batch: which units it has, and who works on them."""
+
+    units: list[int]
+    until: float
+    line: Says | None = None
+
+
+@dataclass(slots=True)
+class Board:
+    clock: Clock
+    terms: LoanTerms = field(default_factory=LoanTerms)
+    on_change: Callable[[], object] = lambda: None
+    _teams: dict[int, RemoteTeam] = field(default_factory=dict)
+    _ends: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
+    _tasks: dict[int, _Task] = field(default_factory=dict)
+    _last_team: int = 0
+    _last_task: int = 0
+
+    # --- units -------------------------------------------------------------------------------------------------------
+
+    def new_team(self, consumer: str, starts: Starts) -> RemoteTeam:
+        self._last_team += 1
+        team = RemoteTeam(self._last_team, consumer, starts, self.clock, self._ask_back)
+        self._teams[team.number] = team
+        self.end_loans()  # it is lent with the next batch: that may come now
+        return team
+
+    def note_ends(self, consumer: str, ends: Mapping[TopicPartition, int]) -> None:
+        """Where the logs of a consumer end."""
+        self._ends |= {(consumer, partition): end for partition, end in ends.items()}
+        if self.has_work:
+            self.on_change()
+
+    @property
+    def is_lent(self) -> bool:
+        return bool(self._tasks)
+
+    @property
+    def has_work(self) -> bool:
+        return not self._tasks and any(team.has_work(self._ends_of(team)) for team in self._free())
+
+    def _ends_of(self, team: RemoteTeam) -> dict[TopicPartition, int]:
+        return {p: self._ends.get((team.consumer, p), 0) for p in team.partitions}
+
+    def _free(self) -> list[RemoteTeam]:
+        return [team for team in self._teams.values() if team.borrower is None and not team.is_wanted_back]
+
+    # --- loans -------------------------------------------------------------------------------------------------------
+
+    def plan(self, tasks: int) -> list[int]:
+        """A batch: the numbers of its tasks. Those of the batch before have ended."""
+        for number in list(self._tasks):
+            self._close(number)
+        self._teams = {n: team for n, team in self._teams.items() if not (team.is_wanted_back and not team.holders)}
+        free = sorted(self._free(), key=lambda team: (team.consumer, min(p.partition for p in team.partitions)))
+        made = []
+        for at in range(min(tasks, len(free))):
+            self._last_task += 1
+            units = [team.number for team in free[at::tasks]]
+            self._tasks[self._last_task] = _Task(units, self.clock.monotonic() + self.terms.seconds)
+            made.append(self._last_task)
+        return made
+
+    def lend(self, number: int, line: Says) -> Loan | None:
+        """A task has begun, or was started again; None when nobody waits for it any more."""
+        task = self._tasks.get(number)
+        if task is None:
+            return None
+        former, now = task.line, self.clock.monotonic()
+        teams = [self._teams[unit] for unit in task.units if unit in self._teams]
+        if former is None:
+            task.until = now + self.terms.seconds  # it may have waited for a slot
+        elif former is not line:
+            self._reclaim(teams, former)
+        task.line = line
+        units = tuple(team.lend(line) for team in teams if not team.is_wanted_back)
+        return Loan(number, max(_SHORTEST, task.until - now), self.terms.patience, units)
+
+    def tell(self, units: Iterable[Unit], line: Says) -> None:
+        for team, unit in self._lent_to(units, line):
+            team.tell(unit)
+
+    def give_back(self, units: Iterable[Unit], line: Says) -> None:
+        for team, unit in self._lent_to(units, line):
+            team.give_back(unit)
+
+    def release(self, number: int, records: Iterable[HeldRecord], *, is_settled: bool) -> None:
+        team = self._teams.get(number)
+        if team is not None:
+            for record in records:
+                team.release(record, is_settled=is_settled)
+
+    def close(self, number: int, line: Says) -> None:
+        """A task says that it is over."""
+        task = self._tasks.get(number)
+        if task is not None and task.line is line:
+            self._close(number)
+            if self.has_work:
+                self.on_change()
+
+    def lose(self, line: Says) -> None:
+        """A worker is gone. Its task may be started again, and then has its loan again."""
+        for team in self._teams.values():
+            team.lose(line)
+        for task in self._tasks.values():
+            if task.line is line:
+                task.line = None
+
+    def _close(self, number: int) -> None:
+        task = self._tasks.pop(number)
+        if task.line is not None:
+            self._reclaim([self._teams[unit] for unit in task.units if unit in self._teams], task.line)
+
+    def _reclaim(self, teams: Iterable[RemoteTeam], line: Says) -> None:
+        """They have not come back from there, and nobody waits for it any more."""
+        for team in teams:
+            if team.borrower is line:
+                log.warning("%s did not come back from its task", sorted(map(str, team.partitions)))
+                team.reclaim(line)
+                _say(line, "back", unit=team.number, seconds=0.0)
+
+    def _lent_to(self, units: Iterable[Unit], line: Says) -> list[tuple[RemoteTeam, Unit]]:
+        """Those that this worker has; what others say of them does not count."""
+        known = [(self._teams.get(unit.number), unit) for unit in units]
+        return [(team, unit) for team, unit in known if team is not None and team.borrower is line]
+
+    # --- words -------------------------------------------------------------------------------------------------------
+
+    def end_loans(self) -> None:
+        """The batch may end now."""
+        for task in self._tasks.values():
+            _say(task.line, "end")
+
+    def _ask_back(self, team: RemoteTeam, seconds: float) -> None:
+        for line in team.holders:
+            _say(line, "back", unit=team.number, seconds=seconds)
+
+
+def _say(line: Says | None, kind: str, **fields: Any) -> None:
+    if line is not None:
+        with suppress(LineLost):  # whoever reads it hears of it
+            line.send(kind, **fields)

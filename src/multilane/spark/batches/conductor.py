@@ -1,0 +1,234 @@
+"""Keeps the query of a run in batches going: starts it, hears its keeper, starts it again when it failed, and drains.
+
+Thread: whoever calls `run`, which owns all state; the line, the query and `stop` only put something on its queue.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import shutil
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from multilane.clock import Clock, SystemClock
+from multilane.errors import LineLost, MemberFailed, MultilaneError, SparkStartError
+from multilane.hooks import NO_OBSERVER, Observer
+from multilane.spark.batches.keeper import KeeperPlan
+from multilane.spark.batches.source import FORMAT, lanes_source
+from multilane.spark.line import Desk, Line, Message
+from multilane.spark.reasons import reason
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger(__name__)
+
+_TELL_EVERY: Final = 10.0  # seconds between two lines of progress
+_FIRST_WAIT: Final = 1.0
+_LONGEST_WAIT: Final = 60.0
+_STEADY_AFTER: Final = 60.0  # seconds after which earlier failures do not count any more
+_TRIES: Final = 8  # in a row
+_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a checkpoint that is thrown away, where writing costs nothing
+_SETTLED: Final = "lanes.records.settled"
+_TOLD: Final = ((_SETTLED, "settled"), ("lanes.records.failed", "failed"), ("lanes.copies", "copied"))
+
+
+class Conductor:
+    """For one run. It may be told to stop before that begins."""
+
+    def __init__(self, clock: Clock | None = None, observer: Observer = NO_OBSERVER) -> None:
+        self._clock = clock or SystemClock()
+        self._observer = observer
+        self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._line: Line | None = None
+        self._query: StreamingQuery | None = None
+        self._failure: MultilaneError | None = None
+        self._is_stopping = False
+        self._is_over = False
+        self._failures = 0  # in a row
+        self._last_error = ""
+        self._started_at = 0.0
+        self._start_at: float | None = 0.0
+        self._deadline: float | None = None  # for the drain
+        self._totals: Counter[str] = Counter()
+        self._told_at, self._told_settled = 0.0, 0.0
+
+    # --- life --------------------------------------------------------------------------------------------------------
+
+    def run(self, spark: SparkSession, plan: KeeperPlan, drain_seconds: float) -> None:
+        """Until `stop` and everything has ended, or something is wrong that starting again does not mend."""
+        self._spark, self._drain_seconds = spark, drain_seconds
+        desk = Desk(plan.bind, plan.host, plan.token, self._hear)
+        self._plan = replace(plan, driver=desk.address)
+        directory = tempfile.mkdtemp(prefix="multilane-", dir=_MEMORY if _MEMORY.is_dir() else None)
+        self._told_at = self._clock.monotonic()
+        try:
+            self._checkpoints = Path(directory)
+            while not self._is_over:
+                self._look_at_the_clock()
+                self._next_event()
+        finally:
+            desk.close()
+            self._stop_query()
+            shutil.rmtree(directory, ignore_errors=True)
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """From any thread, also from a signal handler."""
+        self._events.put(self._drain)
+
+    def _next_event(self) -> None:
+        due = [at for at in (self._start_at, self._deadline, self._told_at + _TELL_EVERY) if at is not None]
+        try:
+            handle = self._events.get(timeout=max(0.0, min(due) - self._clock.monotonic()))
+        except queue.Empty:
+            return
+        handle()
+
+    def _look_at_the_clock(self) -> None:
+        now = self._clock.monotonic()
+        if self._start_at is not None and now >= self._start_at:
+            self._start_at = None
+            self._start(now)
+        if self._deadline is not None and now >= self._deadline:
+            self._failure = self._failure or MemberFailed(
+                f"the run did not end within {self._drain_seconds:g} s and was cut off: what it was at is handled again"
+            )
+            self._is_over = True
+        if now >= self._told_at + _TELL_EVERY:
+            self._tell_progress(now)
+
+    # --- the query ---------------------------------------------------------------------------------------------------
+
+    def _start(self, now: float) -> None:
+        self._started_at = now
+        checkpoint = self._checkpoints / str(self._failures)
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        self._spark.dataSource.register(lanes_source(self._plan))
+        rows = self._spark.readStream.format(FORMAT).load()
+        writing = rows.writeStream.format("noop").queryName(f"multilane {self._plan.target}")
+        writing = writing.option("checkpointLocation", checkpoint.as_uri())
+        try:
+            self._query = query = writing.option("asyncProgressTrackingEnabled", "true").start()
+        except Exception as error:
+            raise SparkStartError(f"Spark does not start the query: {reason(error)}") from error
+        threading.Thread(target=self._wait_for, args=(query,), name="multilane-query", daemon=True).start()
+
+    def _wait_for(self, query: StreamingQuery) -> None:
+        failure: Exception | None = None
+        try:
+            query.awaitTermination()
+        except Exception as error:  # noqa: BLE001 - whatever Spark raises is told
+            failure = error
+        self._events.put(partial(self._on_ended, query, failure))
+
+    def _on_ended(self, query: StreamingQuery, error: Exception | None) -> None:
+        if query is not self._query:
+            return
+        self._query = None
+        if self._is_stopping or self._failure is not None:
+            self._is_over = True
+            return
+        now = self._clock.monotonic()
+        if now - self._started_at >= _STEADY_AFTER:
+            self._failures = 0
+        self._failures += 1
+        why = reason(error) if error is not None else self._last_error or "it ended by itself"
+        self._last_error = ""
+        if self._failures >= _TRIES:
+            self._fail(SparkStartError(f"the query failed {self._failures} times in a row: {why}"))
+            return
+        wait = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** (self._failures - 1))
+        log.error("the query failed and is started again in %g s: %s", wait, why)
+        self._start_at = now + wait
+
+    def _stop_query(self) -> None:
+        if self._query is not None:
+            try:
+                self._query.stop()
+            except Exception as error:  # noqa: BLE001 - Spark may be gone
+                log.debug("the query could not be stopped: %s", error)
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        if self._is_stopping:
+            return
+        self._is_stopping = True
+        self._start_at = None
+        self._deadline = self._clock.monotonic() + self._drain_seconds
+        if self._line is None:  # there is nobody who has anything
+            self._is_over = self._query is None
+        else:
+            try:
+                self._line.send("stop")
+            except LineLost:
+                self._is_over = True
+
+    def _fail(self, failure: MultilaneError) -> None:
+        self._failure = self._failure or failure
+        if self._query is None:
+            self._is_over = True
+        else:
+            self._drain()
+
+    # --- the keeper's words ------------------------------------------------------------------------------------------
+
+    def _hear(self, line: Line) -> None:
+        """On the line's own thread, until it ends."""
+        self._events.put(partial(self._on_line, line))
+        while (message := line.receive()) is not None:
+            self._events.put(partial(self._on_message, line, message))
+        self._events.put(partial(self._on_unheard, line))
+
+    def _on_line(self, line: Line) -> None:
+        self._line = line
+        if self._is_stopping:
+            self._is_stopping = False
+            self._drain()
+
+    def _on_unheard(self, line: Line) -> None:
+        if line is self._line:
+            self._line = None
+            self._is_over = self._is_over or self._is_stopping
+
+    def _on_message(self, line: Line, message: Message) -> None:
+        del line
+        kind = message["kind"]
+        if kind == "beat":
+            self._on_beat(message.get("counts") or [])
+        elif kind == "failed":
+            told = str(message.get("error"))
+            log.error("the application failed: %s", told)
+            if message.get("is_refused"):
+                self._failure = self._failure or MemberFailed(f"the application cannot run: {told}")
+                self._is_over = True
+            else:
+                self._last_error = told
+                self._stop_query()  # it is started again
+        elif kind == "ended" and self._is_stopping:
+            self._is_over = True
+
+    def _on_beat(self, counts: list[Any]) -> None:
+        for name, labels, value in counts:
+            self._totals[name] += value
+            try:
+                self._observer.count(name, value, **labels)
+            except Exception:
+                log.exception("the observer of the application failed")
+
+    def _tell_progress(self, now: float) -> None:
+        settled = self._totals[_SETTLED]
+        rate = (settled - self._told_settled) / (now - self._told_at)
+        told = ", ".join(f"{self._totals[name]:,.0f} {word}" for name, word in _TOLD)
+        log.info("%s (%s/s now)", told, f"{rate:,.0f}")
+        self._told_at, self._told_settled = now, settled

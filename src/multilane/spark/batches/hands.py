@@ -1,0 +1,148 @@
+"""What works in a Spark worker process, for one task after the other.
+
+Thread: the worker's own calls `work`; an event loop on a thread of its own runs the application, and a third thread
+hears the keeper.
+
+The application is found by import path, once for each process and run: its event loop, pools and producers live as
+long as the process does. A run that is over, or whose keeper is gone, takes no more records: whatever is in work is
+given up. Owns the hands of this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import ExitStack, suppress
+from typing import Any, Final, Protocol, TypeVar
+
+from multilane.errors import LineLost, MemberFailed
+from multilane.lanes.interpreter import loop_on_thread
+from multilane.spark.batches.keeper import KeeperPlan
+from multilane.spark.batches.terms import Loan, Unit, loan_from
+from multilane.spark.home import at_home
+from multilane.spark.line import Line, Message, call
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_ANSWER_SECONDS: Final = 60.0
+_BEAT_SECONDS: Final = 1.0
+
+
+class Worker(Protocol):
+    """What a factory makes."""
+
+    async def open(self, tell: Callable[..., None]) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def serve(self, loan: Loan) -> list[Unit]: ...
+
+    async def give_back(self, number: int, seconds: float) -> None: ...
+
+    def end(self) -> None: ...
+
+    def counts(self) -> list[Any]: ...
+
+
+class Hands:
+    def __init__(self, plan: KeeperPlan, address: tuple[str, int], number: int, make: Callable[[str], Worker]) -> None:
+        self.address = address
+        self._stack = ExitStack()
+        self._line: Line = call(address, plan.token)
+        self._stack.callback(self._line.close)
+        try:
+            self._stack.enter_context(at_home(plan.home, number))
+            self._worker = make(plan.target)
+            self._loop = self._stack.enter_context(loop_on_thread("multilane-hands"))
+            self._on_loop(self._worker.open(self._tell)).result()
+        except BaseException as error:
+            self._tell("cannot", error=f"{type(error).__name__}: {error}")
+            self._stack.close()
+            raise
+        self._answers: dict[tuple[str, int], Future[Any]] = {}
+        self.is_lost = False
+        threading.Thread(target=self._hear, name="multilane-keeper", daemon=True).start()
+        self._beating = self._on_loop(self._beat())
+
+    def work(self, number: int) -> list[Unit]:
+        """What the task with this number is there for."""
+        told = self._ask("loan", "hello", number=number, pid=os.getpid())
+        if told["loan"] is None:
+            return []
+        units = self._on_loop(self._worker.serve(loan_from(told["loan"]))).result()
+        self._tell("counts", counts=self._worker.counts())
+        self._ask("closed", "over", number=number, units=[unit.to_json() for unit in units])
+        return units
+
+    def _ask(self, answered_by: str, kind: str, *, number: int, **fields: Any) -> Message:
+        answer: Future[Message] = Future()
+        self._answers[answered_by, number] = answer
+        self._line.send(kind, number=number, **fields)
+        if self.is_lost:  # it ended before this was asked
+            raise LineLost("the keeper of this run is gone")
+        return answer.result(_ANSWER_SECONDS)
+
+    def close(self) -> None:
+        self._beating.cancel()
+        with suppress(Exception):
+            self._on_loop(self._worker.close()).result(_ANSWER_SECONDS)
+        self._stack.close()
+
+    def _on_loop(self, what: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(what, self._loop)
+
+    def _tell(self, kind: str, **fields: Any) -> None:
+        with suppress(LineLost):  # whoever hears it ends what has to end
+            self._line.send(kind, **fields)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.wait([self._loop.create_future()], timeout=_BEAT_SECONDS)
+            self._tell("counts", counts=self._worker.counts())
+
+    # --- the keeper's words ------------------------------------------------------------------------------------------
+
+    def _hear(self) -> None:
+        while (message := self._line.receive()) is not None:
+            self._on_message(message)
+        self.is_lost = True
+        for answer in list(self._answers.values()):
+            answer.set_exception(LineLost("the keeper of this run is gone"))
+        with suppress(RuntimeError):
+            self._on_loop(self._worker.close())
+
+    def _on_message(self, message: Message) -> None:
+        match message["kind"]:
+            case "loan" | "closed" as kind:
+                self._answers.pop((kind, message["number"])).set_result(message)
+            case "back":
+                self._on_loop(self._worker.give_back(message["unit"], message["seconds"]))
+            case "end":
+                self._loop.call_soon_threadsafe(self._worker.end)
+
+
+# --- the hands of this process ---------------------------------------------------------------------------------------
+
+_hands: dict[str, Hands] = {}
+
+
+def work(plan: KeeperPlan, address: tuple[str, int], number: int, make: Callable[[str], Worker]) -> list[Unit]:
+    """For a task of a run; those of other runs are over."""
+    for run, former in list(_hands.items()):
+        if run != plan.run or former.is_lost:
+            del _hands[run]
+            former.close()
+    hands = _hands.get(plan.run)
+    if hands is None:
+        logging.basicConfig(level=plan.log_level, format="%(asctime)s worker %(process)d %(levelname)s %(message)s")
+        try:
+            hands = _hands[plan.run] = Hands(plan, address, number, make)
+        except (Exception, SystemExit) as error:
+            log.exception("the application cannot be made here")
+            raise MemberFailed(f"the application cannot be made here: {type(error).__name__}: {error}") from error
+    return hands.work(number)

@@ -1,0 +1,223 @@
+"""The keeper of a run in batches: lives in the query's own process beside the driver, as long as the query does.
+
+Thread: an event loop on a thread of its own owns the board and the application; Spark's calls come on another, lines
+have one each, and both only hand something over to the loop.
+
+It is what the query reads from: the application as a member of its groups, and a desk at which tasks ask for their
+loans. The driver stops it over a line of its own; when that line ends it stops too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Protocol
+
+from multilane.clock import SystemClock
+from multilane.errors import ConfigError, LineLost
+from multilane.spark.batches.board import Board, LoanTerms
+from multilane.spark.batches.terms import held_from, unit_from
+from multilane.spark.home import at_home
+from multilane.spark.line import Desk, Line, Message, call
+
+log = logging.getLogger(__name__)
+
+_BEAT_SECONDS: Final = 1.0
+_MOST_TEXT: Final = 4_000  # characters of an error
+_PATIENCE: Final = 60.0  # seconds for the loop to answer Spark
+
+
+class Kept(Protocol):
+    """What a factory makes."""
+
+    async def keep(self, board: Board) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def counts(self) -> list[tuple[str, dict[str, str], float]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperPlan:
+    """All that the query's process and the workers are told."""
+
+    run: str
+    factory: str  # MODULE:NAME of what is kept, given the target
+    worker_factory: str  # and of what works
+    target: str
+    home: str
+    tasks: int  # of a batch
+    terms: LoanTerms
+    bind: str
+    host: str  # as executors reach the keeper
+    log_level: str
+    token: str = field(repr=False)
+    driver: tuple[str, int] = ("", 0)
+
+
+class Keeper:
+    def __init__(self, plan: KeeperPlan, make: Callable[[str], Kept]) -> None:
+        self._plan = plan
+        self._make = make
+        self._has_work = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._board = Board(SystemClock(), plan.terms, self._has_work.set)
+        self._desk = Desk(plan.bind, plan.host, plan.token, self._hear_worker)
+        self._made: Future[None] = Future()
+        self._counts: list[Any] = []
+        self._is_stopping = False
+        self._has_served = False
+        self._driver: Line | None = None
+        threading.Thread(target=self._run, name="multilane-keeper", daemon=True).start()
+        self._made.result()
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return self._desk.address
+
+    # --- what Spark asks for -----------------------------------------------------------------------------------------
+
+    def wait_for_work(self, timeout: float) -> bool:
+        """Whether there is something for a batch."""
+        return self._has_work.wait(timeout) and not self._is_stopping
+
+    def plan(self) -> list[int]:
+        """The tasks of the next batch."""
+        self._has_work.clear()
+        return asyncio.run_coroutine_threadsafe(self._planned(), self._loop).result(_PATIENCE)
+
+    async def _planned(self) -> list[int]:
+        return self._board.plan(self._plan.tasks)
+
+    # --- the application ---------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            line = call(self._plan.driver, self._plan.token)
+        except LineLost as error:
+            self._made.set_exception(error)
+            return
+        with at_home(self._plan.home, 0):
+            try:
+                asyncio.set_event_loop(self._loop)
+                self._loop.run_until_complete(self._keep(line))
+            finally:
+                self._is_stopping = True
+                self._desk.close()
+                line.close()
+
+    async def _keep(self, line: Line) -> None:
+        self._driver = line
+        try:
+            kept = self._make(self._plan.target)
+        except (Exception, SystemExit) as error:
+            log.exception("the application cannot be made here")
+            _tell(line, "failed", error=_text(error), is_refused=True)
+            self._made.set_exception(ConfigError(_text(error)))
+            return
+        self._made.set_result(None)
+        threading.Thread(target=self._hear_driver, args=(line, kept), name="multilane-driver", daemon=True).start()
+        beating = asyncio.create_task(self._beat(line, kept))
+        try:
+            await kept.keep(self._board)
+        except Exception as error:
+            log.exception("the application failed")
+            _tell(line, "failed", error=_text(error), is_refused=isinstance(error, ConfigError))
+        finally:
+            self._is_stopping = True
+            beating.cancel()
+            self._send_counts(line, kept)
+            _tell(line, "ended")
+
+    def _hear_driver(self, line: Line, kept: Kept) -> None:
+        if line.receive() is None:
+            log.warning("the driver is gone: ending in order")
+        self._is_stopping = True
+        kept.stop()
+
+    async def _beat(self, line: Line, kept: Kept) -> None:
+        while True:
+            await asyncio.wait([self._loop.create_future()], timeout=_BEAT_SECONDS)
+            self._send_counts(line, kept)
+
+    def _send_counts(self, line: Line, kept: Kept) -> None:
+        counts, self._counts = [*self._counts, *kept.counts()], []
+        _tell(line, "beat", counts=counts)
+
+    # --- workers -----------------------------------------------------------------------------------------------------
+
+    def _hear_worker(self, line: Line) -> None:
+        """On the line's own thread, until it ends."""
+        while (message := line.receive()) is not None:
+            self._hand_over(partial(self._on_message, line, message))
+        self._hand_over(partial(self._board.lose, line))
+
+    def _hand_over(self, what: Callable[[], object]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: the run is over
+            self._loop.call_soon_threadsafe(what)
+
+    def _on_message(self, line: Line, message: Message) -> None:
+        handle = {
+            "hello": self._on_hello,
+            "told": self._on_told,
+            "given": self._on_given,
+            "released": self._on_released,
+            "over": self._on_over,
+            "counts": self._on_counts,
+            "cannot": self._on_cannot,
+        }.get(message["kind"])
+        if handle is None:
+            log.warning("a worker says %r, which is no word of ours", message["kind"])
+            return
+        try:
+            handle(line, message)
+        except (KeyError, TypeError, ValueError):
+            log.exception("a worker says %r, and what it says of it is not understood", message["kind"])
+            line.close()
+
+    def _on_hello(self, line: Line, message: Message) -> None:
+        self._has_served = True
+        loan = None if self._is_stopping else self._board.lend(message["number"], line)
+        log.debug("task %s begins in process %s", message["number"], message.get("pid"))
+        _tell(line, "loan", number=message["number"], loan=None if loan is None else loan.to_json())
+
+    def _on_told(self, line: Line, message: Message) -> None:
+        self._board.tell(map(unit_from, message["units"]), line)
+
+    def _on_given(self, line: Line, message: Message) -> None:
+        self._board.give_back(map(unit_from, message["units"]), line)
+
+    def _on_over(self, line: Line, message: Message) -> None:
+        self._on_given(line, message)
+        self._board.close(message["number"], line)
+        _tell(line, "closed", number=message["number"])  # before its task ends, and the next batch is planned
+
+    def _on_released(self, line: Line, message: Message) -> None:
+        del line
+        self._board.release(message["unit"], held_from(message["settled"]), is_settled=True)
+        self._board.release(message["unit"], held_from(message["undone"]), is_settled=False)
+
+    def _on_cannot(self, line: Line, message: Message) -> None:
+        """The application cannot be made in a worker. Once it was in others, that may pass: Spark tries again."""
+        del line
+        if self._driver is not None and not self._has_served:
+            _tell(self._driver, "failed", error=message["error"], is_refused=True)
+
+    def _on_counts(self, line: Line, message: Message) -> None:
+        del line
+        self._counts += message["counts"]
+
+
+def _tell(line: Line, kind: str, **fields: Any) -> None:
+    with suppress(LineLost):  # whoever listens to it ends what has to end
+        line.send(kind, **fields)
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:_MOST_TEXT]

@@ -1,0 +1,124 @@
+"""A team whose lanes are in a Spark worker, as its member in the driver sees it.
+
+Thread: loop (one owner, the board's).
+
+Owns the accounts of its partitions. It is lent to a task for a while, comes back with what is left, and is lent again;
+when the group wants its partitions back it is asked for, and is lent no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from multilane.clock import Clock
+from multilane.commit.ledger import Place
+from multilane.lanes.holding import Starts
+from multilane.spark.batches.accounts import Account
+from multilane.spark.batches.terms import HeldRecord, Says, Unit, at_start
+from multilane.types import TopicPartition
+from multilane.wire.records.record import Record
+
+_GRACE: Final = 2.0  # seconds beyond a deadline, for the words that tell how it ended
+
+
+class RemoteTeam:
+    def __init__(
+        self,
+        number: int,
+        consumer: str,
+        starts: Starts,
+        clock: Clock,
+        ask_back: Callable[[RemoteTeam, float], None],
+    ) -> None:
+        """`ask_back` tells whoever has it to give it back within so many seconds."""
+        self.number = number
+        self.consumer = consumer
+        self.borrower: Says | None = None
+        self.settled = 0
+        self.is_wanted_back = False
+        self._clock = clock
+        self._ask_back = ask_back
+        self._accounts = {partition: Account(start) for partition, start in starts.items()}
+        self._held: dict[HeldRecord, Says | None] = {}  # and who is at it
+        self._tried: dict[tuple[str, int], Record] = {}
+        self._settled_before = 0
+        self._is_free = asyncio.Event()
+        self._is_free.set()
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        return frozenset(self._accounts)
+
+    def place(self, partition: TopicPartition) -> Place:
+        return self._accounts[partition].place
+
+    def has_work(self, ends: Mapping[TopicPartition, int]) -> bool:
+        """Whether the logs, which end there, have something for its next borrower."""
+        return any(account.begins < ends.get(p, 0) for p, account in self._accounts.items())
+
+    @property
+    def holders(self) -> list[Says]:
+        """Who has it, or is still at records of it."""
+        return [who for who in dict.fromkeys([self.borrower, *self._held.values()]) if who is not None]
+
+    # --- lending -----------------------------------------------------------------------------------------------------
+
+    def lend(self, borrower: Says) -> Unit:
+        self.borrower = borrower
+        self._settled_before = self.settled
+        self._is_free.clear()
+        places = {p: at_start(*account.lend()) for p, account in self._accounts.items()}
+        return Unit(self.number, self.consumer, places, tuple(self._held), tuple(self._tried.values()))
+
+    def tell(self, unit: Unit) -> None:
+        """How far its borrower is."""
+        for partition, place in unit.places.items():
+            self._accounts[partition].tell(place)
+        self.settled = self._settled_before + unit.settled
+
+    def give_back(self, unit: Unit) -> None:
+        """It comes back, perhaps without some records."""
+        self.tell(unit)
+        self._tried = {(record.topic, record.offset): record for record in unit.tried}
+        for record in unit.held:
+            self._held[record] = self.borrower
+            self._accounts[record.partition].hold([record.offset])
+        self.borrower = None
+        self._look_whether_free()
+
+    def release(self, record: HeldRecord, *, is_settled: bool) -> None:
+        """A former borrower is not at this record any more."""
+        if self._held.pop(record, None) is not None:
+            self._accounts[record.partition].release(record.offset, is_settled=is_settled)
+            self.settled += is_settled
+            self._settled_before += is_settled
+        self._look_whether_free()
+
+    def reclaim(self, borrower: Says) -> None:
+        """Whoever had it has it no more, and what it may say of it does not count. What it was carried over with goes
+        on."""
+        if self.borrower is borrower:
+            self.borrower = None
+            self._look_whether_free()
+
+    def lose(self, borrower: Says) -> None:
+        """A borrower is gone: what it was at is undone."""
+        self.reclaim(borrower)
+        for record in [record for record, holder in self._held.items() if holder is borrower]:
+            self.release(record, is_settled=False)
+
+    def _look_whether_free(self) -> None:
+        if self.borrower is None and not self._held:
+            self._is_free.set()
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    async def drain(self, deadline: float) -> None:
+        """Whoever has it, or records of it, ends what is in work until the deadline."""
+        self.is_wanted_back = True
+        left = max(0.0, deadline - self._clock.monotonic())
+        self._ask_back(self, left)
+        await asyncio.wait([waiting := asyncio.ensure_future(self._is_free.wait())], timeout=left + _GRACE)
+        waiting.cancel()

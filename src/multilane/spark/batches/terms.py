@@ -1,0 +1,112 @@
+"""What is said of a unit between the one who lends it and the one who works on it, and how it looks on the line.
+
+Thread: none (pure).
+
+A unit is what one team works off: a partition, or a topic's and its retry topic's together. The same words serve both
+ways: where it begins, how far it is, and what is left at the end.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from multilane.commit.ledger import NO_EPOCH, Place
+from multilane.types import TopicPartition
+from multilane.wire.records.record import Record
+
+Json = Any
+
+
+class Says(Protocol):
+    """A line to a worker."""
+
+    def send(self, kind: str, **fields: Any) -> None: ...
+
+
+class HeldRecord(NamedTuple):
+    """In work still, when the rest is given back."""
+
+    partition: TopicPartition
+    offset: int
+    key: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    number: int
+    consumer: str  # its name in the configuration
+    places: Mapping[TopicPartition, Place]
+    held: tuple[HeldRecord, ...] = ()
+    tried: tuple[Record, ...] = ()  # to be tried again in their places; without values
+    settled: int = 0  # records, by this borrower
+
+    def to_json(self) -> Json:
+        return {
+            "number": self.number,
+            "consumer": self.consumer,
+            "places": [[*p, place.offset, place.leader_epoch, place.runs] for p, place in self.places.items()],
+            "held": held_to_json(self.held),
+            "tried": [
+                [r.topic, r.partition, r.offset, r.timestamp, [[name, _text(v)] for name, v in r.headers]]
+                for r in self.tried
+            ],
+            "settled": self.settled,
+        }
+
+
+def unit_from(told: Json) -> Unit:
+    return Unit(
+        told["number"],
+        told["consumer"],
+        {
+            TopicPartition(topic, partition): Place(offset, epoch, tuple((first, last) for first, last in runs))
+            for topic, partition, offset, epoch, runs in told["places"]
+        },
+        held_from(told["held"]),
+        tuple(
+            Record(t, p, offset, timestamp, 0, None, None, tuple((name, _bytes(v)) for name, v in headers))
+            for t, p, offset, timestamp, headers in told["tried"]
+        ),
+        told["settled"],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Loan:
+    """Units that one task has for a while."""
+
+    number: int
+    seconds: float  # of work
+    patience: float  # seconds for what is in work when the time is up; what takes longer is carried over
+    units: tuple[Unit, ...] = field(default=())
+
+    def to_json(self) -> Json:
+        units = [unit.to_json() for unit in self.units]
+        return {"number": self.number, "seconds": self.seconds, "patience": self.patience, "units": units}
+
+
+def loan_from(told: Json) -> Loan:
+    return Loan(told["number"], told["seconds"], told["patience"], tuple(map(unit_from, told["units"])))
+
+
+def held_to_json(held: Iterable[HeldRecord]) -> Json:
+    return [[*one.partition, one.offset, _text(one.key)] for one in held]
+
+
+def held_from(told: Json) -> tuple[HeldRecord, ...]:
+    return tuple(HeldRecord(TopicPartition(t, p), offset, _bytes(key)) for t, p, offset, key in told)
+
+
+def at_start(offset: int, runs: tuple[tuple[int, int], ...]) -> Place:
+    return Place(offset, NO_EPOCH, runs)
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode()
+
+
+def _bytes(value: str | None) -> bytes | None:
+    return None if value is None else base64.b64decode(value)

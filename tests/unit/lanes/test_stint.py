@@ -1,0 +1,151 @@
+"""Partitions that were lent for a while: what is told of them, what comes back, and what goes on beyond that."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from lane_world import TakenOver, until
+from log_consumer import LogConsumer
+from multilane.clock import SystemClock
+from multilane.commit.ledger import Ledger
+from multilane.lanes.chains import Chains
+from multilane.lanes.holding import Topics
+from multilane.lanes.intake import Intake
+from multilane.lanes.ordering import by_key
+from multilane.lanes.stint import Stint
+from multilane.lanes.team import Team
+from multilane.lanes.threads import Threads
+from multilane.lanes.work import Work, WorkRules
+from multilane.lanes.yard import MAIN, Yard
+from multilane.listeners.listener import Listener
+from multilane.listeners.signature import read_signature
+from multilane.listeners.surroundings import Surroundings
+from multilane.listeners.window import Window
+from multilane.types import TopicPartition
+from multilane.wire.records.record import Record
+
+ONE, TWO = TopicPartition("t", 1), TopicPartition("t", 2)
+LONG = 60.0
+CLOCK = SystemClock()
+
+
+class LentConsumer(LogConsumer):
+    """One that is told what to read."""
+
+    def assign(self, partitions):
+        self.positions = dict.fromkeys(partitions, 0)
+
+
+class Lent:
+    """A stint over such logs. `slow` records end when they are allowed to, `bad` ones fail."""
+
+    def __init__(self, logs, held=(), failures=None):
+        self.handled, self.gate, self.told = [], asyncio.Event(), []
+        self.consumer = LentConsumer()
+        self.consumer.logs = logs
+        self._held, self._failures = held, failures or TakenOver()
+        self.stint = Stint(self.consumer, Topics(("t",)), self._build, self.told.append, CLOCK)
+
+    async def _build(self, starts):
+        async def handler(record: Record) -> None:
+            if record.key == b"slow":
+                await self.gate.wait()
+            if record.key == b"bad":
+                raise ValueError("not today")
+            self.handled.append((record.partition, record.offset))
+
+        intakes = [Intake(p, Ledger(*starts[p]), 1000) for p in starts]
+        chains = Chains(by_key(), 4)
+        chains.hold(self._held)
+        yard = Yard(intakes, {MAIN: chains})
+        listener = Listener(handler, read_signature(handler), Window(), Surroundings("g"), Threads("lane"))
+        return Team(yard, Work(yard, listener, self._failures, WorkRules(LONG)), {MAIN: 4}, CLOCK)
+
+    def run(self, starts, seconds=LONG, patience=0.0):
+        return asyncio.create_task(self.stint.run(starts, CLOCK.monotonic() + seconds, patience))
+
+
+async def test_it_begins_where_it_was_told_to_and_passes_over_what_is_settled():
+    lent = Lent({ONE: ["a", "b", "c", "d", "e"], TWO: ["x"]})
+    running = lent.run({ONE: (1, ((2, 3),)), TWO: (0, ())})
+    await until(lambda: len(lent.handled) == 3)
+    lent.stint.end()
+    teams = await running
+    assert sorted(lent.handled) == [(1, 1), (1, 4), (2, 0)]
+    assert {p: team.place(p).offset for team in teams for p in team.partitions} == {ONE: 5, TWO: 1}
+    assert lent.consumer.paused == {ONE, TWO}, "nothing is read until the next time"
+
+
+async def test_when_the_time_is_up_nothing_more_is_begun():
+    lent = Lent({ONE: ["slow", "slow", "a"]})
+    running = lent.run({ONE: (0, ())})
+    await until(lambda: lent.handled)
+    lent.stint.end()
+    [team] = await running
+    assert [record.offset for record in team.unfinished] == [0]
+    lent.gate.set()
+    await until(lambda: not team.unfinished)
+    assert lent.handled == [(1, 2), (1, 0)], "what was in work has ended, and its successor was not begun"
+    assert team.whole_place(ONE).offset == 1
+    assert team.whole_place(ONE).runs == ((2, 2),)
+    await team.drain(CLOCK.monotonic())
+
+
+async def test_its_time():
+    lent = Lent({ONE: ["a"]})
+    [team] = await lent.run({ONE: (0, ())}, seconds=0.05)
+    assert not team.unfinished
+
+
+async def test_it_tells_how_far_it_is(monkeypatch):
+    monkeypatch.setattr("multilane.lanes.stint._TELL_EVERY", 0.01)
+    lent = Lent({ONE: ["a"]})
+    running = lent.run({ONE: (0, ())})
+    await until(lambda: any(team.place(ONE).offset == 1 for teams in lent.told for team in teams))
+    lent.stint.end()
+    await running
+
+
+async def test_keys_that_are_in_work_elsewhere_wait():
+    held = Record("t", 1, 0, 0, 0, b"b", None)
+    lent = Lent({ONE: ["a", "b", "c", "b"]}, held=[held])
+    running = lent.run({ONE: (0, ())})
+    await until(lambda: len(lent.handled) == 2)
+    lent.stint.end()
+    [team] = await running
+    assert lent.handled == [(1, 0), (1, 2)]
+    assert team.whole_place(ONE).offset == 1
+    assert team.whole_place(ONE).runs == ((2, 2),)
+
+
+async def test_a_unit_is_given_back_in_the_middle_and_the_others_go_on():
+    lent = Lent({ONE: ["a"], TWO: ["b"]})
+    running = lent.run({ONE: (0, ()), TWO: (0, ())})
+    await until(lambda: len(lent.handled) == 2)
+    [given] = await lent.stint.give_back(frozenset({ONE}), 1.0)
+    assert given.place(ONE).offset == 1
+    lent.consumer.logs[ONE].append("c")
+    lent.consumer.logs[TWO].append("d")
+    await until(lambda: len(lent.handled) == 3)
+    lent.stint.end()
+    [team] = await running
+    assert team.partitions == {TWO}
+    assert (1, 1) not in lent.handled
+    assert await asyncio.wait_for(lent_again(lent), 30.0) == []
+
+
+async def lent_again(lent):
+    """With nothing to do it is over at once."""
+    return list(await Stint(lent.consumer, Topics(("t",)), lent._build, print, CLOCK).run({}, CLOCK.monotonic(), 0.0))
+
+
+async def test_a_failure_of_a_lane_ends_it():
+    class Broken(TakenOver):
+        async def take_over(self, record, error, parking):
+            raise RuntimeError("the breaker is open")
+
+    lent = Lent({ONE: ["bad"]}, failures=Broken())
+    with pytest.raises(RuntimeError, match="the breaker is open"):
+        await lent.run({ONE: (0, ())})

@@ -1,0 +1,82 @@
+"""The account of a partition against a model: a set of settled offsets, and one of what is in work elsewhere."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from multilane.commit.ledger import Place
+from multilane.spark.batches.accounts import Account, including, without
+
+offsets = st.sets(st.integers(0, 40))
+
+
+def start_of(settled: set[int]) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """Everything below the first that is missing, and the runs beyond."""
+    frontier = next(offset for offset in range(100) if offset not in settled)
+    return including((frontier, ()), {offset for offset in settled if offset > frontier})
+
+
+def settled_in(start: tuple[int, tuple[tuple[int, int], ...]]) -> set[int]:
+    offset, runs = start
+    return {*range(offset), *(one for first, last in runs for one in range(first, last + 1))}
+
+
+def check_form(start: tuple[int, tuple[tuple[int, int], ...]]) -> None:
+    """As the completion map wants it: in order, apart from each other and beyond the offset."""
+    before = start[0]
+    for first, last in start[1]:
+        assert before < first <= last
+        before = last + 1
+
+
+@given(offsets, offsets)
+def test_adding_and_taking_away(settled, some):
+    start = start_of(settled)
+    more, fewer = including(start, some), without(start, some)
+    assert settled_in(more) == settled_in(start) | some
+    assert settled_in(fewer) == settled_in(start) - some
+    check_form(more)
+    check_form(fewer)
+
+
+@given(offsets, st.sets(st.integers(0, 40), max_size=4), st.data())
+def test_what_is_held_is_settled_for_borrowers_and_not_for_the_group(settled, held, data):
+    account = Account(start_of(settled))
+    account.hold(held - settled)
+    lent = account.lend()
+    assert settled_in(lent) >= held
+    assert not settled_in((account.place.offset, account.place.runs)) & (held - settled)
+    told = including(lent, data.draw(offsets))
+    account.tell(Place(told[0], 3, told[1]))
+    for offset in held - settled:
+        account.release(offset, is_settled=data.draw(st.booleans()))
+    place = account.place
+    check_form((place.offset, place.runs))
+    again = account.lend()
+    assert settled_in(again) == settled_in((place.offset, place.runs)), "nobody is at anything: both see the same"
+
+
+def test_what_was_given_up_comes_with_the_next_loan_and_not_before():
+    account = Account((5, ()))
+    account.hold([5])
+    assert account.lend() == (6, ())
+    account.release(5, is_settled=False)
+    account.tell(Place(9, 0, ()))
+    assert (account.place.offset, account.place.runs) == (5, ((6, 8),))
+    assert account.begins == 5
+    assert account.lend() == (5, ((6, 8),))
+    account.tell(Place(9, 0, ()))
+    assert account.place.offset == 9
+
+
+def test_what_ended_well_elsewhere_counts():
+    account = Account((5, ()))
+    account.hold([5, 7])
+    assert account.lend() == (6, ((7, 7),))
+    account.tell(Place(8, 2, ()))
+    assert account.place == Place(5, -1, ((6, 6),))
+    account.release(5, is_settled=True)
+    assert account.place == Place(7, -1, ())
+    account.release(7, is_settled=True)
+    assert account.place == Place(8, 2, ())

@@ -1,0 +1,203 @@
+"""Loans as a whole: who gets what, what counts of what is said, and what comes back when somebody is gone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from multilane.clock import SystemClock
+from multilane.commit.ledger import Place
+from multilane.errors import LineLost
+from multilane.spark.batches.board import Board, LoanTerms
+from multilane.spark.batches.terms import HeldRecord, Unit
+from multilane.types import TopicPartition
+
+P = [TopicPartition("orders", number) for number in range(6)]
+
+
+class Worker:
+    """The other end of a line."""
+
+    def __init__(self) -> None:
+        self.said = []
+        self.is_gone = False
+
+    def send(self, kind, **fields):
+        if self.is_gone:
+            raise LineLost("gone")
+        self.said.append((kind, fields))
+
+
+class Ticking(SystemClock):
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def board():
+    return Board(Ticking(), LoanTerms(3.0, 0.5))
+
+
+def with_teams(board, many=2):
+    return [board.new_team("Orders", {P[at]: (0, ())}) for at in range(many)]
+
+
+def at(team, offset, runs=(), **more):
+    [partition] = team.partitions
+    return Unit(team.number, team.consumer, {partition: Place(offset, 0, runs)}, **more)
+
+
+async def test_a_batch_lends_everything_once(board):
+    teams = with_teams(board, 5)
+    first, second = board.plan(2)
+    one, two = Worker(), Worker()
+    loans = [board.lend(first, one), board.lend(second, two)]
+    lent = [unit.number for loan in loans for unit in loan.units]
+    assert sorted(lent) == [team.number for team in teams]
+    assert {len(loan.units) for loan in loans} == {2, 3}
+    assert len(board.plan(2)) == 2
+    assert board.lend(first, one) is None, "the batch before is over"
+
+
+async def test_fewer_units_than_tasks_make_fewer_tasks(board):
+    assert board.plan(4) == []
+    with_teams(board, 1)
+    assert len(board.plan(4)) == 1
+
+
+async def test_there_is_work_when_a_log_goes_on_and_nobody_has_it(board):
+    changes = []
+    board.on_change = lambda: changes.append(True)
+    [team] = with_teams(board, 1)
+    board.note_ends("Orders", {P[0]: 0})
+    assert not board.has_work
+    assert not changes
+    board.note_ends("Orders", {P[0]: 3})
+    assert board.has_work
+    assert changes
+    [number] = board.plan(1)
+    assert not board.has_work
+    worker = Worker()
+    board.lend(number, worker)
+    board.give_back([at(team, 2)], worker)
+    board.close(number, worker)
+    assert board.has_work, "the third is still to be done"
+    assert len(changes) == 2
+
+
+async def test_a_task_that_is_started_again_goes_on_where_the_last_try_was(board):
+    [team] = with_teams(board, 1)
+    [number] = board.plan(1)
+    first, second = Worker(), Worker()
+    board.lend(number, first)
+    board.tell([at(team, 10, ((12, 15),))], first)
+    board.clock.now += 1.0
+    board.lose(first)
+    loan = board.lend(number, second)
+    assert loan.seconds == pytest.approx(3.0), "how long it took to be started again is not its own time"
+    assert loan.units[0].places[P[0]].offset == 10
+    assert loan.units[0].places[P[0]].runs == ((12, 15),)
+    board.tell([at(team, 99)], first)
+    board.close(number, first)
+    assert team.place(P[0]).offset == 10, "nobody listens to the first one any more"
+    board.tell([at(team, 20)], second)
+    assert team.place(P[0]).offset == 20
+
+
+async def test_two_tries_at_once_are_one(board):
+    """The first one's machine does not answer, and nobody knows yet that it is gone."""
+    [team] = with_teams(board, 1)
+    [number] = board.plan(1)
+    first, second = Worker(), Worker()
+    board.lend(number, first)
+    board.clock.now += 1.0
+    assert board.lend(number, second).seconds == pytest.approx(2.0)
+    board.tell([at(team, 99)], first)
+    assert team.place(P[0]).offset == 0
+
+
+async def test_what_is_carried_over_is_not_lent_and_not_committed(board):
+    [team] = with_teams(board, 1)
+    slow = HeldRecord(P[0], 4, b"slow")
+    worker, other = Worker(), Worker()
+    [number] = board.plan(1)
+    board.lend(number, worker)
+    board.give_back([at(team, 4, ((5, 9),), held=(slow,))], worker)
+    board.close(number, worker)
+    assert team.place(P[0]).offset == 4
+    [number] = board.plan(1)
+    [unit] = board.lend(number, other).units
+    assert unit.places[P[0]].offset == 10
+    assert unit.held == (slow,)
+    board.tell([at(team, 20)], other)
+    assert (team.place(P[0]).offset, team.place(P[0]).runs) == (4, ((5, 19),))
+    board.release(team.number, [slow], is_settled=True)
+    assert team.place(P[0]).offset == 20
+    assert team.settled == 1
+
+
+async def test_what_somebody_was_at_who_is_gone_is_lent_again(board):
+    [team] = with_teams(board, 1)
+    slow = HeldRecord(P[0], 4, b"slow")
+    worker, other = Worker(), Worker()
+    [number] = board.plan(1)
+    board.lend(number, worker)
+    board.give_back([at(team, 4, ((5, 9),), held=(slow,))], worker)
+    board.close(number, worker)
+    board.lose(worker)
+    [number] = board.plan(1)
+    [unit] = board.lend(number, other).units
+    assert (unit.places[P[0]].offset, unit.places[P[0]].runs, unit.held) == (4, ((5, 9),), ())
+
+
+async def test_what_the_group_wants_back_is_asked_for_and_lent_no_more(board):
+    one, two = with_teams(board, 2)
+    worker = Worker()
+    [number] = board.plan(1)
+    board.lend(number, worker)
+    draining = asyncio.create_task(one.drain(board.clock.now + 5.0))
+    await asyncio.wait([draining], timeout=0)
+    assert ("back", {"unit": one.number, "seconds": 5.0}) in worker.said
+    assert not draining.done()
+    board.give_back([at(one, 7)], worker)
+    await draining
+    assert one.place(P[0]).offset == 7
+    board.give_back([at(two, 3)], worker)
+    board.close(number, worker)
+    [number] = board.plan(2)
+    assert [unit.number for unit in board.lend(number, worker).units] == [two.number]
+
+
+async def test_one_that_nobody_has_is_given_back_at_once(board):
+    [team] = with_teams(board, 1)
+    await asyncio.wait_for(team.drain(board.clock.now), 30.0)
+
+
+async def test_one_that_is_wanted_back_waits_for_what_is_carried_over(board):
+    [team] = with_teams(board, 1)
+    slow = HeldRecord(P[0], 0, b"slow")
+    worker = Worker()
+    [number] = board.plan(1)
+    board.lend(number, worker)
+    board.give_back([at(team, 0, held=(slow,))], worker)
+    board.close(number, worker)
+    draining = asyncio.create_task(team.drain(board.clock.now + 5.0))
+    await asyncio.wait([draining], timeout=0)
+    assert worker.said[-1] == ("back", {"unit": team.number, "seconds": 5.0})
+    assert not draining.done()
+    board.release(team.number, [slow], is_settled=False)
+    await draining
+
+
+async def test_a_batch_ends_early_when_there_is_more_to_lend(board):
+    with_teams(board, 1)
+    worker = Worker()
+    [number] = board.plan(1)
+    board.lend(number, worker)
+    board.new_team("Bills", {TopicPartition("bills", 0): (0, ())})
+    assert worker.said[-1] == ("end", {})
+    worker.is_gone = True
+    board.end_loans()
