@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 ORDER: Final = "BENCH_ORDER"
 COUNTED: Final = "BENCH_COUNTED"  # a directory
 MEMBERS: Final = 2
+LEVEL: Final = os.environ.get("BENCH_LEVEL", "WARNING")
 _WRITE_SECONDS: Final = 0.05
 
 
@@ -62,13 +63,13 @@ class AllMembers:
 def run(order: Order, flow: str) -> None:
     from multilane.runtime.spark_engine import SparkSettings, run_on_spark
 
-    logging.getLogger().setLevel(logging.WARNING)
+    logging.basicConfig(level=LEVEL)
     with tempfile.TemporaryDirectory(prefix="multilane-bench-") as directory:
         os.environ[ORDER], os.environ[COUNTED] = order.text(), directory
         tell_regularly(AllMembers(Path(directory)), order.tick)
         conf = {"spark.ui.enabled": "false"}
         home = os.getcwd()
-        settings = SparkSettings(flow, f"local[{MEMBERS}]", MEMBERS, conf, home=home, log_level="WARNING")
+        settings = SparkSettings(flow, f"local[{MEMBERS}]", MEMBERS, conf, home=home, log_level=LEVEL)
         run_on_spark("bench.lane.spark_members:told_app", settings)
 
 

@@ -29,8 +29,8 @@ _SHORTEST: Final = 0.5  # seconds of work that are worth a loan
 
 @dataclass(frozen=True, slots=True)
 class LoanTerms:
-    seconds: float = 3.0  # targetBatchDuration
-    patience: float = 0.5  # beyond it, maxBatchDuration
+    seconds: float = 10.0
+    patience: float = 0.5  # for what is in work then
 
 
 @dataclass(slots=True)

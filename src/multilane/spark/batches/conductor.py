@@ -118,7 +118,7 @@ class Conductor:
         writing = rows.writeStream.format("noop").queryName(f"multilane {self._plan.target}")
         writing = writing.option("checkpointLocation", checkpoint.as_uri())
         try:
-            self._query = query = writing.option("asyncProgressTrackingEnabled", "true").start()
+            self._query = query = writing.start()
         except Exception as error:
             raise SparkStartError(f"Spark does not start the query: {reason(error)}") from error
         threading.Thread(target=self._wait_for, args=(query,), name="multilane-query", daemon=True).start()
