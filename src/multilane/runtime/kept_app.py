@@ -43,10 +43,13 @@ class KeptApp:
         self._news = News()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = asyncio.Event()
+        self._is_stopped = False
 
     async def keep(self, board: Board) -> None:
         """Until `stop`, or a group fails."""
         self._loop = asyncio.get_running_loop()
+        if self._is_stopped:
+            return
         outfits = self._app.outfits(self._news)
         groups = [KeptGroup(name, outfit, board, self._clock, self._news) for name, outfit in outfits.items()]
         tasks = [asyncio.create_task(group.run()) for group in groups]
@@ -66,7 +69,8 @@ class KeptApp:
                 raise failure
 
     def stop(self) -> None:
-        """In order."""
+        """In order; also before it has begun."""
+        self._is_stopped = True
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed: it has ended
                 self._loop.call_soon_threadsafe(self._stopped.set)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from dataclasses import replace
 
 from lane_world import PLACE, TakenOver, until
 from log_consumer import LogConsumer
 from multilane.clock import SystemClock
 from multilane.commit.ledger import Ledger
-from multilane.errors import WakeupError
 from multilane.lanes.chains import Chains
 from multilane.lanes.holding import Topics
 from multilane.lanes.intake import Intake

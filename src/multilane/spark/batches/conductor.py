@@ -73,8 +73,8 @@ class Conductor:
         try:
             self._checkpoints = Path(directory)
             while not self._is_over:
-                self._look_at_the_clock()
                 self._next_event()
+                self._look_at_the_clock()
         finally:
             desk.close()
             self._stop_query()
@@ -96,6 +96,8 @@ class Conductor:
 
     def _look_at_the_clock(self) -> None:
         now = self._clock.monotonic()
+        if self._is_over:
+            return
         if self._start_at is not None and now >= self._start_at:
             self._start_at = None
             self._start(now)
