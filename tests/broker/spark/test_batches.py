@@ -29,6 +29,7 @@ def test_tasks_share_the_work_of_one_member_and_end_in_order(shop):
     assert "Traceback" not in log.read_text()
 
 
+@pytest.mark.long
 def test_a_module_that_workers_cannot_import(shop):
     """It is there for the driver and the keeper only."""
     (shop.directory / "shop_app.py").write_text(
