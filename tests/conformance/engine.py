@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -163,9 +164,12 @@ class SparkMember(ProcessMember):
         tree = self._tree()
         doomed = tree[tree.index(pid) :]
         _signal(pid, signal.SIGKILL)
+        self._wait_gone(doomed)
+
+    def _wait_gone(self, doomed: Sequence[int]) -> None:
         deadline = self._clock.monotonic() + _PATIENCE
         while any(map(_is_alive, doomed)):
-            assert self._clock.monotonic() < deadline, f"processes below {pid} live on"
+            assert self._clock.monotonic() < deadline, f"some of the processes {doomed} live on"
             threading.Event().wait(0.05)
         self._endings.append(Killed(self._clock.monotonic(), self.name))
 
@@ -185,6 +189,21 @@ class BatchesMember(SparkMember):
     """The member of the group is the keeper, a process of the query's own; the worker has no group."""
 
     arguments = ("batches",)
+
+    def kill_worker(self) -> None:
+        """Spark starts its task again, in another one."""
+        self._kill_logged("worker")
+
+    def kill_keeper(self) -> None:
+        """The query fails, and is started again with another one."""
+        self._kill_logged("keeper")
+
+    def _kill_logged(self, who: str) -> None:
+        """Both are children of Spark's daemon, and nothing but their own words tells them apart."""
+        told = re.findall(rf" {who} (\d+) ", self.log.read_text(errors="replace"))
+        pid = int(told[-1])
+        _signal(pid, signal.SIGKILL)
+        self._wait_gone([pid])
 
 
 def _cpu_seconds(pid: int) -> float:

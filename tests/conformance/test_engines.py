@@ -1,4 +1,5 @@
-"""Spark and the process engine under one group: hand-overs between them, and what Spark's own processes may suffer."""
+"""Spark's flows and the process engine under one group: hand-overs between them, and what Spark's own processes may
+suffer. The first letter of a member's name: process, Spark, Spark in batches."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def test_an_app_goes_on_on_the_other_engine(run_on_either, times):
     run = run_on_either(cases)
     many = 150 * (times + 1)
     rows = by_case(cases, lambda case: orders(case, many, longest_wait=0.01))
-    names = [f"{'PS'[at % 2]}{at}" for at in range(times + 1)]
+    names = [f"{'PBS'[at % 3]}{at}" for at in range(times + 1)]
     for at, name in enumerate(names):
         run.produce(one for row in rows[150 * at : 150 * (at + 1)] for one in row)
         run.start(name)
@@ -39,25 +40,36 @@ def test_an_app_goes_on_on_the_other_engine(run_on_either, times):
     assert {case.name: len(run.done(case)) for case in cases} == {case.name: many for case in cases}
 
 
-@pytest.mark.parametrize("what", ["worker", *(pytest.param(w, marks=pytest.mark.long) for w in ("jvm", "driver"))])
-def test_a_process_of_sparks_is_killed(run_on_either, what):
+@pytest.mark.parametrize(
+    ("flow", "what"),
+    [
+        ("S", "worker"),
+        *(
+            pytest.param(flow, what, marks=pytest.mark.long)
+            for flow, what in [*itertools.product("SB", ("jvm", "driver")), ("B", "worker"), ("B", "keeper")]
+        ),
+    ],
+)
+def test_a_process_of_sparks_is_killed(run_on_either, flow, what):
     """Half way, while others of the group work. What it was at is repeated, and nothing else is wrong."""
     cases = new_cases(*LINE)
     run = run_on_either(cases)
-    run.start("S1", "P1")
+    first, second = f"{flow}1", f"{flow}2"
+    run.start(first, "P1")
     run.look_until(run.is_shared)
     rows = by_case(cases, lambda case: orders(case, 2_000, longest_wait=0.02))
     run.produce(one for row in rows[:450] for one in row)
     seen = random.randrange(20, 250)  # noqa: S311 - a point in time
-    run.look_until(lambda: sum(len(run.started(case, "S1")) for case in cases) >= seen)
-    member = run.members["S1"]
+    run.look_until(lambda: sum(len(run.started(case, first)) for case in cases) >= seen)
+    member = run.members[first]
     getattr(member, f"kill_{what}")()
-    if what == "worker":
+    goes_on = what in ("worker", "keeper")
+    if goes_on:
         assert member.running
     else:
         assert member.wait_failed() != 0
-        run.start("S2")
-    killed_at, alive = run.now(), "S1" if what == "worker" else "S2"
+        run.start(second)
+    killed_at, alive = run.now(), first if goes_on else second
     rest = iter(rows[450:])
 
     def trickles_until_it_works():
@@ -74,7 +86,8 @@ def test_a_process_of_sparks_is_killed(run_on_either, what):
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-def test_a_key_that_hangs_for_ten_minutes_stops_nothing_else(run_on_either, tmp_path):
+@pytest.mark.parametrize("flow", ["S", "B"])
+def test_a_key_that_hangs_for_ten_minutes_stops_nothing_else(run_on_either, tmp_path, flow):
     """A coroutine, within a maxProcessingTime that allows it. The others of its partition are handled and remembered:
     when the member is started again after that, only what hung is handled."""
     gate = tmp_path / "gate"
@@ -87,7 +100,7 @@ def test_a_key_that_hangs_for_ten_minutes_stops_nothing_else(run_on_either, tmp_
     run = run_on_either(cases)
     numbers = itertools.count(1)
     run.produce((case, Item("slow", 0, Order(0, hold=str(gate)))) for case in cases)
-    run.start("S1")
+    run.start(f"{flow}1")
     run.look_until(lambda: all(run.started(case) for case in cases))
     since = run.now()
     while run.now() - since < 600:

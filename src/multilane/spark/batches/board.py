@@ -74,7 +74,8 @@ class Board:
 
     @property
     def has_work(self) -> bool:
-        return not self._tasks and any(team.has_work(self._ends_of(team)) for team in self._free())
+        """Also while somebody is at something that was carried over: Spark ends workers that have no task for long."""
+        return not self._tasks and any(team.holders or team.has_work(self._ends_of(team)) for team in self._free())
 
     def _ends_of(self, team: RemoteTeam) -> dict[TopicPartition, int]:
         return {p: self._ends.get((team.consumer, p), 0) for p in team.partitions}

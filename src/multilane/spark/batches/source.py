@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 FORMAT: Final = "multilane-lanes"
 SCHEMA: Final = "consumer string, topic string, partition int, next long, settled long"
 _WAIT_SECONDS: Final = 0.5  # for work: Spark would ask again at once
+_LOG: Final = "%(asctime)s keeper %(process)d %(levelname)s %(message)s"
 _NOBODY: Final = 0  # the task of a batch without work
 
 
@@ -52,7 +53,7 @@ class LanesReader(DataSourceStreamReader):
     @property
     def _keeper(self) -> Keeper:
         if self._kept is None:
-            logging.basicConfig(level=self._plan.log_level, format="%(asctime)s keeper %(levelname)s %(message)s")
+            logging.basicConfig(level=self._plan.log_level, format=_LOG)
             self._kept = Keeper(self._plan, _found(self._plan.factory))
         return self._kept
 

@@ -128,6 +128,7 @@ async def test_what_is_carried_over_is_not_lent_and_not_committed(board):
     board.give_back([at(team, 4, ((5, 9),), held=(slow,))], worker)
     board.close(number, worker)
     assert team.place(P[0]).offset == 4
+    assert board.has_work, "a worker without a task would be ended, and what it is at with it"
     [number] = board.plan(1)
     [unit] = board.lend(number, other).units
     assert unit.places[P[0]].offset == 10
