@@ -3,16 +3,18 @@
 Thread: application.
 
 One real broker, one Spark on two cores of this machine, one run: each system reads the same topic to nowhere and into
-a function over Arrow batches, and writes the same rows, in turns, after a round that counts for nothing. Figures are
-medians of the rounds.
+a function over Arrow batches, and writes the same rows, in turns, after a round that counts for nothing. Ours also runs
+lanes in its read, with a handler of columns that does nothing. Figures are medians of the rounds.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,6 +24,8 @@ if not __package__:  # started as a file
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import topics
+from bench.lane.in_source import rate_in_lanes
+from bench.lane.spark_members import PLACE
 from bench.report import RESULTS, Report, conclude, load_average, machine_facts
 from bench.rival_jars import Dependency, RivalJars
 from multilane.client.admin.admin import Admin
@@ -35,12 +39,13 @@ OURS: Final = "multilane"
 RIVAL: Final = "connector"
 SYSTEMS: Final = (OURS, RIVAL)
 FORMATS: Final = {OURS: "multilane", RIVAL: "kafka"}
-NOOP, ARROW, SINK = "source-noop", "source-mapinarrow", "sink"
-SCENARIOS: Final = (NOOP, ARROW, SINK)
+NOOP, ARROW, LANES, SINK = "source-noop", "source-mapinarrow", "source-lanes", "sink"
+SCENARIOS: Final = (NOOP, ARROW, LANES, SINK)
 RECORDS: Final = 2_000_000
 QUICK_RECORDS: Final = 40_000
 WRITTEN: Final = 4  # the sinks write this part of them
 SOURCE_BAR: Final = 1.7
+LANES_BAR: Final = 2.0  # over the connector and a function over Arrow batches
 SINK_BAR: Final = 1.0
 # The newest connector that was published; the newer Spark takes it with a token provider of an earlier version.
 CONNECTOR: Final = RivalJars(
@@ -59,8 +64,9 @@ _PACKAGES: Final = ("multilane", "pyspark", "pyarrow", "numpy", "confluent-kafka
 class Place:
     """A Spark, a broker, and the topic that is read."""
 
-    def __init__(self, spark: Any, bootstrap: str, filling: topics.Filling) -> None:
+    def __init__(self, spark: Any, bootstrap: str, filling: topics.Filling, orders: Path) -> None:
         self.spark = spark
+        self.orders = orders
         self.bootstrap = bootstrap
         self.filling = filling
 
@@ -71,6 +77,8 @@ class Place:
 
     def run(self, scenario: str, system: str) -> float:
         """Records a second."""
+        if scenario == LANES:
+            return rate_in_lanes(self.spark, self.bootstrap, self.filling, self.orders)
         work = {NOOP: self._to_nowhere, ARROW: self._through_a_function, SINK: self._write}[scenario]
         began = time.perf_counter()
         records = work(system)
@@ -118,8 +126,9 @@ def place(records: int) -> Iterator[Place]:
     jars.installed(java, progress=jars.silent)
     connector = CONNECTOR.installed(java)
     filling = topics.Filling(100, "none", records)
-    with KafkaCluster(heap="1g") as cluster:
+    with KafkaCluster(heap="1g") as cluster, tempfile.TemporaryDirectory(prefix="multilane-bench-") as orders:
         bootstrap = cluster.bootstrap()
+        os.environ[PLACE] = orders  # before Spark starts: its workers have it from there
         topics.fill_apart(bootstrap, filling)
         with Admin({"bootstrap.servers": bootstrap}) as admin:
             admin.create_topics({f"bench-spark-{system}": topics.PARTITIONS for system in SYSTEMS})
@@ -130,7 +139,7 @@ def place(records: int) -> Iterator[Place]:
         }
         spark = start_session("local[2]", "bench", settings)
         try:
-            yield Place(spark, bootstrap, filling)
+            yield Place(spark, bootstrap, filling, Path(orders))
         finally:
             spark.stop()
 
@@ -139,7 +148,7 @@ def measure(at: Place, scenarios: Sequence[str], rounds: int) -> dict[tuple[str,
     rates: dict[tuple[str, str], list[float]] = {}
     for scenario in scenarios:
         for turn in range(rounds + 1):  # the first warms up
-            for system in SYSTEMS:
+            for system in SYSTEMS if scenario != LANES else (OURS,):
                 rate = at.run(scenario, system)
                 print(f"{scenario} round {turn} {system}: {rate:,.0f} records/s (load {load_average()[0]})", flush=True)
                 if turn:
@@ -159,6 +168,8 @@ def add_bars(report: Report, scenarios: Sequence[str]) -> None:
         ours, theirs = (report.find(system, scenario, RATE) for system in SYSTEMS)
         if scenario == ARROW and ours is not None and theirs is not None:
             report.add(OURS, scenario, "over_connector", ours / theirs, "ratio")
+        elif scenario == LANES:
+            report.bar_ratio("source-lanes/connector-mapinarrow", ours, report.find(RIVAL, ARROW, RATE), LANES_BAR)
         elif scenario != ARROW:
             limit = SINK_BAR if scenario == SINK else SOURCE_BAR
             report.bar_ratio(f"{scenario}/connector", ours, theirs, limit)

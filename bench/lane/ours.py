@@ -117,10 +117,19 @@ def _records(order: Order, tally: Tally) -> Handler:
 
 
 def _columns(order: Order, tally: Tally) -> Handler:
+    if order.work == NOTHING:
+        return _no_op_columns(tally)
     work = work_of(order.work, order.latency, order.port)
 
     async def handle(batch: pa.RecordBatch) -> None:
         await work()
+        tally.handled += batch.num_rows
+
+    return handle
+
+
+def _no_op_columns(tally: Tally) -> Handler:
+    async def handle(batch: pa.RecordBatch) -> None:
         tally.handled += batch.num_rows
 
     return handle

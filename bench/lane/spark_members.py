@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -25,8 +26,8 @@ from bench.lane.tally import Counts, tell_regularly
 if TYPE_CHECKING:
     from multilane.runtime.app import App
 
-ORDER: Final = "BENCH_ORDER"
-COUNTED: Final = "BENCH_COUNTED"  # a directory
+PLACE: Final = "BENCH_PLACE"  # a directory, where the order is
+TARGET: Final = "bench.lane.spark_members:told_app"
 MEMBERS: Final = 2
 LEVEL: Final = os.environ.get("BENCH_LEVEL", "WARNING")
 _WRITE_SECONDS: Final = 0.05
@@ -34,13 +35,21 @@ _WRITE_SECONDS: Final = 0.05
 
 def told_app() -> App:
     """The app of a member. The driver makes one too, which runs nothing."""
-    app, counts = made_app(Order(**json.loads(os.environ[ORDER])))
-    threading.Thread(target=_write, args=(counts,), name="tally", daemon=True).start()
+    told = json.loads(Path(os.environ[PLACE], "order.json").read_text())
+    app, counts = made_app(Order(**told["order"]))
+    threading.Thread(target=_write, args=(counts, told["counted"]), name="tally", daemon=True).start()
     return app
 
 
-def _write(counts: Counts) -> None:
-    own = Path(os.environ[COUNTED], str(os.getpid()))
+def give(order: Order, place: Path) -> AllMembers:
+    """Apps that are made from now on follow this order."""
+    counted = Path(tempfile.mkdtemp(dir=place))
+    (place / "order.json").write_text(json.dumps({"order": asdict(order), "counted": str(counted)}))
+    return AllMembers(counted)
+
+
+def _write(counts: Counts, directory: str) -> None:
+    own = Path(directory, str(os.getpid()))
     fresh = own.with_suffix(".fresh")
     while True:
         if counts.handled:
@@ -65,12 +74,12 @@ def run(order: Order, flow: str) -> None:
 
     logging.basicConfig(level=LEVEL)
     with tempfile.TemporaryDirectory(prefix="multilane-bench-") as directory:
-        os.environ[ORDER], os.environ[COUNTED] = order.text(), directory
-        tell_regularly(AllMembers(Path(directory)), order.tick)
+        os.environ[PLACE] = directory
+        tell_regularly(give(order, Path(directory)), order.tick)
         conf = {"spark.ui.enabled": "false"}
         home = os.getcwd()
         settings = SparkSettings(flow, f"local[{MEMBERS}]", MEMBERS, conf, home=home, log_level=LEVEL)
-        run_on_spark("bench.lane.spark_members:told_app", settings)
+        run_on_spark(TARGET, settings)
 
 
 if __name__ == "__main__":

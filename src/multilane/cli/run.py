@@ -21,15 +21,15 @@ from multilane.errors import TargetNotFound
 class Engine(StrEnum):
     """What runs the lanes."""
 
-    process = "process"
     spark = "spark"
+    process = "process"
 
 
 class Flow(StrEnum):
     """How they run on Spark."""
 
-    continuous = "continuous"
     batches = "batches"
+    continuous = "continuous"
 
 
 class Level(StrEnum):
@@ -43,10 +43,10 @@ class Level(StrEnum):
 
 def run(  # noqa: PLR0913, PLR0917 - each is an option of the command
     target: Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the App is, as in shop.consumers:app.")],
-    engine: Annotated[Engine, typer.Option(help="What runs the lanes: this process, or Spark.")] = Engine.process,
+    engine: Annotated[Engine, typer.Option(help="What runs the lanes: Spark, or this process.")] = Engine.spark,
     flow: Annotated[
-        Flow, typer.Option(help="On Spark: long-lived tasks, each a member of the groups; or a streaming query.")
-    ] = Flow.continuous,
+        Flow, typer.Option(help="On Spark: a streaming query; or long-lived tasks, each a member of the groups.")
+    ] = Flow.batches,
     master: Annotated[str, typer.Option(help="On Spark: local[*], spark://HOST:PORT, k8s://..., yarn.")] = "local[*]",
     members: Annotated[
         int | None, typer.Option(min=1, help="On Spark: how many members; else one for each slot.")

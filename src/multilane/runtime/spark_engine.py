@@ -39,8 +39,8 @@ log = logging.getLogger(__name__)
 CONTINUOUS: Final = "continuous"
 BATCHES: Final = "batches"
 _MEMBER: Final = "multilane.runtime.member:AppMember"
-_KEPT: Final = "multilane.runtime.kept_app:KeptApp"
-_LEASED: Final = "multilane.runtime.leased_app:LeasedApp"
+KEPT: Final = "multilane.runtime.kept_app:KeptApp"
+LEASED: Final = "multilane.runtime.leased_app:LeasedApp"
 _BEYOND_DRAIN: Final = 60.0  # seconds for leaving the groups and closing producers
 
 
@@ -48,7 +48,7 @@ _BEYOND_DRAIN: Final = 60.0  # seconds for leaving the groups and closing produc
 class SparkSettings:
     """Where and how an application runs."""
 
-    flow: str = CONTINUOUS
+    flow: str = BATCHES
     master: str = "local[*]"
     members: int | None = None  # None: as many as a local master has slots
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -133,10 +133,11 @@ class Batches(_Flow):
         bind, host = self._hosts(spark)
         plan = KeeperPlan(
             run=uuid.uuid4().hex[:12],
-            factory=_KEPT,
-            worker_factory=_LEASED,
+            factory=KEPT,
+            worker_factory=LEASED,
             target=self._target,
-            home=self._home,
+            home=self._settings.home or os.getcwd(),
+            worker_home=self._home,
             tasks=self._members,
             terms=self._settings.terms,
             bind=bind,

@@ -230,7 +230,15 @@ def test_multilane_run_ends_in_order_on_sigterm(shop):
     shop.fill(KEYS[:100])
     shop.app()
     (shop.folder / "shop_program.py").write_text(PROGRAM)
-    command = [sys.executable, "-c", "from multilane.cli.main import main; main()", "run", "shop_program:app"]
+    command = [
+        sys.executable,
+        "-c",
+        "from multilane.cli.main import main; main()",
+        "run",
+        "shop_program:app",
+        "--engine",
+        "process",
+    ]
     with subprocess.Popen(command, cwd=shop.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         got = sorted(int(child.stdout.readline()) for _ in range(100))
         os.kill(child.pid, signal.SIGTERM)

@@ -61,7 +61,7 @@ class Shop:
 
     @contextmanager
     def running(self, *options: str, cwd: Path | None = None, **environ: str):
-        command = [sys.executable, "-m", "multilane", "run", "shop_app:app", "--engine", "spark", *options]
+        command = [sys.executable, "-m", "multilane", "run", "shop_app:app", *options]
         log = self.directory.parent / f"log-{uuid.uuid4().hex[:6]}"
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK_", "SPARK_"))}
         told = inherited | {"SHOP_DONE": str(self.done_file)} | environ

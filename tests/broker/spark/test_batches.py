@@ -1,4 +1,4 @@
-"""`multilane run --engine spark --flow batches`: an app as a streaming query, whose tasks are lent its partitions."""
+"""`multilane run`: an app as a streaming query, whose tasks are lent its partitions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from multilane import Admin
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-OPTIONS = ("--flow", "batches", "--conf", "spark.ui.enabled=false")
+OPTIONS = ("--conf", "spark.ui.enabled=false")
 
 
 def test_tasks_share_the_work_of_one_member_and_end_in_order(shop):

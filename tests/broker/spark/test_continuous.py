@@ -1,4 +1,4 @@
-"""`multilane run --engine spark`: an app in members on Spark, on one machine and on a cluster."""
+"""`multilane run --flow continuous`: an app in members on Spark, on one machine and on a cluster."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ from multilane.spark.session import check_reachable
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
+OPTIONS = ("--flow", "continuous", "--conf", "spark.ui.enabled=false")
+
 
 def test_members_share_the_work_and_end_in_order(shop):
-    with shop.running("--master", "local[2]", "--conf", "spark.ui.enabled=false") as (process, log):
+    with shop.running("--master", "local[2]", *OPTIONS) as (process, log):
         shop.wait_for(shop.is_all_settled, log)
         shop.wait_for(lambda: shop.is_shared(2), log)
         shop.wait_for(lambda: len(shop.done) == shop.filled, log)
@@ -38,7 +40,8 @@ def test_members_share_the_work_and_end_in_order(shop):
         (["--master", "spark://127.0.0.1:1", "--members", "1"], {}, "nobody answers at spark://127.0.0.1:1"),
         (["--master", "local[1]"], {"JAVA_HOME": "/no/such/java"}, "JAVA_HOME is /no/such/java"),
         (["--master", "yarn"], {}, "how many slots yarn will have is not known here: say --members"),
-        (["--master", "sc://127.0.0.1:1", "--members", "1"], {}, "say how with --host"),
+        (["--master", "sc://127.0.0.1:1", "--members", "1"], {}, "--flow batches is not for Spark Connect yet"),
+        (["--flow", "continuous", "--master", "sc://h:1", "--members", "1"], {}, "say how with --host"),
         (["--master", "local[1]", "--archive", "app.zip"], {}, "there is no archive app.zip: multilane pack app.zip"),
         pytest.param(
             ["--master", "local[1]", "--conf", "spark.speculation=true"],
@@ -62,7 +65,7 @@ def test_a_module_that_workers_cannot_import(shop):
     (shop.directory / "shop_app.py").write_text(
         "import os\nif 'pyspark.daemon' in ' '.join(__import__('sys').orig_argv): import no_such_module\n" + MODULE
     )
-    code, log = shop.run_to_its_end("--master", "local[1]", "--conf", "spark.ui.enabled=false")
+    code, log = shop.run_to_its_end("--master", "local[1]", *OPTIONS)
     assert code == 1
     assert "member 0 cannot run: ModuleNotFoundError: No module named 'no_such_module'" in log
     assert shop.done == []
@@ -146,10 +149,12 @@ def is_reachable(master: str) -> bool:
 
 
 @pytest.mark.long
-def test_a_cluster_runs_what_was_packed(shop, tmp_path):
+@pytest.mark.parametrize("flow", ["continuous", "batches"])
+def test_a_cluster_runs_what_was_packed(shop, tmp_path, flow):
     packed = [sys.executable, "-m", "multilane", "pack", "app.zip"]
     subprocess.run(packed, cwd=shop.directory, check=True)
-    options = ["--archive", "app.zip", "--conf", "spark.ui.enabled=false", "--conf", "spark.executor.memory=512m"]
+    options = ["--flow", flow, "--archive", "app.zip", "--conf", "spark.executor.memory=512m"]
+    options += ["--conf", "spark.ui.enabled=false"]
     options += ["--conf", "spark.driver.host=127.0.0.1", "--conf", f"spark.executorEnv.SHOP_DONE={shop.done_file}"]
     with (
         standalone_cluster(tmp_path, 2) as master,
@@ -167,7 +172,7 @@ def test_through_spark_connect(shop, tmp_path, monkeypatch):
     """The app, and the source and the sink, in a server that this process reaches by gRPC alone."""
     monkeypatch.setenv("SHOP_DONE", str(shop.done_file))
     with connect_server(tmp_path) as remote:
-        options = ["--master", remote, "--members", "2", "--host", "127.0.0.1"]
+        options = ["--flow", "continuous", "--master", remote, "--members", "2", "--host", "127.0.0.1"]
         with shop.running(*options) as (process, log):
             shop.wait_for(shop.is_all_settled, log)
             process.send_signal(signal.SIGTERM)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bench.report import Report
-from bench.spark import ARROW, CONNECTOR, NOOP, OURS, RATE, RIVAL, SCENARIOS, SINK, add_bars, add_rows
+from bench.spark import ARROW, CONNECTOR, LANES, NOOP, OURS, RATE, RIVAL, SCENARIOS, SINK, add_bars, add_rows
 
 
 def report_of(**rates: tuple[float, float]) -> Report:
@@ -15,9 +15,11 @@ def report_of(**rates: tuple[float, float]) -> Report:
 
 def test_bars_are_ratios_of_medians():
     report = report_of(**{NOOP: (340.0, 200.0), ARROW: (300.0, 100.0), SINK: (99.0, 100.0)})
+    add_rows(report, {(LANES, OURS): [250.0]})
     add_bars(report, SCENARIOS)
     assert [(bar.name, bar.value, bar.holds) for bar in report.bars] == [
         ("source-noop/connector", pytest.approx(1.7), True),
+        ("source-lanes/connector-mapinarrow", pytest.approx(2.5), True),
         ("sink/connector", pytest.approx(0.99), False),
     ]
     assert report.find(OURS, ARROW, "over_connector") == pytest.approx(3.0)

@@ -8,7 +8,7 @@ from bench.lane.figures import BARE, OF_BARE, OURS, RATE
 from bench.lane.sampling import Figures, role_of, tree
 from bench.lane.scenarios import COLUMNAR, SINGLE_20
 from bench.report import Report
-from bench.spark_lanes import CONTINUOUS, add_bars, add_rows, command_of, log_for
+from bench.spark_lanes import BATCHES, CONTINUOUS, add_bars, add_rows, command_of, log_for
 
 from multilane.java import find_java
 
@@ -22,6 +22,7 @@ def test_shares_bars_and_memory_by_role():
         (SINGLE_20.name, CONTINUOUS): [Figures(rate, 20, 0.5, 1, roles) for rate in (14_000, 14_500, 14_100)],
         (COLUMNAR.name, BARE): [Figures(370_000, 20, 0.1, 1)],
         (COLUMNAR.name, CONTINUOUS): [Figures(300_000, 20, 1.5, 1, roles)],
+        (COLUMNAR.name, BATCHES): [Figures(300_000, 20, 1.5, 1, roles)],
     }
     add_rows(report, found)
     add_bars(report)
@@ -32,6 +33,7 @@ def test_shares_bars_and_memory_by_role():
     assert {bar.name: bar.holds for bar in report.bars} == {
         f"{SINGLE_20.name}/{CONTINUOUS}/bare-loop": True,
         f"{COLUMNAR.name}/{CONTINUOUS}/bare-loop": False,
+        f"{COLUMNAR.name}/{BATCHES}/bare-loop": True,
     }
 
 
@@ -43,7 +45,7 @@ def test_every_system_is_a_module(tmp_path):
     from bench.lane.order import order_of
 
     order = order_of(SINGLE_20, log_for([SINGLE_20], 1.0), "localhost:9092", 0)
-    for system in (BARE, OURS, CONTINUOUS):
+    for system in (BARE, OURS, CONTINUOUS, BATCHES):
         module = command_of(system, order)[2]
         assert __import__(module, fromlist=["run"]).__name__ == module
 

@@ -13,8 +13,9 @@ from multilane.cli.main import app
     [
         (["no_such_shop:app"], "there is no module"),
         (["shop"], "is not MODULE:APP"),
-        (["shop:app", "--engine", "spark", "--conf", "executor.memory=2g"], "is not NAME=VALUE"),
-        (["shop:app", "--engine", "spark", "--members", "0"], "--members"),
+        (["shop:app", "--conf", "executor.memory=2g"], "is not NAME=VALUE"),
+        (["shop:app", "--members", "0"], "--members"),
+        (["shop:app", "--flow", "rivers"], "--flow"),
         (["shop:app", "--engine", "fast"], "--engine"),
     ],
 )

@@ -21,7 +21,6 @@ from multilane.clock import Clock, SystemClock
 from multilane.errors import LineLost, MemberFailed, MultilaneError, SparkStartError
 from multilane.hooks import NO_OBSERVER, Observer
 from multilane.spark.batches.keeper import KeeperPlan
-from multilane.spark.batches.source import FORMAT, lanes_source
 from multilane.spark.line import Desk, Line, Message
 from multilane.spark.reasons import reason
 
@@ -112,6 +111,8 @@ class Conductor:
     # --- the query ---------------------------------------------------------------------------------------------------
 
     def _start(self, now: float) -> None:
+        from multilane.spark.batches.source import FORMAT, lanes_source
+
         self._started_at = now
         checkpoint = self._checkpoints / str(self._failures)
         shutil.rmtree(checkpoint, ignore_errors=True)

@@ -56,7 +56,7 @@ class Hands:
         self._line: Line = call(address, plan.token)
         self._stack.callback(self._line.close)
         try:
-            self._stack.enter_context(at_home(plan.home, number))
+            self._stack.enter_context(at_home(plan.worker_home, number))
             self._worker = make(plan.target)
             self._loop = self._stack.enter_context(loop_on_thread("multilane-hands"))
             self._on_loop(self._worker.open(self._tell)).result()

@@ -51,7 +51,8 @@ class KeeperPlan:
     factory: str  # MODULE:NAME of what is kept, given the target
     worker_factory: str  # and of what works
     target: str
-    home: str
+    home: str  # of the application, in the query's process
+    worker_home: str  # and in workers
     tasks: int  # of a batch
     terms: LoanTerms
     bind: str

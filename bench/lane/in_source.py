@@ -1,0 +1,78 @@
+"""Lanes in the read of a Spark source: an app in the batches flow reads a whole topic, with nothing to do for a record.
+
+Thread: application; the run has a thread of its own.
+
+The Spark is the caller's, so that others are measured in the same one. Time begins when the first records were handled
+and ends with the last: what a run takes to start is not part of it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import Any, Final
+
+from bench.lane.order import Order
+from bench.lane.scenarios import COLUMNS, NOTHING
+from bench.lane.spark_members import MEMBERS, TARGET, give
+from bench.topics import PARTITIONS, Filling
+from multilane.runtime.spark_engine import KEPT, LEASED
+from multilane.spark.batches.board import LoanTerms
+from multilane.spark.batches.conductor import Conductor
+from multilane.spark.batches.keeper import KeeperPlan
+
+LANES: Final = 10
+WINDOW: Final = 1_000
+_LOOK_SECONDS: Final = 0.01
+_PATIENCE: Final = 120.0
+_DRAIN_SECONDS: Final = 60.0
+
+
+def rate_in_lanes(spark: Any, bootstrap: str, filling: Filling, place: Path) -> float:
+    """Records a second."""
+    group = f"bench-{uuid.uuid4().hex[:12]}"
+    order = Order(
+        bootstrap, filling.topic, group, PARTITIONS, lanes=LANES, batch=WINDOW, shape=COLUMNS, work=NOTHING,
+        unique=False, port=0,
+    )  # fmt: skip
+    members = give(order, place)
+    plan = KeeperPlan(
+        run=group,
+        factory=KEPT,
+        worker_factory=LEASED,
+        target=TARGET,
+        home=os.getcwd(),
+        worker_home=os.getcwd(),
+        tasks=MEMBERS,
+        terms=LoanTerms(),
+        bind="127.0.0.1",
+        host="127.0.0.1",
+        log_level="WARNING",
+        token=secrets.token_hex(32),
+    )
+    conductor = Conductor()
+    running = threading.Thread(target=conductor.run, args=(spark, plan, _DRAIN_SECONDS), daemon=True)
+    running.start()
+    try:
+        return _watched(members, filling.records)
+    finally:
+        conductor.stop()
+        running.join()
+
+
+def _watched(members: Any, records: int) -> float:
+    deadline = time.perf_counter() + _PATIENCE
+    while not (first := members.handled):
+        if time.perf_counter() > deadline:
+            raise RuntimeError(f"nothing was handled within {_PATIENCE:g} s")
+        time.sleep(_LOOK_SECONDS)
+    began = time.perf_counter()
+    while members.handled < records:
+        if time.perf_counter() > deadline:
+            raise RuntimeError(f"{members.handled} of {records} records were handled within {_PATIENCE:g} s")
+        time.sleep(_LOOK_SECONDS)
+    return (records - first) / (time.perf_counter() - began)
