@@ -57,3 +57,4 @@ def loop_on_thread(name: str) -> Iterator[asyncio.AbstractEventLoop]:
         finally:
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
+            loop.close()

@@ -65,6 +65,8 @@ class LeasedApp:
         self._lent: dict[int, _Lent] = {}
         self._lingering: dict[asyncio.Task[None], _Lent] = {}
         self._wanted_back: dict[int, float] = {}  # units, and until when
+        self._works: list[asyncio.Task[list[Unit]]] = []  # one for each consumer of the loan
+        self._is_closed = False
 
     async def open(self, tell: Tell) -> None:
         self._tell = tell
@@ -74,7 +76,9 @@ class LeasedApp:
 
     async def close(self) -> None:
         """Whatever is in work is given up: nobody wants it any more."""
+        self._is_closed = True
         self.end()
+        await asyncio.gather(*self._works, return_exceptions=True)
         lingering = list(self._lingering)
         for task in lingering:
             task.cancel()
@@ -96,15 +100,15 @@ class LeasedApp:
             self._lent[unit.number] = one = _Lent(unit)
             by_consumer.setdefault(unit.consumer, []).append(one)
         until = self._clock.monotonic() + loan.seconds
-        works = [
+        self._works = [
             asyncio.create_task(self._work(self._desks[name], lent, until, loan.patience))
             for name, lent in by_consumer.items()
         ]
         try:
-            return [unit for some in await asyncio.gather(*works) for unit in some]
+            return [unit for some in await asyncio.gather(*self._works) for unit in some]
         except BaseException:
             self.end()
-            await asyncio.gather(*works, return_exceptions=True)
+            await asyncio.gather(*self._works, return_exceptions=True)
             raise
         finally:
             self._lent.clear()
@@ -150,7 +154,7 @@ class LeasedApp:
         if team is None:
             return one.unit
         deadline = self._wanted_back.get(one.unit.number, self._clock.monotonic())
-        if not team.unfinished or one.unit.number in self._wanted_back:
+        if not team.unfinished or one.unit.number in self._wanted_back or self._is_closed:
             await team.drain(deadline)
         held = {record: _held(record) for record in team.unfinished}
         unit = self._state(one)

@@ -66,8 +66,10 @@ class Hands:
             raise
         self._answers: dict[tuple[str, int], Future[Any]] = {}
         self.is_lost = False
-        threading.Thread(target=self._hear, name="multilane-keeper", daemon=True).start()
+        self._giving_up = threading.Lock()
+        self._has_given_up = False
         self._beating = self._on_loop(self._beat())
+        threading.Thread(target=self._hear, name="multilane-keeper", daemon=True).start()
 
     def work(self, number: int) -> list[Unit]:
         """What the task with this number is there for."""
@@ -88,10 +90,17 @@ class Hands:
         return answer.result(_ANSWER_SECONDS)
 
     def close(self) -> None:
-        self._beating.cancel()
-        with suppress(Exception):
-            self._on_loop(self._worker.close()).result(_ANSWER_SECONDS)
+        self._give_up()
         self._stack.close()
+
+    def _give_up(self) -> None:
+        """Whatever is in work: nobody wants it any more. Once."""
+        with self._giving_up:
+            if not self._has_given_up:
+                self._has_given_up = True
+                self._beating.cancel()
+                with suppress(Exception):
+                    self._on_loop(self._worker.close()).result(_ANSWER_SECONDS)
 
     def _on_loop(self, what: Coroutine[Any, Any, T]) -> Future[T]:
         return asyncio.run_coroutine_threadsafe(what, self._loop)
@@ -113,8 +122,7 @@ class Hands:
         self.is_lost = True
         for answer in list(self._answers.values()):
             answer.set_exception(LineLost("the keeper of this run is gone"))
-        with suppress(RuntimeError):
-            self._on_loop(self._worker.close())
+        self._give_up()
 
     def _on_message(self, message: Message) -> None:
         match message["kind"]:

@@ -102,16 +102,18 @@ class Keeper:
         try:
             line = call(self._plan.driver, self._plan.token)
         except LineLost as error:
+            self._desk.close()
+            self._loop.close()
             self._made.set_exception(error)
             return
         with at_home(self._plan.home, 0):
             try:
-                asyncio.set_event_loop(self._loop)
                 self._loop.run_until_complete(self._keep(line))
             finally:
                 self._is_stopping = True
                 self._desk.close()
                 line.close()
+                self._loop.close()
 
     async def _keep(self, line: Line) -> None:
         self._driver = line

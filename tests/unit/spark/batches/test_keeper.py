@@ -1,0 +1,210 @@
+"""The keeper and a worker's hands over a real line, without Spark: loans go out and come back, and ends are noticed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from dataclasses import replace
+
+import pytest
+
+from multilane.clock import SystemClock
+from multilane.commit.ledger import Place
+from multilane.errors import ConfigError, LineLost, MemberFailed
+from multilane.spark.batches import hands
+from multilane.spark.batches.board import LoanTerms
+from multilane.spark.batches.hands import work
+from multilane.spark.batches.keeper import Keeper, KeeperPlan
+from multilane.spark.batches.terms import Unit
+from multilane.spark.line import Desk
+from multilane.types import TopicPartition
+
+ONE = TopicPartition("orders", 1)
+TOKEN = "of this run"  # noqa: S105 - of a test
+CLOCK = SystemClock()
+
+
+class Driver:
+    """Who started the query."""
+
+    def __init__(self) -> None:
+        self.said, self.line = [], None
+        self._heard = threading.Condition()
+        self.desk = Desk("127.0.0.1", "127.0.0.1", TOKEN, self._hear)
+
+    def _hear(self, line):
+        self.line = line
+        while (message := line.receive()) is not None:
+            with self._heard:
+                self.said.append(message)
+                self._heard.notify_all()
+
+    def wait_for(self, kind):
+        with self._heard:
+            assert self._heard.wait_for(lambda: any(m["kind"] == kind for m in self.said), 30)
+        return next(m for m in self.said if m["kind"] == kind)
+
+
+class App:
+    """One partition with five records, of nobody's group."""
+
+    def __init__(self, target):
+        if target == "broken":
+            raise ConfigError("it cannot be made")
+        self._over = threading.Event()
+
+    async def keep(self, board):
+        self.team = board.new_team("Orders", {ONE: (0, ())})
+        board.note_ends("Orders", {ONE: 5})
+        while not self._over.is_set():
+            await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.01)
+
+    def stop(self):
+        self._over.set()
+
+    def counts(self):
+        return [["kept", {}, 1.0]]
+
+
+class Worker:
+    """Works on whatever it is lent, in no time."""
+
+    closed = threading.Event()
+
+    def __init__(self, target):
+        if target == "not here":
+            raise ModuleNotFoundError("No module named 'shop'")
+        self.is_closed = False
+
+    async def open(self, tell):
+        self._tell = tell
+
+    async def close(self):
+        Worker.closed.set()
+
+    async def serve(self, loan):
+        return [replace(unit, places=dict.fromkeys(unit.places, Place(5, 0, ())), settled=5) for unit in loan.units]
+
+    async def give_back(self, number, seconds):
+        self._tell("given", units=[Unit(number, "Orders", {ONE: Place(3, 0, ())}).to_json()])
+
+    def end(self):
+        pass
+
+    def counts(self):
+        return [["worked", {}, 5.0]]
+
+
+@pytest.fixture
+def driver():
+    driver = Driver()
+    Worker.closed.clear()
+    yield driver
+    for run in list(hands._hands):
+        hands._hands.pop(run).close()
+    if driver.line is not None:
+        driver.line.close()
+    driver.desk.close()
+
+
+@pytest.fixture
+def plan(driver):
+    here = os.getcwd()
+    return KeeperPlan(
+        run="r1",
+        factory="",
+        worker_factory="",
+        target="shop:app",
+        home=here,
+        worker_home=here,
+        tasks=2,
+        terms=LoanTerms(1.0, 0.0),
+        bind="127.0.0.1",
+        host="127.0.0.1",
+        log_level="INFO",
+        token=TOKEN,
+        driver=driver.desk.address,
+    )
+
+
+def kept(plan):
+    made = []
+
+    def make(target):
+        made.append(App(target))
+        return made[-1]
+
+    return Keeper(plan, make), made[0]
+
+
+def test_a_loan_goes_to_a_worker_and_comes_back(driver, plan):
+    keeper, app = kept(plan)
+    assert keeper.wait_for_work(30)
+    [number] = keeper.plan()
+    [unit] = work(plan, keeper.address, number, Worker)
+    assert unit.settled == 5
+    assert app.team.place(ONE).offset == 5, "it was known before the task ended"
+    assert not keeper.wait_for_work(0)
+    assert work(plan, keeper.address, number, Worker) == [], "its batch is over"
+    driver.line.send("stop")
+    driver.wait_for("ended")
+    counted = {name for m in driver.said if m["kind"] == "beat" for name, _, _ in m["counts"]}
+    assert counted >= {"kept", "worked"}
+
+
+def test_no_more_work_is_planned_when_it_is_told_to_stop(driver, plan):
+    keeper, _ = kept(plan)
+    assert keeper.wait_for_work(30)
+    driver.line.send("stop")
+    driver.wait_for("ended")
+    assert not keeper.wait_for_work(30)
+
+
+def test_without_its_driver_it_ends(driver, plan):
+    keeper, app = kept(plan)
+    driver.line.close()
+    assert app._over.wait(30)
+    assert not keeper.wait_for_work(30)
+
+
+def test_an_application_that_cannot_be_made_is_told_to_the_driver(driver, plan):
+    with pytest.raises(ConfigError, match="it cannot be made"):
+        Keeper(replace(plan, target="broken"), App)
+    told = driver.wait_for("failed")
+    assert told["is_refused"]
+    assert told["error"] == "ConfigError: it cannot be made"
+
+
+def test_one_that_cannot_be_made_in_a_worker_too(driver, plan):
+    keeper, _ = kept(plan)
+    assert keeper.wait_for_work(30)
+    [number] = keeper.plan()
+    with pytest.raises(MemberFailed, match="No module named 'shop'"):
+        work(replace(plan, target="not here"), keeper.address, number, Worker)
+    told = driver.wait_for("failed")
+    assert told["is_refused"]
+    assert "No module named 'shop'" in told["error"]
+
+
+def test_a_worker_whose_keeper_is_gone_gives_up(driver, plan):
+    keeper, _ = kept(plan)
+    assert keeper.wait_for_work(30)
+    [number] = keeper.plan()
+    work(plan, keeper.address, number, Worker)
+    hands._hands[plan.run]._line.close()
+    assert Worker.closed.wait(30)
+    driver.line.send("stop")
+    driver.wait_for("ended")
+    with pytest.raises((LineLost, MemberFailed)):
+        work(plan, keeper.address, number, Worker)
+
+
+def test_without_the_token_nobody_is_heard(driver, plan):
+    keeper, _ = kept(plan)
+    with pytest.raises(MemberFailed, match="is not this run's driver"):
+        work(replace(plan, token="another"), keeper.address, 1, Worker)  # noqa: S106 - of a test
+
+
+def test_a_plan_does_not_show_its_token(plan):
+    assert TOKEN not in repr(plan)
