@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from multilane.clock import SystemClock
 from multilane.commit.ledger import Place
 from multilane.errors import ConfigError, LineLost, MemberFailed
 from multilane.spark.batches import hands
@@ -21,8 +20,7 @@ from multilane.spark.line import Desk
 from multilane.types import TopicPartition
 
 ONE = TopicPartition("orders", 1)
-TOKEN = "of this run"  # noqa: S105 - of a test
-CLOCK = SystemClock()
+TOKEN = "of this run"
 
 
 class Driver:
@@ -203,7 +201,7 @@ def test_a_worker_whose_keeper_is_gone_gives_up(driver, plan):
 def test_without_the_token_nobody_is_heard(driver, plan):
     keeper, _ = kept(plan)
     with pytest.raises(MemberFailed, match="is not this run's driver"):
-        work(replace(plan, token="another"), keeper.address, 1, Worker)  # noqa: S106 - of a test
+        work(replace(plan, token="another"), keeper.address, 1, Worker)
 
 
 def test_a_plan_does_not_show_its_token(plan):
