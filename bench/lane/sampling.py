@@ -127,7 +127,7 @@ def measure_drain(command: Sequence[str], span: Span, records: int) -> Figures:
 def _sample(pid: int, tick: Tick) -> Sample | None:
     """None when the process is gone already: what it said last comes with the end of its lines."""
     try:
-        family = list(tree(pid))
+        family = [one for one in tree(pid) if not is_zombie(one)]
         resident: Counter[str] = Counter()
         for one in family:
             resident[role_of(one, pid)] += resident_bytes(one)
@@ -142,6 +142,11 @@ def tree(pid: int) -> Iterator[int]:
     for children in Path("/proc", str(pid), "task").glob("*/children"):
         for below in children.read_text().split():
             yield from tree(int(below))
+
+
+def is_zombie(pid: int) -> bool:
+    """Ended, and its parent has not asked how: it has no memory to speak of."""
+    return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 def role_of(pid: int, first: int) -> str:

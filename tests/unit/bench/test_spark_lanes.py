@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 from bench.lane.figures import BARE, OF_BARE, OURS, RATE
-from bench.lane.sampling import Figures, role_of, tree
+from bench.lane.sampling import Figures, is_zombie, role_of, tree
 from bench.lane.scenarios import COLUMNAR, SINGLE_20
 from bench.report import Report
 from bench.spark_lanes import BATCHES, CONTINUOUS, add_bars, add_rows, command_of, log_for
@@ -55,4 +57,10 @@ def test_a_process_and_those_below_it():
     assert next(iter(tree(own))) == own
     assert role_of(own, own) == "driver"
     assert role_of(own, 1) == "workers"
+    with subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE) as ended:
+        ended.stdout.read()
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        assert is_zombie(ended.pid)
+        assert ended.pid in tree(own)
+    assert not is_zombie(own)
     assert find_java().program.name == "java", "which is how a JVM is told from workers"
