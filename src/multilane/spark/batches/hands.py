@@ -140,9 +140,9 @@ _hands: dict[str, Hands] = {}
 
 
 def work(plan: KeeperPlan, address: tuple[str, int], number: int, make: Callable[[str], Worker]) -> list[Unit]:
-    """For a task of a run; those of other runs are over."""
+    """For a task of a run; other runs are over, and so is whatever another keeper of this one has lent."""
     for run, former in list(_hands.items()):
-        if run != plan.run or former.is_lost:
+        if run != plan.run or former.is_lost or former.address != address:
             del _hands[run]
             former.close()
     hands = _hands.get(plan.run)
