@@ -9,11 +9,12 @@ problems and settings are made without them.
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from multilane.cli.option_values import Output
 
 if TYPE_CHECKING:
     from multilane.config.app.explain import Setting
@@ -27,13 +28,6 @@ Files = Annotated[
     typer.Argument(exists=True, dir_okay=False, help="multilane.yaml, or files of clusters, consumers, producers."),
 ]
 Profile = Annotated[str | None, typer.Option(help="The profile that counts.")]
-
-
-class Output(StrEnum):
-    """What `--output` accepts."""
-
-    table = "table"
-    json = "json"
 
 
 @app.command("check")

@@ -11,16 +11,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
-from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from multilane.cli.brokers import Bootstrap, CommandConfig, Timeout, connected
 from multilane.cli.command_config import client_properties
-from multilane.errors import AuthenticationError, NetworkError, OperationTimeout
+from multilane.cli.option_values import Output, moment, rate_of
 
 if TYPE_CHECKING:
     from multilane.runtime.error_replay import ReplayPlan, ReplayReport
@@ -28,24 +25,8 @@ if TYPE_CHECKING:
 app = typer.Typer(help="What is in error topics, and replaying it.", no_args_is_help=True)
 
 _PLACE: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)/(?P<partition>[0-9]{1,9})@(?P<offset>[0-9]{1,18})")
-_RATE: Final = re.compile(r"(?P<rate>[0-9]{1,9}(?:\.[0-9]+)?)(?:/s)?")
-_CANNOT_CONNECT: Final = 3
-
-
-class Output(StrEnum):
-    """What `--output` accepts."""
-
-    table = "table"
-    json = "json"
-
 
 Topics = Annotated[list[str], typer.Argument(help="Error topics.")]
-Bootstrap = Annotated[str | None, typer.Option("--bootstrap-server", help="HOST:PORT of some brokers.")]
-CommandConfig = Annotated[
-    Path | None,
-    typer.Option("--command-config", exists=True, dir_okay=False, help="Properties for the connection, as Java's."),
-]
-Timeout = Annotated[float, typer.Option(min=1.0, help="Seconds to wait for the brokers.")]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")]
 
 
@@ -64,7 +45,7 @@ def list_(
 
     properties = client_properties(bootstrap_server, command_config, timeout)
     found: dict[str, Groups] = {}
-    with _connected():
+    with connected():
         for topic in topics:
             with ErrorLog(properties, topic) as log:
                 marks = {p.partition: m for p, m in log.marks().items()}
@@ -94,7 +75,7 @@ def show(
         raise typer.BadParameter(f"{place!r} is not TOPIC/PARTITION@OFFSET", param_hint="place")
     properties = client_properties(bootstrap_server, command_config, timeout)
     partition = int(named["partition"])
-    with _connected(), ErrorLog(properties, named["topic"], {partition}) as log:
+    with connected(), ErrorLog(properties, named["topic"], {partition}) as log:
         record = log.record(partition, int(named["offset"]))
         is_replayed = record is not None and any(record.offset in m for m in log.marks().values())
     if record is None:
@@ -141,11 +122,11 @@ def replay(  # noqa: PLR0913 - each is an option of the command line
     wanted = Filter(
         error,
         None if key is None else key.encode(),
-        _moment(since, "since"),
-        _moment(until, "until"),
+        moment(since, "since"),
+        moment(until, "until"),
         None if not partition else frozenset(partition),
     )
-    plan = ReplayPlan(wanted, to, frozenset(allow_target or ()), _rate(rate))
+    plan = ReplayPlan(wanted, to, frozenset(allow_target or ()), rate_of(rate))
     properties = client_properties(bootstrap_server, command_config, timeout)
     reports = dict(_replayed(topics, properties, plan, execute=execute))
     _report(reports, execute=execute, output=output)
@@ -158,7 +139,7 @@ def _replayed(
     from multilane.runtime.error_reading import ErrorLog
     from multilane.runtime.error_replay import Replay
 
-    with _connected():
+    with connected():
         for topic in topics:
             with ErrorLog(of_readers(properties), topic, plan.wanted.partitions) as log:
                 work = Replay(log, plan)
@@ -176,33 +157,5 @@ def _report(reports: dict[str, ReplayReport], *, execute: bool, output: Output) 
         raise typer.Exit(1)
 
 
-def _moment(text: str | None, name: str) -> int | None:
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is no time; write 2026-01-31T12:00:00", param_hint=name) from None
-    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000)
-
-
-def _rate(text: str | None) -> float | None:
-    if text is None:
-        return None
-    found = _RATE.fullmatch(text.strip())
-    if found is None or float(found["rate"]) <= 0:
-        raise typer.BadParameter(f"{text!r} is no rate; write 100/s", param_hint="rate")
-    return float(found["rate"])
-
-
 def _tell(facts: Any) -> None:
     typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
-
-
-@contextmanager
-def _connected() -> Iterator[None]:
-    try:
-        yield
-    except (NetworkError, AuthenticationError, OperationTimeout) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(_CANNOT_CONNECT) from None

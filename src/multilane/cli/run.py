@@ -8,13 +8,13 @@ Exit codes: 0 ended in order, 1 something failed (the text says what), 2 the com
 from __future__ import annotations
 
 import logging
-import warnings
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from multilane.cli.spark_options import Conf, conf_pairs, hush_libraries
 from multilane.errors import TargetNotFound
 
 
@@ -57,14 +57,12 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command
     archive: Annotated[
         Path | None, typer.Option(help="On Spark: what `multilane pack` made, for executors of a cluster.")
     ] = None,
-    conf: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark's; may be repeated.")
-    ] = None,
+    conf: Conf = None,
     log_level: Annotated[Level, typer.Option(help="How much is logged, to the error stream.")] = Level.info,
 ) -> None:
     """Run an app's consumers until SIGTERM or Ctrl-C; then settle what is in work, commit and leave the groups."""
     logging.basicConfig(level=log_level.value.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    pairs = _pairs(conf or [])
+    pairs = conf_pairs(conf or [])
     try:
         if engine is Engine.process:
             _run_here(target)
@@ -84,16 +82,5 @@ def _run_here(target: str) -> None:
 def _run_on_spark(target: str, **settings: Any) -> None:
     from multilane.runtime.spark_engine import SparkSettings, run_on_spark
 
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every call
-    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)  # nothing uses it
+    hush_libraries()
     run_on_spark(target, SparkSettings(log_level=logging.getLevelName(logging.getLogger().level), **settings))
-
-
-def _pairs(conf: list[str]) -> dict[str, str]:
-    pairs = {}
-    for one in conf:
-        name, is_set, value = one.partition("=")
-        if not is_set or not name.startswith("spark."):
-            raise typer.BadParameter(f"--conf {one!r} is not NAME=VALUE of Spark's, as in spark.executor.memory=2g")
-        pairs[name] = value
-    return pairs

@@ -12,8 +12,7 @@ import logging
 import os
 import secrets
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -29,7 +28,7 @@ from multilane.spark.continuous.jobs import Jobs
 from multilane.spark.continuous.supervisor import RunPlan, Supervisor
 from multilane.spark.home import MEMBER_VARIABLE
 from multilane.spark.packing import UNPACKED
-from multilane.spark.session import is_connect, is_local, local_slots, shown, start_session
+from multilane.spark.session import ended_with, is_connect, is_local, local_slots, shown, start_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,7 +69,7 @@ def run_on_spark(target: str, settings: SparkSettings) -> None:
         # As many threads as members were counted on: a container may allow the JVM fewer processors.
         master = settings.master.replace("*", str(local_slots(settings.master)))
         spark = start_session(master, f"multilane {target}", _conf(settings))
-        with _ended_with(spark):
+        with ended_with(spark):
             told = target, spark.version, shown(settings.master), members
             log.info("%s runs on Spark %s, master %s, with %d members", *told)
             flow.run(spark)
@@ -184,15 +183,3 @@ def _conf(settings: SparkSettings) -> dict[str, str]:
         ours = f"{settings.archive.resolve()}#{UNPACKED}"
         conf["spark.archives"] = ",".join(filter(None, (conf.get("spark.archives"), ours)))
     return conf
-
-
-@contextmanager
-def _ended_with(spark: SparkSession) -> Iterator[None]:
-    """A Spark that is gone cannot be stopped: that is not what went wrong."""
-    try:
-        yield
-    except BaseException:
-        with suppress(Exception):
-            spark.stop()
-        raise
-    spark.stop()

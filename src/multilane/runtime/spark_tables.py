@@ -46,8 +46,12 @@ def stream_of(
 def source_settings(group: ConsumerGroupConfig, cluster: ClusterConfig) -> dict[str, str]:
     """The options of the source that the configuration stands for."""
     properties = consumer_properties(group, cluster)
-    ours = {f"kafka.{name}": _text(name, value) for name, value in properties.items() if owner(name) not in _NOT_SPARKS}
-    return ours | {"subscribe": group.topic, "startingOffsets": str(properties[_RESET])}
+    return kafka_options(properties) | {"subscribe": group.topic, "startingOffsets": str(properties[_RESET])}
+
+
+def kafka_options(properties: Mapping[str, object]) -> dict[str, str]:
+    """Properties of a consumer as options of the source, but for what the source decides itself."""
+    return {f"kafka.{name}": _text(name, value) for name, value in properties.items() if owner(name) not in _NOT_SPARKS}
 
 
 def _text(name: str, value: object) -> str:

@@ -72,6 +72,18 @@ def start_session(master: str, name: str, settings: Mapping[str, str]) -> SparkS
     return session
 
 
+@contextmanager
+def ended_with(spark: SparkSession) -> Iterator[None]:
+    """A Spark that is gone cannot be stopped: that is not what went wrong."""
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):
+            spark.stop()
+        raise
+    spark.stop()
+
+
 def shown(master: str) -> str:
     """Without what may stand behind the address: parameters of Spark Connect have tokens among them."""
     scheme, is_address, rest = master.partition("://")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from multilane.cli import errors_shown, main
+from multilane.cli import errors_shown, foreign_text, main
 from multilane.wire.records.record import Record
 
 NOWHERE = ["--bootstrap-server", "127.0.0.1:1", "--timeout", "1"]
@@ -53,7 +53,7 @@ def test_no_connection_is_code_3(arguments):
     ],
 )
 def test_no_record_writes_to_the_terminal_in_its_own_way(content, shown):
-    assert errors_shown.escaped(content) == shown
+    assert foreign_text.escaped(content) == shown
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,13 @@ def test_no_record_writes_to_the_terminal_in_its_own_way(content, shown):
     [(0, "1970-01-01T00:00:00.000+00:00"), (-1, "1969-12-31T23:59:59.999+00:00"), (2**62, str(2**62))],
 )
 def test_times(time, shown):
-    assert errors_shown.moment(time) == shown
+    assert foreign_text.moment(time) == shown
 
 
 def test_bytes_for_programs():
-    assert errors_shown.payload(None) is None
-    assert errors_shown.payload(b"a") == {"size": 1, "text": "a"}
-    assert errors_shown.payload(b"\xff") == {"size": 1, "base64": "/w=="}
+    assert foreign_text.payload(None) is None
+    assert foreign_text.payload(b"a") == {"size": 1, "text": "a"}
+    assert foreign_text.payload(b"\xff") == {"size": 1, "base64": "/w=="}
 
 
 def test_a_record_is_shown_without_markup(capsys):

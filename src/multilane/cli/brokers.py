@@ -1,0 +1,33 @@
+"""Where the brokers are, as options of commands say it, and what happens when they do not answer.
+
+Thread: application.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from multilane.errors import AuthenticationError, NetworkError, OperationTimeout
+
+CANNOT_CONNECT: Final = 3  # the exit code
+
+Bootstrap = Annotated[str | None, typer.Option("--bootstrap-server", "--brokers", help="HOST:PORT of some brokers.")]
+CommandConfig = Annotated[
+    Path | None,
+    typer.Option("--command-config", exists=True, dir_okay=False, help="Properties for the connection, as Java's."),
+]
+Timeout = Annotated[float, typer.Option(min=1.0, help="Seconds to wait for the brokers.")]
+
+
+@contextmanager
+def connected() -> Iterator[None]:
+    try:
+        yield
+    except (NetworkError, AuthenticationError, OperationTimeout) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(CANNOT_CONNECT) from None
