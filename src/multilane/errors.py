@@ -383,5 +383,9 @@ class MemberFailed(MultilaneError):
     """A member of the application on Spark cannot run, and would not if it were started again."""
 
 
+class NoHistory(MultilaneError):
+    """A topic has no records, or Spark could not read them; the text says which."""
+
+
 class LineLost(MultilaneError):
     """The connection between a driver and one of its members is gone."""

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from multilane.cli import config, demo, dev, errors, pack, run
+from multilane.cli import config, demo, dev, errors, pack, plan, run
 from multilane.errors import MultilaneError
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app.add_typer(errors.app, name="errors")
 app.command("demo")(demo.demo)
 app.command("run")(run.run)
 app.command("pack")(pack.pack)
+app.command("plan")(plan.plan)
 
 
 def _show_version(wanted: bool) -> None:

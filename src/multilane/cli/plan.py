@@ -1,0 +1,147 @@
+"""`multilane plan TOPIC`: which settings a topic needs, by its history.
+
+Thread: application.
+
+Exit codes: 0 a plan was made, 1 it could not be (no such topic, no records, no Spark; the text says what), 2 the
+command was used wrongly, 3 the cluster cannot be reached. Nothing is written and no group is touched.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from multilane.cli.brokers import Bootstrap, CommandConfig, Timeout, connected
+from multilane.cli.command_config import client_properties
+from multilane.cli.option_values import Output, duration, moment
+from multilane.cli.spark_options import Conf, conf_pairs, hush_libraries
+
+if TYPE_CHECKING:
+    from multilane.config.app.consumer import ConsumerGroupConfig
+
+Latency = Annotated[str, typer.Option(help="How long one call of your function takes, as 20ms or 1.5s.")]
+Config = Annotated[
+    Path | None, typer.Option(exists=True, dir_okay=False, help="multilane.yaml: brokers and login of a cluster in it.")
+]
+Cluster = Annotated[str | None, typer.Option(help="Which cluster of --config; else that of the topic's consumer.")]
+Profile = Annotated[str | None, typer.Option(help="The profile of --config that counts.")]
+Last = Annotated[str | None, typer.Option(help="Only the last of it, as 24h.")]
+Since = Annotated[str | None, typer.Option(help="Only records as late as this (ISO 8601; UTC).")]
+Until = Annotated[str | None, typer.Option(help="Only records before this (ISO 8601; UTC).")]
+Slot = Annotated[str, typer.Option(help="Rates are those of slots of this length; the busiest is the peak.")]
+PeakFactor = Annotated[float, typer.Option(min=0.01, help="Plan for so many times the peak.")]
+Utilisation = Annotated[float, typer.Option(min=0.05, max=0.95, help="How busy lanes and processes may be.")]
+MaxWait = Annotated[str, typer.Option(help="How long 99 of 100 records may wait for a lane.")]
+MaxLanes = Annotated[int, typer.Option(min=1, help="Lanes for each partition at most.")]
+MaxBatch = Annotated[int, typer.Option(min=1, help="Records in a call at most; 1 if the function takes one.")]
+ProcessCalls = Annotated[float, typer.Option(min=1, help="Calls a second that one process manages.")]
+Master = Annotated[str, typer.Option(help="Where Spark reads: local[*], spark://HOST:PORT, k8s://..., yarn.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="The same as --output json.")]
+
+
+def plan(  # noqa: PLR0913 - each is an option of the command
+    topic: Annotated[str, typer.Argument(help="The topic.")],
+    *,
+    latency: Latency,
+    bootstrap_server: Bootstrap = None,
+    command_config: CommandConfig = None,
+    config: Config = None,
+    cluster: Cluster = None,
+    profile: Profile = None,
+    last: Last = None,
+    since: Since = None,
+    until: Until = None,
+    slot: Slot = "10s",
+    peak_factor: PeakFactor = 1.0,
+    utilisation: Utilisation = 0.7,
+    max_wait: MaxWait = "1s",
+    max_lanes: MaxLanes = 200,
+    max_batch: MaxBatch = 500,
+    process_calls: ProcessCalls = 8_000.0,
+    master: Master = "local[*]",
+    conf: Conf = None,
+    timeout: Timeout = 15.0,
+    output: OutputOption = Output.table,
+    as_json: Json = False,
+) -> None:
+    """Recommend lanes, batch size, consumers and partitions for a topic, by its history (read with Spark)."""
+    from multilane.cli import plan_shown  # commands import when they run
+    from multilane.runtime.topic_plan import PlanRequest, plan_topic
+    from multilane.sizing.goals import Goals
+
+    goals = Goals(
+        duration(latency, "latency"),
+        peak_factor,
+        utilisation,
+        duration(max_wait, "max-wait"),
+        max_lanes,
+        max_batch,
+        process_calls,
+    )
+    begin, end = _span(last, since, until)
+    seconds, pairs = duration(slot, "slot"), conf_pairs(conf or [])
+    consumer = None
+    if config is None:
+        properties = client_properties(bootstrap_server, command_config, timeout)
+    elif bootstrap_server is None and command_config is None:
+        properties, consumer = _configured(topic, config, profile, cluster)
+        properties.setdefault("default.api.timeout.ms", round(timeout * 1_000))
+    else:
+        raise typer.BadParameter("it says where the brokers are: leave other options for that out", param_hint="config")
+    hush_libraries()
+    with connected(), _progress() as tell:
+        made = plan_topic(PlanRequest(topic, properties, goals, seconds, begin, end, master, pairs), tell)
+    if as_json or output is Output.json:
+        typer.echo(json.dumps(plan_shown.facts(made, consumer), indent=2, ensure_ascii=False))
+    else:
+        plan_shown.show(made, consumer)
+
+
+def _span(last: str | None, since: str | None, until: str | None) -> tuple[int | None, int | None]:
+    """[from, to) in ms since 1970; None: without a bound."""
+    begin, end = moment(since, "since"), moment(until, "until")
+    if last is not None:
+        from multilane.clock import SystemClock
+
+        if begin is not None or end is not None:
+            raise typer.BadParameter("--last is a time by itself: leave --since and --until out", param_hint="last")
+        return round((SystemClock().wall() - duration(last, "last")) * 1_000), None
+    if begin is not None and end is not None and begin >= end:
+        raise typer.BadParameter("--since is not before --until", param_hint="since")
+    return begin, end
+
+
+def _configured(
+    topic: str, config: Path, profile: str | None, cluster: str | None
+) -> tuple[dict[str, object], ConsumerGroupConfig | None]:
+    """The connection to a cluster, and the consumer of the topic there if there is one."""
+    from multilane.config.app.clients import admin_properties
+    from multilane.config.app.loading import load_app
+
+    app = load_app(config, profile)
+    readers = [one for one in app.consumers.values() if one.topic == topic]
+    names = {cluster} if cluster else {one.cluster for one in readers} or set(app.clusters)
+    if len(names) != 1:
+        raise typer.BadParameter(f"say which: {', '.join(sorted(names)) or 'there is none'}", param_hint="cluster")
+    chosen = app.cluster(names.pop())
+    here = [one for one in readers if app.cluster(one.cluster) is chosen]
+    return admin_properties(chosen), here[0] if here else None
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], object]]:
+    """On a terminal what is going on is shown as long as it does."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda step: None
+        return
+    with console.status("") as status:
+        yield lambda step: status.update(f"{step} ...")
