@@ -33,6 +33,7 @@ class Chains:
         "_by_key",
         "_deferred",
         "_due_at",
+        "_held",
         "_lanes",
         "_order_of",
         "_serial",
@@ -54,6 +55,7 @@ class Chains:
         self.defers = due_at is not None
         self._deferred: list[tuple[float, int, Chain]] = []
         self._asleep: set[int] = set()  # the ids of deferred chains
+        self._held: dict[Hashable, int] = {}  # by key: records that are in work elsewhere
         self.on_defer: Callable[[float], object] = lambda due: None
         self._serial = count()  # of deferred ones: chains cannot be compared
 
@@ -93,7 +95,17 @@ class Chains:
         for record in records:
             key = self._order_of(record)
             if key is not None:
-                self._by_key[key] = list(_IN_WORK)
+                self._by_key.setdefault(key, list(_IN_WORK))
+                self._held[key] = self._held.get(key, 0) + 1
+
+    def let_go(self, record: Record, now: float) -> None:
+        """One of them is done with; when it was the last of its key, the next may be taken."""
+        key = self._order_of(record)
+        if key in self._held:
+            self._held[key] -= 1
+            if not self._held[key]:
+                del self._held[key]
+                self.release(record, now)
 
     def _defer(self, chain: Chain, due: float) -> None:
         heappush(self._deferred, (due, next(self._serial), chain))

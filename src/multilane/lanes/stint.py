@@ -32,26 +32,31 @@ class Stint:
         topics: Topics,
         build: Callable[[Starts], Awaitable[Team]],
         tell: Callable[[Collection[Team]], object],
+        drain: float,
         clock: Clock,
     ) -> None:
-        """`tell` is called with teams that may have got on."""
+        """`tell` is called with teams that may have got on. `drain`: seconds for what is in work when a log goes on
+        below what was read."""
         self._consumer = consumer
         self._holding: Holding[Team] = Holding(topics, build, self._take_on)
-        self._feeding = Feeding(consumer, self._holding, 0.0, clock)
+        self._feeding = Feeding(consumer, self._holding, drain, clock)
         self._tell = tell
         self._clock = clock
         self._wanted_back: deque[tuple[frozenset[TopicPartition], float, asyncio.Future[Collection[Team]]]] = deque()
         self._tell_at = clock.monotonic() + _TELL_EVERY
 
-    async def run(self, starts: Starts, until: float, patience: float) -> Collection[Team]:
-        """Gives the teams, of which nothing is begun any more."""
+    async def run(self, starts: Starts, seconds: float, patience: float) -> Collection[Team]:
+        """Gives the teams, of which nothing is begun any more. How long they take to be formed does not count."""
         self._consumer.assign(starts)
         for partition, (offset, _) in starts.items():
             if offset >= 0:
                 self._consumer.seek(partition, offset)
+            elif partition.topic in self._holding.topics.whole:
+                self._consumer.seek_to_beginning([partition])
         self._consumer.resume(starts)
         try:
             await self._holding.begin(starts)
+            until = self._clock.monotonic() + seconds
             while (left := until - self._clock.monotonic()) > 0 and not self._is_over:
                 await self._feeding.step(min(left, _POLL, max(0.0, self._tell_at - self._clock.monotonic())))
                 await self._give_back_wanted()

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from multilane.clock import Clock
 from multilane.commit.ledger import Place
+from multilane.lanes.chains import Chains
 from multilane.lanes.crew import Crew
 from multilane.lanes.work import Work
 from multilane.lanes.yard import Yard
@@ -38,6 +39,7 @@ class Team:
         """`lanes`: how many, for each class of the yard. `on_end` is called when it was drained."""
         self.yard = yard
         self._on_end = on_end
+        self._clock = clock
         self._crews = {name: Crew(yard, yard.chains(name), work, many, clock) for name, many in lanes.items()}
         for crew in self._crews.values():
             crew.peers = [other for other in self._crews.values() if other is not crew]
@@ -68,6 +70,16 @@ class Team:
     def feed(self) -> None:
         for crew in self._crews.values():
             crew.feed()
+
+    def let_go(self, records: Iterable[Record]) -> None:
+        """These were in work elsewhere, and are done with: their keys go on."""
+        now, done = self._clock.monotonic(), list(records)
+        for name, crew in self._crews.items():
+            chains = self.yard.chains(name)
+            if isinstance(chains, Chains):  # rows are never held: who has to hold a key has chains
+                for record in done:
+                    chains.let_go(record, now)
+                crew.poke()
 
     def wants_blocks(self, partition: TopicPartition) -> bool:
         intake = self.yard.intakes[partition]

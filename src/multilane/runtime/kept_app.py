@@ -25,12 +25,14 @@ from multilane.runtime.process_group import member_of
 from multilane.runtime.targets import find_app
 from multilane.spark.batches.board import Board
 from multilane.spark.batches.remote_team import RemoteTeam
+from multilane.types import TopicPartition
 
 log = logging.getLogger(__name__)
 
 _POLL: Final = 0.5
 _LOOK: Final = 0.05  # seconds between looks at the ends of logs, while nobody reads them
-_LOOK_WHILE_LENT: Final = 0.5
+_LOOK_SELDOM: Final = 0.5  # while somebody does, or brokers do not tell
+_LOOK_TIMEOUT: Final = 3.0
 
 
 class KeptApp:
@@ -101,6 +103,8 @@ class KeptGroup:
         looking = asyncio.create_task(self._look_at_ends())
         try:
             while not self._holding.is_stopping:
+                if looking.done():
+                    looking.result()  # nobody else would hear why it ended
                 with suppress(WakeupError):
                     await consumer.poll(min(_POLL, member.until_commit))
                 await member.commit_when_due()
@@ -125,11 +129,19 @@ class KeptGroup:
         """The logs may have something new. A consumer of its own: the member's is busy with its group."""
         async with AsyncConsumer(self._outfit.reading, clock=self._clock) as consumer:
             while True:
+                is_known = True
                 partitions = list(self._holding.partitions)
                 if partitions:
-                    try:
-                        self._board.note_ends(self._name, await consumer.end_offsets(partitions))
-                    except MultilaneError as error:
-                        log.warning("consumer %s: where its logs end is not known now: %s", self._name, error)
-                rest = _LOOK_WHILE_LENT if self._board.is_lent else _LOOK
+                    is_known = await self._note_ends(consumer, partitions)
+                rest = _LOOK if is_known and not self._board.is_lent else _LOOK_SELDOM
                 await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=rest)
+
+    async def _note_ends(self, consumer: AsyncConsumer, partitions: list[TopicPartition]) -> bool:
+        try:
+            self._board.note_ends(self._name, await consumer.end_offsets(partitions, _LOOK_TIMEOUT))
+        except MultilaneError as error:
+            if not self._board.is_lent:
+                log.warning("consumer %s: where its logs end is not known now: %s", self._name, error)
+            self._board.note_unknown_ends(self._name, partitions)
+            return False
+        return True

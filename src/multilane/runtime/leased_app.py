@@ -9,6 +9,7 @@ here until it has ended, and the lender is told.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -21,9 +22,11 @@ from multilane.lanes.team import Team
 from multilane.runtime.member import News
 from multilane.runtime.outfit import Outfit, Remains
 from multilane.runtime.targets import find_app
-from multilane.spark.batches.terms import HeldRecord, Loan, Unit, held_to_json
+from multilane.spark.batches.terms import HeldRecord, Loan, Unit, held_to_json, tried_to_json
 from multilane.types import TopicPartition
 from multilane.wire.records.record import Record
+
+log = logging.getLogger(__name__)
 
 _LOOK: Final = 0.1  # seconds between looks at what goes on beyond its loan
 _SETTLED: Final = "lanes.records.settled"
@@ -50,7 +53,12 @@ class _Lent:
 
     unit: Unit  # as it was lent
     team: Team | None = None
+    settled_before: int = 0
     counted: int = 0  # settled records that the observer was told of
+
+    @property
+    def settled(self) -> int:
+        return self.settled_before + (0 if self.team is None else self.team.settled)
 
 
 class LeasedApp:
@@ -66,13 +74,20 @@ class LeasedApp:
         self._lingering: dict[asyncio.Task[None], _Lent] = {}
         self._wanted_back: dict[int, float] = {}  # units, and until when
         self._works: list[asyncio.Task[list[Unit]]] = []  # one for each consumer of the loan
+        self._ends_early = False
+        self._failure: BaseException | None = None
         self._is_closed = False
 
     async def open(self, tell: Tell) -> None:
         self._tell = tell
-        for name, outfit in self._app.outfits(self._news).items():
-            await outfit.open()
-            self._desks[name] = _Desk(outfit, AsyncConsumer(outfit.reading, clock=self._clock, observer=self._news))
+        try:
+            for name, outfit in self._app.outfits(self._news).items():
+                consumer = AsyncConsumer(outfit.reading, clock=self._clock, observer=self._news)
+                self._desks[name] = _Desk(outfit, consumer)
+                await outfit.open()
+        except BaseException:
+            await self.close()
+            raise
 
     async def close(self) -> None:
         """Whatever is in work is given up: nobody wants it any more."""
@@ -94,15 +109,17 @@ class LeasedApp:
 
     async def serve(self, loan: Loan) -> list[Unit]:
         """Work on it until its time is up; gives how its units are then, but for those that were given back before."""
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
         self._wanted_back.clear()
+        self._ends_early = False
         by_consumer: dict[str, list[_Lent]] = {}
         for unit in loan.units:
             self._lent[unit.number] = one = _Lent(unit)
             by_consumer.setdefault(unit.consumer, []).append(one)
-        until = self._clock.monotonic() + loan.seconds
         self._works = [
-            asyncio.create_task(self._work(self._desks[name], lent, until, loan.patience))
-            for name, lent in by_consumer.items()
+            asyncio.create_task(self._work(self._desks[name], lent, loan)) for name, lent in by_consumer.items()
         ]
         try:
             return [unit for some in await asyncio.gather(*self._works) for unit in some]
@@ -115,25 +132,35 @@ class LeasedApp:
 
     def end(self) -> None:
         """The time of the loan is up."""
+        self._ends_early = True
         for desk in self._desks.values():
             if desk.stint is not None:
                 desk.stint.end()
 
-    async def _work(self, desk: _Desk, lent: Collection[_Lent], until: float, patience: float) -> list[Unit]:
+    async def _work(self, desk: _Desk, lent: Collection[_Lent], loan: Loan) -> list[Unit]:
+        unwanted = [one for one in lent if one.unit.number in self._wanted_back]  # asked back before it was begun
+        if unwanted:
+            self._tell("given", units=[one.unit.to_json() for one in unwanted])
+            lent = [one for one in lent if one not in unwanted]
         by_partition = {p: one for one in lent for p in one.unit.places}
         starts = {p: (place.offset, place.runs) for one in lent for p, place in one.unit.places.items()}
 
         async def build(some: Starts) -> Team:
             one = by_partition[next(iter(some))]
-            one.team = await desk.outfit.build(some, _remains(one.unit))
-            return one.team
+            team = await desk.outfit.build(some, _remains(one.unit))
+            one.settled_before = one.settled  # by a team whose log went back
+            one.team = team
+            return team
 
         def tell(teams: Collection[Team]) -> None:
             self._tell("told", units=[self._state(one).to_json() for one in lent if one.team in teams])
 
-        desk.stint = Stint(desk.consumer, desk.outfit.topics, build, tell, self._clock)
+        drain = desk.outfit.config.rebalance_timeout / 2
+        desk.stint = Stint(desk.consumer, desk.outfit.topics, build, tell, drain, self._clock)
+        if self._ends_early:
+            desk.stint.end()
         try:
-            teams = await desk.stint.run(starts, until, patience)
+            teams = await desk.stint.run(starts, loan.seconds, loan.patience)
         finally:
             desk.stint = None
         return [await self._ended(one) for one in lent if one.team in teams]
@@ -143,10 +170,10 @@ class LeasedApp:
         team = one.team
         if team is None:
             return one.unit
-        self._news.count(_SETTLED, team.settled - one.counted, consumer=one.unit.consumer)
-        one.counted = team.settled
+        self._news.count(_SETTLED, one.settled - one.counted, consumer=one.unit.consumer)
+        one.counted = one.settled
         places = {p: team.whole_place(p) for p in one.unit.places}
-        return Unit(one.unit.number, one.unit.consumer, places, settled=team.settled)
+        return Unit(one.unit.number, one.unit.consumer, places, settled=one.settled)
 
     async def _ended(self, one: _Lent) -> Unit:
         """Nothing of it is begun any more. What has not ended goes on, unless the unit is wanted back altogether."""
@@ -156,11 +183,13 @@ class LeasedApp:
         deadline = self._wanted_back.get(one.unit.number, self._clock.monotonic())
         if not team.unfinished or one.unit.number in self._wanted_back or self._is_closed:
             await team.drain(deadline)
-        held = {record: _held(record) for record in team.unfinished}
+        open_ = {(p, offset) for p in one.unit.places for offset in team.yard.intakes[p].ledger.unsettled}
+        at_work = set(team.in_work)
+        held = {r: _held(r, fences=r in at_work) for r in team.unfinished if (_place(r), r.offset) in open_}
         unit = self._state(one)
-        open_ = {(p.topic, offset) for p in unit.places for offset in team.yard.intakes[p].ledger.unsettled}
-        tried = tuple(record for place, record in team.tried.items() if place in open_)
+        tried = tuple(record for record in team.tried.values() if (_place(record), record.offset) in open_)
         if held:
+            team.listen(lambda team: None, self._fail)
             task = asyncio.create_task(self._linger(one, team, held))
             self._lingering[task] = one
             task.add_done_callback(self._lingering.pop)
@@ -178,17 +207,41 @@ class LeasedApp:
             self._release(one, team, held)
 
     def _release(self, one: _Lent, team: Team, held: dict[Record, HeldRecord]) -> None:
-        at_work = team.unfinished
-        ended = [record for record in held if record not in at_work]
+        at_work = set(team.unfinished)
+        ended = {record: held[record] for record in held if record not in at_work}
         if not ended:
             return
-        ledgers = {p: intake.ledger for p, intake in team.yard.intakes.items()}
-        settled = [r for r in ended if r.offset not in ledgers[TopicPartition(r.topic, r.partition)]]
-        self._news.count(_SETTLED, len(settled), consumer=one.unit.consumer)
-        told = [held.pop(record) for record in ended]
-        done = [_held(record) for record in settled]
-        undone = [record for record in told if record not in done]
-        self._tell("released", unit=one.unit.number, settled=held_to_json(done), undone=held_to_json(undone))
+        done, undone, tried = [], [], []
+        for record, told in ended.items():
+            del held[record]
+            if record.offset not in team.yard.intakes[_place(record)].ledger:
+                done.append(told)
+                continue
+            undone.append(told)
+            again = team.tried.get((record.topic, record.offset))
+            tried += [] if again is None else [again]
+        self._news.count(_SETTLED, len(done), consumer=one.unit.consumer)
+        self._tell(
+            "released",
+            unit=one.unit.number,
+            settled=held_to_json(done),
+            undone=held_to_json(undone),
+            tried=tried_to_json(tried),
+        )
+
+    def _fail(self, error: BaseException) -> None:
+        """Of a lane that went on beyond its loan: whoever serves next tells it."""
+        log.error("a call that was carried over failed: %s", error)
+        self._failure = self._failure or error
+
+    def let_go(self, number: int, held: Iterable[HeldRecord]) -> None:
+        """Records of a unit that somebody else was at are settled: their keys go on. Not where order survives a retry:
+        what is in the retry topic by now is looked at with the next loan."""
+        one = self._lent.get(number)
+        if one is None or one.team is None or self._desks[one.unit.consumer].outfit.keeps_order:
+            return
+        known = {fenced for fenced in one.unit.held if fenced.fences}
+        one.team.let_go([_record(record) for record in held if record in known])
 
     # --- units that are wanted back ----------------------------------------------------------------------------------
 
@@ -206,10 +259,18 @@ class LeasedApp:
                 task.cancel()
 
 
-def _held(record: Record) -> HeldRecord:
-    return HeldRecord(TopicPartition(record.topic, record.partition), record.offset, record.key)
+def _place(record: Record) -> TopicPartition:
+    return TopicPartition(record.topic, record.partition)
+
+
+def _held(record: Record, *, fences: bool) -> HeldRecord:
+    return HeldRecord(_place(record), record.offset, record.key, fences)
+
+
+def _record(held: HeldRecord) -> Record:
+    return Record(*held.partition, held.offset, 0, 0, held.key, None)
 
 
 def _remains(unit: Unit) -> Remains:
-    keys: Iterable[bytes] = (one.key for one in unit.held if one.key is not None)
-    return Remains(tuple(dict.fromkeys(keys)), {(record.topic, record.offset): record for record in unit.tried})
+    keys = tuple(one.key for one in unit.held if one.fences)
+    return Remains(keys, {(record.topic, record.offset): record for record in unit.tried})

@@ -57,7 +57,7 @@ _PARTING: Final = 5.0  # seconds for a producer that has nothing to do any more
 class Remains:
     """What an earlier team of the same partitions has left."""
 
-    held: tuple[bytes, ...] = ()  # keys whose records are in work there still: what comes of them waits
+    held: tuple[bytes | None, ...] = ()  # keys of records that are in work there still: what comes behind them waits
     tried: Mapping[tuple[str, int], Record] = field(default_factory=dict)  # by topic and offset: with these headers
 
 
@@ -181,6 +181,7 @@ class Outfit:
             parking,
             {self.config.retry: retrying} if parking is not None and self.config.retry else None,
         )
+        work.tried.update(remains.tried)
         lanes = {MAIN: self.config.lanes, **self.config.lane_classes}
         return Team(yard, work, lanes, self._clock, on_end=threads.close)
 
@@ -199,7 +200,7 @@ class Outfit:
         return Intake(partition, Ledger(*start, in_bulk=as_rows), room, config.max_in_flight_bytes)
 
     def _chains(
-        self, starts: Mapping[TopicPartition, Start], held: Sequence[bytes], *, as_rows: bool
+        self, starts: Mapping[TopicPartition, Start], held: Sequence[bytes | None], *, as_rows: bool
     ) -> dict[str, Chains] | RowChains:
         config = self.config
         if as_rows:

@@ -34,19 +34,23 @@ CLOCK = SystemClock()
 class LentConsumer(LogConsumer):
     """One that is told what to read."""
 
+    reset_to = 0
+
     def assign(self, partitions):
-        self.positions = dict.fromkeys(partitions, 0)
+        self.positions = dict.fromkeys(partitions, self.reset_to)
 
 
 class Lent:
     """A stint over such logs. `slow` records end when they are allowed to, `bad` ones fail."""
 
-    def __init__(self, logs, held=(), failures=None):
-        self.handled, self.gate, self.told = [], asyncio.Event(), []
+    def __init__(self, logs, held=(), failures=None, whole=()):
+        self.handled, self.gate, self.told, self.teams = [], asyncio.Event(), [], []
         self.consumer = LentConsumer()
         self.consumer.logs = logs
         self._held, self._failures = held, failures or TakenOver()
-        self.stint = Stint(self.consumer, Topics(("t",)), self._build, self.told.append, CLOCK)
+        self.stint = Stint(
+            self.consumer, Topics(("t",), whole=frozenset(whole)), self._build, self.told.append, 0.0, CLOCK
+        )
 
     async def _build(self, starts):
         async def handler(record: Record) -> None:
@@ -61,10 +65,11 @@ class Lent:
         chains.hold(self._held)
         yard = Yard(intakes, {MAIN: chains})
         listener = Listener(handler, read_signature(handler), Window(), Surroundings("g"), Threads("lane"))
-        return Team(yard, Work(yard, listener, self._failures, WorkRules(LONG)), {MAIN: 4}, CLOCK)
+        self.teams.append(Team(yard, Work(yard, listener, self._failures, WorkRules(LONG)), {MAIN: 4}, CLOCK))
+        return self.teams[-1]
 
     def run(self, starts, seconds=LONG, patience=0.0):
-        return asyncio.create_task(self.stint.run(starts, CLOCK.monotonic() + seconds, patience))
+        return asyncio.create_task(self.stint.run(starts, seconds, patience))
 
 
 async def test_it_begins_where_it_was_told_to_and_passes_over_what_is_settled():
@@ -120,6 +125,31 @@ async def test_keys_that_are_in_work_elsewhere_wait():
     assert team.whole_place(ONE).runs == ((2, 2),)
 
 
+async def test_a_key_goes_on_when_all_that_was_at_it_elsewhere_is_done_with():
+    first, second = (Record("t", 1, offset, 0, 0, b"b", None) for offset in (0, 1))
+    lent = Lent({ONE: ["a", "b"]}, held=[first, second])
+    running = lent.run({ONE: (0, ())})
+    await until(lambda: lent.handled)
+    lent.teams[0].let_go([first])
+    lent.consumer.logs[ONE].append("c")
+    await until(lambda: len(lent.handled) == 2)
+    assert lent.handled == [(1, 0), (1, 2)], "somebody is still at the key"
+    lent.teams[0].let_go([second])
+    await until(lambda: len(lent.handled) == 3)
+    lent.stint.end()
+    await running
+    assert lent.handled[-1] == (1, 1)
+
+
+async def test_a_topic_that_is_read_whole_begins_at_its_beginning_where_no_place_is_known():
+    lent = Lent({ONE: ["a", "b"]}, whole={"t"})
+    lent.consumer.reset_to = 2
+    running = lent.run({ONE: (-1, ())})
+    await until(lambda: len(lent.handled) == 2)
+    lent.stint.end()
+    await running
+
+
 async def test_a_unit_is_given_back_in_the_middle_and_the_others_go_on():
     lent = Lent({ONE: ["a"], TWO: ["b"]})
     running = lent.run({ONE: (0, ()), TWO: (0, ())})
@@ -138,7 +168,7 @@ async def test_a_unit_is_given_back_in_the_middle_and_the_others_go_on():
 
 async def lent_again(lent):
     """With nothing to do it is over at once."""
-    return list(await Stint(lent.consumer, Topics(("t",)), lent._build, print, CLOCK).run({}, CLOCK.monotonic(), 0.0))
+    return list(await Stint(lent.consumer, Topics(("t",)), lent._build, print, 0.0, CLOCK).run({}, LONG, 0.0))
 
 
 async def test_a_failure_of_a_lane_ends_it():

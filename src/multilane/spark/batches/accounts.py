@@ -9,6 +9,7 @@ not begin and is told to be settled; and those that such a borrower gave up (und
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable
 
 from multilane.commit.completion_map import Run
@@ -72,9 +73,17 @@ def without(start: Start, gone: Collection[int]) -> Start:
     if not gone:
         return start
     lowest = min(offset, *gone)
-    pieces: list[Run] = [(lowest, offset - 1), *runs] if lowest < offset else list(runs)
-    for one in sorted(gone):
-        pieces = [piece for run in pieces for piece in _cut(run, one)]
+    left = deque(sorted(gone))
+    pieces: list[Run] = []
+    for first, last in [(lowest, offset - 1), *runs] if lowest < offset else runs:
+        begin = first
+        while left and left[0] <= last:
+            one = left.popleft()
+            if begin < one:
+                pieces.append((begin, one - 1))
+            begin = max(begin, one + 1)
+        if begin <= last:
+            pieces.append((begin, last))
     return lowest, tuple(pieces)
 
 
@@ -92,10 +101,3 @@ def including(start: Start, more: Collection[int]) -> Start:
     if merged and merged[0][0] == offset:
         offset = merged.pop(0)[1] + 1
     return offset, tuple(merged)
-
-
-def _cut(run: Run, one: int) -> list[Run]:
-    first, last = run
-    if not first <= one <= last:
-        return [run]
-    return [piece for piece in ((first, one - 1), (one + 1, last)) if piece[0] <= piece[1]]

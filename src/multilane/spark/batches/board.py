@@ -19,11 +19,13 @@ from multilane.clock import Clock
 from multilane.errors import LineLost
 from multilane.lanes.holding import Starts
 from multilane.spark.batches.remote_team import RemoteTeam
-from multilane.spark.batches.terms import HeldRecord, Loan, Says, Unit
+from multilane.spark.batches.terms import HeldRecord, Loan, Says, Unit, held_to_json
 from multilane.types import TopicPartition
+from multilane.wire.records.record import Record
 
 log = logging.getLogger(__name__)
 
+_UNKNOWN: Final = (1 << 63) - 1
 _SHORTEST: Final = 0.5  # seconds of work that are worth a loan
 
 
@@ -65,8 +67,13 @@ class Board:
     def note_ends(self, consumer: str, ends: Mapping[TopicPartition, int]) -> None:
         """Where the logs of a consumer end."""
         self._ends |= {(consumer, partition): end for partition, end in ends.items()}
-        if self.has_work:
+        own = [team for team in self._free() if team.consumer == consumer] if not self._tasks else []
+        if self.has_work or any(team.is_beyond(ends) for team in own):
             self.on_change()
+
+    def note_unknown_ends(self, consumer: str, partitions: Iterable[TopicPartition]) -> None:
+        """They cannot be asked for now: whoever reads the logs finds out."""
+        self.note_ends(consumer, dict.fromkeys(partitions, _UNKNOWN))
 
     @property
     def is_lent(self) -> bool:
@@ -92,7 +99,9 @@ class Board:
         self._teams = {n: team for n, team in self._teams.items() if not (team.is_wanted_back and not team.holders)}
         free = sorted(self._free(), key=lambda team: (team.consumer, min(p.partition for p in team.partitions)))
         made = []
-        for at in range(min(tasks, len(free))):
+        # Each executor ends workers that have no task for long, and what was carried over may be in any of them.
+        has_holders = any(team.holders for team in free)
+        for at in range(tasks if has_holders else min(tasks, len(free))):
             self._last_task += 1
             units = [team.number for team in free[at::tasks]]
             self._tasks[self._last_task] = _Task(units, self.clock.monotonic() + self.terms.seconds)
@@ -122,11 +131,19 @@ class Board:
         for team, unit in self._lent_to(units, line):
             team.give_back(unit)
 
-    def release(self, number: int, records: Iterable[HeldRecord], *, is_settled: bool) -> None:
+    def release(self, number: int, records: Iterable[HeldRecord], line: Says, *, is_settled: bool) -> None:
+        """Former borrowers are not at these any more. Where they are settled, their keys go on at once."""
+        team = self._teams.get(number)
+        if team is None:
+            return
+        released = [record for record in records if team.release(record, line, is_settled=is_settled)]
+        if released and is_settled:
+            _say(team.borrower, "freed", unit=number, held=held_to_json(released))
+
+    def try_again(self, number: int, tried: Iterable[Record]) -> None:
         team = self._teams.get(number)
         if team is not None:
-            for record in records:
-                team.release(record, is_settled=is_settled)
+            team.try_again(tried)
 
     def close(self, number: int, line: Says) -> None:
         """A task says that it is over."""

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from typing import Any, Final, Protocol, TypeVar
@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol, TypeVar
 from multilane.errors import LineLost, MemberFailed
 from multilane.lanes.interpreter import loop_on_thread
 from multilane.spark.batches.keeper import KeeperPlan
-from multilane.spark.batches.terms import Loan, Unit, loan_from
+from multilane.spark.batches.terms import HeldRecord, Loan, Unit, held_from, loan_from
 from multilane.spark.home import at_home
 from multilane.spark.line import Line, Message, call
 
@@ -45,6 +45,8 @@ class Worker(Protocol):
     async def give_back(self, number: int, seconds: float) -> None: ...
 
     def end(self) -> None: ...
+
+    def let_go(self, number: int, held: Iterable[HeldRecord]) -> None: ...
 
     def counts(self) -> list[Any]: ...
 
@@ -73,16 +75,16 @@ class Hands:
 
     def work(self, number: int) -> list[Unit]:
         """What the task with this number is there for."""
-        told = self._ask("loan", "hello", number=number, pid=os.getpid())
-        if told["loan"] is None:
+        serving: Future[list[Unit]] | None = self._ask("loan", "hello", number=number, pid=os.getpid())
+        if serving is None:
             return []
-        units = self._on_loop(self._worker.serve(loan_from(told["loan"]))).result()
+        units = serving.result()
         self._tell("counts", counts=self._worker.counts())
         self._ask("closed", "over", number=number, units=[unit.to_json() for unit in units])
         return units
 
-    def _ask(self, answered_by: str, kind: str, *, number: int, **fields: Any) -> Message:
-        answer: Future[Message] = Future()
+    def _ask(self, answered_by: str, kind: str, *, number: int, **fields: Any) -> Any:
+        answer: Future[Any] = Future()
         self._answers[answered_by, number] = answer
         self._line.send(kind, number=number, **fields)
         if self.is_lost:  # it ended before this was asked
@@ -117,21 +119,37 @@ class Hands:
     # --- the keeper's words ------------------------------------------------------------------------------------------
 
     def _hear(self) -> None:
-        while (message := self._line.receive()) is not None:
-            self._on_message(message)
-        self.is_lost = True
-        for answer in list(self._answers.values()):
-            answer.set_exception(LineLost("the keeper of this run is gone"))
-        self._give_up()
+        try:
+            while (message := self._line.receive()) is not None:
+                self._on_message(message)
+        finally:
+            self.is_lost = True
+            for answer in list(self._answers.values()):
+                answer.set_exception(LineLost("the keeper of this run is gone"))
+            self._give_up()
 
     def _on_message(self, message: Message) -> None:
         match message["kind"]:
-            case "loan" | "closed" as kind:
-                self._answers.pop((kind, message["number"])).set_result(message)
+            case "loan":
+                # Begun here, so that what is said next finds it begun.
+                loan = message["loan"]
+                self._answer("loan", message, None if loan is None else self._serve(loan_from(loan)))
+            case "closed":
+                self._answer("closed", message, None)
+            case "freed":
+                self._loop.call_soon_threadsafe(self._worker.let_go, message["unit"], held_from(message["held"]))
             case "back":
                 self._on_loop(self._worker.give_back(message["unit"], message["seconds"]))
             case "end":
                 self._loop.call_soon_threadsafe(self._worker.end)
+
+    def _serve(self, loan: Loan) -> Future[list[Unit]]:
+        return self._on_loop(self._worker.serve(loan))
+
+    def _answer(self, kind: str, message: Message, what: Any) -> None:
+        asked = self._answers.pop((kind, message["number"]), None)
+        if asked is not None:
+            asked.set_result(what)
 
 
 # --- the hands of this process ---------------------------------------------------------------------------------------

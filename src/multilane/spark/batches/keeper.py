@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol
 from multilane.clock import SystemClock
 from multilane.errors import ConfigError, LineLost
 from multilane.spark.batches.board import Board, LoanTerms
-from multilane.spark.batches.terms import held_from, unit_from
+from multilane.spark.batches.terms import held_from, tried_from, unit_from
 from multilane.spark.home import at_home
 from multilane.spark.line import Desk, Line, Message, call
 
@@ -202,9 +202,10 @@ class Keeper:
         _tell(line, "closed", number=message["number"])  # before its task ends, and the next batch is planned
 
     def _on_released(self, line: Line, message: Message) -> None:
-        del line
-        self._board.release(message["unit"], held_from(message["settled"]), is_settled=True)
-        self._board.release(message["unit"], held_from(message["undone"]), is_settled=False)
+        unit = message["unit"]
+        self._board.try_again(unit, tried_from(message["tried"]))
+        self._board.release(unit, held_from(message["settled"]), line, is_settled=True)
+        self._board.release(unit, held_from(message["undone"]), line, is_settled=False)
 
     def _on_cannot(self, line: Line, message: Message) -> None:
         """The application cannot be made in a worker. Once it was in others, that may pass: Spark tries again."""

@@ -9,7 +9,7 @@ when the group wants its partitions back it is asked for, and is lent no more.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from multilane.clock import Clock
@@ -43,6 +43,7 @@ class RemoteTeam:
         self._accounts = {partition: Account(start) for partition, start in starts.items()}
         self._held: dict[HeldRecord, Says | None] = {}  # and who is at it
         self._tried: dict[tuple[str, int], Record] = {}
+        self._tried_since: dict[tuple[str, int], Record] = {}  # by former borrowers, since it was lent
         self._settled_before = 0
         self._is_free = asyncio.Event()
         self._is_free.set()
@@ -58,6 +59,10 @@ class RemoteTeam:
         """Whether the logs, which end there, have something for its next borrower."""
         return any(account.begins < ends.get(p, 0) for p, account in self._accounts.items())
 
+    def is_beyond(self, ends: Mapping[TopicPartition, int]) -> bool:
+        """Whether a log ends before its place: it was cut or made anew, and whoever reads it notices."""
+        return any(account.begins > ends[p] for p, account in self._accounts.items() if p in ends)
+
     @property
     def holders(self) -> list[Says]:
         """Who has it, or is still at records of it."""
@@ -69,6 +74,7 @@ class RemoteTeam:
         self.borrower = borrower
         self._settled_before = self.settled
         self._is_free.clear()
+        self._tried_since = {}
         places = {p: at_start(*account.lend()) for p, account in self._accounts.items()}
         return Unit(self.number, self.consumer, places, tuple(self._held), tuple(self._tried.values()))
 
@@ -81,24 +87,31 @@ class RemoteTeam:
     def give_back(self, unit: Unit) -> None:
         """It comes back, perhaps without some records."""
         self.tell(unit)
-        self._tried = {(record.topic, record.offset): record for record in unit.tried}
+        self._tried = {(record.topic, record.offset): record for record in unit.tried} | self._tried_since
         for record in unit.held:
             self._held[record] = self.borrower
             self._accounts[record.partition].hold([record.offset])
         self.borrower = None
         self._look_whether_free()
 
-    def release(self, record: HeldRecord, *, is_settled: bool) -> None:
-        """A former borrower is not at this record any more."""
-        if self._held.pop(record, None) is not None:
-            self._accounts[record.partition].release(record.offset, is_settled=is_settled)
-            self.settled += is_settled
-            self._settled_before += is_settled
+    def release(self, record: HeldRecord, by: Says, *, is_settled: bool) -> bool:
+        """A former borrower is not at this record any more; False when it is not the one who was."""
+        if self._held.get(record) is not by:
+            return False
+        del self._held[record]
+        self._accounts[record.partition].release(record.offset, is_settled=is_settled)
+        self.settled += is_settled
+        self._settled_before += is_settled
         self._look_whether_free()
+        return True
+
+    def try_again(self, records: Iterable[Record]) -> None:
+        """These were tried, and are to be tried again with these headers."""
+        self._tried_since |= {(record.topic, record.offset): record for record in records}
+        self._tried |= self._tried_since
 
     def reclaim(self, borrower: Says) -> None:
-        """Whoever had it has it no more, and what it may say of it does not count. What it was carried over with goes
-        on."""
+        """Whoever had it has it no more, and what it may say of it does not count."""
         if self.borrower is borrower:
             self.borrower = None
             self._look_whether_free()
@@ -107,7 +120,7 @@ class RemoteTeam:
         """A borrower is gone: what it was at is undone."""
         self.reclaim(borrower)
         for record in [record for record, holder in self._held.items() if holder is borrower]:
-            self.release(record, is_settled=False)
+            self.release(record, borrower, is_settled=False)
 
     def _look_whether_free(self) -> None:
         if self.borrower is None and not self._held:

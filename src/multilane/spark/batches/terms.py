@@ -32,6 +32,7 @@ class HeldRecord(NamedTuple):
     partition: TopicPartition
     offset: int
     key: bytes | None
+    fences: bool = True  # what comes behind it has to wait; not where only its acknowledgement is missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +50,7 @@ class Unit:
             "consumer": self.consumer,
             "places": [[*p, place.offset, place.leader_epoch, place.runs] for p, place in self.places.items()],
             "held": held_to_json(self.held),
-            "tried": [
-                [r.topic, r.partition, r.offset, r.timestamp, [[name, _text(v)] for name, v in r.headers]]
-                for r in self.tried
-            ],
+            "tried": tried_to_json(self.tried),
             "settled": self.settled,
         }
 
@@ -66,10 +64,7 @@ def unit_from(told: Json) -> Unit:
             for topic, partition, offset, epoch, runs in told["places"]
         },
         held_from(told["held"]),
-        tuple(
-            Record(t, p, offset, timestamp, 0, None, None, tuple((name, _bytes(v)) for name, v in headers))
-            for t, p, offset, timestamp, headers in told["tried"]
-        ),
+        tried_from(told["tried"]),
         told["settled"],
     )
 
@@ -93,11 +88,22 @@ def loan_from(told: Json) -> Loan:
 
 
 def held_to_json(held: Iterable[HeldRecord]) -> Json:
-    return [[*one.partition, one.offset, _text(one.key)] for one in held]
+    return [[*one.partition, one.offset, _text(one.key), one.fences] for one in held]
 
 
 def held_from(told: Json) -> tuple[HeldRecord, ...]:
-    return tuple(HeldRecord(TopicPartition(t, p), offset, _bytes(key)) for t, p, offset, key in told)
+    return tuple(HeldRecord(TopicPartition(t, p), at, _bytes(key), fences) for t, p, at, key, fences in told)
+
+
+def tried_to_json(tried: Iterable[Record]) -> Json:
+    return [[r.topic, r.partition, r.offset, r.timestamp, [[n, _text(v)] for n, v in r.headers]] for r in tried]
+
+
+def tried_from(told: Json) -> tuple[Record, ...]:
+    return tuple(
+        Record(t, p, offset, timestamp, 0, None, None, tuple((name, _bytes(v)) for name, v in headers))
+        for t, p, offset, timestamp, headers in told
+    )
 
 
 def at_start(offset: int, runs: tuple[tuple[int, int], ...]) -> Place:

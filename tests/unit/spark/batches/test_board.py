@@ -12,6 +12,7 @@ from multilane.errors import LineLost
 from multilane.spark.batches.board import Board, LoanTerms
 from multilane.spark.batches.terms import HeldRecord, Unit
 from multilane.types import TopicPartition
+from multilane.wire.records.record import Record
 
 P = [TopicPartition("orders", number) for number in range(6)]
 
@@ -135,7 +136,7 @@ async def test_what_is_carried_over_is_not_lent_and_not_committed(board):
     assert unit.held == (slow,)
     board.tell([at(team, 20)], other)
     assert (team.place(P[0]).offset, team.place(P[0]).runs) == (4, ((5, 19),))
-    board.release(team.number, [slow], is_settled=True)
+    board.release(team.number, [slow], worker, is_settled=True)
     assert team.place(P[0]).offset == 20
     assert team.settled == 1
 
@@ -189,7 +190,7 @@ async def test_one_that_is_wanted_back_waits_for_what_is_carried_over(board):
     await asyncio.wait([draining], timeout=0)
     assert worker.said[-1] == ("back", {"unit": team.number, "seconds": 5.0})
     assert not draining.done()
-    board.release(team.number, [slow], is_settled=False)
+    board.release(team.number, [slow], worker, is_settled=False)
     await draining
 
 
@@ -202,3 +203,81 @@ async def test_a_batch_ends_early_when_there_is_more_to_lend(board):
     assert worker.said[-1] == ("end", {})
     worker.is_gone = True
     board.end_loans()
+
+
+async def test_a_key_goes_on_when_its_call_has_ended_elsewhere(board):
+    [team] = with_teams(board, 1)
+    slow = HeldRecord(P[0], 4, b"slow")
+    worker, other = Worker(), Worker()
+    carry_over(board, team, worker, slow)
+    [number] = board.plan(1)
+    board.lend(number, other)
+    board.release(team.number, [slow], other, is_settled=True)
+    assert other.said == [], "it is not at it"
+    board.release(team.number, [slow], worker, is_settled=False)
+    assert other.said == [], "what is undone comes first, with the next loan"
+    assert team.place(P[0]).offset == 4
+    again = HeldRecord(P[0], 4, b"slow")
+    board.give_back([at(team, 10, held=())], other)
+    board.close(number, other)
+    carry_over(board, team, worker, again)
+    [number] = board.plan(1)
+    board.lend(number, other)
+    board.release(team.number, [again], worker, is_settled=True)
+    assert other.said == [("freed", {"unit": team.number, "held": [["orders", 0, 4, "c2xvdw==", True]]})]
+
+
+def carry_over(board, team, worker, record):
+    [number] = board.plan(1)
+    board.lend(number, worker)
+    board.give_back([at(team, 4, ((5, 9),), held=(record,))], worker)
+    board.close(number, worker)
+
+
+async def test_attempts_are_known_from_loan_to_loan(board):
+    """Else a record that fails would never have failed often enough."""
+    [team] = with_teams(board, 1)
+    one, two = (Record("orders", 0, offset, 7, 0, None, None, (("X-RetryCount", b"1"),)) for offset in (4, 6))
+    slow = HeldRecord(P[0], 6, b"slow")
+    worker, other = Worker(), Worker()
+    [number] = board.plan(1)
+    board.lend(number, worker)
+    board.give_back([at(team, 4, held=(slow,), tried=(one,))], worker)
+    board.close(number, worker)
+    [number] = board.plan(1)
+    assert board.lend(number, other).units[0].tried == (one,)
+    board.try_again(team.number, [two])
+    board.release(team.number, [slow], worker, is_settled=False)
+    board.give_back([at(team, 4, tried=(one,))], other)
+    board.close(number, other)
+    [number] = board.plan(1)
+    [unit] = board.lend(number, other).units
+    assert {record.offset: record.headers for record in unit.tried} == {4: one.headers, 6: two.headers}
+
+
+async def test_a_log_that_ends_before_its_place_is_looked_at(board):
+    """It was made anew: whoever reads it notices."""
+    changes = []
+    board.on_change = lambda: changes.append(True)
+    [team] = with_teams(board, 1)
+    [number] = board.plan(1)
+    worker = Worker()
+    board.lend(number, worker)
+    board.give_back([at(team, 100)], worker)
+    board.close(number, worker)
+    board.note_ends("Orders", {P[0]: 100})
+    assert not changes
+    board.note_ends("Orders", {P[0]: 3})
+    assert len(changes) == 1
+    board.note_unknown_ends("Orders", [P[0]])
+    assert len(changes) == 2
+
+
+async def test_every_executor_has_a_task_while_something_is_carried_over(board):
+    [team] = with_teams(board, 1)
+    assert len(board.plan(3)) == 1
+    carry_over(board, team, Worker(), HeldRecord(P[0], 4, b"slow"))
+    numbers = board.plan(3)
+    assert len(numbers) == 3
+    loans = [board.lend(number, Worker()) for number in numbers]
+    assert [len(loan.units) for loan in loans] == [1, 0, 0]

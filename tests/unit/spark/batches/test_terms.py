@@ -18,7 +18,7 @@ def test_a_loan_goes_over_the_line():
         7,
         "Orders",
         {ONE: Place(12, -1, ((14, 20), (22, 22))), RETRY: Place(0, 4, ())},
-        (HeldRecord(ONE, 13, b"\x00\xff"), HeldRecord(ONE, 21, None)),
+        (HeldRecord(ONE, 13, b"\x00\xff"), HeldRecord(ONE, 21, None, fences=False)),
         (tried,),
         5,
     )
