@@ -19,11 +19,11 @@ def kafka() -> Iterator[KafkaCluster]:
         yield started
 
 
-# With Spark each member has a JVM to start: the matrix of one flow and protocol is part of every run, the others are of
-# `make test-long`. In the continuous flow each member is the process engine; batches are what is different.
+# With Spark each member has a JVM to start, and in batches a keeper too: the matrix of one flow and protocol is part of
+# every run, the others are of `make test-long`.
 _MATRIX = "test_matrix.py"
 _WITH_SPARK = ("spark]", "batches]")
-_IN_EVERY_RUN = "consumer-batches]"
+_IN_EVERY_RUN = "consumer-spark]"
 _PATIENCE = 600.0  # for a run of the matrix, which is made by the first test that looks at it
 
 

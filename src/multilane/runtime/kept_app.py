@@ -30,7 +30,7 @@ from multilane.types import TopicPartition
 log = logging.getLogger(__name__)
 
 _POLL: Final = 0.5
-_LOOK: Final = 0.05  # seconds between looks at the ends of logs, while nobody reads them
+_LOOK: Final = 0.2  # seconds between looks at the ends of logs, while nobody reads them
 _LOOK_SELDOM: Final = 0.5  # while somebody does, or brokers do not tell
 _LOOK_TIMEOUT: Final = 3.0
 

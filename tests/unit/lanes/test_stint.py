@@ -69,13 +69,21 @@ class Lent:
         return self.teams[-1]
 
     def run(self, starts, seconds=LONG, patience=0.0):
-        return asyncio.create_task(self.stint.run(starts, seconds, patience))
+        self.running = asyncio.create_task(self.stint.run(starts, seconds, patience))
+        return self.running
+
+    async def has_handled(self, many):
+        """Or it has ended, and then with what."""
+        await until(lambda: len(self.handled) >= many or self.running.done())
+        if self.running.done():
+            self.running.result()
+        assert len(self.handled) == many
 
 
 async def test_it_begins_where_it_was_told_to_and_passes_over_what_is_settled():
     lent = Lent({ONE: ["a", "b", "c", "d", "e"], TWO: ["x"]})
     running = lent.run({ONE: (1, ((2, 3),)), TWO: (0, ())})
-    await until(lambda: len(lent.handled) == 3)
+    await lent.has_handled(3)
     lent.stint.end()
     teams = await running
     assert sorted(lent.handled) == [(1, 1), (1, 4), (2, 0)]
@@ -86,7 +94,7 @@ async def test_it_begins_where_it_was_told_to_and_passes_over_what_is_settled():
 async def test_when_the_time_is_up_nothing_more_is_begun():
     lent = Lent({ONE: ["slow", "slow", "a"]})
     running = lent.run({ONE: (0, ())})
-    await until(lambda: lent.handled)
+    await lent.has_handled(1)
     lent.stint.end()
     [team] = await running
     assert [record.offset for record in team.unfinished] == [0]
@@ -117,7 +125,7 @@ async def test_keys_that_are_in_work_elsewhere_wait():
     held = Record("t", 1, 0, 0, 0, b"b", None)
     lent = Lent({ONE: ["a", "b", "c", "b"]}, held=[held])
     running = lent.run({ONE: (0, ())})
-    await until(lambda: len(lent.handled) == 2)
+    await lent.has_handled(2)
     lent.stint.end()
     [team] = await running
     assert lent.handled == [(1, 0), (1, 2)]
@@ -129,13 +137,13 @@ async def test_a_key_goes_on_when_all_that_was_at_it_elsewhere_is_done_with():
     first, second = (Record("t", 1, offset, 0, 0, b"b", None) for offset in (0, 1))
     lent = Lent({ONE: ["a", "b"]}, held=[first, second])
     running = lent.run({ONE: (0, ())})
-    await until(lambda: lent.handled)
+    await lent.has_handled(1)
     lent.teams[0].let_go([first])
     lent.consumer.logs[ONE].append("c")
-    await until(lambda: len(lent.handled) == 2)
+    await lent.has_handled(2)
     assert lent.handled == [(1, 0), (1, 2)], "somebody is still at the key"
     lent.teams[0].let_go([second])
-    await until(lambda: len(lent.handled) == 3)
+    await lent.has_handled(3)
     lent.stint.end()
     await running
     assert lent.handled[-1] == (1, 1)
@@ -145,7 +153,7 @@ async def test_a_topic_that_is_read_whole_begins_at_its_beginning_where_no_place
     lent = Lent({ONE: ["a", "b"]}, whole={"t"})
     lent.consumer.reset_to = 2
     running = lent.run({ONE: (-1, ())})
-    await until(lambda: len(lent.handled) == 2)
+    await lent.has_handled(2)
     lent.stint.end()
     await running
 
@@ -153,12 +161,12 @@ async def test_a_topic_that_is_read_whole_begins_at_its_beginning_where_no_place
 async def test_a_unit_is_given_back_in_the_middle_and_the_others_go_on():
     lent = Lent({ONE: ["a"], TWO: ["b"]})
     running = lent.run({ONE: (0, ()), TWO: (0, ())})
-    await until(lambda: len(lent.handled) == 2)
+    await lent.has_handled(2)
     [given] = await lent.stint.give_back(frozenset({ONE}), 1.0)
     assert given.place(ONE).offset == 1
     lent.consumer.logs[ONE].append("c")
     lent.consumer.logs[TWO].append("d")
-    await until(lambda: len(lent.handled) == 3)
+    await lent.has_handled(3)
     lent.stint.end()
     [team] = await running
     assert team.partitions == {TWO}

@@ -73,7 +73,9 @@ class Keeper:
         self._made: Future[None] = Future()
         self._counts: list[Any] = []
         self._is_stopping = False
+        self._is_over = False
         self._has_served = False
+        self._workers: set[Line] = set()
         self._driver: Line | None = None
         threading.Thread(target=self._run, name="multilane-keeper", daemon=True).start()
         self._made.result()
@@ -110,8 +112,10 @@ class Keeper:
             try:
                 self._loop.run_until_complete(self._keep(line))
             finally:
-                self._is_stopping = True
+                self._is_stopping = self._is_over = True
                 self._desk.close()
+                for worker in list(self._workers):  # nobody would answer them any more
+                    worker.close()
                 line.close()
                 self._loop.close()
 
@@ -157,8 +161,12 @@ class Keeper:
 
     def _hear_worker(self, line: Line) -> None:
         """On the line's own thread, until it ends."""
+        self._workers.add(line)
+        if self._is_over:
+            return
         while (message := line.receive()) is not None:
             self._hand_over(partial(self._on_message, line, message))
+        self._workers.discard(line)
         self._hand_over(partial(self._board.lose, line))
 
     def _hand_over(self, what: Callable[[], object]) -> None:
