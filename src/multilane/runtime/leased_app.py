@@ -74,6 +74,7 @@ class LeasedApp:
         self._lingering: dict[asyncio.Task[None], _Lent] = {}
         self._wanted_back: dict[int, float] = {}  # units, and until when
         self._works: list[asyncio.Task[list[Unit]]] = []  # one for each consumer of the loan
+        self._unfinished: list[tuple[_Lent, Team, dict[Record, HeldRecord]]] = []  # of a loan that is about to end
         self._ends_early = False
         self._failure: BaseException | None = None
         self._is_closed = False
@@ -108,7 +109,8 @@ class LeasedApp:
     # --- a loan ------------------------------------------------------------------------------------------------------
 
     async def serve(self, loan: Loan) -> list[Unit]:
-        """Work on it until its time is up; gives how its units are then, but for those that were given back before."""
+        """Work on it until its time is up, and tell how its units are then, but for those that were given back before.
+        How what goes on beyond it ends is told after that: nobody knows of it before."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -122,13 +124,22 @@ class LeasedApp:
             asyncio.create_task(self._work(self._desks[name], lent, loan)) for name, lent in by_consumer.items()
         ]
         try:
-            return [unit for some in await asyncio.gather(*self._works) for unit in some]
+            units = [unit for some in await asyncio.gather(*self._works) for unit in some]
         except BaseException:
             self.end()
             await asyncio.gather(*self._works, return_exceptions=True)
+            await asyncio.gather(*(team.drain(self._clock.monotonic()) for _, team, _ in self._unfinished))
             raise
         finally:
             self._lent.clear()
+            unfinished, self._unfinished = self._unfinished, []
+            self._tell("counts", counts=self.counts())
+        self._tell("over", number=loan.number, units=[unit.to_json() for unit in units])
+        for one, team, held in unfinished:
+            task = asyncio.create_task(self._linger(one, team, held))
+            self._lingering[task] = one
+            task.add_done_callback(self._lingering.pop)
+        return units
 
     def end(self) -> None:
         """The time of the loan is up."""
@@ -190,9 +201,7 @@ class LeasedApp:
         tried = tuple(record for record in team.tried.values() if (_place(record), record.offset) in open_)
         if held:
             team.listen(lambda team: None, self._fail)
-            task = asyncio.create_task(self._linger(one, team, held))
-            self._lingering[task] = one
-            task.add_done_callback(self._lingering.pop)
+            self._unfinished.append((one, team, held))
         return Unit(unit.number, unit.consumer, unit.places, tuple(held.values()), tried, unit.settled)
 
     async def _linger(self, one: _Lent, team: Team, held: dict[Record, HeldRecord]) -> None:

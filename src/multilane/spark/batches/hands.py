@@ -40,7 +40,9 @@ class Worker(Protocol):
 
     async def close(self) -> None: ...
 
-    async def serve(self, loan: Loan) -> list[Unit]: ...
+    async def serve(self, loan: Loan) -> list[Unit]:
+        """Until its time is up; then tells `over`."""
+        ...
 
     async def give_back(self, number: int, seconds: float) -> None: ...
 
@@ -74,22 +76,25 @@ class Hands:
         threading.Thread(target=self._hear, name="multilane-keeper", daemon=True).start()
 
     def work(self, number: int) -> list[Unit]:
-        """What the task with this number is there for."""
-        serving: Future[list[Unit]] | None = self._ask("loan", "hello", number=number, pid=os.getpid())
-        if serving is None:
-            return []
-        units = serving.result()
-        self._tell("counts", counts=self._worker.counts())
-        self._ask("closed", "over", number=number, units=[unit.to_json() for unit in units])
-        return units
+        """What the task with this number is there for. It ends when the keeper knows how its units are."""
+        begun, closed = (self._expect(answer, number) for answer in ("loan", "closed"))
+        try:
+            self._line.send("hello", number=number, pid=os.getpid())
+            if self.is_lost:  # it ended before this was asked
+                raise LineLost("the keeper of this run is gone")
+            serving: Future[list[Unit]] | None = begun.result(_ANSWER_SECONDS)
+            if serving is None:
+                return []
+            units = serving.result()
+            closed.result(_ANSWER_SECONDS)
+            return units
+        finally:
+            self._answers.pop(("closed", number), None)
 
-    def _ask(self, answered_by: str, kind: str, *, number: int, **fields: Any) -> Any:
-        answer: Future[Any] = Future()
-        self._answers[answered_by, number] = answer
-        self._line.send(kind, number=number, **fields)
-        if self.is_lost:  # it ended before this was asked
-            raise LineLost("the keeper of this run is gone")
-        return answer.result(_ANSWER_SECONDS)
+    def _expect(self, answer: str, number: int) -> Future[Any]:
+        expected: Future[Any] = Future()
+        self._answers[answer, number] = expected
+        return expected
 
     def close(self) -> None:
         self._give_up()

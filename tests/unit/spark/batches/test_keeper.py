@@ -89,7 +89,10 @@ class Worker:
         Worker.closed.set()
 
     async def serve(self, loan):
-        return [replace(unit, places=dict.fromkeys(unit.places, Place(5, 0, ())), settled=5) for unit in loan.units]
+        done = [replace(unit, places=dict.fromkeys(unit.places, Place(5, 0, ())), settled=5) for unit in loan.units]
+        self._tell("counts", counts=self.counts())
+        self._tell("over", number=loan.number, units=[unit.to_json() for unit in done])
+        return done
 
     async def give_back(self, number, seconds):
         self._tell("given", units=[Unit(number, "Orders", {ONE: Place(3, 0, ())}).to_json()])
