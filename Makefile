@@ -20,7 +20,7 @@ help:
 	@echo "make bench-consume  consuming, against other clients"
 	@echo "make bench-groups   consumer groups, against other clients"
 	@echo "make bench-lanes    lanes, against parallel-consumer and a bare event loop"
-	@echo "make bench-spark    Spark's source and sink for Kafka, against Spark's own; lanes on Spark"
+	@echo "make bench-spark    Spark's source and sink for Kafka, against Spark's own; lanes on Spark, and how long records take there"
 	@echo "make lock           resolve requirements.lock anew"
 	@echo "make clean          remove the environment and caches (not the Kafka jars)"
 
@@ -68,6 +68,7 @@ bench-lanes: $(READY) jars
 bench-spark: $(READY) jars
 	@$(BIN)/python bench/spark.py
 	@$(BIN)/python bench/spark_lanes.py
+	@$(BIN)/python bench/spark_latency.py
 
 jars: $(READY)
 	@$(BIN)/multilane dev fetch-jars

@@ -147,15 +147,19 @@ def _on_threads(order: Order) -> tuple[Handler, Counts]:
 
 def made_app(order: Order) -> tuple[App, Counts]:
     """The app, and what its handlers count."""
+    handler, counts = handler_of(order)
+    return app_with(order, handler), counts
+
+
+def app_with(order: Order, handler: Handler) -> App:
     import multilane
 
-    handler, counts = handler_of(order)
     with tempfile.TemporaryDirectory(prefix="multilane-bench-") as directory:
         path = Path(directory, "multilane.yaml")
         path.write_text(json.dumps(settings_of(order)))  # YAML takes JSON as it is
         app = multilane.App(path)
     app.listener(LISTENER)(handler)
-    return app, counts
+    return app
 
 
 def run(order: Order) -> None:

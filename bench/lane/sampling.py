@@ -85,6 +85,11 @@ class Window:
         self._samples.append(sample)
         return sample.at >= self._samples[0].at + self.span.seconds
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the steady stretch has begun."""
+        return bool(self._samples)
+
     def figures(self) -> Figures:
         first, last = self._samples[0], self._samples[-1]
         if self.span.records is not None and last.handled >= self.span.records:
@@ -106,7 +111,7 @@ def measure_steady(command: Sequence[str], span: Span) -> Figures:
     window = Window(span)
     with child(command, span.patience) as (process, events):
         for event in events:
-            sample = _sample(process.pid, event) if isinstance(event, Tick) else None
+            sample = sample_of(process.pid, event) if isinstance(event, Tick) else None
             if sample is not None and window.add(sample):
                 return window.figures()
     raise AssertionError("a child that ends was reported")
@@ -118,13 +123,13 @@ def measure_drain(command: Sequence[str], span: Span, records: int) -> Figures:
         for event in events:
             if isinstance(event, Drained):
                 return figures_between(samples, records, event.seconds)
-            sample = _sample(process.pid, event) if event.handled else None
+            sample = sample_of(process.pid, event) if event.handled else None
             if sample is not None:
                 samples.append(sample)
     raise AssertionError("a child that ends was reported")
 
 
-def _sample(pid: int, tick: Tick) -> Sample | None:
+def sample_of(pid: int, tick: Tick) -> Sample | None:
     """None when the process is gone already: what it said last comes with the end of its lines."""
     try:
         family = [one for one in tree(pid) if not is_zombie(one)]

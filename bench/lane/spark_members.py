@@ -70,16 +70,19 @@ class AllMembers:
 
 
 def run(order: Order, flow: str) -> None:
-    from multilane.runtime.spark_engine import SparkSettings, run_on_spark
-
-    logging.basicConfig(level=LEVEL)
     with tempfile.TemporaryDirectory(prefix="multilane-bench-") as directory:
         os.environ[PLACE] = directory
         tell_regularly(give(order, Path(directory)), order.tick)
-        conf = {"spark.ui.enabled": "false"}
-        home = os.getcwd()
-        settings = SparkSettings(flow, f"local[{MEMBERS}]", MEMBERS, conf, home=home, log_level=LEVEL)
-        run_on_spark(TARGET, settings)
+        run_flow(TARGET, flow)
+
+
+def run_flow(target: str, flow: str) -> None:
+    from multilane.runtime.spark_engine import SparkSettings, run_on_spark
+
+    logging.basicConfig(level=LEVEL)
+    conf = {"spark.ui.enabled": "false"}
+    settings = SparkSettings(flow, f"local[{MEMBERS}]", MEMBERS, conf, home=os.getcwd(), log_level=LEVEL)
+    run_on_spark(target, settings)
 
 
 if __name__ == "__main__":

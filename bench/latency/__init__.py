@@ -1,0 +1,1 @@
+"""What `bench.spark_latency` is made of."""

@@ -1,0 +1,53 @@
+"""Spark's own connector, and a pool of threads: `python -m bench.latency.connector '<order as JSON>' DIRECTORY`.
+
+Thread: application; batches come on a thread of Spark's, handlers run in the pool.
+
+A query whose `foreachBatch` has the rows of the batch handled by as many threads as there are lanes, waits for all of
+them, and begins the next batch at once: no trigger is set. The rows come to the driver, where the pool is kept from
+batch to batch: no Python worker is asked, and no thread is started, which would only cost it time.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from bench.lane.order import Order
+from bench.lane.spark_members import MEMBERS
+from bench.lane.tally import tell_regularly
+from bench.latency.samples import Notes, Written, stamp_of
+from bench.spark import CONNECTOR
+from multilane.java import find_java
+from multilane.spark.session import start_session
+
+
+def run(order: Order, directory: Path) -> None:
+    notes = Notes(directory)
+    notes.write_regularly()
+    tell_regularly(Written(directory), order.tick)
+    jars = CONNECTOR.installed(find_java())
+    settings = {"spark.jars": ",".join(map(str, sorted(jars.iterdir()))), "spark.ui.enabled": "false"}
+    spark = start_session(f"local[{MEMBERS}]", "bench", settings)
+    options = {"kafka.bootstrap.servers": order.bootstrap, "subscribe": order.topic, "startingOffsets": "earliest"}
+    rows = spark.readStream.format("kafka").options(**options).load().select("value")
+    with ThreadPoolExecutor(order.lanes_in_all) as pool, tempfile.TemporaryDirectory() as checkpoint:
+
+        def handle(row: Any) -> None:
+            time.sleep(order.latency)
+            notes.add(stamp_of(row.value), time.time_ns())
+
+        def handle_batch(batch: Any, number: int) -> None:
+            for _ in pool.map(handle, batch.collect()):
+                pass  # waits, and raises what a handler raised
+
+        query = rows.writeStream.foreachBatch(handle_batch).option("checkpointLocation", checkpoint).start()
+        query.awaitTermination()
+
+
+if __name__ == "__main__":
+    run(Order(**json.loads(sys.argv[1])), Path(sys.argv[2]))

@@ -1,0 +1,95 @@
+"""Records at an even pace, stamped with the time of their sending: `python -m bench.latency.pace '<order as JSON>'`.
+
+Thread: application.
+
+In a process of its own, until its standard input is closed. One record at a time, each at its own moment; who comes
+late sends what is due at once, with the time at which it is really sent. Notes the number and the time of each.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import cycle
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import Producer
+
+from bench.group.steering import ROOT
+from bench.lane.logs import CHUNK, VALUE_BYTES, Log, key_name
+from bench.latency.samples import Notes, stamped
+
+_FLUSH_SECONDS: Final = 30
+_END_SECONDS: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """`directory` is for the notes."""
+
+    bootstrap: str
+    topic: str
+    partitions: int
+    rate: float  # records a second, all partitions together
+    directory: str
+
+
+def write(pace: Pace, stop: threading.Event) -> None:
+    notes = Notes(Path(pace.directory))
+    notes.write_regularly()
+    producer = Producer(
+        {
+            "bootstrap.servers": pace.bootstrap,
+            "linger.ms": 1,
+            "partitioner": "murmur2_random",
+            "delivery.report.only.error": True,
+        }
+    )
+    numbers = cycle(next(Log(pace.partitions, CHUNK).draws()).tolist())
+    began, written = time.monotonic(), 0
+    while not stop.is_set():
+        due = int((time.monotonic() - began) * pace.rate)
+        for number in range(written, due):
+            sent = time.time_ns()
+            producer.produce(pace.topic, stamped(sent, VALUE_BYTES), key_name(next(numbers)))
+            notes.add(number, sent)
+        written = due
+        producer.poll(0)
+        time.sleep(max(0.0, began + (written + 1) / pace.rate - time.monotonic()))
+    if producer.flush(_FLUSH_SECONDS):
+        raise RuntimeError(f"{pace.topic}: records were not acknowledged within {_FLUSH_SECONDS} s")
+
+
+@contextmanager
+def paced(pace: Pace) -> Iterator[None]:
+    arguments = [sys.executable, "-m", "bench.latency.pace", json.dumps(asdict(pace))]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, cwd=ROOT) as process:
+        try:
+            yield
+        finally:
+            early = process.poll()
+            process.communicate(timeout=_END_SECONDS)
+    if early is not None or process.returncode:
+        raise RuntimeError(f"the producer ended with {process.returncode}")
+
+
+def main(text: str) -> None:
+    stop = threading.Event()
+
+    def wait_for_the_end() -> None:
+        sys.stdin.read()
+        stop.set()
+
+    threading.Thread(target=wait_for_the_end, name="stdin", daemon=True).start()
+    write(Pace(**json.loads(text)), stop)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
