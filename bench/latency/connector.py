@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from bench.lane.order import Order
 from bench.lane.spark_members import MEMBERS
@@ -23,7 +23,10 @@ from bench.lane.tally import tell_regularly
 from bench.latency.samples import Notes, Written, stamp_of
 from bench.spark import CONNECTOR
 from multilane.java import find_java
+from multilane.runtime.signals import signals_stop
 from multilane.spark.session import start_session
+
+_LOOK_SECONDS: Final = 1.0
 
 
 def run(order: Order, directory: Path) -> None:
@@ -35,7 +38,7 @@ def run(order: Order, directory: Path) -> None:
     spark = start_session(f"local[{MEMBERS}]", "bench", settings)
     options = {"kafka.bootstrap.servers": order.bootstrap, "subscribe": order.topic, "startingOffsets": "earliest"}
     rows = spark.readStream.format("kafka").options(**options).load().select("value")
-    with ThreadPoolExecutor(order.lanes_in_all) as pool, tempfile.TemporaryDirectory() as checkpoint:
+    with ThreadPoolExecutor(order.lanes_in_all) as pool:
 
         def handle(row: Any) -> None:
             time.sleep(order.latency)
@@ -45,8 +48,20 @@ def run(order: Order, directory: Path) -> None:
             for _ in pool.map(handle, batch.collect()):
                 pass  # waits, and raises what a handler raised
 
-        query = rows.writeStream.foreachBatch(handle_batch).option("checkpointLocation", checkpoint).start()
-        query.awaitTermination()
+        checkpoint = str(directory.with_name("checkpoint"))
+        _run(rows.writeStream.foreachBatch(handle_batch).option("checkpointLocation", checkpoint))
+    spark.stop()
+
+
+def _run(writing: Any) -> None:
+    """Until it is told to end; a query that ends by itself has failed."""
+    stop = threading.Event()
+    with signals_stop(stop.set):
+        query = writing.start()
+        while not stop.wait(_LOOK_SECONDS):
+            if not query.isActive:
+                raise RuntimeError(f"the query ended: {query.exception()}")
+        query.stop()
 
 
 if __name__ == "__main__":
