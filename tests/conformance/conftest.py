@@ -19,20 +19,16 @@ def kafka() -> Iterator[KafkaCluster]:
         yield started
 
 
-# With Spark each member has a JVM to start, and in batches a keeper too: the matrix of one flow and protocol is part of
-# every run, the others are of `make test-long`.
-_MATRIX = "test_matrix.py"
+# With Spark each member has a JVM to start, and in batches a keeper too: two cores have enough with one of them. In
+# every run an app is handed over from engine to engine (test_engines.py); the rest is of `make test-long`.
 _WITH_SPARK = ("spark]", "batches]")
-_IN_EVERY_RUN = "consumer-spark]"
 _PATIENCE = 600.0  # for a run of the matrix, which is made by the first test that looks at it
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        with_spark = Path(__file__).parent in item.path.parents and item.name.endswith(_WITH_SPARK)
-        if with_spark and not (item.path.name == _MATRIX and item.name.endswith(_IN_EVERY_RUN)):
+        if Path(__file__).parent in item.path.parents and item.name.endswith(_WITH_SPARK):
             item.add_marker(pytest.mark.long)
-        elif with_spark:
             item.add_marker(pytest.mark.timeout(_PATIENCE))
 
 

@@ -40,15 +40,10 @@ def test_an_app_goes_on_on_the_other_engine(run_on_either, times):
     assert {case.name: len(run.done(case)) for case in cases} == {case.name: many for case in cases}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("flow", "what"),
-    [
-        ("S", "worker"),
-        *(
-            pytest.param(flow, what, marks=pytest.mark.long)
-            for flow, what in [*itertools.product("SB", ("jvm", "driver")), ("B", "worker"), ("B", "keeper")]
-        ),
-    ],
+    [*itertools.product("SB", ("worker", "jvm", "driver")), ("B", "keeper")],
 )
 def test_a_process_of_sparks_is_killed(run_on_either, flow, what):
     """Half way, while others of the group work. What it was at is repeated, and nothing else is wrong."""
