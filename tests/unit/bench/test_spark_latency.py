@@ -95,7 +95,7 @@ def test_bars_are_parts_of_what_the_connector_takes():
     report = Report("test", {})
     found = {
         OURS: measured(25, 40),
-        CONTINUOUS: measured(30, 90),
+        CONTINUOUS: measured(30, 96),
         BATCHES: measured(40, 900),
         RIVAL: measured(300, 800),
     }
@@ -103,7 +103,7 @@ def test_bars_are_parts_of_what_the_connector_takes():
     add_bars(report, found)
     assert {bar.name: (round(bar.value, 3), bar.holds) for bar in report.bars} == {
         "p50/spark-continuous/connector": (0.1, True),
-        "p99/spark-continuous/connector": (0.112, False),
+        "p99/spark-continuous/connector": (0.12, False),
         "p50/spark-batches/connector": (0.133, True),
         "p99/spark-batches/connector": (1.125, False),
     }
