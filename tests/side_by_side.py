@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SECOND = ("tests/broker/groups", "tests/broker/test_client_faults.py", "tests/broker/test_client_positions.py")
 SECOND += ("tests/broker/test_client_security.py", "tests/broker/test_client_transactions.py")
-SECOND += tuple(f"tests/conformance/test_{name}.py" for name in ("engines", "interruptions", "overruns"))
+SECOND += tuple(f"tests/conformance/test_{name}.py" for name in ("engines", "overruns"))
 SECOND += (
     "tests/broker/spark",
     "tests/broker/test_dev_kafka.py",

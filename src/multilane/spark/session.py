@@ -41,8 +41,7 @@ def start_session(master: str, name: str, settings: Mapping[str, str]) -> SparkS
     try:
         from pyspark.sql import SparkSession
     except ImportError:
-        advice = 'pip install "multilane[spark]", or run it in this process: --engine process'
-        raise SparkStartError(f"pyspark is not installed: {advice}") from None
+        raise SparkStartError('pyspark is not installed: pip install "multilane[spark]"') from None
     if _MASTER.fullmatch(master) is None:
         known = "local[*], spark://HOST:PORT, k8s://..., yarn and sc://HOST:PORT are"
         raise SparkStartError(f"{shown(master)!r} is no master of Spark's: {known}")

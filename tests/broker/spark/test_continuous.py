@@ -60,6 +60,7 @@ def test_what_is_wrong_is_said_in_one_line_before_anything_is_read(shop, options
     assert shop.committed() == {}
 
 
+@pytest.mark.long
 def test_a_module_that_workers_cannot_import(shop):
     """It is there for the driver only."""
     (shop.directory / "shop_app.py").write_text(
