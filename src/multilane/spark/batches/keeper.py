@@ -77,12 +77,17 @@ class Keeper:
         self._has_served = False
         self._workers: set[Line] = set()
         self._driver: Line | None = None
-        threading.Thread(target=self._run, name="multilane-keeper", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="multilane-keeper", daemon=True)
+        self._thread.start()
         self._made.result()
 
     @property
     def address(self) -> tuple[str, int]:
         return self._desk.address
+
+    def join(self) -> None:
+        """Wait until it has ended."""
+        self._thread.join()
 
     # --- what Spark asks for -----------------------------------------------------------------------------------------
 

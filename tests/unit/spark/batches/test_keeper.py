@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from dataclasses import replace
 
@@ -27,7 +26,7 @@ class Driver:
     """Who started the query."""
 
     def __init__(self) -> None:
-        self.said, self.lines = [], []
+        self.said, self.lines, self.keepers = [], [], []
         self._called = threading.Event()
         self._heard = threading.Condition()
         self.desk = Desk("127.0.0.1", "127.0.0.1", TOKEN, self._hear)
@@ -117,11 +116,13 @@ def driver():
     for line in driver.lines:
         line.close()
     driver.desk.close()
+    for keeper in driver.keepers:
+        keeper.join()
 
 
 @pytest.fixture
-def plan(driver):
-    here = os.getcwd()
+def plan(driver, tmp_path):
+    here = str(tmp_path)  # what is imported from there is forgotten at the end
     return KeeperPlan(
         run="r1",
         factory="",
@@ -139,18 +140,19 @@ def plan(driver):
     )
 
 
-def kept(plan):
+def kept(driver, plan):
     made = []
 
     def make(target):
         made.append(App(target))
         return made[-1]
 
-    return Keeper(plan, make), made[0]
+    driver.keepers.append(Keeper(plan, make))
+    return driver.keepers[-1], made[0]
 
 
 def test_a_loan_goes_to_a_worker_and_comes_back(driver, plan):
-    keeper, app = kept(plan)
+    keeper, app = kept(driver, plan)
     assert keeper.wait_for_work(30)
     [number] = keeper.plan()
     [unit] = work(plan, keeper.address, number, Worker)
@@ -165,7 +167,7 @@ def test_a_loan_goes_to_a_worker_and_comes_back(driver, plan):
 
 
 def test_no_more_work_is_planned_when_it_is_told_to_stop(driver, plan):
-    keeper, _ = kept(plan)
+    keeper, _ = kept(driver, plan)
     assert keeper.wait_for_work(30)
     driver.line.send("stop")
     driver.wait_for("ended")
@@ -173,7 +175,7 @@ def test_no_more_work_is_planned_when_it_is_told_to_stop(driver, plan):
 
 
 def test_without_its_driver_it_ends(driver, plan):
-    keeper, app = kept(plan)
+    keeper, app = kept(driver, plan)
     driver.line.close()
     assert app._over.wait(30)
     assert not keeper.wait_for_work(30)
@@ -188,7 +190,7 @@ def test_an_application_that_cannot_be_made_is_told_to_the_driver(driver, plan):
 
 
 def test_one_that_cannot_be_made_in_a_worker_too(driver, plan):
-    keeper, _ = kept(plan)
+    keeper, _ = kept(driver, plan)
     assert keeper.wait_for_work(30)
     [number] = keeper.plan()
     with pytest.raises(MemberFailed, match="No module named 'shop'"):
@@ -199,7 +201,7 @@ def test_one_that_cannot_be_made_in_a_worker_too(driver, plan):
 
 
 def test_a_worker_whose_keeper_is_gone_gives_up(driver, plan):
-    keeper, _ = kept(plan)
+    keeper, _ = kept(driver, plan)
     assert keeper.wait_for_work(30)
     [number] = keeper.plan()
     work(plan, keeper.address, number, Worker)
@@ -212,7 +214,7 @@ def test_a_worker_whose_keeper_is_gone_gives_up(driver, plan):
 
 
 def test_without_the_token_nobody_is_heard(driver, plan):
-    keeper, _ = kept(plan)
+    keeper, _ = kept(driver, plan)
     with pytest.raises(MemberFailed, match="is not this run's driver"):
         work(replace(plan, token="another"), keeper.address, 1, Worker)
 
