@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -166,9 +166,9 @@ class SparkMember(ProcessMember):
         _signal(pid, signal.SIGKILL)
         self._wait_gone(doomed)
 
-    def _wait_gone(self, doomed: Sequence[int]) -> None:
+    def _wait_gone(self, doomed: Sequence[int], is_noticed: Callable[[], bool] = lambda: True) -> None:
         deadline = self._clock.monotonic() + _PATIENCE
-        while any(map(_is_alive, doomed)):
+        while any(map(_is_alive, doomed)) or not is_noticed():
             assert self._clock.monotonic() < deadline, f"some of the processes {doomed} live on"
             threading.Event().wait(0.05)
         self._endings.append(Killed(self._clock.monotonic(), self.name))
@@ -195,15 +195,19 @@ class BatchesMember(SparkMember):
         self._kill_logged("worker")
 
     def kill_keeper(self) -> None:
-        """The query fails, and is started again with another one."""
-        self._kill_logged("keeper")
+        """The query fails, and is started again with another one. Until workers notice they go on."""
+        heard = self._count_hung_up()
+        self._kill_logged("keeper", lambda: self._count_hung_up() > heard)
 
-    def _kill_logged(self, who: str) -> None:
+    def _count_hung_up(self) -> int:
+        return self.log.read_text(errors="replace").count("the keeper hung up")
+
+    def _kill_logged(self, who: str, is_noticed: Callable[[], bool] = lambda: True) -> None:
         """Both are children of Spark's daemon, and nothing but their own words tells them apart."""
         told = re.findall(rf" {who} (\d+) ", self.log.read_text(errors="replace"))
         pid = int(told[-1])
         _signal(pid, signal.SIGKILL)
-        self._wait_gone([pid])
+        self._wait_gone([pid], is_noticed)
 
 
 def _cpu_seconds(pid: int) -> float:

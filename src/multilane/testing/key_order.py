@@ -48,6 +48,7 @@ class PerKeyOrder:
         +a1 +a2 A(a1 A)a1 A(a2 A)a2
         +a1 +b1 A(b1 A)b1 A(a1 A)a1
         +a1 +a2 A(a1 A)a1 A(a2 A)a2 A# B(a1 B)a1 B(a2 B)a2
+        +a1 +a2 A(a1 A)a1 A(a2 A)a2 A# A(a1 A)a1 A(a2 A)a2
         +a1 +a2 A~a1<a2 A(a2 A)a2
         +a1 +a2 A(a1,a2 A)a1,a2
     Does not:
@@ -185,7 +186,7 @@ class _PartitionOrder:
                 last = self._held[event.member].get(scope)
                 if last is not None and last.offset >= event.place.offset:
                     self._held[event.member][scope] = event.place._replace(offset=event.place.offset - 1)
-            case Rebalanced():
+            case Rebalanced() | Killed():
                 self._held.pop(event.member, None)
             case _:
                 pass

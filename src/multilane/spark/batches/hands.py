@@ -132,6 +132,7 @@ class Hands:
             for answer in list(self._answers.values()):
                 answer.set_exception(LineLost("the keeper of this run is gone"))
             self._give_up()
+            log.info("the keeper hung up: whatever was in work is given up")
 
     def _on_message(self, message: Message) -> None:
         match message["kind"]:
