@@ -196,11 +196,11 @@ class BatchesMember(SparkMember):
 
     def kill_keeper(self) -> None:
         """The query fails, and is started again with another one. Until workers notice they go on."""
-        heard = self._count_hung_up()
-        self._kill_logged("keeper", lambda: self._count_hung_up() > heard)
+        before = self._count_failures()
+        self._kill_logged("keeper", lambda: self._count_failures() > before)
 
-    def _count_hung_up(self) -> int:
-        return self.log.read_text(errors="replace").count("the keeper hung up")
+    def _count_failures(self) -> int:
+        return self.log.read_text(errors="replace").count("the query failed and is started again")
 
     def _kill_logged(self, who: str, is_noticed: Callable[[], bool] = lambda: True) -> None:
         """Both are children of Spark's daemon, and nothing but their own words tells them apart."""
