@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -166,9 +166,9 @@ class SparkMember(ProcessMember):
         _signal(pid, signal.SIGKILL)
         self._wait_gone(doomed)
 
-    def _wait_gone(self, doomed: Sequence[int], is_noticed: Callable[[], bool] = lambda: True) -> None:
+    def _wait_gone(self, doomed: Sequence[int]) -> None:
         deadline = self._clock.monotonic() + _PATIENCE
-        while any(map(_is_alive, doomed)) or not is_noticed():
+        while any(map(_is_alive, doomed)):
             assert self._clock.monotonic() < deadline, f"some of the processes {doomed} live on"
             threading.Event().wait(0.05)
         self._endings.append(Killed(self._clock.monotonic(), self.name))
@@ -195,19 +195,15 @@ class BatchesMember(SparkMember):
         self._kill_logged("worker")
 
     def kill_keeper(self) -> None:
-        """The query fails, and is started again with another one. Until workers notice they go on."""
-        before = self._count_failures()
-        self._kill_logged("keeper", lambda: self._count_failures() > before)
+        """The query fails, and is started again with another one. Its worker ends with its task."""
+        self._kill_logged("keeper", "worker")
 
-    def _count_failures(self) -> int:
-        return self.log.read_text(errors="replace").count("the query failed and is started again")
-
-    def _kill_logged(self, who: str, is_noticed: Callable[[], bool] = lambda: True) -> None:
-        """Both are children of Spark's daemon, and nothing but their own words tells them apart."""
-        told = re.findall(rf" {who} (\d+) ", self.log.read_text(errors="replace"))
-        pid = int(told[-1])
-        _signal(pid, signal.SIGKILL)
-        self._wait_gone([pid], is_noticed)
+    def _kill_logged(self, who: str, *beside: str) -> None:
+        """They are children of Spark's, and nothing but their own words tells them apart."""
+        told = self.log.read_text(errors="replace")
+        pids = [int(re.findall(rf" {one} (\d+) ", told)[-1]) for one in (who, *beside)]
+        _signal(pids[0], signal.SIGKILL)
+        self._wait_gone(pids)
 
 
 def _cpu_seconds(pid: int) -> float:
