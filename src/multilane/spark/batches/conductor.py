@@ -10,18 +10,18 @@ import queue
 import shutil
 import tempfile
 import threading
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from multilane.clock import Clock, SystemClock
 from multilane.errors import LineLost, MemberFailed, MultilaneError, SparkStartError
 from multilane.hooks import NO_OBSERVER, Observer
 from multilane.spark.batches.keeper import KeeperPlan
 from multilane.spark.line import Desk, Line, Message
+from multilane.spark.progress import Progress
 from multilane.spark.reasons import reason
 
 if TYPE_CHECKING:
@@ -30,14 +30,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_TELL_EVERY: Final = 10.0  # seconds between two lines of progress
 _FIRST_WAIT: Final = 1.0
 _LONGEST_WAIT: Final = 60.0
 _STEADY_AFTER: Final = 60.0  # seconds after which earlier failures do not count any more
 _TRIES: Final = 8  # in a row
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a checkpoint that is thrown away, where writing costs nothing
-_SETTLED: Final = "lanes.records.settled"
-_TOLD: Final = ((_SETTLED, "settled"), ("lanes.records.failed", "failed"), ("lanes.copies", "copied"))
 
 
 class Conductor:
@@ -45,7 +42,6 @@ class Conductor:
 
     def __init__(self, clock: Clock | None = None, observer: Observer = NO_OBSERVER) -> None:
         self._clock = clock or SystemClock()
-        self._observer = observer
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._line: Line | None = None
         self._query: StreamingQuery | None = None
@@ -57,8 +53,7 @@ class Conductor:
         self._started_at = 0.0
         self._start_at: float | None = 0.0
         self._deadline: float | None = None  # for the drain
-        self._totals: Counter[str] = Counter()
-        self._told_at, self._told_settled = 0.0, 0.0
+        self._progress = Progress(observer)
 
     # --- life --------------------------------------------------------------------------------------------------------
 
@@ -68,7 +63,7 @@ class Conductor:
         desk = Desk(plan.bind, plan.host, plan.token, self._hear)
         self._plan = replace(plan, driver=desk.address)
         directory = tempfile.mkdtemp(prefix="multilane-", dir=_MEMORY if _MEMORY.is_dir() else None)
-        self._told_at = self._clock.monotonic()
+        self._progress.begin(self._clock.monotonic())
         try:
             self._checkpoints = Path(directory)
             while not self._is_over:
@@ -86,7 +81,7 @@ class Conductor:
         self._events.put(self._drain)
 
     def _next_event(self) -> None:
-        due = [at for at in (self._start_at, self._deadline, self._told_at + _TELL_EVERY) if at is not None]
+        due = [at for at in (self._start_at, self._deadline, self._progress.due) if at is not None]
         try:
             handle = self._events.get(timeout=max(0.0, min(due) - self._clock.monotonic()))
         except queue.Empty:
@@ -105,8 +100,8 @@ class Conductor:
                 f"the run did not end within {self._drain_seconds:g} s and was cut off: what it was at is handled again"
             )
             self._is_over = True
-        if now >= self._told_at + _TELL_EVERY:
-            self._tell_progress(now)
+        if now >= self._progress.due:
+            log.info("%s", self._progress.line(now))
 
     # --- the query ---------------------------------------------------------------------------------------------------
 
@@ -208,7 +203,7 @@ class Conductor:
         del line
         kind = message["kind"]
         if kind == "beat":
-            self._on_beat(message.get("counts") or [])
+            self._progress.add(message.get("counts") or [])
         elif kind == "failed":
             told = str(message.get("error"))
             log.error("the application failed: %s", told)
@@ -220,18 +215,3 @@ class Conductor:
                 self._stop_query()  # it is started again
         elif kind == "ended" and self._is_stopping:
             self._is_over = True
-
-    def _on_beat(self, counts: list[Any]) -> None:
-        for name, labels, value in counts:
-            self._totals[name] += value
-            try:
-                self._observer.count(name, value, **labels)
-            except Exception:
-                log.exception("the observer of the application failed")
-
-    def _tell_progress(self, now: float) -> None:
-        settled = self._totals[_SETTLED]
-        rate = (settled - self._told_settled) / (now - self._told_at)
-        told = ", ".join(f"{self._totals[name]:,.0f} {word}" for name, word in _TOLD)
-        log.info("%s (%s/s now)", told, f"{rate:,.0f}")
-        self._told_at, self._told_settled = now, settled

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from multilane.clock import Clock, SystemClock
 from multilane.errors import LineLost, MemberFailed, MultilaneError, SparkStartError
@@ -23,17 +23,15 @@ from multilane.hooks import NO_OBSERVER, Observer
 from multilane.spark.continuous.roster import Do, Order, Roster, State
 from multilane.spark.continuous.task import REFUSED, STARTING, TaskPlan
 from multilane.spark.line import Desk, Line, Message
+from multilane.spark.progress import Progress
 from multilane.spark.reasons import reason
 
 log = logging.getLogger(__name__)
 
-_TELL_EVERY: Final = 10.0  # seconds between two lines of progress
 _FIRST_TRIES: Final = 2  # jobs of a member that fail before all are ready; Spark tries each four times
 _TRIES: Final = 8  # later: some three minutes
 _CUT_SECONDS: Final = 30.0
 _LAST_WORDS: Final = 1.0  # seconds
-_SETTLED: Final = "lanes.records.settled"
-_TOLD: Final = ((_SETTLED, "settled"), ("lanes.records.failed", "failed"), ("lanes.copies", "copied"))
 
 
 class Jobs(Protocol):
@@ -69,7 +67,6 @@ class Supervisor:
 
     def __init__(self, clock: Clock | None = None, observer: Observer = NO_OBSERVER) -> None:
         self._clock = clock or SystemClock()
-        self._observer = observer
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._lines: dict[int, Line] = {}
         self._token = secrets.token_hex(32)
@@ -78,9 +75,7 @@ class Supervisor:
         self._is_cutting = False  # those that did not end in time were cancelled
         self._unready: Counter[int] = Counter()  # jobs in a row that failed before their member was ready
         self._last_error = ""
-        self._totals: Counter[str] = Counter()
-        self._told_at = 0.0
-        self._told_settled = 0.0
+        self._progress = Progress(observer)
 
     # --- life --------------------------------------------------------------------------------------------------------
 
@@ -88,8 +83,9 @@ class Supervisor:
         """Until `stop` and every member has ended, or something is wrong that starting again does not mend."""
         self._plan, self._jobs, self._roster = plan, jobs, Roster(plan.members)
         self._desk = Desk(self._plan.bind, self._plan.host, self._token, self._hear)
-        self._told_at = self._clock.monotonic()
-        self._deadline = self._told_at + self._plan.start_seconds
+        now = self._clock.monotonic()
+        self._progress.begin(now)
+        self._deadline = now + self._plan.start_seconds
         try:
             self._carry_out(self._roster.begin())
             while not self._roster.is_over:
@@ -108,7 +104,7 @@ class Supervisor:
         self._events.put(self._drain)
 
     def _next_event(self) -> None:
-        due = [at for at in (self._deadline, self._roster.next_due(), self._told_at + _TELL_EVERY) if at is not None]
+        due = [at for at in (self._deadline, self._roster.next_due(), self._progress.due) if at is not None]
         try:
             handle = self._events.get(timeout=max(0.0, min(due) - self._clock.monotonic()))
         except queue.Empty:
@@ -127,7 +123,7 @@ class Supervisor:
         if self._deadline is not None and now >= self._deadline:
             self._deadline = None
             self._be_late()
-        if now >= self._told_at + _TELL_EVERY:
+        if now >= self._progress.due:
             self._tell_progress(now)
 
     def _be_late(self) -> None:
@@ -211,7 +207,7 @@ class Supervisor:
         if kind == "ready":
             self._on_ready(number, line, message)
         elif kind == "beat":
-            self._on_beat(message.get("counts") or [])
+            self._progress.add(message.get("counts") or [])
         elif kind == "failed":
             self._on_failed(number, str(message.get("error")), str(message.get("stage")))
 
@@ -250,20 +246,6 @@ class Supervisor:
         if wait is not None:
             log.warning("member %d ended by itself and is started again in %g s", number, wait)
 
-    # --- progress ----------------------------------------------------------------------------------------------------
-
-    def _on_beat(self, counts: list[Any]) -> None:
-        for name, labels, value in counts:
-            self._totals[name] += value
-            try:
-                self._observer.count(name, value, **labels)
-            except Exception:
-                log.exception("the observer of the application failed")
-
     def _tell_progress(self, now: float) -> None:
-        settled = self._totals[_SETTLED]
-        rate = (settled - self._told_settled) / (now - self._told_at)
-        told = ", ".join(f"{self._totals[name]:,.0f} {word}" for name, word in _TOLD)
         serving = self._roster.count(State.SERVING)
-        log.info("%d of %d members serve: %s (%s/s now)", serving, self._plan.members, told, f"{rate:,.0f}")
-        self._told_at, self._told_settled = now, settled
+        log.info("%d of %d members serve: %s", serving, self._plan.members, self._progress.line(now))
