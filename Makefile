@@ -11,7 +11,7 @@ BELOW := tests/unit/client tests/unit/config tests/unit/wire
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo           a real Kafka, produce, consume, and what happened"
+	@echo "make demo           a real Kafka, an application on Spark, and the proof that nothing was lost"
 	@echo "make test           lint, types, import contracts and every test, with a real Kafka"
 	@echo "make test-long      the tests that take minutes each: Spark under the whole conformance suite, its faults"
 	@echo "make unit           the unit tests, in less than a minute"

@@ -97,7 +97,7 @@ def measure_all(plan: Plan, bootstrap: str, program: java.JavaProgram) -> dict[t
     outcomes: dict[tuple[str, str], list[Outcome]] = {}
     for scenario in plan.scenarios:
         for turn in range(plan.rounds):
-            for system in plan.systems:
+            for system in turned(plan.systems, turn, plan.rounds):
                 filling = scenario.filling(system)
                 if system in JAVA:
                     outcome = measure_java(system, bootstrap, filling, program)
@@ -110,6 +110,12 @@ def measure_all(plan: Plan, bootstrap: str, program: java.JavaProgram) -> dict[t
                     flush=True,
                 )
     return outcomes
+
+
+def turned(systems: tuple[str, ...], turn: int, rounds: int) -> tuple[str, ...]:
+    """Another begins each time: whoever comes first after the others' topics finds the machine as they left it."""
+    first = turn * len(systems) // rounds
+    return systems[first:] + systems[:first]
 
 
 def add_rows(report: Report, outcomes: dict[tuple[str, str], list[Outcome]]) -> None:

@@ -345,6 +345,10 @@ class GivenUp(MultilaneError):
     """A record has been an error more often than maxErrorCount allows; its last step has it now."""
 
 
+class AccountsNotWritten(MultilaneError):
+    """What became of records cannot be written to the audit's files. `retriable` while that may pass."""
+
+
 class BreakerOpen(MultilaneError):
     """Too large a share of the records failed: the group was stopped before it flooded the error topic."""
 

@@ -54,3 +54,17 @@ def rate_of(text: str | None) -> float | None:
     if found is None or float(found["rate"]) <= 0:
         raise typer.BadParameter(f"{text!r} is no rate; write 100/s", param_hint="rate")
     return float(found["rate"])
+
+
+def time_span(last: str | None, since: str | None, until: str | None) -> tuple[int | None, int | None]:
+    """[from, to) in ms since 1970; None: without a bound."""
+    begin, end = moment(since, "since"), moment(until, "until")
+    if last is not None:
+        from multilane.clock import SystemClock
+
+        if begin is not None or end is not None:
+            raise typer.BadParameter("--last is a time by itself: leave --since and --until out", param_hint="last")
+        return round((SystemClock().wall() - duration(last, "last")) * 1_000), None
+    if begin is not None and end is not None and begin >= end:
+        raise typer.BadParameter("--since is not before --until", param_hint="since")
+    return begin, end

@@ -9,8 +9,6 @@ command was used wrongly, 3 the cluster cannot be reached. Nothing is written an
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +16,8 @@ import typer
 
 from multilane.cli.brokers import Bootstrap, CommandConfig, Timeout, connected
 from multilane.cli.command_config import client_properties
-from multilane.cli.option_values import Output, duration, moment
+from multilane.cli.option_values import Output, duration, time_span
+from multilane.cli.progress import doing
 from multilane.cli.spark_options import Conf, conf_pairs, hush_libraries
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ def plan(  # noqa: PLR0913 - each is an option of the command
         max_batch,
         process_calls,
     )
-    begin, end = _span(last, since, until)
+    begin, end = time_span(last, since, until)
     seconds, pairs = duration(slot, "slot"), conf_pairs(conf or [])
     consumer = None
     if config is None:
@@ -95,26 +94,12 @@ def plan(  # noqa: PLR0913 - each is an option of the command
     else:
         raise typer.BadParameter("it says where the brokers are: leave other options for that out", param_hint="config")
     hush_libraries()
-    with connected(), _progress() as tell:
+    with connected(), doing() as tell:
         made = plan_topic(PlanRequest(topic, properties, goals, seconds, begin, end, master, pairs), tell)
     if as_json or output is Output.json:
         typer.echo(json.dumps(plan_shown.facts(made, consumer), indent=2, ensure_ascii=False))
     else:
         plan_shown.show(made, consumer)
-
-
-def _span(last: str | None, since: str | None, until: str | None) -> tuple[int | None, int | None]:
-    """[from, to) in ms since 1970; None: without a bound."""
-    begin, end = moment(since, "since"), moment(until, "until")
-    if last is not None:
-        from multilane.clock import SystemClock
-
-        if begin is not None or end is not None:
-            raise typer.BadParameter("--last is a time by itself: leave --since and --until out", param_hint="last")
-        return round((SystemClock().wall() - duration(last, "last")) * 1_000), None
-    if begin is not None and end is not None and begin >= end:
-        raise typer.BadParameter("--since is not before --until", param_hint="since")
-    return begin, end
 
 
 def _configured(
@@ -132,16 +117,3 @@ def _configured(
     chosen = app.cluster(names.pop())
     here = [one for one in readers if app.cluster(one.cluster) is chosen]
     return admin_properties(chosen), here[0] if here else None
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str], object]]:
-    """On a terminal what is going on is shown as long as it does."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda step: None
-        return
-    with console.status("") as status:
-        yield lambda step: status.update(f"{step} ...")

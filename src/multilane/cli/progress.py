@@ -1,4 +1,4 @@
-"""Progress of the one-time download: a bar on a terminal, two plain lines elsewhere.
+"""What is going on, on a terminal: the steps of a command, and the one-time download (two plain lines elsewhere).
 
 Thread: application.
 """
@@ -30,3 +30,16 @@ def fetching(total: int) -> Iterator[Callable[[], None]]:
         task = bar.add_task(_WHAT, total=total)
         yield lambda: bar.advance(task)
         bar.update(task, completed=total)
+
+
+@contextmanager
+def doing() -> Iterator[Callable[[str], object]]:
+    """On a terminal what is going on is shown as long as it does."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda step: None
+        return
+    with console.status("") as status:
+        yield lambda step: status.update(f"{step} ...")

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from multilane.clock import Clock
+from multilane.commit.journal import CopyPlace, Journal, Outcome
 from multilane.errors import BreakerOpen, UndecodablePayload
 from multilane.hooks import NO_OBSERVER, Observer
 from multilane.listeners.context import Context
@@ -26,6 +27,7 @@ from multilane.outcome.breaker import Breaker
 from multilane.outcome.flow import Flow, LastStep, Publish, after_failure, follow, undecodable
 from multilane.outcome.own_thread import on_own_thread
 from multilane.outcome.parking import Parking
+from multilane.wire.records.keyed_rows import TakenRows
 from multilane.wire.records.record import Record
 
 log = logging.getLogger(__name__)
@@ -53,7 +55,15 @@ class Ways:
 
 
 class Failing:
-    def __init__(self, ways: Ways, surroundings: Surroundings, clock: Clock, observer: Observer = NO_OBSERVER) -> None:
+    def __init__(
+        self,
+        ways: Ways,
+        surroundings: Surroundings,
+        clock: Clock,
+        observer: Observer = NO_OBSERVER,
+        journal: Journal | None = None,
+    ) -> None:
+        """The `journal` hears what becomes of each record, right before it is settled."""
         self._flow = ways.flow
         self._publisher = ways.publisher
         self._last_step = ways.last_step
@@ -61,14 +71,25 @@ class Failing:
         self._surroundings = surroundings
         self._clock = clock
         self._observer = observer
+        self._journal = journal
 
     @property
-    def counts_successes(self) -> bool:
-        return self._breaker is not None
+    def hears_of_successes(self) -> bool:
+        return self._breaker is not None or self._journal is not None
 
-    def note_success(self, records: int) -> None:
+    def note_done(self, records: Sequence[Record]) -> None:
         if self._breaker is not None:
-            self._breaker.note(records, 0, self._clock.monotonic())
+            self._breaker.note(len(records), 0, self._clock.monotonic())
+        if self._journal is not None:
+            self._journal.note_done(records)
+
+    def note_skipped(self, records: Sequence[Record]) -> None:
+        if self._journal is not None:
+            self._journal.note_skipped(records)
+
+    def note_passed_over(self, rows: TakenRows) -> None:
+        if self._journal is not None:
+            self._journal.note_passed_over(rows)
 
     async def take_over(self, record: Record, error: BaseException, parking: Parking | None) -> Record | None:
         if self._breaker is not None:
@@ -81,6 +102,8 @@ class Failing:
         self._observer.count("lanes.records.failed", error=type(error).__name__, topic=record.topic)
         if isinstance(step, LastStep):
             await self._take_last_step(context, record, error, step)
+            if self._journal is not None:
+                self._journal.note_copy(record, Outcome.DEAD, None)
         else:
             return await self._store_or_stay(record, step, parking)
         return None
@@ -88,25 +111,25 @@ class Failing:
     async def let_follow(self, records: Sequence[Record], parking: Parking) -> None:
         """Records of keys with a backlog in the retry topic go there unhandled, in their order."""
         copies = [follow(self._flow, record) for record in records]
-        for copy, (_, offset) in zip(copies, await self._publisher.publish_in_order(copies), strict=True):
-            self._note_stored(copy, offset, parking)
+        places = await self._publisher.publish_in_order(copies)
+        for record, copy, place in zip(records, copies, places, strict=True):
+            self._note_stored(record, copy, place, parking)
 
     async def _store_or_stay(self, record: Record, copy: Publish, parking: Parking | None) -> Record | None:
         """Where order survives retry a record of the retry topic is tried again in its place: a copy would come behind
         those that have to come after it."""
         if parking is not None and record.topic == copy.topic == self._flow.retry:
             return record._replace(headers=copy.headers, timestamp=round(self._clock.wall() * 1_000))
-        await self._store(copy, parking)
+        self._note_stored(record, copy, await self._publisher.publish(copy), parking)
         return None
 
-    async def _store(self, copy: Publish, parking: Parking | None) -> None:
-        _, offset = await self._publisher.publish(copy)
-        self._note_stored(copy, offset, parking)
-
-    def _note_stored(self, copy: Publish, offset: int, parking: Parking | None) -> None:
+    def _note_stored(self, record: Record, copy: Publish, place: tuple[int, int], parking: Parking | None) -> None:
         self._observer.count("lanes.copies", topic=copy.topic)
         if parking is not None and copy.topic == self._flow.retry:
-            parking.seen(copy.key, offset)
+            parking.seen(copy.key, place[1])
+        if self._journal is not None:
+            outcome = Outcome.RETRIED if copy.topic == self._flow.retry else Outcome.DEAD
+            self._journal.note_copy(record, outcome, CopyPlace(copy.topic, *place))
 
     async def _take_last_step(self, context: Context, record: Record, error: BaseException, step: LastStep) -> None:
         if self._last_step is None:

@@ -43,13 +43,16 @@ class Membership(RebalanceListener, Generic[T]):
         timing: Timing,
         clock: Clock,
         catch_up: Callable[[TopicPartition], Awaitable[None]] | None = None,
+        before_commit: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`catch_up` is called before the place of a partition is looked at."""
+        """`catch_up` is called before the place of a partition is looked at; `before_commit` after that, and nothing is
+        committed when it fails."""
         self._consumer = consumer
         self._holding = holding
         self._timing = timing
         self._clock = clock
         self._catch_up = catch_up
+        self._before_commit = before_commit
         self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._commit_at = clock.monotonic() + timing.commit_interval
 
@@ -75,8 +78,21 @@ class Membership(RebalanceListener, Generic[T]):
             return
         self._commit_at = now + self._timing.commit_interval
         news = await self._news(self._holding.partitions)
-        if news:
+        if news and await self._may_commit():
             self._consumer.commit_async(news, self._on_committed)
+
+    async def _may_commit(self) -> bool:
+        """What is about to be committed was looked at; what else is to be done before that is done now."""
+        if self._before_commit is None:
+            return True
+        try:
+            await self._before_commit()
+        except MultilaneError as error:
+            if not error.retriable:
+                raise
+            log.warning("nothing is committed now: %s", error)
+            return False
+        return True
 
     async def _news(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """What has moved since it was last committed."""
@@ -105,7 +121,7 @@ class Membership(RebalanceListener, Generic[T]):
 
     async def _commit_now(self, partitions: Collection[TopicPartition]) -> None:
         news = await self._news(partitions)
-        if not news:
+        if not news or not await self._may_commit():
             return
         try:
             await self._consumer.commit(news)

@@ -31,7 +31,7 @@ class Stint:
         consumer: AsyncConsumer,
         topics: Topics,
         build: Callable[[Starts], Awaitable[Team]],
-        tell: Callable[[Collection[Team]], object],
+        tell: Callable[[Collection[Team]], Awaitable[None]],
         drain: float,
         clock: Clock,
     ) -> None:
@@ -105,7 +105,7 @@ class Stint:
         if now >= self._tell_at:
             self._tell_at = now + _TELL_EVERY
             await self._catch_up()
-            self._tell(self._holding.teams)
+            await self._tell(self._holding.teams)
 
     async def _catch_up(self) -> None:
         for partition in list(self._holding.partitions):

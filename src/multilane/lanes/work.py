@@ -29,13 +29,15 @@ from multilane.wire.records.record import Record
 
 class FailureSide(Protocol):
     """Where failed records go; each returns when the record may be settled, and raises when it never could be. One that
-    is given back is to be tried again in its place."""
+    is given back is to be tried again in its place. It hears of the others, right before they are settled."""
 
     async def take_over(self, record: Record, error: BaseException, parking: Parking | None) -> Record | None: ...
     async def let_follow(self, records: Sequence[Record], parking: Parking) -> None: ...
-    def note_success(self, records: int) -> None: ...
+    def note_done(self, records: Sequence[Record]) -> None: ...
+    def note_skipped(self, records: Sequence[Record]) -> None: ...
+    def note_passed_over(self, rows: TakenRows) -> None: ...
     @property
-    def counts_successes(self) -> bool: ...
+    def hears_of_successes(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class Work:
         self.is_plain = (
             self._settle_offset is not None
             and not rules.is_manual
-            and not failures.counts_successes
+            and not failures.hears_of_successes
             and listener.gate is None
         )
         # Where order survives retry, what succeeded behind a failed one of its key would have to be handled once more.
@@ -175,12 +177,14 @@ class Work:
         handled = records
         if self.window.select is newest_of_each_key and isinstance(records, TakenRows):
             if records.skipped:
+                self._failures.note_passed_over(records)
                 self._settle_offsets(records.skipped)  # selected when it was taken
         elif self.window.select is not None:
             try:
                 handled, skipped = self._selected(records, self.window.select)
             except Exception as error:  # noqa: BLE001 - the user's function may raise anything
                 return await self._fail_all(records, dict.fromkeys(records, error), None)
+            self._failures.note_skipped(skipped)
             for record in skipped:
                 self._settle(record)
         if self.listener.kind is Kind.SINGLE:
@@ -282,7 +286,7 @@ class Work:
         return again
 
     def _settle_done(self, records: Sequence[Record]) -> None:
-        self._failures.note_success(len(records))
+        self._failures.note_done(records)
         if self._settle_offset is not None:
             self._settle_offsets(offsets_of(records))
             return

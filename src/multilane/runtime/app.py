@@ -152,7 +152,7 @@ class App:
         with signals_stop(self.stop), tuned_interpreter(), asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(self.serve())
 
-    def outfits(self, observer: Observer) -> dict[str, Outfit]:
+    def outfits(self, observer: Observer = NO_OBSERVER) -> dict[str, Outfit]:
         """What each consumer needs for its lanes, by name; for engines that have other ways to feed them. Inside a
         running event loop."""
         return {
@@ -166,7 +166,7 @@ class App:
             for name, registration in self._registrations.items()
         }
 
-    def error_consumers(self, observer: Observer) -> ErrorConsumers:
+    def error_consumers(self, observer: Observer = NO_OBSERVER) -> ErrorConsumers:
         return ErrorConsumers(
             self.config, self._registrations, self._around, self._clock, Both(self.observer, observer)
         )
@@ -180,7 +180,7 @@ class App:
         if self._engine is not None:
             raise ConfigError("this application runs already")
         self.check_runnable()
-        self._engine = Engine(self.config, self._registrations, self._around, self._clock, self.observer)
+        self._engine = Engine(self.outfits(), self.error_consumers(), self._clock, self.observer)
         if self._is_stopped:
             self._engine.stop()
         try:

@@ -13,11 +13,10 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from multilane.clock import Clock
-from multilane.config.app.model import AppConfig
 from multilane.hooks import Observer
 from multilane.runtime.error_wiring import ErrorConsumers
+from multilane.runtime.outfit import Outfit
 from multilane.runtime.process_group import ProcessGroup
-from multilane.runtime.registration import Around, Registration
 
 log = logging.getLogger(__name__)
 
@@ -25,26 +24,10 @@ log = logging.getLogger(__name__)
 class Engine:
     """Make it inside the running loop."""
 
-    def __init__(
-        self,
-        config: AppConfig,
-        registrations: Mapping[str, Registration],
-        around: Around,
-        clock: Clock,
-        observer: Observer,
-    ) -> None:
+    def __init__(self, outfits: Mapping[str, Outfit], errors: ErrorConsumers, clock: Clock, observer: Observer) -> None:
         self._loop = asyncio.get_running_loop()
-        self.groups = {
-            name: ProcessGroup(
-                registration,
-                config.cluster(registration.config.cluster),
-                registration.around.within(around),
-                clock,
-                observer,
-            )
-            for name, registration in registrations.items()
-        }
-        self.errors = ErrorConsumers(config, registrations, around, clock, observer)
+        self.groups = {name: ProcessGroup(outfit, clock, observer) for name, outfit in outfits.items()}
+        self.errors = errors
         self._stopped = asyncio.Event()
 
     async def run(self) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import SystemClock
+from multilane.errors import AccountsNotWritten
 from multilane.lanes.holding import Starts
 from multilane.lanes.stint import Stint
 from multilane.lanes.team import Team
@@ -125,6 +126,8 @@ class LeasedApp:
         ]
         try:
             units = [unit for some in await asyncio.gather(*self._works) for unit in some]
+            for name in by_consumer:
+                await self._desks[name].outfit.keep_accounts()
         except BaseException:
             self.end()
             await asyncio.gather(*self._works, return_exceptions=True)
@@ -163,8 +166,10 @@ class LeasedApp:
             one.team = team
             return team
 
-        def tell(teams: Collection[Team]) -> None:
-            self._tell("told", units=[self._state(one).to_json() for one in lent if one.team in teams])
+        async def tell(teams: Collection[Team]) -> None:
+            units = [self._state(one).to_json() for one in lent if one.team in teams]
+            if await _accounts_are_kept(desk.outfit):
+                self._tell("told", units=units)
 
         drain = desk.outfit.config.rebalance_timeout / 2
         desk.stint = Stint(desk.consumer, desk.outfit.topics, build, tell, drain, self._clock)
@@ -209,13 +214,13 @@ class LeasedApp:
         try:
             while held:
                 await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=_LOOK)
-                self._release(one, team, held)
+                await self._release(one, team, held)
         finally:
             deadline = self._wanted_back.get(one.unit.number, self._clock.monotonic())
             await team.drain(deadline)
-            self._release(one, team, held)
+            await self._release(one, team, held)
 
-    def _release(self, one: _Lent, team: Team, held: dict[Record, HeldRecord]) -> None:
+    async def _release(self, one: _Lent, team: Team, held: dict[Record, HeldRecord]) -> None:
         at_work = set(team.unfinished)
         ended = {record: held[record] for record in held if record not in at_work}
         if not ended:
@@ -229,6 +234,8 @@ class LeasedApp:
             undone.append(told)
             again = team.tried.get((record.topic, record.offset))
             tried += [] if again is None else [again]
+        if done and not await _accounts_are_kept(self._desks[one.unit.consumer].outfit):
+            done, undone = [], [*undone, *done]  # and so they come again
         self._news.count(_SETTLED, len(done), consumer=one.unit.consumer)
         self._tell(
             "released",
@@ -262,10 +269,24 @@ class LeasedApp:
         if one is not None and desk is not None and desk.stint is not None:
             ended = await desk.stint.give_back(frozenset(one.unit.places), seconds)
             if one.team in ended:
-                self._tell("given", units=[self._state(one).to_json()])
+                unit = self._state(one)
+                kept = await _accounts_are_kept(desk.outfit)
+                self._tell("given", units=[(unit if kept else one.unit).to_json()])
         for task, other in list(self._lingering.items()):
             if other.unit.number == number:
                 task.cancel()
+
+
+async def _accounts_are_kept(outfit: Outfit) -> bool:
+    """What was settled may be told."""
+    try:
+        await outfit.keep_accounts()
+    except AccountsNotWritten as error:
+        if not error.retriable:
+            raise
+        log.warning("what was settled is not told now: %s", error)
+        return False
+    return True
 
 
 def _place(record: Record) -> TopicPartition:

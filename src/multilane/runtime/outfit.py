@@ -10,6 +10,7 @@ processes, from `open` to `close`.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,6 +21,7 @@ from multilane.commit.ledger import Ledger
 from multilane.config.app.clients import consumer_properties, producer_properties
 from multilane.config.app.cluster import ClusterConfig
 from multilane.config.consumer import parse_consumer
+from multilane.errors import AccountsNotWritten
 from multilane.hooks import NO_OBSERVER, Observer
 from multilane.lanes.backlog import scan
 from multilane.lanes.chains import Chains, DueAt
@@ -43,10 +45,13 @@ from multilane.outcome.flow import Flow
 from multilane.outcome.headers import retry_count
 from multilane.outcome.parking import Parking
 from multilane.outcome.publishing import Publisher
+from multilane.runtime.account_files import AccountFiles
 from multilane.runtime.registration import Around, Function, Registration
 from multilane.types import TopicPartition
 from multilane.wire.records.loading import load_kernels
 from multilane.wire.records.record import Record
+
+log = logging.getLogger(__name__)
 
 _FETCH_BUFFER: Final = 64 * 1024 * 1024  # lanes have enough with less than a reader of columns
 _STRATEGY: Final = "partition.assignment.strategy"
@@ -101,9 +106,12 @@ class Outfit:
         told = config.error_breaker
         self._breaker = None if told is None else Breaker(told.share, told.window, told.minimum)
         self._publisher: Publisher | None = None
+        self._accounts = None if config.audit is None else AccountFiles(config.audit, config.group_id, clock)
         self._properties = {"fetch.buffer.bytes": _FETCH_BUFFER} | consumer_properties(config, cluster)
 
     async def open(self) -> None:
+        if self._accounts is not None:
+            await self._accounts.open()
         producer = producer_properties(self._cluster, durable=True)
         self._publisher = Publisher(lambda: Producer(producer))
         if self._processes is not None:
@@ -112,8 +120,17 @@ class Outfit:
     async def close(self) -> None:
         if self._processes is not None:
             self._processes.close()
+        try:
+            await self.keep_accounts()  # of what was settled and is not ours to commit any more
+        except AccountsNotWritten as error:
+            log.warning("%s", error)
         if self._publisher is not None:
             await self._publisher.close(_PARTING)
+
+    async def keep_accounts(self) -> None:
+        """What was settled so far is in the audit's files when this returns: it may be committed."""
+        if self._accounts is not None:
+            await self._accounts.flush()
 
     # --- what is read ------------------------------------------------------------------------------------------------
 
@@ -182,6 +199,9 @@ class Outfit:
             {self.config.retry: retrying} if parking is not None and self.config.retry else None,
         )
         work.tried.update(remains.tried)
+        if self._accounts is not None:
+            for partition, (offset, _) in starts.items():
+                self._accounts.journal.begin(partition, offset)
         lanes = {MAIN: self.config.lanes, **self.config.lane_classes}
         return Team(yard, work, lanes, self._clock, on_end=threads.close)
 
@@ -237,7 +257,8 @@ class Outfit:
         if self._publisher is None:
             raise AssertionError("a team is built while the group runs")
         ways = Ways(self._flow, self._publisher, self._around.last_step, self._breaker)
-        return Failing(ways, self._surroundings, self._clock, self._observer)
+        journal = None if self._accounts is None else self._accounts.journal
+        return Failing(ways, self._surroundings, self._clock, self._observer, journal)
 
 
 def _nothing() -> None:

@@ -12,14 +12,12 @@ from collections.abc import Sequence
 
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock
-from multilane.config.app.cluster import ClusterConfig
 from multilane.errors import ConfigError
 from multilane.hooks import NO_OBSERVER, Observer
 from multilane.lanes.membership import Timing
 from multilane.lanes.pump import Pump
 from multilane.lanes.team import Team
 from multilane.runtime.outfit import Outfit
-from multilane.runtime.registration import Around, Registration
 
 log = logging.getLogger(__name__)
 
@@ -27,17 +25,9 @@ log = logging.getLogger(__name__)
 class ProcessGroup:
     """Make it inside the running loop; `run` until `stop`."""
 
-    def __init__(
-        self,
-        registration: Registration,
-        cluster: ClusterConfig,
-        around: Around,
-        clock: Clock,
-        observer: Observer = NO_OBSERVER,
-    ) -> None:
-        self.registration = registration
-        self.config = registration.config
-        self._outfit = Outfit(registration, cluster, around, clock, observer)
+    def __init__(self, outfit: Outfit, clock: Clock, observer: Observer = NO_OBSERVER) -> None:
+        self.config = outfit.config
+        self._outfit = outfit
         self._clock = clock
         self._observer = observer
         self._pump: Pump | None = None
@@ -58,7 +48,7 @@ class ProcessGroup:
             await outfit.open()
             consumer = await member_of(outfit, self._clock, self._observer)
             timing = Timing(config.commit_interval, config.rebalance_timeout / 2)
-            self._pump = Pump(consumer, outfit.topics, outfit.build, timing, self._clock)
+            self._pump = Pump(consumer, outfit.topics, outfit.build, timing, self._clock, outfit.keep_accounts)
             if self._is_stopping:
                 self._pump.stop()
             log.info("consumer %s: group %s reads %s", config.name, config.group_id, ", ".join(outfit.topics.names))

@@ -21,12 +21,10 @@ from multilane.sizing.goals import Goals
 from multilane.sizing.history import Arrivals, History
 from multilane.sizing.recommendation import Recommendation, recommend
 from multilane.spark.history import Asked, read_arrivals, read_history
-from multilane.spark.session import ended_with, is_connect, local_slots, start_session
+from multilane.spark.session import ended_with, local_slots, of_one_job, start_session
 from multilane.types import TopicPartition
 
 _UNKNOWN_TOPIC: Final = 3
-_TASKS_FOR_A_SLOT: Final = 4
-_NO_SURFACE: Final = {"spark.ui.enabled": "false"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ def plan_topic(request: PlanRequest, tell: Callable[[str], object] = lambda step
     tell(f"looking at {request.topic}")
     partitions = _partitions_with_records(request)
     tell("starting Spark")
-    spark = start_session(request.master, f"multilane plan {request.topic}", _conf(request))
+    spark = start_session(request.master, f"multilane plan {request.topic}", of_one_job(request.master, request.conf))
     with ended_with(spark):
         tell(f"reading {request.topic}")
         asked = _asked(request, partitions)
@@ -93,12 +91,3 @@ def _asked(request: PlanRequest, partitions: int) -> Asked:
     if slots is not None:  # a few partitions keep many cores busy too
         options["minPartitions"] = str(slots)
     return Asked(request.topic, partitions, options, round(request.slot * 1_000), request.since, request.until)
-
-
-def _conf(request: PlanRequest) -> dict[str, str]:
-    """Spark's own number of tasks for what is shuffled, 200, is for clusters."""
-    if is_connect(request.master):
-        return dict(request.conf)
-    slots = local_slots(request.master)
-    few = {} if slots is None else {"spark.sql.shuffle.partitions": str(_TASKS_FOR_A_SLOT * slots)}
-    return {**_NO_SURFACE, **few, **request.conf}

@@ -33,6 +33,8 @@ _SERVER: Final = re.compile(r"(?:spark|sc)://(?P<nodes>[^/]+)(?:/.*)?")
 _REACHABLE_SECONDS: Final = 5.0
 _LOOPBACK: Final = "127.0.0.1"
 _QUIET: Final = {"spark.log.level": "ERROR", "spark.ui.showConsoleProgress": "false"}
+_TASKS_FOR_A_SLOT: Final = 4
+_NO_SURFACE: Final = {"spark.ui.enabled": "false"}
 _ON_THIS_MACHINE: Final = {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
 
 
@@ -96,6 +98,16 @@ def local_slots(master: str) -> int | None:
         return None
     threads = match["threads"] or "1"
     return len(os.sched_getaffinity(0)) if threads == "*" else int(threads)
+
+
+def of_one_job(master: str, conf: Mapping[str, str]) -> dict[str, str]:
+    """Settings for a session that counts something and ends. Spark's own number of tasks for what is shuffled, 200, is
+    for clusters."""
+    if is_connect(master):
+        return dict(conf)
+    slots = local_slots(master)
+    few = {} if slots is None else {"spark.sql.shuffle.partitions": str(_TASKS_FOR_A_SLOT * slots)}
+    return {**_NO_SURFACE, **few, **conf}
 
 
 def is_local(master: str) -> bool:

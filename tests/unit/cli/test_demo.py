@@ -1,33 +1,55 @@
-"""The demo's orders, its sum and its verdicts, without a broker."""
+"""The demo's orders, its application and its verdicts, without a broker."""
 
 from __future__ import annotations
 
-from multilane.cli.demo import Finding
-from multilane.cli.orders import Tally, orders
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from multilane.audit.order import OrderRule
+from multilane.audit.verdict import Tally, Verdict
+from multilane.cli.demo import Demo, Finding, findings
+from multilane.cli.demo_shop import APP, TOPIC, Odd, configuration, odd_ones, orders
+from multilane.config.app.loading import load_app
+from multilane.runtime.group_audit import GroupAudit
+from multilane.runtime.targets import find_app
+from multilane.types import TopicPartition
 
 
 def test_orders_are_the_same_in_every_run():
-    first, second = Tally(), Tally()
-    assert list(orders(2_000, first)) == list(orders(2_000, second))
-    assert first == second
-    assert first.records == 2_000
+    assert list(orders(2_000)) == list(orders(2_000))
+    assert len(list(orders(2_000))) == 2_000
 
 
-def test_the_sum_does_not_depend_on_the_order_of_reading():
-    written, read = Tally(), Tally()
-    pairs = list(orders(1_000, written))
-    read.add(reversed(pairs))
-    assert read == written
+def test_some_orders_are_not_like_the_others():
+    assert odd_ones(10_000) == Odd(slow=4, fail_once=9, fail_always=2, unreadable=1)
+    assert sum(not value.startswith(b"{") for _, value in orders(10_000)) == 1
 
 
-def test_the_sum_notices_loss_repetition_and_change():
-    written = Tally()
-    pairs = list(orders(1_000, written))
-    key, value = pairs[500]
-    for wrong in (pairs[1:], [*pairs, pairs[0]], [*pairs[1:], pairs[1]], [*pairs[:500], (value, key), *pairs[501:]]):
-        read = Tally()
-        read.add(wrong)
-        assert read != written
+def test_its_configuration_is_one_that_an_app_takes(tmp_path):
+    path = tmp_path / "multilane.yaml"
+    path.write_text(configuration("127.0.0.1:9092", str(tmp_path / "audit")))
+    consumer = load_app(path, None).consumer(TOPIC)
+    assert (consumer.retry_order, consumer.audit) == ("key", str(tmp_path / "audit"))
+
+
+def test_the_application_that_is_shown_is_one(tmp_path, monkeypatch):
+    (tmp_path / "multilane.yaml").write_text(configuration("127.0.0.1:9092", str(tmp_path / "audit")))
+    (tmp_path / "shop_as_shown.py").write_text(APP)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    find_app("shop_as_shown:app").check_runnable()
+
+
+@pytest.mark.parametrize(("read", "errors", "wrong"), [(100, 3, 0), (99, 3, 1), (100, 4, 1)])
+def test_what_is_not_as_written_is_noticed(read, errors, wrong):
+    demo = Demo(Console(file=io.StringIO()), Path(), 100, 1)
+    tallies = {TopicPartition(TOPIC, 0): Tally(read=read, done=read - 3, dead=3), TopicPartition("r", 0): Tally()}
+    made = GroupAudit("g", (TOPIC, "r"), {}, OrderRule("key"), Verdict(tallies))
+    checked = findings(demo, Odd(0, 0, 2, 1), 100, made, errors)
+    assert sum(not finding.holds for finding in checked) == wrong
 
 
 def test_a_finding_holds_when_both_are_equal():

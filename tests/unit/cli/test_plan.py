@@ -9,7 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from multilane.cli import main, plan_shown
-from multilane.cli.plan import _configured, _span
+from multilane.cli.option_values import time_span
+from multilane.cli.plan import _configured
 from multilane.cli.plan_advice import advice, assumptions
 from multilane.runtime.topic_plan import TopicPlan
 from multilane.sizing.goals import Goals
@@ -50,9 +51,9 @@ def test_no_connection_is_code_3_before_spark_is_started():
 
 
 def test_a_time_is_a_span():
-    assert _span(None, None, None) == (None, None)
-    assert _span(None, "1970-01-01T00:00:01", "1970-01-01T00:00:02+00:00") == (1_000, 2_000)
-    begin, end = _span("1h", None, None)
+    assert time_span(None, None, None) == (None, None)
+    assert time_span(None, "1970-01-01T00:00:01", "1970-01-01T00:00:02+00:00") == (1_000, 2_000)
+    begin, end = time_span("1h", None, None)
     assert begin is not None
     assert begin > 1_600_000_000_000
     assert end is None

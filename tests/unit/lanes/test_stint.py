@@ -48,9 +48,10 @@ class Lent:
         self.consumer = LentConsumer()
         self.consumer.logs = logs
         self._held, self._failures = held, failures or TakenOver()
-        self.stint = Stint(
-            self.consumer, Topics(("t",), whole=frozenset(whole)), self._build, self.told.append, 0.0, CLOCK
-        )
+        self.stint = Stint(self.consumer, Topics(("t",), whole=frozenset(whole)), self._build, self._tell, 0.0, CLOCK)
+
+    async def _tell(self, teams):
+        self.told.append(teams)
 
     async def _build(self, starts):
         async def handler(record: Record) -> None:
@@ -176,7 +177,7 @@ async def test_a_unit_is_given_back_in_the_middle_and_the_others_go_on():
 
 async def lent_again(lent):
     """With nothing to do it is over at once."""
-    return list(await Stint(lent.consumer, Topics(("t",)), lent._build, print, 0.0, CLOCK).run({}, LONG, 0.0))
+    return list(await Stint(lent.consumer, Topics(("t",)), lent._build, lent._tell, 0.0, CLOCK).run({}, LONG, 0.0))
 
 
 async def test_a_failure_of_a_lane_ends_it():

@@ -127,6 +127,9 @@ class ConsumerGroupConfig(Frozen):
         "Lanes of their own for kinds of records that the app's routing function names.", derived=lambda _: {}
     )
     commit_interval: Seconds = setting("How often positions are committed.", 1.0)
+    audit: Text | None = setting(
+        "A directory, or the address of one, for what became of each record: `multilane audit` reads it.", None
+    )
     processes: Annotated[int, whole(0, 1_024)] = setting("Worker processes for handlers that need a CPU.", 0)
     properties: Properties = setting(PROPERTIES_DOC, derived=lambda _: {})
 

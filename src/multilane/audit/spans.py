@@ -1,0 +1,59 @@
+"""Which records of each partition must have an account.
+
+Thread: none (pure).
+
+From where somebody first began to work on the partition with the audit switched on, up to what the group has committed:
+that far it claims to have settled everything. What the log has lost since to retention cannot be compared any more; how
+much that is, is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from multilane.types import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Of one partition, as far as it is known."""
+
+    begun: int | None  # where its accounts begin
+    committed: int | None  # by the group
+    log_start: int
+    since: int | None = None  # the first offset that is asked for; None: without a bound
+    until: int | None = None  # that behind the last
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Offsets [start, end) of a partition; `expired` of them before it are gone from the log, `why` tells why there is
+    nothing to judge where there is not."""
+
+    start: int
+    end: int
+    expired: int = 0
+    why: str = ""
+
+    def __len__(self) -> int:
+        return max(0, self.end - self.start)
+
+
+def spans_of(known: Mapping[TopicPartition, Known]) -> dict[TopicPartition, Span]:
+    return {partition: _span(one) for partition, one in known.items()}
+
+
+def _span(known: Known) -> Span:
+    if known.committed is None:
+        return Span(0, 0, why="the group has committed nothing")
+    if known.begun is None:
+        return Span(0, 0, why="it has no accounts")
+    first = max(known.begun, known.since or 0)
+    start = max(first, known.log_start)
+    end = known.committed if known.until is None else min(known.committed, known.until)
+    if end <= first:
+        return Span(start, start)
+    if end <= start:
+        return Span(start, start, end - first, "what it has accounts of is gone from the log")
+    return Span(start, end, start - first)

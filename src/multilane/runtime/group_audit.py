@@ -1,0 +1,137 @@
+"""Audits a consumer: its logs, what its group has committed, and its accounts, compared by Spark.
+
+The composition root of `multilane audit`.
+
+Thread: application.
+
+What can be found out without Spark is found out first: that takes a moment, Spark takes seconds to start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from multilane.audit.order import OrderRule, order_rule
+from multilane.audit.spans import Known, Span, spans_of
+from multilane.audit.verdict import Verdict
+from multilane.client.admin.admin import Admin
+from multilane.config.app.clients import admin_properties, consumer_properties
+from multilane.config.app.cluster import ClusterConfig
+from multilane.config.app.consumer import ConsumerGroupConfig
+from multilane.errors import ConfigError, NoHistory
+from multilane.runtime.account_files import folder_name
+from multilane.runtime.spark_tables import kafka_options
+from multilane.spark.comparison import Question, begun_at, compare, read_accounts
+from multilane.spark.session import ended_with, local_slots, of_one_job, start_session
+from multilane.types import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRequest:
+    consumer: ConsumerGroupConfig
+    cluster: ClusterConfig
+    path: str | None = None  # of the accounts, where Spark finds them by another name than the consumer
+    since: int | None = None  # ms since 1970
+    until: int | None = None
+    examples: int = 20
+    master: str = "local[*]"
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAudit:
+    group: str
+    topics: tuple[str, ...]
+    spans: Mapping[TopicPartition, Span]
+    order: OrderRule
+    verdict: Verdict
+
+
+def audit_group(request: AuditRequest, tell: Callable[[str], object] = lambda step: None) -> GroupAudit:
+    """`tell` hears what is going on."""
+    config = request.consumer
+    path = _accounts_of(request)
+    tell(f"looking at group {config.group_id}")
+    known = _known(request)
+    tell("starting Spark")
+    spark = start_session(
+        request.master, f"multilane audit {config.group_id}", of_one_job(request.master, request.conf)
+    )
+    with ended_with(spark):
+        tell("reading the accounts")
+        accounts = read_accounts(spark, path)
+        begun = begun_at(accounts)
+        spans = spans_of({p: _with_begin(one, begun.get(p)) for p, one in known.items()})
+        tell("comparing them with the logs")
+        rule = order_rule(config)
+        settings = _settings(request)
+        verdict = compare(spark, accounts, Question(spans, settings, rule, config.retry, request.examples))
+    return GroupAudit(config.group_id, _topics(config), spans, rule, verdict)
+
+
+def _topics(config: ConsumerGroupConfig) -> tuple[str, ...]:
+    return tuple(topic for topic in (config.topic, config.retry) if topic is not None)
+
+
+def _accounts_of(request: AuditRequest) -> str:
+    config = request.consumer
+    path = request.path or config.audit
+    if path is None:
+        raise ConfigError(
+            f"consumer {config.name} keeps no accounts: give it a directory with `audit`, and audit what it reads then"
+        )
+    folder = f"group={folder_name(config.group_id)}"
+    if "://" in path:
+        return f"{path.rstrip('/')}/{folder}"
+    local = Path(path).expanduser() / folder
+    if not any(local.glob("day=*/*.parquet")):
+        raise NoHistory(f"there are no accounts of group {config.group_id} in {Path(path).expanduser()}: has it run?")
+    return str(local.resolve())
+
+
+def _known(request: AuditRequest) -> dict[TopicPartition, Known]:
+    """What brokers know of the group's partitions."""
+    config = request.consumer
+    with Admin(admin_properties(request.cluster)) as admin:
+        described = admin.topics(_topics(config))
+        partitions = [TopicPartition(t, one.number) for t, found in described.items() for one in found.partitions]
+        committed = admin.group_offsets(config.group_id)
+        starts = admin.offsets(partitions, "earliest")
+        since = {} if request.since is None else admin.offsets(partitions, request.since)
+        until = {} if request.until is None else admin.offsets(partitions, request.until)
+        ends = admin.offsets(partitions, "latest")
+    if not committed:
+        raise NoHistory(f"group {config.group_id} has committed nothing: there is nothing to audit")
+
+    def at(found: Mapping[TopicPartition, object], asked: int | None, partition: TopicPartition) -> int | None:
+        """Where no record is as late, behind all that is there."""
+        if asked is None:
+            return None
+        place = found[partition] or ends[partition]
+        return int(getattr(place, "offset", 0))
+
+    made = {}
+    for partition in partitions:
+        place, start = committed.get(partition), starts[partition]
+        made[partition] = Known(
+            None,
+            None if place is None else int(place.offset),
+            0 if start is None else int(start.offset),
+            at(since, request.since, partition),
+            at(until, request.until, partition),
+        )
+    return made
+
+
+def _with_begin(known: Known, begun: int | None) -> Known:
+    return Known(begun, known.committed, known.log_start, known.since, known.until)
+
+
+def _settings(request: AuditRequest) -> dict[str, str]:
+    options = kafka_options(consumer_properties(request.consumer, request.cluster))
+    slots = local_slots(request.master)
+    if slots is not None:  # a few partitions keep many cores busy too
+        options["minPartitions"] = str(slots)
+    return options

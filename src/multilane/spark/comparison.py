@@ -1,0 +1,231 @@
+"""Compares what is in the logs with what became of it, by Spark.
+
+Thread: application.
+
+The logs are read with our own source, offsets and keys only, and joined with the accounts by their offsets. What comes
+to the driver is a row for each partition, and the first few findings of each kind.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from multilane.audit.order import OrderRule
+from multilane.audit.spans import Span
+from multilane.audit.verdict import Inverted, Repeated, Tally, Unaccounted, Verdict
+from multilane.commit.journal import Outcome
+from multilane.errors import NoHistory
+from multilane.spark.reasons import reason
+from multilane.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_PLACE: Final = ("topic", "partition")
+_RECORD: Final = ("topic", "partition", "offset")
+_SCHEMA: Final = (
+    "topic string, partition int, offset long, outcome string, settled_at timestamp, session string, sequence long, "
+    "copy_topic string, copy_partition int, copy_offset long"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is compared."""
+
+    spans: Mapping[TopicPartition, Span]
+    settings: Mapping[str, str]  # the source's: brokers and login
+    order: OrderRule
+    retry: str | None = None  # the group's retry topic
+    examples: int = 20  # findings of each kind that are named
+
+
+def read_accounts(spark: SparkSession, path: str) -> DataFrame:
+    """All that was written for a group."""
+    with _told_plainly("the accounts"):
+        return spark.read.schema(_SCHEMA).parquet(path)
+
+
+def begun_at(accounts: DataFrame) -> dict[TopicPartition, int]:
+    """Where the accounts of each partition begin."""
+    from pyspark.sql import functions as F
+
+    with _told_plainly("the accounts"):
+        rows = accounts.groupBy(*_PLACE).agg(F.min("offset").alias("first")).collect()
+    return {TopicPartition(row.topic, row.partition): row.first for row in rows}
+
+
+def compare(spark: SparkSession, accounts: DataFrame, question: Question) -> Verdict:
+    """Spans without records are left out of it."""
+    spans = {partition: span for partition, span in question.spans.items() if len(span)}
+    if not spans:
+        return Verdict({})
+    with _told_plainly("what is compared"):
+        told = _by_record(_within(spark, accounts, spans))
+        compared = _log(spark, spans, question.settings).join(told, [*_RECORD], "full_outer").persist()
+        try:
+            inverted = _inverted(compared, question)
+            tallies = {partition: Tally() for partition in spans} | _tallies(compared)
+            if inverted is not None:
+                inverted = inverted.persist()
+                tallies = _with_inverted(tallies, inverted)
+            return Verdict(
+                tallies,
+                _unaccounted(compared, question.examples),
+                _repeated(compared, question.examples),
+                () if inverted is None else _first_inverted(inverted, question.examples),
+            )
+        finally:
+            compared.unpersist()
+            if inverted is not None:
+                inverted.unpersist()
+
+
+# --- what is compared ------------------------------------------------------------------------------------------------
+
+
+def _log(spark: SparkSession, spans: Mapping[TopicPartition, Span], settings: Mapping[str, str]) -> DataFrame:
+    """The records that are there: aborted ones and markers are none. Of a key only what tells it from others."""
+    from pyspark.sql import functions as F
+
+    assigned: dict[str, list[int]] = {}
+    starts: dict[str, dict[str, int]] = {}
+    ends: dict[str, dict[str, int]] = {}
+    for (topic, partition), span in spans.items():
+        assigned.setdefault(topic, []).append(partition)
+        starts.setdefault(topic, {})[str(partition)] = span.start
+        ends.setdefault(topic, {})[str(partition)] = span.end
+    options = {
+        **settings,
+        "assign": json.dumps(assigned),
+        "startingOffsets": json.dumps(starts),
+        "endingOffsets": json.dumps(ends),
+    }
+    key = F.when(F.col("key").isNotNull(), F.xxhash64("key")).alias("key")
+    frame = spark.read.format("multilane").options(**options).load()
+    return frame.select(*_RECORD, key, F.lit(True).alias("in_log"))
+
+
+def _within(spark: SparkSession, accounts: DataFrame, spans: Mapping[TopicPartition, Span]) -> DataFrame:
+    """Of the spans, and of records: not where somebody began."""
+    from pyspark.sql import functions as F
+
+    rows = [(topic, partition, span.start, span.end) for (topic, partition), span in spans.items()]
+    bounds = spark.createDataFrame(rows, "topic string, partition int, span_start long, span_end long")
+    of_records = accounts.where(F.col("outcome") != Outcome.BEGUN.value)
+    inside = (F.col("offset") >= F.col("span_start")) & (F.col("offset") < F.col("span_end"))
+    return of_records.join(F.broadcast(bounds), [*_PLACE]).where(inside).drop("span_start", "span_end")
+
+
+def _by_record(accounts: DataFrame) -> DataFrame:
+    """How often a record was settled, when it was handled first, and what is said of it last."""
+    from pyspark.sql import functions as F
+
+    when = F.struct("settled_at", "session", "sequence")
+    copy = F.struct("copy_topic", "copy_partition", "copy_offset")
+    handled = F.when(F.col("outcome") == Outcome.DONE.value, when)
+    return accounts.groupBy(*_RECORD).agg(
+        F.count("*").alias("times"),
+        F.max_by("outcome", when).alias("outcome"),
+        F.max_by(copy, when).alias("copy"),
+        F.min(handled).alias("handled"),
+    )
+
+
+# --- what is found ---------------------------------------------------------------------------------------------------
+
+
+def _tallies(compared: DataFrame) -> dict[TopicPartition, Tally]:
+    from pyspark.sql import functions as F
+
+    def many(condition: Column) -> Column:
+        return F.count(F.when(condition, 1))
+
+    def became(outcome: Outcome) -> Column:
+        return many(F.col("in_log") & (F.col("outcome") == outcome.value)).alias(outcome.value)
+
+    rows = compared.groupBy(*_PLACE).agg(
+        many(F.col("in_log")).alias("read"),
+        became(Outcome.DONE),
+        became(Outcome.SKIPPED),
+        became(Outcome.RETRIED),
+        became(Outcome.DEAD),
+        many(F.col("in_log") & (F.col("times") > 1)).alias("repeated"),
+        many(F.col("in_log").isNull()).alias("gone"),
+    )
+    return {TopicPartition(row.topic, row.partition): _tally(row) for row in rows.collect()}
+
+
+def _tally(row: Any) -> Tally:
+    return Tally(row.read, row.done, row.skipped, row.retried, row.dead, repeated=row.repeated, gone=row.gone)
+
+
+def _inverted(compared: DataFrame, question: Question) -> DataFrame | None:
+    """Records that were handled before one that came first."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    rule = question.order
+    if rule.by is None:
+        return None
+    handled = compared.where(F.col("in_log") & F.col("handled").isNotNull()).select(*_RECORD, "key", "handled")
+    if rule.across_retry and question.retry is not None:
+        handled = handled.unionByName(_handled_as_copies(compared, question.retry))
+    together = [*_PLACE]
+    if rule.by == "key":
+        handled, together = handled.where(F.col("key").isNotNull()), [*_PLACE, "key"]
+    before = Window.partitionBy(*together).orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
+    latest = F.max(F.struct("handled", "offset")).over(before)
+    return handled.withColumn("latest", latest).where(F.col("latest.handled") > F.col("handled"))
+
+
+def _handled_as_copies(compared: DataFrame, retry: str) -> DataFrame:
+    """Records of the topic that were handled from the retry topic, at the time when that was."""
+    from pyspark.sql import functions as F
+
+    copies = compared.where((F.col("topic") == retry) & F.col("handled").isNotNull()).select(
+        F.col("partition").alias("copy_partition"), F.col("offset").alias("copy_offset"), "handled"
+    )
+    retried = compared.where(
+        (F.col("topic") != retry) & F.col("in_log") & F.col("handled").isNull() & (F.col("copy.copy_topic") == retry)
+    ).select(*_RECORD, "key", F.col("copy.copy_partition"), F.col("copy.copy_offset"))
+    return retried.join(copies, ["copy_partition", "copy_offset"]).select(*_RECORD, "key", "handled")
+
+
+def _with_inverted(tallies: dict[TopicPartition, Tally], inverted: DataFrame) -> dict[TopicPartition, Tally]:
+    rows = inverted.groupBy(*_PLACE).count().collect()
+    many = {TopicPartition(row.topic, row.partition): row["count"] for row in rows}
+    return {partition: replace(tally, inverted=many.get(partition, 0)) for partition, tally in tallies.items()}
+
+
+def _unaccounted(compared: DataFrame, most: int) -> tuple[Unaccounted, ...]:
+    from pyspark.sql import functions as F
+
+    rows = compared.where(F.col("in_log") & F.col("times").isNull()).orderBy(*_RECORD).limit(most).collect()
+    return tuple(Unaccounted(TopicPartition(row.topic, row.partition), row.offset) for row in rows)
+
+
+def _repeated(compared: DataFrame, most: int) -> tuple[Repeated, ...]:
+    from pyspark.sql import functions as F
+
+    rows = compared.where(F.col("in_log") & (F.col("times") > 1)).orderBy(*_RECORD).limit(most).collect()
+    return tuple(Repeated(TopicPartition(r.topic, r.partition), r.offset, r.times, r.outcome) for r in rows)
+
+
+def _first_inverted(inverted: DataFrame, most: int) -> tuple[Inverted, ...]:
+    rows = inverted.orderBy(*_RECORD).limit(most).collect()
+    return tuple(Inverted(TopicPartition(r.topic, r.partition), r.offset, r.latest.offset) for r in rows)
+
+
+@contextmanager
+def _told_plainly(what: str) -> Iterator[None]:
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        raise NoHistory(f"{what} cannot be read: {reason(error)}") from error

@@ -1,0 +1,174 @@
+"""Logs and accounts compared by a real Spark: what is missing, repeated or out of order is found, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+
+import pytest
+
+from multilane.audit.order import OrderRule
+from multilane.audit.spans import Span
+from multilane.audit.verdict import Inverted, Repeated, Tally, Unaccounted
+from multilane.clock import ManualClock
+from multilane.commit.journal import CopyPlace, Outcome
+from multilane.runtime.account_files import AccountFiles
+from multilane.spark.comparison import Question, begun_at, compare, read_accounts
+from multilane.types import TopicPartition
+from multilane.wire.records.record import Record
+
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+BY_KEY = OrderRule("key")
+
+
+class Books:
+    """A topic and its retry topic, and accounts that a test writes by hand."""
+
+    def __init__(self, spark, kafka, topic, fill, path) -> None:
+        self.spark, self.path = spark, str(path)
+        self.main, self.retry = topic(2), topic(2)
+        self.settings = {"kafka.bootstrap.servers": kafka.bootstrap()}
+        self.clock = ManualClock()
+        self._fill = fill
+        self.files = AccountFiles(self.path, "g", self.clock)
+
+    def write(self, topic: str, partition: int, keys: list[bytes | None]) -> None:
+        self._fill(topic, [(b"v", key, (), partition) for key in keys])
+
+    def record(self, offset: int, partition: int = 0, topic: str | None = None) -> Record:
+        return Record(topic or self.main, partition, offset, 0, 0, b"", b"")
+
+    def done(self, *offsets: int, partition: int = 0, topic: str | None = None) -> None:
+        for offset in offsets:
+            self.clock.advance(0.001)
+            self.files.journal.note_done([self.record(offset, partition, topic)])
+
+    def copied(self, offset: int, outcome: Outcome, copy: CopyPlace | None) -> None:
+        self.clock.advance(0.001)
+        self.files.journal.note_copy(self.record(offset), outcome, copy)
+
+    def verdict(self, spans: dict[TopicPartition, Span], order: OrderRule = BY_KEY):
+        asyncio.run(self.files.flush())
+        accounts = read_accounts(self.spark, f"{self.path}/group=g")
+        return compare(self.spark, accounts, Question(spans, self.settings, order, self.retry))
+
+    def place(self, partition: int = 0) -> TopicPartition:
+        return TopicPartition(self.main, partition)
+
+
+@pytest.fixture
+def books(spark, kafka, topic, fill, tmp_path) -> Books:
+    return Books(spark, kafka, topic, fill, tmp_path)
+
+
+def test_every_outcome_is_counted_and_what_has_none_is_named(books):
+    books.write(books.main, 0, [b"a", b"b", b"a", b"c", b"d", None])
+    books.write(books.main, 1, [b"x", b"y"])
+    books.done(0, 2, 5)
+    books.files.journal.note_skipped([books.record(1)])
+    books.copied(3, Outcome.RETRIED, CopyPlace(books.retry, 0, 0))
+    books.copied(4, Outcome.DEAD, None)
+    books.done(0, partition=1)
+    one, two = books.place(0), books.place(1)
+    made = books.verdict({one: Span(0, 6), two: Span(0, 2)})
+    assert made.tallies == {
+        one: Tally(read=6, done=3, skipped=1, retried=1, dead=1),
+        two: Tally(read=2, done=1),
+    }
+    assert made.unaccounted == (Unaccounted(two, 1),)
+    assert (made.repeated, made.inverted, made.holds()) == ((), (), False)
+    assert books.verdict({one: Span(0, 6), two: Span(0, 1)}).holds()
+
+
+def test_only_the_span_counts_and_accounts_of_records_that_are_gone_are_told(books):
+    books.write(books.main, 0, [b"a"] * 4)
+    books.done(0, 1, 2, 3, 7)
+    place = books.place()
+    assert books.verdict({place: Span(1, 3)}).tallies == {place: Tally(read=2, done=2)}
+    assert books.verdict({place: Span(0, 9)}).tallies == {place: Tally(read=4, done=4, gone=1)}
+    assert books.verdict({place: Span(2, 2)}).tallies == {}
+
+
+def test_a_record_with_two_accounts_is_what_the_last_says(books):
+    books.write(books.main, 0, [b"a", b"b"])
+    books.copied(0, Outcome.RETRIED, CopyPlace(books.retry, 0, 0))
+    books.done(1, 0)
+    place = books.place()
+    made = books.verdict({place: Span(0, 2)})
+    assert made.tallies == {place: Tally(read=2, done=2, repeated=1)}
+    assert made.repeated == (Repeated(place, 0, 2, "done"),)
+    assert made.holds()
+    assert not made.holds(exactly_once=True)
+
+
+def test_records_of_a_key_that_were_handled_in_another_order_are_named(books):
+    books.write(books.main, 0, [b"a", b"b", b"a", b"a"])
+    books.done(1, 2, 0, 3)
+    place = books.place()
+    made = books.verdict({place: Span(0, 4)})
+    assert made.inverted == (Inverted(place, 2, behind=0),)
+    assert made.tallies[place].inverted == 1
+    assert not made.holds()
+    assert books.verdict({place: Span(0, 4)}, OrderRule(None, "it does not matter")).holds()
+    assert books.verdict({place: Span(0, 4)}, OrderRule("partition")).total.inverted == 2
+
+
+def test_what_is_repeated_in_its_order_after_a_kill_is_no_change_of_order(books):
+    books.write(books.main, 0, [b"a", b"a", b"a"])
+    books.done(0, 1, 0, 1, 2)
+    place = books.place()
+    made = books.verdict({place: Span(0, 3)})
+    assert made.tallies == {place: Tally(read=3, done=3, repeated=2)}
+    assert made.holds()
+
+
+def test_where_order_survives_a_retry_the_copy_counts_for_its_record(books):
+    """The record at 0 is handled from the retry topic, after 1 of the same key: only one rule forbids that."""
+    books.write(books.main, 0, [b"a", b"a"])
+    books.write(books.retry, 0, [b"a"])
+    books.copied(0, Outcome.RETRIED, CopyPlace(books.retry, 0, 0))
+    books.done(1)
+    books.done(0, topic=books.retry)
+    spans = {books.place(): Span(0, 2), TopicPartition(books.retry, 0): Span(0, 1)}
+    assert books.verdict(spans).holds()
+    made = books.verdict(spans, OrderRule("key", across_retry=True))
+    assert made.inverted == (Inverted(books.place(), 1, behind=0),)
+
+
+def test_accounts_begin_where_somebody_began(books):
+    books.files.journal.begin(books.place(0), 4)
+    books.files.journal.begin(books.place(1), 0)
+    books.done(4, 5)
+    asyncio.run(books.files.flush())
+    accounts = read_accounts(books.spark, f"{books.path}/group=g")
+    assert begun_at(accounts) == {books.place(0): 4, books.place(1): 0}
+
+
+@pytest.mark.long
+def test_the_command_proves_a_run_and_tells_what_a_hole_is(shop, tmp_path):
+    told = json.loads((shop.directory / "multilane.yaml").read_text())
+    told["consumers"]["orders"]["audit"] = str(tmp_path / "accounts")
+    (shop.directory / "multilane.yaml").write_text(json.dumps(told))
+    with shop.running() as (process, log):
+        shop.wait_for(shop.is_all_settled, log)
+        process.terminate()
+        assert process.wait(120) == 0, log.read_text()
+
+    def audit(*options: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "multilane", "audit", "orders", *options]
+        return subprocess.run(command, cwd=shop.directory, capture_output=True, text=True, timeout=150, check=False)
+
+    proved = audit("--output", "json", "--exactly-once")
+    assert proved.returncode == 0, proved.stdout + proved.stderr
+    found = json.loads(proved.stdout)
+    assert (found["total"]["read"], found["total"]["done"], found["total"]["dead"]) == (202, 200, 1)
+    assert (found["total"]["retried"], found["total"]["unaccounted"]) == (1, 0)
+    some = max((tmp_path / "accounts").rglob("*.parquet"), key=lambda file: file.stat().st_size)
+    some.unlink()
+    holed = audit()
+    assert holed.returncode == 1, holed.stdout + holed.stderr
+    assert "NOT PROVED" in holed.stdout
+    assert "has no account" in holed.stdout

@@ -1,0 +1,73 @@
+"""What is judged, by what, and when it is a proof."""
+
+from __future__ import annotations
+
+import pytest
+
+from multilane.audit.order import order_rule
+from multilane.audit.spans import Known, Span, spans_of
+from multilane.audit.verdict import Tally, Verdict, total
+from multilane.config.app.consumer import ConsumerGroupConfig
+from multilane.types import TopicPartition
+
+PLACE = TopicPartition("orders", 0)
+
+
+@pytest.mark.parametrize(
+    ("known", "span"),
+    [
+        (Known(10, 50, 0), Span(10, 50)),
+        (Known(10, 50, 20), Span(20, 50, expired=10)),
+        (Known(10, 50, 0, since=30), Span(30, 50)),
+        (Known(10, 50, 0, since=5), Span(10, 50)),
+        (Known(10, 50, 0, until=40), Span(10, 40)),
+        (Known(10, 50, 0, until=90), Span(10, 50)),
+        (Known(10, 50, 0, since=60), Span(60, 60)),
+        (Known(10, 10, 0), Span(10, 10)),
+        (Known(10, 50, 70), Span(70, 70, 40, "what it has accounts of is gone from the log")),
+        (Known(None, 50, 0), Span(0, 0, why="it has no accounts")),
+        (Known(10, None, 0), Span(0, 0, why="the group has committed nothing")),
+    ],
+)
+def test_what_must_have_an_account(known, span):
+    assert spans_of({PLACE: known}) == {PLACE: span}
+    assert len(span) == span.end - span.start
+
+
+def consumer(**settings) -> ConsumerGroupConfig:
+    told = {"name": "c", "group_id": "g", "topic": "orders", "cluster": "main"} | settings
+    return ConsumerGroupConfig(**told)
+
+
+@pytest.mark.parametrize(
+    ("settings", "by", "across_retry"),
+    [
+        ({}, "key", False),
+        ({"order_by": "partition"}, "partition", False),
+        ({"retry": "r", "retry_order": "key"}, "key", True),
+        ({"retry_order": "key"}, "key", False),
+        ({"retry": "r", "retry_order": "key", "order_by": "partition"}, "partition", False),
+        ({"order_by": "none"}, None, False),
+        ({"ack": "manual"}, None, False),
+        ({"lane_classes": {"slow": 2}}, None, False),
+    ],
+)
+def test_order_is_judged_as_it_is_promised(settings, by, across_retry):
+    rule = order_rule(consumer(**settings))
+    assert (rule.by, rule.across_retry) == (by, across_retry)
+    assert bool(rule.why) == (by is None)
+
+
+def test_a_proof_needs_an_account_for_each_and_the_order_of_keys():
+    whole = Tally(read=10, done=5, skipped=2, retried=2, dead=1)
+    assert (whole.accounted, whole.unaccounted) == (10, 0)
+    assert Verdict({PLACE: whole}).holds()
+    assert not Verdict({PLACE: Tally(read=10, done=9)}).holds()
+    assert not Verdict({PLACE: Tally(read=1, done=1, inverted=1)}).holds()
+    again = Verdict({PLACE: Tally(read=1, done=1, repeated=1)})
+    assert (again.holds(), again.holds(exactly_once=True)) == (True, False)
+
+
+def test_tallies_add_up():
+    one = Tally(read=3, done=2, repeated=1, gone=4)
+    assert total([one, one, Tally(dead=1)]) == Tally(read=6, done=4, dead=1, repeated=2, gone=8)

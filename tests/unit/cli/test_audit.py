@@ -1,0 +1,129 @@
+"""What `multilane audit` says, and its exit code."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from multilane.audit.order import OrderRule
+from multilane.audit.spans import Span
+from multilane.audit.verdict import Inverted, Repeated, Tally, Unaccounted, Verdict
+from multilane.cli import audit_shown
+from multilane.cli.main import app
+from multilane.runtime import group_audit
+from multilane.runtime.group_audit import GroupAudit
+from multilane.types import TopicPartition
+
+ONE, TWO = TopicPartition("orders", 0), TopicPartition("orders", 1)
+CONFIG = {
+    "clusters": {"main": {"clientId": "c", "brokers": "127.0.0.1:1"}},
+    "consumers": {"orders": {"groupId": "g", "name": "orders", "cluster": "main"}},
+}
+
+
+BY_KEY = OrderRule("key")
+
+
+def found(verdict: Verdict, order: OrderRule = BY_KEY, **spans: Span) -> GroupAudit:
+    told = {ONE: Span(0, 10), TWO: Span(0, 10)} | {TopicPartition(name, 0): span for name, span in spans.items()}
+    return GroupAudit("g", ("orders", "orders.retry"), told, order, verdict)
+
+
+def shown(made: GroupAudit) -> str:
+    console = Console(file=io.StringIO(), width=160)
+    audit_shown.show(made, console=console)
+    return console.file.getvalue()
+
+
+WHOLE = Verdict({ONE: Tally(read=10, done=6, skipped=1, retried=2, dead=1)})
+HOLED = Verdict({ONE: Tally(read=10, done=8), TWO: Tally(read=5, done=5)}, unaccounted=(Unaccounted(ONE, 4),))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "exactly_once", "said"),
+    [
+        (WHOLE, True, "Proved: 10 read = 6 done + 1 skipped + 2 retried + 1 dead, in order per key, each once."),
+        (HOLED, False, "NOT PROVED: 15 read, but 13 done + 0 skipped + 0 retried + 0 dead: 2 records have no account."),
+        (Verdict({ONE: Tally(read=2, done=2, inverted=1)}), False, "NOT PROVED: 2 read = 2 done"),
+        (Verdict({ONE: Tally(read=2, done=2, repeated=1)}), False, "1 were handled more than once."),
+        (Verdict({ONE: Tally(read=2, done=2, repeated=1)}), True, "but 1 have more than one account."),
+        (Verdict({}), False, "nothing could be judged"),
+    ],
+)
+def test_the_verdict_is_a_sentence(verdict, exactly_once, said):
+    made = found(verdict)
+    sentence = audit_shown.sentence(made, exactly_once=exactly_once)
+    assert said in sentence
+    assert audit_shown.is_proved(made, exactly_once=exactly_once) == sentence.startswith("Proved")
+
+
+def test_findings_are_named_and_what_was_not_judged():
+    verdict = Verdict(
+        {ONE: Tally(read=9, done=5, repeated=1, inverted=1, gone=3)},
+        (Unaccounted(ONE, 4),),
+        (Repeated(ONE, 1, 2, "done"),),
+        (Inverted(ONE, 3, behind=2),),
+    )
+    text = shown(found(verdict, OrderRule(None, "orderBy is none"), other=Span(0, 0, why="it has no accounts")))
+    assert "orders-0@4 has no account" in text
+    assert "and 3 more without an account" in text
+    assert "orders-0@3 was handled before 2 of the same key" in text
+    assert "orders-0@1 has 2 accounts, the last is done" in text
+    assert "other-0 was not judged: it has no accounts" in text
+    assert "order was not judged: orderBy is none" in text
+    assert "3 accounts are of records that are not in the log any more" in text
+
+
+def test_what_retention_took_away_is_told():
+    assert "orders-1: 7 offsets before 7 are gone from the log" in shown(
+        GroupAudit("g", ("orders",), {TWO: Span(7, 9, expired=7)}, OrderRule("key"), WHOLE)
+    )
+
+
+def test_many_partitions_are_shown_by_topic():
+    many = {TopicPartition("orders", n): Tally(read=1, done=1) for n in range(30)}
+    text = shown(found(Verdict(many)))
+    assert "orders-7" not in text
+    assert "30" in text
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "multilane.yaml"
+    path.write_text(json.dumps(CONFIG))
+    return str(path)
+
+
+@pytest.mark.parametrize(("verdict", "code"), [(WHOLE, 0), (HOLED, 1), (Verdict({}), 1)])
+def test_the_exit_code_tells(config, monkeypatch, verdict, code):
+    monkeypatch.setattr(group_audit, "audit_group", lambda request, tell: found(verdict))
+    ran = CliRunner().invoke(app, ["audit", "orders", "--config", config, "--output", "json"])
+    assert ran.exit_code == code, ran.output
+    told = json.loads(ran.output)
+    assert told["proved"] == (code == 0)
+    assert told["total"]["read"] == verdict.total.read
+    assert [row["partition"] for row in told["partitions"]] == [0, 1]
+
+
+def test_a_consumer_without_accounts_is_told_how_to_get_some(config):
+    ran = CliRunner().invoke(app, ["audit", "orders", "--config", config])
+    assert ran.exit_code == 1
+    assert "consumer orders keeps no accounts: give it a directory with `audit`" in str(ran.exception)
+
+
+def test_accounts_that_are_not_there_are_told_before_anything_is_started(tmp_path):
+    told = json.loads(json.dumps(CONFIG))
+    told["consumers"]["orders"]["audit"] = str(tmp_path / "books")
+    path = tmp_path / "multilane.yaml"
+    path.write_text(json.dumps(told))
+    ran = CliRunner().invoke(app, ["audit", "orders", "--config", str(path)])
+    assert "there are no accounts of group g in" in str(ran.exception)
+
+
+def test_an_unknown_consumer_is_told(config):
+    ran = CliRunner().invoke(app, ["audit", "order", "--config", config])
+    assert "orders" in str(ran.exception)

@@ -1,0 +1,105 @@
+"""Notes of what became of records, as columns."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lane_world import block_of
+from multilane.commit.journal import OUTCOMES, CopyPlace, Journal, Outcome
+from multilane.types import TopicPartition
+from multilane.wire.records.keyed_rows import KeyedRows
+from multilane.wire.records.record import Record
+
+ORDERS, RETRY = TopicPartition("orders", 3), TopicPartition("retry", 3)
+
+
+def record(offset: int, topic: str = "orders", partition: int = 3) -> Record:
+    return Record(topic, partition, offset, 0, 0, b"k", b"v")
+
+
+def journal() -> Journal:
+    """Time goes on by one with each note."""
+    return Journal(count(100).__next__)
+
+
+def rows_of(accounts) -> list[tuple]:
+    return [
+        (accounts.places[place], offset, OUTCOMES[outcome], when, None if copy < 0 else accounts.copies[copy])
+        for place, offset, outcome, when, copy in zip(
+            accounts.place.tolist(),
+            accounts.offset.tolist(),
+            accounts.outcome.tolist(),
+            accounts.settled_at.tolist(),
+            accounts.copy.tolist(),
+            strict=True,
+        )
+    ]
+
+
+def test_each_kind_of_note_becomes_rows_in_the_order_of_settling():
+    notes = journal()
+    notes.begin(ORDERS, 7)
+    notes.note_done([record(7), record(9)])
+    notes.note_skipped([record(8)])
+    notes.note_copy(record(10), Outcome.RETRIED, CopyPlace("retry", 3, 40))
+    notes.note_copy(record(40, "retry"), Outcome.DEAD, None)
+    assert len(notes) == 6
+    assert rows_of(notes.take()) == [
+        (ORDERS, 7, Outcome.BEGUN, 100, None),
+        (ORDERS, 7, Outcome.DONE, 101, None),
+        (ORDERS, 9, Outcome.DONE, 101, None),
+        (ORDERS, 8, Outcome.SKIPPED, 102, None),
+        (ORDERS, 10, Outcome.RETRIED, 103, CopyPlace("retry", 3, 40)),
+        (RETRY, 40, Outcome.DEAD, 104, None),
+    ]
+
+
+def test_what_was_taken_is_not_taken_again():
+    notes = journal()
+    notes.note_done([record(1)])
+    assert len(notes.take()) == 1
+    assert len(notes) == 0
+    assert len(notes.take()) == 0
+
+
+def test_a_partition_whose_beginning_is_not_known_has_none():
+    notes = journal()
+    notes.begin(ORDERS, -1)
+    assert len(notes) == 0
+
+
+def test_records_of_two_topics_that_were_settled_together_are_told_apart():
+    notes = journal()
+    notes.note_done([record(1), record(5, "retry"), record(2)])
+    assert {row[:3] for row in rows_of(notes.take())} == {
+        (ORDERS, 1, Outcome.DONE),
+        (ORDERS, 2, Outcome.DONE),
+        (RETRY, 5, Outcome.DONE),
+    }
+
+
+def test_windows_of_rows_are_noted_with_what_they_skipped():
+    kept = KeyedRows("t", 3, 1)
+    kept.put(block_of(["a", "b", "a", "c"]))
+    taken = kept.take(10, newest=True)
+    notes = journal()
+    notes.note_passed_over(taken)
+    notes.note_done(taken)
+    told = rows_of(notes.take())
+    assert [row[1:3] for row in told if row[2] is Outcome.SKIPPED] == [(0, Outcome.SKIPPED)]
+    assert sorted(row[1] for row in told if row[2] is Outcome.DONE) == [1, 2, 3]
+    kept.release(taken)
+    kept.put(block_of(["z"] * 50, start=10))  # the storage of rows is used again: the notes are copies
+    assert sorted(row[1] for row in told) == [0, 1, 2, 3]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["done", "skipped"]), st.lists(st.integers(0, 2**60), max_size=5))))
+def test_nothing_is_lost_between_notes_and_columns(settled):
+    notes = journal()
+    for outcome, offsets in settled:
+        getattr(notes, f"note_{outcome}")([record(offset) for offset in offsets])
+    told = [(row[2].value, row[1]) for row in rows_of(notes.take())]
+    assert told == [(outcome, offset) for outcome, offsets in settled for offset in offsets]
