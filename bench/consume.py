@@ -55,7 +55,7 @@ class Outcome:
 class Plan:
     scenarios: tuple[Scenario, ...]
     systems: tuple[str, ...]
-    rounds: int
+    rounds: int | None = None  # None: as many as the scenario says
 
     def fillings(self) -> list[topics.Filling]:
         return list(dict.fromkeys(s.filling(system) for s in self.scenarios for system in self.systems))
@@ -96,13 +96,14 @@ def measure_java(system: str, bootstrap: str, filling: topics.Filling, program: 
 def measure_all(plan: Plan, bootstrap: str, program: java.JavaProgram) -> dict[tuple[str, str], list[Outcome]]:
     outcomes: dict[tuple[str, str], list[Outcome]] = {}
     for scenario in plan.scenarios:
-        for turn in range(plan.rounds):
-            for system in turned(plan.systems, turn, plan.rounds):
+        rounds = plan.rounds or scenario.rounds
+        for turn in range(rounds):
+            for system in turned(plan.systems, turn, rounds):
                 filling = scenario.filling(system)
                 if system in JAVA:
                     outcome = measure_java(system, bootstrap, filling, program)
                 else:
-                    outcome = measure_python(system, bootstrap, filling, scenario.passes)
+                    outcome = measure_python(system, bootstrap, filling, scenario.passes_of(system))
                 outcomes.setdefault((scenario.name, system), []).append(outcome)
                 load = load_average()[0]
                 print(
@@ -179,7 +180,7 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     names = [s.name for s in SCENARIOS]
     parser.add_argument("--scenario", nargs="+", choices=names, default=names, help="only these kinds of topics")
     parser.add_argument("--system", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), help="only these clients")
-    parser.add_argument("--rounds", type=int, default=3, help="measurements of each (the median counts)")
+    parser.add_argument("--rounds", type=int, help="measurements of each, of which the median counts (3, with 1 KB 5)")
     parser.add_argument(
         "--quick", action="store_true", help="few records, one round, no Java and no bars: does it run?"
     )
@@ -207,7 +208,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     facts = machine_facts((*PACKAGES, *PACKAGES_OF_RIVALS), found.program)
     whole = plan.systems == SYSTEMS and plan.scenarios == SCENARIOS and not options.quick
     report = Report("consume" if whole else "consume-partial", facts)
-    report.notes = {"rounds": plan.rounds, "partitions": topics.PARTITIONS, "batch_bytes": topics.BATCH_BYTES}
+    rounds = {s.name: plan.rounds or s.rounds for s in plan.scenarios}
+    report.notes = {"rounds": rounds, "partitions": topics.PARTITIONS, "batch_bytes": topics.BATCH_BYTES}
     report.notes["fetch"] = {s: asdict(source_of(s, "-", "-")) for s in plan.systems}
     with broker(options.bootstrap, plan.fillings()) as bootstrap:
         outcomes = measure_all(plan, bootstrap, program)

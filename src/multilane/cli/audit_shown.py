@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _MOST_PARTITIONS: Final = 24
 _COLUMNS: Final = ("read", "done", "skipped", "retried", "dead", "unaccounted", "repeated", "inverted")
+_ALWAYS: Final = ("read", "done")
 _TITLES: Final = {"unaccounted": "no account", "inverted": "out of order"}
 
 
@@ -91,13 +92,15 @@ def _placed(finding: Any) -> dict[str, Any]:
 
 
 def _table(made: GroupAudit) -> Table:
+    """Without columns that have nothing in them."""
     table = Table(title=f"group {made.group}", title_justify="left", show_footer=True)
     everything = made.verdict.total
+    columns = [name for name in _COLUMNS if name in _ALWAYS or getattr(everything, name)]
     table.add_column("partition", footer="all", no_wrap=True)
-    for name in _COLUMNS:
+    for name in columns:
         table.add_column(_TITLES.get(name, name), f"{getattr(everything, name):,}", justify="right", no_wrap=True)
     for name, tally in _rows(made):
-        table.add_row(name, *(f"{getattr(tally, column):,}" for column in _COLUMNS))
+        table.add_row(name, *(f"{getattr(tally, column):,}" for column in columns))
     return table
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from multilane.cli.demo_shop import APP, CALL_SECONDS, ERROR, LANES, MODULE, RETRY, TOPIC, Odd
+from multilane.cli.demo_shop import APP, CALL_SECONDS, ERROR, LANES, MODULE, RETRY, SLOW_SECONDS, TOPIC, Odd
 from multilane.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ class Demo:
         odd = odd_ones(self.orders)
         usual = f"{CALL_SECONDS * 1_000:.0f} ms"
         self.console.print(
-            f"          of them {odd.slow} take a second instead of {usual}, {odd.fail_once} fail once, "
-            f"{odd.fail_always} fail always, {odd.unreadable} are no orders at all",
+            f"          of them {odd.slow} take {SLOW_SECONDS * 1_000:.0f} ms instead of {usual}, "
+            f"{odd.fail_once} fail once, {odd.fail_always} fail always, {odd.unreadable} are no orders at all",
             highlight=False,
         )
         return odd

@@ -2,7 +2,7 @@
 
 Thread: none (pure).
 
-The orders are the same in every run. Most take 20 ms; some take a second, some fail once, some always, and some are no
+The orders are the same in every run. Most take 20 ms; some take 0.4 s, some fail once, some always, and some are no
 orders at all.
 """
 
@@ -21,6 +21,7 @@ ERROR: Final = "orders.error"
 GROUP: Final = "shop.orders"
 LANES: Final = 50
 CALL_SECONDS: Final = 0.02
+SLOW_SECONDS: Final = 0.4
 APP: Final = f'''\
 import asyncio
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ async def deliver(order: Order, record: Record) -> None:
         raise LookupError("there are none")
     if order.item == "figs" and record.topic == "{TOPIC}":  # works later
         raise TimeoutError("sold out, try again")
-    await asyncio.sleep(1.0 if order.item == "piano" else {CALL_SECONDS})
+    await asyncio.sleep({SLOW_SECONDS} if order.item == "piano" else {CALL_SECONDS})
 '''
 
 _SEED: Final = 2_026

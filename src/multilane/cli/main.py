@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from multilane.cli import audit, config, demo, dev, errors, pack, plan, run
+from multilane.cli import audit, config, control, demo, dev, errors, pack, plan, run
 from multilane.errors import MultilaneError
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app.add_typer(config.app, name="config")
 app.add_typer(errors.app, name="errors")
 app.command("demo")(demo.demo)
 app.command("run")(run.run)
+app.command("control")(control.control)
 app.command("pack")(pack.pack)
 app.command("plan")(plan.plan)
 app.command("audit")(audit.audit)

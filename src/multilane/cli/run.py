@@ -58,6 +58,9 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command
         Path | None, typer.Option(help="On Spark: what `multilane pack` made, for executors of a cluster.")
     ] = None,
     conf: Conf = None,
+    control: Annotated[
+        Path | None, typer.Option(help="A socket to be made here, over which `multilane control` steers the run.")
+    ] = None,
     log_level: Annotated[Level, typer.Option(help="How much is logged, to the error stream.")] = Level.info,
 ) -> None:
     """Run an app's consumers until SIGTERM or Ctrl-C; then settle what is in work, commit and leave the groups."""
@@ -65,18 +68,21 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command
     pairs = conf_pairs(conf or [])
     try:
         if engine is Engine.process:
-            _run_here(target)
+            _run_here(target, control)
         else:
             settings = {"flow": flow.value, "master": master, "members": members, "conf": pairs, "archive": archive}
-            _run_on_spark(target, host=host, **settings)
+            _run_on_spark(target, host=host, control=control, **settings)
     except TargetNotFound as error:
         raise typer.BadParameter(str(error)) from None
 
 
-def _run_here(target: str) -> None:
+def _run_here(target: str, control: Path | None) -> None:
+    from multilane.runtime.control import controlled_at
     from multilane.runtime.targets import find_app
 
-    find_app(target).run()
+    app = find_app(target)
+    with controlled_at(app, control):
+        app.run()
 
 
 def _run_on_spark(target: str, **settings: Any) -> None:

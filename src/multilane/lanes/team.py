@@ -18,7 +18,7 @@ from multilane.commit.ledger import Place
 from multilane.lanes.chains import Chains
 from multilane.lanes.crew import Crew
 from multilane.lanes.work import Work
-from multilane.lanes.yard import Yard
+from multilane.lanes.yard import MAIN, Yard
 from multilane.types import TopicPartition
 from multilane.wire.records.block import Block
 from multilane.wire.records.record import Record
@@ -90,9 +90,14 @@ class Team:
         for crew in self._crews.values():
             crew.flush()
 
-    def resize(self, lanes: Mapping[str, int]) -> None:
+    def steer(self, *, is_paused: bool, lanes: Mapping[str, int], waiting_per_lane: int) -> None:
+        """Nothing is taken in while it is paused; what was before is handled."""
+        self.yard.is_paused = is_paused
+        for intake in self.yard.intakes.values():
+            intake.room = max(1, lanes[MAIN]) * waiting_per_lane
         for name, many in lanes.items():
             self._crews[name].resize(many)
+        self.feed()
 
     # --- what came of it ---------------------------------------------------------------------------------------------
 

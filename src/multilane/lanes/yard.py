@@ -42,6 +42,7 @@ class Yard:
         self._chains = {} if isinstance(chains, RowChains) else dict(chains)
         self._route = route
         self._note = note
+        self.is_paused = False  # nothing is taken in
         self._by_topic = {intake.partition.topic: intake for intake in intakes}
         # The shortest way for the usual yard: it is gone for each record.
         ledger = intakes[0].ledger if len(intakes) == 1 and not intakes[0].weighs else None
@@ -56,6 +57,8 @@ class Yard:
     def refill(self, wanted: Callable[[], bool], now: float) -> bool:
         """Take in while it is `wanted` and there is something to take and room for it. True when anything came."""
         came = False
+        if self.is_paused:
+            return came
         for intake in self.intakes.values():
             while intake.has_blocks and not intake.is_full and wanted():
                 came = True

@@ -29,6 +29,7 @@ from multilane.lanes.interpreter import loop_factory, tuned_interpreter
 from multilane.listeners.surroundings import ConsumerInterceptor, ErrorInterceptor, Tracer
 from multilane.runtime.engine import Engine
 from multilane.runtime.error_wiring import ErrorConsumers
+from multilane.runtime.helm import Helm
 from multilane.runtime.outfit import Outfit
 from multilane.runtime.producing import ProducerInterceptor, Producers
 from multilane.runtime.registration import Around, Function, ListenerOptions, Registration, checked
@@ -74,6 +75,7 @@ class App:
         self._producers: Producers | None = None
         self._engine: Engine | None = None
         self._is_stopped = False
+        self.helm = Helm()
 
     # --- registering -------------------------------------------------------------------------------------------------
 
@@ -184,7 +186,8 @@ class App:
         if self._is_stopped:
             self._engine.stop()
         try:
-            await self._engine.run()
+            with self.helm.heard_by(self._engine.steer):
+                await self._engine.run()
         finally:
             self._engine = None
             self._is_stopped = False
@@ -197,6 +200,39 @@ class App:
         self._is_stopped = True
         if self._engine is not None:
             self._engine.stop()
+
+    # --- steering ----------------------------------------------------------------------------------------------------
+
+    def pause(self, name: str) -> None:
+        """A consumer takes nothing more until `resume`; what is in work ends. From any thread, on every engine, for the
+        time of the run."""
+        self._steer(name, is_paused=True)
+
+    def resume(self, name: str) -> None:
+        self._steer(name, is_paused=False)
+
+    def set_lanes(self, name: str, lanes: int | None) -> None:
+        """So many lanes for each partition; None: as the configuration says."""
+        if lanes is not None and self.config.consumer(name).lanes == 0:
+            raise ConfigError(f"{name} handles one record after the other (virtualPartitionCount 0): it has no lanes")
+        self._steer(name, lanes=lanes)
+
+    def _steer(self, name: str, **changes: Any) -> None:
+        config = self.config.consumer(name)
+        if config.name not in self._registrations:
+            raise ConfigError(f"consumer {config.name!r} does not run: it has no listener")
+        self.helm.steer(config.name, replace(self.helm.of(config.name), **changes))
+
+    def steering(self) -> dict[str, dict[str, Any]]:
+        """How each consumer is steered now."""
+        return {
+            name: {
+                "paused": self.helm.of(name).is_paused,
+                "lanes": self.helm.of(name).lanes or registration.config.lanes,
+                "configured": registration.config.lanes,
+            }
+            for name, registration in self._registrations.items()
+        }
 
     @contextmanager
     def observed_by(self, observer: Observer) -> Iterator[None]:

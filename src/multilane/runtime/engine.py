@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from multilane.clock import Clock
 from multilane.hooks import Observer
+from multilane.lanes.steering import Steering
 from multilane.runtime.error_wiring import ErrorConsumers
 from multilane.runtime.outfit import Outfit
 from multilane.runtime.process_group import ProcessGroup
@@ -44,6 +45,10 @@ class Engine:
 
     def stop(self) -> None:
         self._tell(self._stopped.set)
+
+    def steer(self, consumer: str, steering: Steering) -> None:
+        """From any thread."""
+        self._tell(lambda: self.groups[consumer].steer(steering))
 
     def _tell(self, what: Callable[[], object]) -> None:
         try:

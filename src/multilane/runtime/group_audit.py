@@ -24,7 +24,7 @@ from multilane.errors import ConfigError, NoHistory
 from multilane.runtime.account_files import folder_name
 from multilane.runtime.spark_tables import kafka_options
 from multilane.spark.comparison import Question, begun_at, compare, read_accounts
-from multilane.spark.session import ended_with, local_slots, of_one_job, start_session
+from multilane.spark.session import local_slots, one_job
 from multilane.types import TopicPartition
 
 
@@ -56,10 +56,7 @@ def audit_group(request: AuditRequest, tell: Callable[[str], object] = lambda st
     tell(f"looking at group {config.group_id}")
     known = _known(request)
     tell("starting Spark")
-    spark = start_session(
-        request.master, f"multilane audit {config.group_id}", of_one_job(request.master, request.conf)
-    )
-    with ended_with(spark):
+    with one_job(request.master, f"multilane audit {config.group_id}", request.conf) as spark:
         tell("reading the accounts")
         accounts = read_accounts(spark, path)
         begun = begun_at(accounts)

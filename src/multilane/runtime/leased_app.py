@@ -18,6 +18,7 @@ from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import SystemClock
 from multilane.errors import AccountsNotWritten
 from multilane.lanes.holding import Starts
+from multilane.lanes.steering import Steering
 from multilane.lanes.stint import Stint
 from multilane.lanes.team import Team
 from multilane.runtime.member import News
@@ -150,6 +151,13 @@ class LeasedApp:
         for desk in self._desks.values():
             if desk.stint is not None:
                 desk.stint.end()
+
+    def steer(self, consumer: str, steering: Steering) -> None:
+        """What is lent now, and all that will be."""
+        desk = self._desks.get(consumer)
+        if desk is not None:
+            lent = [one.team for one in self._lent.values() if one.unit.consumer == consumer and one.team is not None]
+            desk.outfit.steer(steering, lent)
 
     async def _work(self, desk: _Desk, lent: Collection[_Lent], loan: Loan) -> list[Unit]:
         unwanted = [one for one in lent if one.unit.number in self._wanted_back]  # asked back before it was begun

@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from typing import Final
 
+from multilane.lanes.steering import Steering
 from multilane.runtime.engine import Engine
 from multilane.runtime.targets import find_app
 
@@ -33,6 +34,9 @@ class AppMember:
 
     def stop(self) -> None:
         self._app.stop()
+
+    def steer(self, consumer: str, steering: Steering) -> None:
+        self._app.helm.steer(consumer, steering)
 
     def counts(self) -> list[tuple[str, dict[str, str], float]]:
         return self._news.take() + self._newly_settled()

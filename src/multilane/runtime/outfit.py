@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -31,6 +31,7 @@ from multilane.lanes.intake import Intake
 from multilane.lanes.ordering import order_of
 from multilane.lanes.processes import Processes
 from multilane.lanes.row_chains import RowChains
+from multilane.lanes.steering import AS_CONFIGURED, Steering
 from multilane.lanes.team import Team
 from multilane.lanes.threads import Threads
 from multilane.lanes.work import Work, WorkRules
@@ -106,6 +107,7 @@ class Outfit:
         told = config.error_breaker
         self._breaker = None if told is None else Breaker(told.share, told.window, told.minimum)
         self._publisher: Publisher | None = None
+        self._steering = AS_CONFIGURED
         self._accounts = None if config.audit is None else AccountFiles(config.audit, config.group_id, clock)
         self._properties = {"fetch.buffer.bytes": _FETCH_BUFFER} | consumer_properties(config, cluster)
 
@@ -203,7 +205,21 @@ class Outfit:
             for partition, (offset, _) in starts.items():
                 self._accounts.journal.begin(partition, offset)
         lanes = {MAIN: self.config.lanes, **self.config.lane_classes}
-        return Team(yard, work, lanes, self._clock, on_end=threads.close)
+        team = Team(yard, work, lanes, self._clock, on_end=threads.close)
+        if self._steering != AS_CONFIGURED:
+            self._apply(team)
+        return team
+
+    def steer(self, steering: Steering, teams: Iterable[Team]) -> None:
+        """These, and all that are built from now on."""
+        self._steering = steering
+        for team in teams:
+            self._apply(team)
+
+    def _apply(self, team: Team) -> None:
+        told = self._steering
+        lanes = {MAIN: told.lanes or self.config.lanes, **self.config.lane_classes}
+        team.steer(is_paused=told.is_paused, lanes=lanes, waiting_per_lane=self.config.waiting_per_lane)
 
     def _feeding_order(self, partition: TopicPartition) -> int:
         return self.topics.names.index(partition.topic)

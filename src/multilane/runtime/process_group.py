@@ -16,6 +16,7 @@ from multilane.errors import ConfigError
 from multilane.hooks import NO_OBSERVER, Observer
 from multilane.lanes.membership import Timing
 from multilane.lanes.pump import Pump
+from multilane.lanes.steering import Steering
 from multilane.lanes.team import Team
 from multilane.runtime.outfit import Outfit
 
@@ -55,6 +56,9 @@ class ProcessGroup:
             await self._pump.run()
         finally:
             await outfit.close()
+
+    def steer(self, steering: Steering) -> None:
+        self._outfit.steer(steering, self.teams)
 
     def stop(self) -> None:
         """Settle what is in work, commit, and leave the group."""

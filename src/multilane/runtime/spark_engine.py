@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from multilane.errors import ConfigError, SparkStartError
+from multilane.lanes.steering import Steering
 from multilane.runtime.app import App
+from multilane.runtime.control import controlled_at
 from multilane.runtime.signals import signals_stop
 from multilane.runtime.targets import find_app
 from multilane.spark.batches.board import LoanTerms
@@ -55,6 +57,7 @@ class SparkSettings:
     archive: Path | None = None  # made by `multilane pack`; executors unpack it
     host: str | None = None  # where executors reach this process; None: as Spark has it
     log_level: str = "INFO"
+    control: Path | None = None  # a socket over which the run is steered
     terms: LoanTerms = field(default_factory=LoanTerms)  # of batches
 
 
@@ -72,7 +75,8 @@ def run_on_spark(target: str, settings: SparkSettings) -> None:
         with ended_with(spark):
             told = target, spark.version, shown(settings.master), members
             log.info("%s runs on Spark %s, master %s, with %d members", *told)
-            flow.run(spark)
+            with app.helm.heard_by(flow.steer), controlled_at(app, settings.control):
+                flow.run(spark)
 
 
 class _Flow:
@@ -103,6 +107,9 @@ class Continuous(_Flow):
     def stop(self) -> None:
         self._supervisor.stop()
 
+    def steer(self, consumer: str, steering: Steering) -> None:
+        self._supervisor.steer(consumer, steering)
+
     def run(self, spark: SparkSession) -> None:
         bind, host = self._hosts(spark)
         plan = RunPlan(
@@ -127,6 +134,9 @@ class Batches(_Flow):
 
     def stop(self) -> None:
         self._conductor.stop()
+
+    def steer(self, consumer: str, steering: Steering) -> None:
+        self._conductor.steer(consumer, steering)
 
     def run(self, spark: SparkSession) -> None:
         bind, host = self._hosts(spark)

@@ -21,7 +21,7 @@ from multilane.sizing.goals import Goals
 from multilane.sizing.history import Arrivals, History
 from multilane.sizing.recommendation import Recommendation, recommend
 from multilane.spark.history import Asked, read_arrivals, read_history
-from multilane.spark.session import ended_with, local_slots, of_one_job, start_session
+from multilane.spark.session import local_slots, one_job
 from multilane.types import TopicPartition
 
 _UNKNOWN_TOPIC: Final = 3
@@ -52,8 +52,7 @@ def plan_topic(request: PlanRequest, tell: Callable[[str], object] = lambda step
     tell(f"looking at {request.topic}")
     partitions = _partitions_with_records(request)
     tell("starting Spark")
-    spark = start_session(request.master, f"multilane plan {request.topic}", of_one_job(request.master, request.conf))
-    with ended_with(spark):
+    with one_job(request.master, f"multilane plan {request.topic}", request.conf) as spark:
         tell(f"reading {request.topic}")
         asked = _asked(request, partitions)
         history = read_history(spark, asked)

@@ -9,8 +9,7 @@ to the driver is a row for each partition, and the first few findings of each ki
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,8 +17,7 @@ from multilane.audit.order import OrderRule
 from multilane.audit.spans import Span
 from multilane.audit.verdict import Inverted, Repeated, Tally, Unaccounted, Verdict
 from multilane.commit.journal import Outcome
-from multilane.errors import NoHistory
-from multilane.spark.reasons import reason
+from multilane.spark.reasons import told_plainly
 from multilane.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -46,7 +44,7 @@ class Question:
 
 def read_accounts(spark: SparkSession, path: str) -> DataFrame:
     """All that was written for a group."""
-    with _told_plainly("the accounts"):
+    with told_plainly("the accounts"):
         return spark.read.schema(_SCHEMA).parquet(path)
 
 
@@ -54,7 +52,7 @@ def begun_at(accounts: DataFrame) -> dict[TopicPartition, int]:
     """Where the accounts of each partition begin."""
     from pyspark.sql import functions as F
 
-    with _told_plainly("the accounts"):
+    with told_plainly("the accounts"):
         rows = accounts.groupBy(*_PLACE).agg(F.min("offset").alias("first")).collect()
     return {TopicPartition(row.topic, row.partition): row.first for row in rows}
 
@@ -64,25 +62,28 @@ def compare(spark: SparkSession, accounts: DataFrame, question: Question) -> Ver
     spans = {partition: span for partition, span in question.spans.items() if len(span)}
     if not spans:
         return Verdict({})
-    with _told_plainly("what is compared"):
+    with told_plainly("what is compared"):
         told = _by_record(_within(spark, accounts, spans))
         compared = _log(spark, spans, question.settings).join(told, [*_RECORD], "full_outer").persist()
         try:
-            inverted = _inverted(compared, question)
             tallies = {partition: Tally() for partition in spans} | _tallies(compared)
+            inverted = _inverted(compared, question)
             if inverted is not None:
-                inverted = inverted.persist()
                 tallies = _with_inverted(tallies, inverted)
-            return Verdict(
-                tallies,
-                _unaccounted(compared, question.examples),
-                _repeated(compared, question.examples),
-                () if inverted is None else _first_inverted(inverted, question.examples),
-            )
+            return _named(Verdict(tallies), compared, inverted, question.examples)
         finally:
             compared.unpersist()
-            if inverted is not None:
-                inverted.unpersist()
+
+
+def _named(counted: Verdict, compared: DataFrame, inverted: DataFrame | None, most: int) -> Verdict:
+    """With examples of what there is: nothing is looked for that was not counted."""
+    found = counted.total
+    return replace(
+        counted,
+        unaccounted=_unaccounted(compared, most) if found.unaccounted else (),
+        repeated=_repeated(compared, most) if found.repeated else (),
+        inverted=_first_inverted(inverted, most) if found.inverted and inverted is not None else (),
+    )
 
 
 # --- what is compared ------------------------------------------------------------------------------------------------
@@ -219,13 +220,3 @@ def _repeated(compared: DataFrame, most: int) -> tuple[Repeated, ...]:
 def _first_inverted(inverted: DataFrame, most: int) -> tuple[Inverted, ...]:
     rows = inverted.orderBy(*_RECORD).limit(most).collect()
     return tuple(Inverted(TopicPartition(r.topic, r.partition), r.offset, r.latest.offset) for r in rows)
-
-
-@contextmanager
-def _told_plainly(what: str) -> Iterator[None]:
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except PySparkException as error:
-        raise NoHistory(f"{what} cannot be read: {reason(error)}") from error

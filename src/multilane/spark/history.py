@@ -10,13 +10,13 @@ one slot, up to a bound.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from multilane.errors import NoHistory
 from multilane.sizing.history import Arrivals, Busiest, HeavyKey, History, PartitionLoad, arrivals_of
+from multilane.spark.reasons import told_plainly
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +41,7 @@ class Asked:
 
 def read_history(spark: SparkSession, asked: Asked) -> History | None:
     """None where there is no record."""
-    with _told_plainly(asked.topic):
+    with told_plainly(f"the history of {asked.topic}"):
         counted = _counted(spark, asked).persist()
         try:
             loads = tuple(_load(row, asked) for row in _by_partition(counted).collect())
@@ -69,7 +69,7 @@ def read_arrivals(spark: SparkSession, asked: Asked, load: PartitionLoad) -> Arr
         "endingOffsets": json.dumps({asked.topic: {load.partition: busiest.end}}),
         **_CUT_MEANWHILE,
     }
-    with _told_plainly(asked.topic):
+    with told_plainly(f"the history of {asked.topic}"):
         frame = spark.read.format("multilane").options(**options).load()
         time = F.unix_millis("timestamp")
         rows = (
@@ -191,17 +191,3 @@ def _load(row: Any, asked: Asked) -> PartitionLoad:
 
 def _heavy(row: Any) -> HeavyKey:
     return HeavyKey(row.partition, bytes(row.key), row.records, row.peak)
-
-
-@contextmanager
-def _told_plainly(topic: str) -> Iterator[None]:
-    """Spark tells what went wrong in a worker with both tracebacks: the sentence of ours is enough, if there is one."""
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except PySparkException as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        ours = [line.partition(": ")[2] for line in lines if line.startswith("multilane.errors.")]
-        why = ours[-1] if ours else (lines or [type(error).__name__])[0]
-        raise NoHistory(f"the history of {topic} cannot be read: {why}") from error

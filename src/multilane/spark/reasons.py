@@ -1,14 +1,21 @@
 """Why something failed on Spark, in one line.
 
-Thread: none (pure).
+Thread: any.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
-_PYTHONS: Final = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Lost|Failed|Exit|Interrupt)\b(: |$)")
+from multilane.errors import NoHistory
+
+_PYTHONS: Final = re.compile(
+    r"multilane\.errors\.\w+: |[A-Za-z_][\w.]*(Error|Exception|Lost|Failed|Exit|Interrupt)\b(: |$)"
+)
+_OURS: Final = re.compile(r"multilane\.errors\.\w+: ")
 _SPARKS: Final = ("org.", "java.", "py4j.", "pyspark.errors.")
 
 
@@ -18,3 +25,14 @@ def reason(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = [line for line in lines if _PYTHONS.match(line) and not line.startswith(_SPARKS)]
     return (told or lines or [type(error).__name__])[-1 if told else 0]
+
+
+@contextmanager
+def told_plainly(what: str) -> Iterator[None]:
+    """Spark tells what went wrong in a worker with both tracebacks: one sentence is enough."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        raise NoHistory(f"{what} cannot be read: {_OURS.sub('', reason(error), count=1)}") from error

@@ -15,6 +15,7 @@ import shutil
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -98,6 +99,38 @@ def local_slots(master: str) -> int | None:
         return None
     threads = match["threads"] or "1"
     return len(os.sched_getaffinity(0)) if threads == "*" else int(threads)
+
+
+@contextmanager
+def one_job(master: str, name: str, conf: Mapping[str, str]) -> Iterator[SparkSession]:
+    """A session for somebody who counts something and waits for it: what its JVM says by itself is not for them, unless
+    it does not start."""
+    with _jvm_is_heard_of_failures():
+        spark = start_session(master, name, of_one_job(master, conf))
+    with ended_with(spark):
+        yield spark
+
+
+@contextmanager
+def _jvm_is_heard_of_failures() -> Iterator[None]:
+    """The JVM has whatever is the error stream when it is started, for as long as it lives."""
+    errors = sys.__stderr__
+    if errors is None:
+        yield
+        return
+    errors.flush()
+    kept = os.dup(errors.fileno())
+    with tempfile.TemporaryFile() as said:
+        os.dup2(said.fileno(), errors.fileno())
+        try:
+            yield
+        except BaseException:
+            said.seek(0)
+            os.write(kept, said.read())
+            raise
+        finally:
+            os.dup2(kept, errors.fileno())
+            os.close(kept)
 
 
 def of_one_job(master: str, conf: Mapping[str, str]) -> dict[str, str]:

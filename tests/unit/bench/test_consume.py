@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bench import java
-from bench.consume import Outcome, Plan, add_rows, check_agreement, outcome_of, parse_options, plan_of
+from bench.consume import Outcome, Plan, add_rows, check_agreement, outcome_of, parse_options, plan_of, turned
 from bench.report import Report
 from bench.scenarios import JAVA, JAVA_AS_IT_COMES, RIVALS, SCENARIOS, SYSTEMS, add_bars, source_of
 from bench.topics import PARTITIONS, Filling, make_records
@@ -112,6 +112,14 @@ def test_the_median_of_the_rounds_counts():
     report = Report("consume", {})
     add_rows(report, {("s", "columns"): [Outcome(rate, 1.0, 1, None) for rate in (1.0, 9.0, 4.0)]})
     assert [report.find("columns", "s", metric) for metric in ("slowest", "rate", "fastest")] == [1.0, 4.0, 9.0]
+
+
+def test_each_system_begins_as_often_as_any_other():
+    systems = ("a", "b", "c", "d")
+    orders = [turned(systems, turn, 4) for turn in range(4)]
+    assert {order[0] for order in orders} == set(systems)
+    assert all(sorted(order) == sorted(systems) for order in orders)
+    assert turned(systems, 0, 3) == systems
 
 
 def test_a_quick_plan_is_small_and_leaves_java_out():

@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from multilane.clock import Clock, SystemClock
 from multilane.errors import LineLost, MemberFailed, MultilaneError, SparkStartError
 from multilane.hooks import NO_OBSERVER, Observer
+from multilane.lanes.steering import Steering
 from multilane.spark.batches.keeper import KeeperPlan
 from multilane.spark.line import Desk, Line, Message
 from multilane.spark.progress import Progress
@@ -53,6 +55,7 @@ class Conductor:
         self._started_at = 0.0
         self._start_at: float | None = 0.0
         self._deadline: float | None = None  # for the drain
+        self._steering: dict[str, Steering] = {}
         self._progress = Progress(observer)
 
     # --- life --------------------------------------------------------------------------------------------------------
@@ -79,6 +82,16 @@ class Conductor:
     def stop(self) -> None:
         """From any thread, also from a signal handler."""
         self._events.put(self._drain)
+
+    def steer(self, consumer: str, steering: Steering) -> None:
+        """From any thread; a keeper that is started later is told too."""
+        self._events.put(partial(self._steer, consumer, steering))
+
+    def _steer(self, consumer: str, steering: Steering) -> None:
+        self._steering[consumer] = steering
+        if self._line is not None:
+            with suppress(LineLost):  # whoever reads it hears of it
+                self._line.send("steer", consumer=consumer, steering=steering.to_json())
 
     def _next_event(self) -> None:
         due = [at for at in (self._start_at, self._deadline, self._progress.due) if at is not None]
@@ -190,6 +203,8 @@ class Conductor:
 
     def _on_line(self, line: Line) -> None:
         self._line = line
+        for consumer, steering in self._steering.items():
+            self._steer(consumer, steering)
         if self._is_stopping:
             self._is_stopping = False
             self._drain()

@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from multilane.errors import LineLost, MemberFailed
 from multilane.lanes.interpreter import loop_on_thread
+from multilane.lanes.steering import Steering, steering_from
 from multilane.spark.batches.keeper import KeeperPlan
 from multilane.spark.batches.terms import HeldRecord, Loan, Unit, held_from, loan_from
 from multilane.spark.home import at_home
@@ -47,6 +48,8 @@ class Worker(Protocol):
     async def give_back(self, number: int, seconds: float) -> None: ...
 
     def end(self) -> None: ...
+
+    def steer(self, consumer: str, steering: Steering) -> None: ...
 
     def let_go(self, number: int, held: Iterable[HeldRecord]) -> None: ...
 
@@ -146,6 +149,9 @@ class Hands:
                 self._loop.call_soon_threadsafe(self._worker.let_go, message["unit"], held_from(message["held"]))
             case "back":
                 self._on_loop(self._worker.give_back(message["unit"], message["seconds"]))
+            case "steer":
+                told = steering_from(message["steering"])
+                self._loop.call_soon_threadsafe(self._worker.steer, message["consumer"], told)
             case "end":
                 self._loop.call_soon_threadsafe(self._worker.end)
 

@@ -76,6 +76,7 @@ class Keeper:
         self._is_over = False
         self._has_served = False
         self._workers: set[Line] = set()
+        self._steering: dict[str, dict[str, Any]] = {}  # by consumer, as the driver said it
         self._driver: Line | None = None
         self._thread = threading.Thread(target=self._run, name="multilane-keeper", daemon=True)
         self._thread.start()
@@ -148,10 +149,18 @@ class Keeper:
             _tell(line, "ended")
 
     def _hear_driver(self, line: Line, kept: Kept) -> None:
-        if line.receive() is None:
+        while (said := line.receive()) is not None and said["kind"] == "steer":
+            self._loop.call_soon_threadsafe(self._steer, said["consumer"], said["steering"])
+        if said is None:
             log.warning("the driver is gone: ending in order")
         self._is_stopping = True
         kept.stop()
+
+    def _steer(self, consumer: str, steering: dict[str, Any]) -> None:
+        """Workers that come later hear of it before their first loan."""
+        self._steering[consumer] = steering
+        for worker in list(self._workers):
+            _tell(worker, "steer", consumer=consumer, steering=steering)
 
     async def _beat(self, line: Line, kept: Kept) -> None:
         while True:
@@ -199,6 +208,8 @@ class Keeper:
 
     def _on_hello(self, line: Line, message: Message) -> None:
         self._has_served = True
+        for consumer, steering in self._steering.items():
+            _tell(line, "steer", consumer=consumer, steering=steering)
         loan = None if self._is_stopping else self._board.lend(message["number"], line)
         log.debug("task %s begins in process %s", message["number"], message.get("pid"))
         _tell(line, "loan", number=message["number"], loan=None if loan is None else loan.to_json())

@@ -20,6 +20,7 @@ from typing import Final, Protocol
 from multilane.clock import Clock, SystemClock
 from multilane.errors import LineLost, MemberFailed, MultilaneError, SparkStartError
 from multilane.hooks import NO_OBSERVER, Observer
+from multilane.lanes.steering import Steering
 from multilane.spark.continuous.roster import Do, Order, Roster, State
 from multilane.spark.continuous.task import REFUSED, STARTING, TaskPlan
 from multilane.spark.line import Desk, Line, Message
@@ -75,6 +76,7 @@ class Supervisor:
         self._is_cutting = False  # those that did not end in time were cancelled
         self._unready: Counter[int] = Counter()  # jobs in a row that failed before their member was ready
         self._last_error = ""
+        self._steering: dict[str, Steering] = {}
         self._progress = Progress(observer)
 
     # --- life --------------------------------------------------------------------------------------------------------
@@ -102,6 +104,15 @@ class Supervisor:
     def stop(self) -> None:
         """From any thread, also from a signal handler."""
         self._events.put(self._drain)
+
+    def steer(self, consumer: str, steering: Steering) -> None:
+        """From any thread; members that are started later are told too."""
+        self._events.put(partial(self._steer, consumer, steering))
+
+    def _steer(self, consumer: str, steering: Steering) -> None:
+        self._steering[consumer] = steering
+        for number in self._lines:
+            self._say(number, "steer", consumer=consumer, steering=steering.to_json())
 
     def _next_event(self) -> None:
         due = [at for at in (self._deadline, self._roster.next_due(), self._progress.due) if at is not None]
@@ -154,6 +165,8 @@ class Supervisor:
                 self._jobs.cancel(number)
             else:
                 self._say(number, do.value)
+                for consumer, steering in self._steering.items() if do is Do.SERVE else ():
+                    self._say(number, "steer", consumer=consumer, steering=steering.to_json())
 
     def _start(self, number: int) -> None:
         plan, former = self._plan, self._lines.pop(number, None)
@@ -167,9 +180,9 @@ class Supervisor:
         except Exception as error:
             raise SparkStartError(f"Spark takes no more jobs, it seems to be gone: {error}") from error
 
-    def _say(self, number: int, kind: str) -> None:
+    def _say(self, number: int, kind: str, **fields: object) -> None:
         try:
-            self._lines[number].send(kind)
+            self._lines[number].send(kind, **fields)
         except (KeyError, LineLost):
             log.debug("member %d cannot be told to %s: its line is gone", number, kind)
 

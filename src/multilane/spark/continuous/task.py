@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from multilane.errors import ConfigError, LineLost
+from multilane.lanes.steering import Steering, steering_from
 from multilane.spark.home import at_home
 from multilane.spark.line import Line, call
 
@@ -41,6 +42,9 @@ class Member(Protocol):
 
     def stop(self) -> None:
         """In order; from any thread."""
+
+    def steer(self, consumer: str, steering: Steering) -> None:
+        """From any thread, also before it runs."""
 
     def counts(self) -> list[Count]:
         """What was counted since the last time; from any thread."""
@@ -115,9 +119,10 @@ def found(path: str) -> Any:
 
 
 def _hear(line: Line, member: Member, over: threading.Event) -> None:
-    """Whatever comes, be it the end of the line, means the end; but not of a member that has ended by itself: a stop
-    would be for its next life."""
-    said = line.receive()
+    """It is steered until something else comes: whatever that is, be it the end of the line, means the end; but not of
+    a member that has ended by itself: a stop would be for its next life."""
+    while (said := line.receive()) is not None and said["kind"] == "steer":
+        member.steer(said["consumer"], steering_from(said["steering"]))
     if over.is_set():
         return
     if said is None:

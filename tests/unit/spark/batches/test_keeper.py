@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from dataclasses import replace
+from typing import ClassVar
 
 import pytest
 
 from multilane.commit.ledger import Place
 from multilane.errors import ConfigError, LineLost, MemberFailed
+from multilane.lanes.steering import Steering
 from multilane.spark.batches import hands
 from multilane.spark.batches.board import LoanTerms
 from multilane.spark.batches.hands import work
@@ -75,6 +77,7 @@ class Worker:
     """Works on whatever it is lent, in no time."""
 
     closed = threading.Event()
+    steered: ClassVar[list] = []
 
     def __init__(self, target):
         if target == "not here":
@@ -88,6 +91,7 @@ class Worker:
         Worker.closed.set()
 
     async def serve(self, loan):
+        self.steered_before = list(Worker.steered)
         done = [replace(unit, places=dict.fromkeys(unit.places, Place(5, 0, ())), settled=5) for unit in loan.units]
         self._tell("counts", counts=self.counts())
         self._tell("over", number=loan.number, units=[unit.to_json() for unit in done])
@@ -102,6 +106,9 @@ class Worker:
     def let_go(self, number, held):
         pass
 
+    def steer(self, consumer, steering):
+        Worker.steered.append((consumer, steering))
+
     def counts(self):
         return [["worked", {}, 5.0]]
 
@@ -110,6 +117,7 @@ class Worker:
 def driver():
     driver = Driver()
     Worker.closed.clear()
+    Worker.steered.clear()
     yield driver
     for run in list(hands._hands):
         hands._hands.pop(run).close()
@@ -164,6 +172,19 @@ def test_a_loan_goes_to_a_worker_and_comes_back(driver, plan):
     driver.wait_for("ended")
     counted = {name for m in driver.said if m["kind"] == "beat" for name, _, _ in m["counts"]}
     assert counted >= {"kept", "worked"}
+
+
+def test_a_worker_is_steered_before_its_first_loan(driver, plan):
+    keeper, _ = kept(driver, plan)
+    assert keeper.wait_for_work(30)
+    driver.line.send("steer", consumer="Orders", steering=Steering(lanes=7).to_json())
+    while not keeper._steering:  # said on one line, asked for on another
+        threading.Event().wait(0.01)
+    [number] = keeper.plan()
+    work(plan, keeper.address, number, Worker)
+    assert Worker.steered == hands._hands[plan.run]._worker.steered_before == [("Orders", Steering(lanes=7))]
+    driver.line.send("stop")
+    driver.wait_for("ended")
 
 
 def test_no_more_work_is_planned_when_it_is_told_to_stop(driver, plan):

@@ -12,6 +12,7 @@ import pytest
 from multilane.clock import SystemClock
 from multilane.errors import ConfigError, MemberFailed, SparkStartError
 from multilane.hooks import Counts
+from multilane.lanes.steering import Steering
 from multilane.spark.continuous.supervisor import RunPlan, Supervisor
 from multilane.spark.continuous.task import TaskPlan, serve
 from multilane.spark.reasons import reason
@@ -40,6 +41,7 @@ class ThreadMember:
     def __init__(self, target):
         self.world = World.worlds[target]
         self.told = threading.Event()
+        self.steered = queue.SimpleQueue()
         self.number = int(os.environ["MULTILANE_MEMBER"])
         self.world.made.put(self)
         self.world.refuses -= 1
@@ -51,6 +53,9 @@ class ThreadMember:
 
     def stop(self):
         self.told.set()
+
+    def steer(self, consumer, steering):
+        self.steered.put((consumer, steering))
 
     def counts(self):
         return [("lanes.records.settled", {"consumer": "orders"}, 5.0)]
@@ -124,6 +129,22 @@ class Running:
         self.thread.join(PATIENCE)
         assert not self.thread.is_alive()
         return self.error
+
+
+def test_members_are_steered_and_those_that_come_later_too(world):
+    served = queue.SimpleQueue()
+    crash = threading.Event()
+    world.behaviour = lambda member: (served.put(member), (crash if member.number else member.told).wait(PATIENCE))
+    running = Running(world, ThreadJobs(), members=2)
+    members = [served.get(timeout=PATIENCE) for _ in range(2)]
+    running.supervisor.steer("orders", Steering(is_paused=True))
+    for member in members:
+        assert member.steered.get(timeout=PATIENCE) == ("orders", Steering(is_paused=True))
+    crash.set()  # the second ends by itself, and is started again
+    again = served.get(timeout=PATIENCE)
+    assert again.steered.get(timeout=PATIENCE) == ("orders", Steering(is_paused=True))
+    running.supervisor.stop()
+    assert running.wait() is None
 
 
 def test_members_serve_until_they_are_told_to_end(world):

@@ -1,0 +1,135 @@
+"""An application that is steered over its socket, by the command, without running."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+
+import pytest
+from typer.testing import CliRunner
+
+from multilane.cli.main import app as program
+from multilane.config.app.cluster import ClusterConfig
+from multilane.config.app.consumer import ConsumerGroupConfig
+from multilane.config.app.model import AppConfig
+from multilane.errors import ConfigError
+from multilane.lanes.steering import Steering
+from multilane.runtime.app import App
+from multilane.runtime.control import ask, controlled
+from multilane.runtime.helm import Helm
+from multilane.wire.records.record import Record
+
+
+def application() -> App:
+    def consumer(name: str, lanes: int) -> ConsumerGroupConfig:
+        return ConsumerGroupConfig(name=name, group_id="g", topic=name, cluster="main", lanes=lanes)
+
+    cluster = ClusterConfig(name="main", client_id="c", brokers=("127.0.0.1:1",))
+    consumers = {"orders": consumer("orders", 20), "serial": consumer("serial", 0), "idle": consumer("idle", 1)}
+    app = App(AppConfig(clusters={"main": cluster}, consumers=consumers))
+
+    async def handle(record: Record) -> None:
+        """Nothing comes."""
+
+    app.listener("orders")(handle)
+    app.listener("serial")(handle)
+    return app
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "control"
+
+
+def run(*arguments: object):
+    return CliRunner().invoke(program, ["control", *map(str, arguments)])
+
+
+def test_the_command_steers_and_shows(path):
+    app, heard = application(), []
+    with controlled(app, path), app.helm.heard_by(lambda *said: heard.append(said)):
+        assert run(path, "pause", "orders").exit_code == 0
+        assert run(path, "lanes", "orders", 50).exit_code == 0
+        shown = run(path)
+        assert "paused" in shown.output
+        assert "50" in shown.output
+        assert run(path, "resume", "orders").exit_code == 0
+        told = json.loads(run(path, "show", "--output", "json").output)
+        assert told["orders"] == {"paused": False, "lanes": 50, "configured": 20}
+        assert run(path, "lanes", "orders").exit_code == 0
+    assert heard == [
+        ("orders", Steering(is_paused=True)),
+        ("orders", Steering(is_paused=True, lanes=50)),
+        ("orders", Steering(lanes=50)),
+        ("orders", Steering()),
+    ]
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("pause", "order"), "orders"),
+        (("pause", "idle"), "consumer 'idle' does not run: it has no listener"),
+        (("lanes", "serial", 5), "it has no lanes"),
+        (("lanes", "orders", 0), "0 lanes: from 1 to"),
+    ],
+)
+def test_what_cannot_be_is_told(path, arguments, said):
+    app = application()
+    with controlled(app, path):
+        ran = run(path, *arguments)
+    assert ran.exit_code == 1
+    assert said in str(ran.exception)
+    assert app.helm.told == {}
+
+
+@pytest.mark.parametrize("arguments", [("pause",), ("pause", "orders", "3"), ("stop", "orders")])
+def test_wrong_use_is_code_2(path, arguments):
+    assert run(path, *arguments).exit_code == 2
+
+
+def test_nobody_there_is_told(path):
+    with pytest.raises(ConfigError, match=r"nothing listens there. Is the application running, with --control"):
+        ask(path, {"do": "show"})
+
+
+def test_only_its_user_may_open_it(path):
+    with controlled(application(), path):
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_a_killed_run_left_is_replaced_and_nothing_else_is(path):
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    with controlled(application(), path), pytest.raises(ConfigError, match="another application is steered there"):
+        controlled(application(), path).__enter__()
+    path.write_text("somebody's file")
+    with pytest.raises(ConfigError, match="Address already in use"):
+        controlled(application(), path).__enter__()
+    assert path.read_text() == "somebody's file"
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"hello\n", b"[]\n", b'{"do":"dance"}\n', b'{"do":"lanes","consumer":"orders"}\n']
+)
+def test_what_is_not_understood_changes_nothing_and_ends_nothing(path, said):
+    app = application()
+    with controlled(app, path):
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect(str(path))
+            line.sendall(said)
+            line.shutdown(socket.SHUT_WR)
+            assert "not understood" in line.recv(1_000).decode()
+        assert ask(path, {"do": "show"})["consumers"]["orders"]["lanes"] == 20
+
+
+def test_what_was_said_before_a_run_counts_and_is_forgotten_with_it():
+    helm, heard = Helm(), []
+    helm.steer("orders", Steering(lanes=3))
+    with helm.heard_by(lambda *said: heard.append(said)):
+        assert heard == [("orders", Steering(lanes=3))]
+        threading.Thread(target=helm.steer, args=("orders", Steering())).run()
+    assert heard[1:] == [("orders", Steering())]
+    assert helm.told == {}
