@@ -9,19 +9,18 @@ turn; a tick that comes late is made up for at once.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from itertools import cycle
 from typing import Final
 
 from confluent_kafka import Producer
 
-from bench.group.steering import ROOT
+from bench.beside import beside, until_it_is_over
 
 VALUE: Final = b"x" * 100
 
@@ -52,27 +51,9 @@ def write(order: Order, stop: threading.Event) -> int:
     return written
 
 
-@contextmanager
-def traffic(order: Order) -> Iterator[None]:
-    arguments = [sys.executable, "-m", "bench.group.traffic", json.dumps(asdict(order))]
-    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd=ROOT) as process:
-        yield
-        early = process.poll()
-        process.communicate(timeout=60)
-    if early is not None or process.returncode != 0:
-        raise RuntimeError(f"the producer ended with {process.returncode}")
-
-
-def main(text: str) -> None:
-    stop = threading.Event()
-
-    def wait_for_the_end() -> None:
-        sys.stdin.read()
-        stop.set()
-
-    threading.Thread(target=wait_for_the_end, name="stdin", daemon=True).start()
-    print(write(Order(**json.loads(text)), stop))
+def traffic(order: Order) -> AbstractContextManager[None]:
+    return beside("bench.group.traffic", order)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    write(Order(**json.loads(sys.argv[1])), until_it_is_over())

@@ -9,25 +9,22 @@ late sends what is due at once, with the time at which it is really sent. Notes 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from typing import Final
 
 from confluent_kafka import Producer
 
-from bench.group.steering import ROOT
+from bench.beside import beside, until_it_is_over
 from bench.lane.logs import CHUNK, VALUE_BYTES, Log, key_name
 from bench.latency.samples import Notes, stamped
 
 _FLUSH_SECONDS: Final = 30
-_END_SECONDS: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,29 +64,9 @@ def write(pace: Pace, stop: threading.Event) -> None:
         raise RuntimeError(f"{pace.topic}: records were not acknowledged within {_FLUSH_SECONDS} s")
 
 
-@contextmanager
-def paced(pace: Pace) -> Iterator[None]:
-    arguments = [sys.executable, "-m", "bench.latency.pace", json.dumps(asdict(pace))]
-    with subprocess.Popen(arguments, stdin=subprocess.PIPE, cwd=ROOT) as process:
-        try:
-            yield
-        finally:
-            early = process.poll()
-            process.communicate(timeout=_END_SECONDS)
-    if early is not None or process.returncode:
-        raise RuntimeError(f"the producer ended with {process.returncode}")
-
-
-def main(text: str) -> None:
-    stop = threading.Event()
-
-    def wait_for_the_end() -> None:
-        sys.stdin.read()
-        stop.set()
-
-    threading.Thread(target=wait_for_the_end, name="stdin", daemon=True).start()
-    write(Pace(**json.loads(text)), stop)
+def paced(pace: Pace) -> AbstractContextManager[None]:
+    return beside("bench.latency.pace", pace)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    write(Pace(**json.loads(sys.argv[1])), until_it_is_over())

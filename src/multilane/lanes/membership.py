@@ -43,16 +43,15 @@ class Membership(RebalanceListener, Generic[T]):
         timing: Timing,
         clock: Clock,
         catch_up: Callable[[TopicPartition], Awaitable[None]] | None = None,
-        before_commit: Callable[[], Awaitable[None]] | None = None,
+        may_commit: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
-        """`catch_up` is called before the place of a partition is looked at; `before_commit` after that, and nothing is
-        committed when it fails."""
+        """`catch_up` is called before the place of a partition is looked at, `may_commit` after that."""
         self._consumer = consumer
         self._holding = holding
         self._timing = timing
         self._clock = clock
         self._catch_up = catch_up
-        self._before_commit = before_commit
+        self._may_commit = may_commit or _always
         self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._commit_at = clock.monotonic() + timing.commit_interval
 
@@ -80,19 +79,6 @@ class Membership(RebalanceListener, Generic[T]):
         news = await self._news(self._holding.partitions)
         if news and await self._may_commit():
             self._consumer.commit_async(news, self._on_committed)
-
-    async def _may_commit(self) -> bool:
-        """What is about to be committed was looked at; what else is to be done before that is done now."""
-        if self._before_commit is None:
-            return True
-        try:
-            await self._before_commit()
-        except MultilaneError as error:
-            if not error.retriable:
-                raise
-            log.warning("nothing is committed now: %s", error)
-            return False
-        return True
 
     async def _news(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """What has moved since it was last committed."""
@@ -187,3 +173,7 @@ class Membership(RebalanceListener, Generic[T]):
         for partition, (offset, _) in self._holding.let_go(drained, gone).items():
             self._consumer.seek(partition, offset)
             self._consumer.pause([partition])
+
+
+async def _always() -> bool:
+    return True

@@ -30,12 +30,12 @@ class Pump:
         build: BuildTeam,
         timing: Timing,
         clock: Clock,
-        before_commit: Callable[[], Awaitable[None]] | None = None,
+        may_commit: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         self._consumer = consumer
         self._holding: Holding[Team] = Holding(topics, build, self._take_on)
         self._feeding = Feeding(consumer, self._holding, timing.drain, clock)
-        self._member = Membership(consumer, self._holding, timing, clock, self._feeding.catch_up, before_commit)
+        self._member = Membership(consumer, self._holding, timing, clock, self._feeding.catch_up, may_commit)
 
     async def run(self) -> None:
         """Until `stop` is called or something fails; ends with everything settled committed and the group left."""

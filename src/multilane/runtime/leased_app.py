@@ -16,7 +16,6 @@ from typing import Any, Final, Protocol
 
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import SystemClock
-from multilane.errors import AccountsNotWritten
 from multilane.lanes.holding import Starts
 from multilane.lanes.steering import Steering
 from multilane.lanes.stint import Stint
@@ -176,7 +175,7 @@ class LeasedApp:
 
         async def tell(teams: Collection[Team]) -> None:
             units = [self._state(one).to_json() for one in lent if one.team in teams]
-            if await _accounts_are_kept(desk.outfit):
+            if await desk.outfit.accounts_are_kept():
                 self._tell("told", units=units)
 
         drain = desk.outfit.config.rebalance_timeout / 2
@@ -242,7 +241,7 @@ class LeasedApp:
             undone.append(told)
             again = team.tried.get((record.topic, record.offset))
             tried += [] if again is None else [again]
-        if done and not await _accounts_are_kept(self._desks[one.unit.consumer].outfit):
+        if done and not await self._desks[one.unit.consumer].outfit.accounts_are_kept():
             done, undone = [], [*undone, *done]  # and so they come again
         self._news.count(_SETTLED, len(done), consumer=one.unit.consumer)
         self._tell(
@@ -278,23 +277,11 @@ class LeasedApp:
             ended = await desk.stint.give_back(frozenset(one.unit.places), seconds)
             if one.team in ended:
                 unit = self._state(one)
-                kept = await _accounts_are_kept(desk.outfit)
+                kept = await desk.outfit.accounts_are_kept()
                 self._tell("given", units=[(unit if kept else one.unit).to_json()])
         for task, other in list(self._lingering.items()):
             if other.unit.number == number:
                 task.cancel()
-
-
-async def _accounts_are_kept(outfit: Outfit) -> bool:
-    """What was settled may be told."""
-    try:
-        await outfit.keep_accounts()
-    except AccountsNotWritten as error:
-        if not error.retriable:
-            raise
-        log.warning("what was settled is not told now: %s", error)
-        return False
-    return True
 
 
 def _place(record: Record) -> TopicPartition:

@@ -134,6 +134,17 @@ class Outfit:
         if self._accounts is not None:
             await self._accounts.flush()
 
+    async def accounts_are_kept(self) -> bool:
+        """The same for whoever can wait: False while it may pass that they are not."""
+        try:
+            await self.keep_accounts()
+        except AccountsNotWritten as error:
+            if not error.retriable:
+                raise
+            log.warning("consumer %s: %s", self.config.name, error)
+            return False
+        return True
+
     # --- what is read ------------------------------------------------------------------------------------------------
 
     @property

@@ -49,7 +49,7 @@ class ProcessGroup:
             await outfit.open()
             consumer = await member_of(outfit, self._clock, self._observer)
             timing = Timing(config.commit_interval, config.rebalance_timeout / 2)
-            self._pump = Pump(consumer, outfit.topics, outfit.build, timing, self._clock, outfit.keep_accounts)
+            self._pump = Pump(consumer, outfit.topics, outfit.build, timing, self._clock, outfit.accounts_are_kept)
             if self._is_stopping:
                 self._pump.stop()
             log.info("consumer %s: group %s reads %s", config.name, config.group_id, ", ".join(outfit.topics.names))
