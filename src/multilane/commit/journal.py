@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -71,6 +71,19 @@ class Accounts:
         return len(self.offset)
 
 
+class Notes(Protocol):
+    """Whoever hears what becomes of records, right before they are settled. Not all hear of those that are `done`."""
+
+    @property
+    def hears_of_done(self) -> bool: ...
+    def note_done(self, records: Sequence[Record]) -> None: ...
+    def note_skipped(self, records: Sequence[Record]) -> None: ...
+    def note_passed_over(self, rows: TakenRows) -> None: ...
+    def note_failed(
+        self, record: Record, outcome: Outcome, copy: CopyPlace | None, error: BaseException | None
+    ) -> None: ...
+
+
 class Journal:
     """Notes that wait to be written. `now` gives microseconds since 1970 and never goes back: the order of a key's
     records is judged by it."""
@@ -79,6 +92,10 @@ class Journal:
         self._now = now
         self._notes: list[_Note] = []
         self._rows = 0
+
+    @property
+    def hears_of_done(self) -> bool:
+        return True
 
     def __len__(self) -> int:
         """Rows."""
@@ -110,7 +127,11 @@ class Journal:
         for place, offsets in by_place.items():
             self._add(_Note(place, outcome, offsets, self._now()))
 
-    def note_copy(self, record: Record, outcome: Outcome, copy: CopyPlace | None) -> None:
+    def note_failed(
+        self, record: Record, outcome: Outcome, copy: CopyPlace | None, error: BaseException | None
+    ) -> None:
+        """Why is with the copy."""
+        del error
         place = TopicPartition(record.topic, record.partition)
         self._add(_Note(place, outcome, (record.offset,), self._now(), copy))
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from multilane.clock import Clock
-from multilane.commit.journal import CopyPlace, Journal, Outcome
+from multilane.commit.journal import CopyPlace, Notes, Outcome
 from multilane.errors import BreakerOpen, UndecodablePayload
 from multilane.hooks import NO_OBSERVER, Observer
 from multilane.listeners.context import Context
@@ -61,9 +61,9 @@ class Failing:
         surroundings: Surroundings,
         clock: Clock,
         observer: Observer = NO_OBSERVER,
-        journal: Journal | None = None,
+        notes: Notes | None = None,
     ) -> None:
-        """The `journal` hears what becomes of each record, right before it is settled."""
+        """The `notes` hear what becomes of each record, right before it is settled."""
         self._flow = ways.flow
         self._publisher = ways.publisher
         self._last_step = ways.last_step
@@ -71,25 +71,25 @@ class Failing:
         self._surroundings = surroundings
         self._clock = clock
         self._observer = observer
-        self._journal = journal
+        self._notes = notes
 
     @property
     def hears_of_successes(self) -> bool:
-        return self._breaker is not None or self._journal is not None
+        return self._breaker is not None or (self._notes is not None and self._notes.hears_of_done)
 
     def note_done(self, records: Sequence[Record]) -> None:
         if self._breaker is not None:
             self._breaker.note(len(records), 0, self._clock.monotonic())
-        if self._journal is not None:
-            self._journal.note_done(records)
+        if self._notes is not None:
+            self._notes.note_done(records)
 
     def note_skipped(self, records: Sequence[Record]) -> None:
-        if self._journal is not None:
-            self._journal.note_skipped(records)
+        if self._notes is not None:
+            self._notes.note_skipped(records)
 
     def note_passed_over(self, rows: TakenRows) -> None:
-        if self._journal is not None:
-            self._journal.note_passed_over(rows)
+        if self._notes is not None:
+            self._notes.note_passed_over(rows)
 
     async def take_over(self, record: Record, error: BaseException, parking: Parking | None) -> Record | None:
         if self._breaker is not None:
@@ -102,10 +102,12 @@ class Failing:
         self._observer.count("lanes.records.failed", error=type(error).__name__, topic=record.topic)
         if isinstance(step, LastStep):
             await self._take_last_step(context, record, error, step)
-            if self._journal is not None:
-                self._journal.note_copy(record, Outcome.DEAD, None)
+            self._note(record, Outcome.DEAD, None, error)
+        elif parking is not None and record.topic == step.topic == self._flow.retry:
+            # Tried again in its place: a copy would come behind those that have to come after it.
+            return record._replace(headers=step.headers, timestamp=round(self._clock.wall() * 1_000))
         else:
-            return await self._store_or_stay(record, step, parking)
+            self._note_stored(record, step, await self._publisher.publish(step), parking, error)
         return None
 
     async def let_follow(self, records: Sequence[Record], parking: Parking) -> None:
@@ -113,23 +115,25 @@ class Failing:
         copies = [follow(self._flow, record) for record in records]
         places = await self._publisher.publish_in_order(copies)
         for record, copy, place in zip(records, copies, places, strict=True):
-            self._note_stored(record, copy, place, parking)
+            self._note_stored(record, copy, place, parking, None)
 
-    async def _store_or_stay(self, record: Record, copy: Publish, parking: Parking | None) -> Record | None:
-        """Where order survives retry a record of the retry topic is tried again in its place: a copy would come behind
-        those that have to come after it."""
-        if parking is not None and record.topic == copy.topic == self._flow.retry:
-            return record._replace(headers=copy.headers, timestamp=round(self._clock.wall() * 1_000))
-        self._note_stored(record, copy, await self._publisher.publish(copy), parking)
-        return None
-
-    def _note_stored(self, record: Record, copy: Publish, place: tuple[int, int], parking: Parking | None) -> None:
+    def _note_stored(
+        self,
+        record: Record,
+        copy: Publish,
+        place: tuple[int, int],
+        parking: Parking | None,
+        error: BaseException | None,
+    ) -> None:
         self._observer.count("lanes.copies", topic=copy.topic)
-        if parking is not None and copy.topic == self._flow.retry:
+        is_retried = copy.topic == self._flow.retry
+        if parking is not None and is_retried:
             parking.seen(copy.key, place[1])
-        if self._journal is not None:
-            outcome = Outcome.RETRIED if copy.topic == self._flow.retry else Outcome.DEAD
-            self._journal.note_copy(record, outcome, CopyPlace(copy.topic, *place))
+        self._note(record, Outcome.RETRIED if is_retried else Outcome.DEAD, CopyPlace(copy.topic, *place), error)
+
+    def _note(self, record: Record, outcome: Outcome, copy: CopyPlace | None, error: BaseException | None) -> None:
+        if self._notes is not None:
+            self._notes.note_failed(record, outcome, copy, error)
 
     async def _take_last_step(self, context: Context, record: Record, error: BaseException, step: LastStep) -> None:
         if self._last_step is None:

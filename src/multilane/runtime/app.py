@@ -154,9 +154,9 @@ class App:
         with signals_stop(self.stop), tuned_interpreter(), asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(self.serve())
 
-    def outfits(self, observer: Observer = NO_OBSERVER) -> dict[str, Outfit]:
-        """What each consumer needs for its lanes, by name; for engines that have other ways to feed them. Inside a
-        running event loop."""
+    def outfits(self, observer: Observer = NO_OBSERVER, *, are_audited: bool = True) -> dict[str, Outfit]:
+        """What each consumer needs for its lanes, by name; for engines that have other ways to feed them. The audit is
+        for those who commit. Inside a running event loop."""
         return {
             name: Outfit(
                 registration,
@@ -164,6 +164,7 @@ class App:
                 registration.around.within(self._around),
                 self._clock,
                 Both(self.observer, observer),
+                is_audited=are_audited,
             )
             for name, registration in self._registrations.items()
         }

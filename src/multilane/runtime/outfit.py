@@ -17,6 +17,7 @@ from typing import Final
 
 from multilane.client.produce.producer import Producer
 from multilane.clock import Clock
+from multilane.commit.journal import Notes
 from multilane.commit.ledger import Ledger
 from multilane.config.app.clients import consumer_properties, producer_properties
 from multilane.config.app.cluster import ClusterConfig
@@ -80,7 +81,10 @@ class Outfit:
         around: Around,
         clock: Clock,
         observer: Observer = NO_OBSERVER,
+        *,
+        is_audited: bool = True,
     ) -> None:
+        """`is_audited`: whether what becomes of records is written where the configuration says."""
         self.registration = registration
         self.config = config = registration.config
         self._cluster = cluster
@@ -108,7 +112,7 @@ class Outfit:
         self._breaker = None if told is None else Breaker(told.share, told.window, told.minimum)
         self._publisher: Publisher | None = None
         self._steering = AS_CONFIGURED
-        self._accounts = None if config.audit is None else AccountFiles(config.audit, config.group_id, clock)
+        self._accounts = AccountFiles(config.audit, config.group_id, clock) if config.audit and is_audited else None
         self._properties = {"fetch.buffer.bytes": _FETCH_BUFFER} | consumer_properties(config, cluster)
 
     async def open(self) -> None:
@@ -186,7 +190,12 @@ class Outfit:
     def _listen(self, function: Function, runner: Runner) -> Listener:
         return Listener(function, read_signature(function), self.registration.window, self._surroundings, runner)
 
-    async def build(self, starts: Mapping[TopicPartition, Start], remains: Remains = NOTHING_LEFT) -> Team:
+    async def build(
+        self, starts: Mapping[TopicPartition, Start], remains: Remains = NOTHING_LEFT, notes: Notes | None = None
+    ) -> Team:
+        """`notes` hear what becomes of records, instead of the audit."""
+        if notes is None and self._accounts is not None:
+            notes = self._accounts.journal
         parking = await self._parked(starts)
         as_rows = not remains.held and self.registration.waits_as_rows([partition.topic for partition in starts])
         if as_rows:
@@ -202,7 +211,7 @@ class Outfit:
         work = Work(
             yard,
             retrying if retried else listener,
-            self._failing(),
+            self._failing(notes),
             WorkRules(
                 self.config.max_processing_time,
                 self.config.ack == "manual",
@@ -212,7 +221,7 @@ class Outfit:
             {self.config.retry: retrying} if parking is not None and self.config.retry else None,
         )
         work.tried.update(remains.tried)
-        if self._accounts is not None:
+        if self._accounts is not None and notes is self._accounts.journal:
             for partition, (offset, _) in starts.items():
                 self._accounts.journal.begin(partition, offset)
         lanes = {MAIN: self.config.lanes, **self.config.lane_classes}
@@ -280,12 +289,11 @@ class Outfit:
 
         return due_at
 
-    def _failing(self) -> Failing:
+    def _failing(self, notes: Notes | None) -> Failing:
         if self._publisher is None:
             raise AssertionError("a team is built while the group runs")
         ways = Ways(self._flow, self._publisher, self._around.last_step, self._breaker)
-        journal = None if self._accounts is None else self._accounts.journal
-        return Failing(ways, self._surroundings, self._clock, self._observer, journal)
+        return Failing(ways, self._surroundings, self._clock, self._observer, notes)
 
 
 def _nothing() -> None:

@@ -49,7 +49,7 @@ class Books:
 
     def copied(self, offset: int, outcome: Outcome, copy: CopyPlace | None) -> None:
         self.clock.advance(0.001)
-        self.files.journal.note_copy(self.record(offset), outcome, copy)
+        self.files.journal.note_failed(self.record(offset), outcome, copy, None)
 
     def verdict(self, spans: dict[TopicPartition, Span], order: OrderRule = BY_KEY):
         asyncio.run(self.files.flush())

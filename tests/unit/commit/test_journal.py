@@ -44,8 +44,8 @@ def test_each_kind_of_note_becomes_rows_in_the_order_of_settling():
     notes.begin(ORDERS, 7)
     notes.note_done([record(7), record(9)])
     notes.note_skipped([record(8)])
-    notes.note_copy(record(10), Outcome.RETRIED, CopyPlace("retry", 3, 40))
-    notes.note_copy(record(40, "retry"), Outcome.DEAD, None)
+    notes.note_failed(record(10), Outcome.RETRIED, CopyPlace("retry", 3, 40), None)
+    notes.note_failed(record(40, "retry"), Outcome.DEAD, None, None)
     assert len(notes) == 6
     assert rows_of(notes.take()) == [
         (ORDERS, 7, Outcome.BEGUN, 100, None),

@@ -33,8 +33,8 @@ async def test_what_was_noted_is_in_a_file_after_a_flush(tmp_path):
     await accounts.open()
     accounts.journal.begin(TopicPartition("orders", 2), 5)
     accounts.journal.note_done([record(5), record(6)])
-    accounts.journal.note_copy(record(7), Outcome.RETRIED, CopyPlace("retry", 2, 90))
-    accounts.journal.note_copy(record(8), Outcome.DEAD, CopyPlace("error", 0, -1))
+    accounts.journal.note_failed(record(7), Outcome.RETRIED, CopyPlace("retry", 2, 90), None)
+    accounts.journal.note_failed(record(8), Outcome.DEAD, CopyPlace("error", 0, -1), None)
     await accounts.flush()
     [file] = files_in(tmp_path)
     assert file.parent == tmp_path / "group=shop%2Forders" / "day=2023-11-14"
