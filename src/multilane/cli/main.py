@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from multilane.cli import audit, config, control, demo, dev, errors, pack, plan, run
+from multilane.cli import audit, config, control, demo, dev, errors, pack, plan, run, top
 from multilane.errors import MultilaneError
 
 app = typer.Typer(
@@ -31,6 +31,7 @@ app.command("control")(control.control)
 app.command("pack")(pack.pack)
 app.command("plan")(plan.plan)
 app.command("audit")(audit.audit)
+app.command("top")(top.top)
 
 
 def _show_version(wanted: bool) -> None:

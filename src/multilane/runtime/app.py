@@ -103,6 +103,11 @@ class App:
 
         return register
 
+    @property
+    def consumers(self) -> tuple[str, ...]:
+        """The names of those that have a function."""
+        return tuple(self._registrations)
+
     def intercept(self, *interceptors: ConsumerInterceptor) -> None:
         """For every consumer, before its own."""
         self._around = replace(self._around, interceptors=self._around.interceptors + interceptors)

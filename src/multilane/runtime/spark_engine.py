@@ -31,6 +31,7 @@ from multilane.spark.continuous.supervisor import RunPlan, Supervisor
 from multilane.spark.home import MEMBER_VARIABLE
 from multilane.spark.packing import UNPACKED
 from multilane.spark.session import ended_with, is_connect, is_local, local_slots, shown, start_session
+from multilane.spark.titles import run_title
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,7 +72,7 @@ def run_on_spark(target: str, settings: SparkSettings) -> None:
     with signals_stop(flow.stop):  # from now on: Spark takes seconds to start
         # As many threads as members were counted on: a container may allow the JVM fewer processors.
         master = settings.master.replace("*", str(local_slots(settings.master)))
-        spark = start_session(master, f"multilane {target}", _conf(settings))
+        spark = start_session(master, run_title(target), _conf(settings))
         with ended_with(spark):
             told = target, spark.version, shown(settings.master), members
             log.info("%s runs on Spark %s, master %s, with %d members", *told)
@@ -84,6 +85,7 @@ class _Flow:
 
     def __init__(self, app: App, target: str, members: int, settings: SparkSettings) -> None:
         self._target = target
+        self._consumers = app.consumers
         self._members = members
         self._settings = settings
         self._home = settings.home or (os.getcwd() if settings.archive is None else UNPACKED)
@@ -122,7 +124,7 @@ class Continuous(_Flow):
             log_level=self._settings.log_level,
             drain_seconds=self._drain_seconds,
         )
-        self._supervisor.run(plan, Jobs(spark, uuid.uuid4().hex[:12]))
+        self._supervisor.run(plan, Jobs(spark, uuid.uuid4().hex[:12], run_title(self._target, self._consumers)))
 
 
 class Batches(_Flow):
@@ -153,6 +155,7 @@ class Batches(_Flow):
             host=host,
             log_level=self._settings.log_level,
             token=secrets.token_hex(32),
+            consumers=self._consumers,
         )
         self._conductor.run(spark, plan, self._drain_seconds)
 

@@ -25,6 +25,7 @@ from multilane.spark.batches.keeper import KeeperPlan
 from multilane.spark.line import Desk, Line, Message
 from multilane.spark.progress import Progress
 from multilane.spark.reasons import reason
+from multilane.spark.titles import run_title
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,13 +57,22 @@ class Conductor:
         self._start_at: float | None = 0.0
         self._deadline: float | None = None  # for the drain
         self._steering: dict[str, Steering] = {}
+        self._observer = observer
         self._progress = Progress(observer)
 
     # --- life --------------------------------------------------------------------------------------------------------
 
     def run(self, spark: SparkSession, plan: KeeperPlan, drain_seconds: float) -> None:
         """Until `stop` and everything has ended, or something is wrong that starting again does not mend."""
+        from multilane.spark.query_listener import listening
+
         self._spark, self._drain_seconds = spark, drain_seconds
+        with listening(spark, self._observer, tell_every=None):  # the log has what the members count
+            self._run(plan)
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self, plan: KeeperPlan) -> None:
         desk = Desk(plan.bind, plan.host, plan.token, self._hear)
         self._plan = replace(plan, driver=desk.address)
         directory = tempfile.mkdtemp(prefix="multilane-", dir=_MEMORY if _MEMORY.is_dir() else None)
@@ -76,8 +86,6 @@ class Conductor:
             desk.close()
             self._stop_query()
             shutil.rmtree(directory, ignore_errors=True)
-        if self._failure is not None:
-            raise self._failure
 
     def stop(self) -> None:
         """From any thread, also from a signal handler."""
@@ -126,7 +134,8 @@ class Conductor:
         shutil.rmtree(checkpoint, ignore_errors=True)
         self._spark.dataSource.register(lanes_source(self._plan))
         rows = self._spark.readStream.format(FORMAT).load()
-        writing = rows.writeStream.format("noop").queryName(f"multilane {self._plan.target}")
+        title = run_title(self._plan.target, self._plan.consumers)  # Spark's interface has it at every batch and job
+        writing = rows.writeStream.format("noop").queryName(title)
         writing = writing.option("checkpointLocation", checkpoint.as_uri())
         try:
             self._query = query = writing.start()

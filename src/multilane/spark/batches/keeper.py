@@ -60,6 +60,7 @@ class KeeperPlan:
     log_level: str
     token: str = field(repr=False)
     driver: tuple[str, int] = ("", 0)
+    consumers: tuple[str, ...] = ()  # by name, for people
 
 
 class Keeper:

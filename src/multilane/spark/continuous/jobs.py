@@ -27,10 +27,11 @@ _SCHEMA: Final = "member int, ended string"
 
 
 class Jobs:
-    def __init__(self, spark: SparkSession, run: str) -> None:
-        """`run` tells the jobs of this run from others in the session."""
+    def __init__(self, spark: SparkSession, run: str, title: str) -> None:
+        """`run` tells the jobs of this run from others in the session; `title` is what people see of it."""
         self._spark = spark
         self._run = run
+        self._title = title
         self._is_connected = not hasattr(spark, "_jvm")  # Connect: there is no context on this side
         self._cancelled: set[int] = set()
 
@@ -64,7 +65,7 @@ class Jobs:
         if self._is_connected:
             self._spark.addTag(self._tag(plan.number))
         else:
-            title = f"multilane: member {plan.number} of {plan.target}"
+            title = f"{self._title} (member {plan.number})"
             self._spark.sparkContext.setJobGroup(self._tag(plan.number), title, interruptOnCancel=True)
 
     def _tag(self, number: int) -> str:

@@ -1,0 +1,219 @@
+"""`multilane top`: running consumers as their groups show them, on whichever engine they run.
+
+Thread: application (the main thread: signal handlers).
+
+Exit codes: 0 it was ended (Ctrl-C, SIGTERM, `--once`), 1 the configuration or the brokers refuse it, 2 the command was
+used wrongly, 3 the cluster cannot be reached. Once it has been reached, a look that fails is shown and the next one
+is tried. Nothing is written and no group is joined.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from multilane.cli.brokers import Bootstrap, CommandConfig, Timeout, connected
+from multilane.cli.command_config import client_properties
+from multilane.cli.option_values import Output, duration
+from multilane.errors import ConfigError, MultilaneError
+
+if TYPE_CHECKING:
+    from multilane.config.app.model import AppConfig
+    from multilane.group.lookout import Lookout
+    from multilane.group.movement import Report
+    from multilane.group.sight import Subject
+
+Clusters = Mapping[str, Mapping[str, object]]
+Show = Callable[[list["Report"], str], object]  # what was found, and what went wrong with the last look
+
+Config = Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="multilane.yaml: whose consumers.")]
+Profile = Annotated[str | None, typer.Option(help="The profile of --config that counts.")]
+Groups = Annotated[list[str] | None, typer.Option("--group", help="A group by its name; may be repeated.")]
+Every = Annotated[str, typer.Option(help="How often to look, as 1s.")]
+StalledAfter = Annotated[str, typer.Option(help="For how long a partition with lag may settle nothing.")]
+Once = Annotated[bool, typer.Option("--once", help="Look twice, --every apart, show it and end.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="For people, or one JSON object a line.")]
+
+
+def top(  # noqa: PLR0913 - each is an option of the command
+    consumers: Annotated[
+        list[str] | None, typer.Argument(metavar="CONSUMER", help="Consumers of --config; else all.")
+    ] = None,
+    *,
+    config: Config = None,
+    profile: Profile = None,
+    group: Groups = None,
+    bootstrap_server: Bootstrap = None,
+    command_config: CommandConfig = None,
+    every: Every = "1s",
+    stalled_after: StalledAfter = "10s",
+    once: Once = False,
+    timeout: Timeout = 15.0,
+    output: OutputOption = Output.table,
+) -> None:
+    """Show members, lag, rates and standstills of running consumers, live, as the brokers see them."""
+    from multilane.group.lookout import Lookout  # commands import when they run
+
+    seconds, patience = duration(every, "every"), duration(stalled_after, "stalled-after")
+    if config is not None:
+        if group or bootstrap_server is not None or command_config is not None:
+            raise typer.BadParameter(
+                "it says groups and brokers: leave other options for that out", param_hint="config"
+            )
+        subjects, clusters = _configured(config, profile, consumers or [], timeout)
+    else:
+        if consumers or not group:
+            raise typer.BadParameter(
+                "say whom to look at: --config multilane.yaml, or --group NAME --bootstrap-server HOST:PORT",
+                param_hint="config",
+            )
+        subjects, clusters = _named(group, client_properties(bootstrap_server, command_config, timeout))
+    with _told_to_end(), Lookout(subjects, clusters) as lookout:
+        trails = _Trails(lookout, patience)
+        reports = _first_look(trails, seconds if once else None)
+        with _shown(output, every, once) as show:
+            show(reports, "")
+            if not once:
+                _watch(trails, show, seconds)
+
+
+# --- who -------------------------------------------------------------------------------------------------------------
+
+
+def _configured(config: Path, profile: str | None, names: list[str], timeout: float) -> tuple[list[Subject], Clusters]:
+    """Consumers of a configuration, and how their clusters are reached."""
+    from multilane.config.app.clients import admin_properties
+    from multilane.config.app.loading import load_app
+
+    app = load_app(config, profile)
+    if not app.consumers:
+        raise typer.BadParameter("the configuration has no consumers", param_hint="config")
+    subjects = [_subject(app, name) for name in names or app.consumers]
+    used = {subject.cluster for subject in subjects}
+    clusters = {name: admin_properties(app.cluster(name)) for name in used}
+    for properties in clusters.values():
+        properties.setdefault("default.api.timeout.ms", round(timeout * 1_000))
+    return list(dict.fromkeys(subjects)), clusters
+
+
+def _subject(app: AppConfig, name: str) -> Subject:
+    from multilane.config.app.clients import consumer_properties
+    from multilane.group.sight import Subject
+
+    try:
+        consumer = app.consumer(name)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error), param_hint="consumer") from None
+    cluster = app.cluster(consumer.cluster)
+    return Subject(
+        name=consumer.name,
+        group=consumer.group_id,
+        cluster=consumer.cluster.casefold(),
+        topics=tuple(filter(None, (consumer.topic, consumer.retry))),
+        retry=consumer.retry,
+        is_from_beginning=consumer_properties(consumer, cluster).get("auto.offset.reset") == "earliest",
+    )
+
+
+def _named(groups: list[str], properties: Mapping[str, object]) -> tuple[list[Subject], Clusters]:
+    from multilane.group.sight import Subject
+
+    return [Subject(name, name) for name in dict.fromkeys(groups)], {"": properties}
+
+
+# --- the loop --------------------------------------------------------------------------------------------------------
+
+
+class _Trails:
+    """One for each subject."""
+
+    def __init__(self, lookout: Lookout, stalled_after: float) -> None:
+        from multilane.group.trail import Trail
+
+        self._lookout = lookout
+        self._make: Callable[[], Trail] = lambda: Trail(stalled_after)
+        self._trails: dict[Subject, Trail] = {}
+        self.last: list[Report] = []
+
+    def look(self) -> list[Report]:
+        found = self._lookout.look()
+        for sight in found:
+            if sight.subject not in self._trails:
+                self._trails[sight.subject] = self._make()
+        self.last = [self._trails[sight.subject].add(sight) for sight in found]
+        return self.last
+
+
+def _first_look(trails: _Trails, again_after: float | None) -> list[Report]:
+    """Before the screen is taken: what goes wrong has to be seen. A second one makes rates."""
+    with connected():
+        trails.look()
+        if again_after is not None:
+            _pause(again_after)
+            trails.look()
+    return trails.last
+
+
+def _watch(trails: _Trails, show: Show, every: float) -> None:
+    while True:
+        _pause(every)
+        try:
+            trouble = ""
+            trails.look()
+        except MultilaneError as error:
+            trouble = str(error)
+        show(trails.last, trouble)
+
+
+def _pause(seconds: float) -> None:
+    threading.Event().wait(seconds)  # nobody sets it; signals end it
+
+
+@contextmanager
+def _told_to_end() -> Iterator[None]:
+    """Ctrl-C and SIGTERM end it in order: the terminal is given back as it was."""
+    try:
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    except ValueError:  # not the main thread: signals are somebody else's
+        before = None
+    try:
+        yield
+    except KeyboardInterrupt:
+        return
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _shown(output: Output, every: str, once: bool) -> Iterator[Show]:
+    from rich.console import Console, Group
+    from rich.live import Live
+
+    from multilane.cli import top_shown
+    from multilane.clock import SystemClock
+
+    clock = SystemClock()
+    if output is Output.json:
+        yield lambda reports, trouble: typer.echo(top_shown.line(reports, clock.wall(), trouble))
+        return
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=max(console.width, top_shown.WIDE))
+
+    def screen(reports: list[Report], trouble: str, height: int | None) -> Group:
+        return top_shown.screen(reports, top_shown.Frame(clock.wall(), every, trouble, height, console.width))
+
+    if once or not console.is_terminal:
+        yield lambda reports, trouble: console.print(screen(reports, trouble, None))
+        return
+    logging.getLogger("multilane").addHandler(logging.NullHandler())  # it would write over the screen, which tells too
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        yield lambda reports, trouble: live.update(screen(reports, trouble, console.height), refresh=True)

@@ -1,0 +1,307 @@
+"""`multilane top` without a broker: how it is used, what it says when it cannot, and how groups look."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from typer.testing import CliRunner
+
+from multilane.cli import main, top_shown
+from multilane.cli.top import _configured, _Trails, _watch
+from multilane.cli.top_shown import Frame, Share, brief, fitted, line, ranges, screen, state
+from multilane.errors import NetworkError
+from multilane.group.movement import Report, Row, Verdict
+from multilane.group.sight import MemberSight, PartitionSight, Sight, Subject
+from multilane.group.trail import Trail
+from multilane.types import TopicPartition
+
+NOWHERE = ["--brokers", "127.0.0.1:1", "--timeout", "1"]
+WIDE = {"COLUMNS": "200", "TERM": "dumb"}
+
+
+@pytest.fixture
+def config(tmp_path):
+    cluster = {"clientId": "x", "brokers": "127.0.0.1:1"}
+    consumer = {"groupId": "shop.orders", "name": "orders", "retry": "orders.retry", "cluster": "Main"}
+    settings = {
+        "clusters": {"main": cluster, "other": cluster | {"brokers": "127.0.0.1:2"}},
+        "consumers": {
+            "orders": consumer | {"offsetInitial": "oldest"},
+            "payments": {"groupId": "shop.payments", "name": "payments", "cluster": "other"},
+        },
+    }
+    path = tmp_path / "multilane.yaml"
+    path.write_text(json.dumps(settings))
+    return path
+
+
+# --- how it is used --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "say whom to look at"),
+        (NOWHERE, "say whom to look at"),
+        (["orders", *NOWHERE], "say whom to look at"),
+        (["--group", "g"], "say where the brokers are"),
+        (["--group", "g", *NOWHERE, "--every", "1"], "a duration needs its unit"),
+        (["--group", "g", *NOWHERE, "--every", "0s"], "longer than nothing"),
+        (["--group", "g", *NOWHERE, "--stalled-after", "soon"], "not a duration"),
+        (["--config", "not-there.yaml"], "not-there.yaml"),
+    ],
+)
+def test_the_command_is_used_wrongly(arguments, said):
+    told = CliRunner().invoke(main.app, ["top", *arguments], env=WIDE)
+    assert told.exit_code == 2
+    assert said in told.output
+
+
+def test_a_consumer_that_is_not_configured(config):
+    told = CliRunner().invoke(main.app, ["top", "ordres", "--config", str(config)], env=WIDE)
+    assert told.exit_code == 2
+    assert "no consumer 'ordres'; did you mean orders?" in told.output
+    told = CliRunner().invoke(main.app, ["top", "--config", str(config), *NOWHERE], env=WIDE)
+    assert told.exit_code == 2
+    assert "it says groups and brokers" in told.output
+
+
+def test_no_connection_is_code_3(config):
+    for arguments in (["--group", "g", *NOWHERE, "--once", "-o", "json"], ["--config", str(config), "--timeout", "1"]):
+        told = CliRunner().invoke(main.app, ["top", *arguments])
+        assert told.exit_code == 3
+        assert "error: " in told.stderr
+        assert told.stdout == ""
+
+
+def test_whom_a_configuration_names(config):
+    subjects, clusters = _configured(config, None, [], 5.0)
+    orders, payments = subjects
+    assert orders == Subject("orders", "shop.orders", "main", ("orders", "orders.retry"), "orders.retry", True)
+    assert payments == Subject("payments", "shop.payments", "other", ("payments",))
+    assert {name: properties["bootstrap.servers"] for name, properties in clusters.items()} == {
+        "main": "127.0.0.1:1",
+        "other": "127.0.0.1:2",
+    }
+    subjects, clusters = _configured(config, None, ["PAYMENTS", "payments"], 5.0)
+    assert subjects == [payments]
+    assert list(clusters) == ["other"]
+    assert clusters["other"]["default.api.timeout.ms"] == 5_000
+
+
+class Lookouts:
+    """What looks find; an exception is raised."""
+
+    def __init__(self, *found):
+        self._found = iter(found)
+
+    def look(self):
+        found = next(self._found)
+        if isinstance(found, BaseException):
+            raise found
+        return [found]
+
+
+def test_a_look_that_fails_is_told_and_the_next_one_is_tried():
+    told = []
+    trails = _Trails(Lookouts(sight(0.0), NetworkError("nobody answers"), sight(2.0), KeyboardInterrupt()), 10.0)
+    with pytest.raises(KeyboardInterrupt):
+        _watch(trails, lambda reports, trouble: told.append((reports[0].sight.at, trouble)), 0.001)
+    assert told == [(0.0, ""), (0.0, "nobody answers"), (2.0, "")]
+
+
+# --- how it looks ----------------------------------------------------------------------------------------------------
+
+SUBJECT = Subject("orders", "shop.orders", topics=("orders",), retry="orders.retry")
+MEMBERS = (
+    MemberSight("1", "shop", "10.0.0.1", tuple(TopicPartition("orders", n) for n in (0, 1, 2, 5))),
+    MemberSight("2", "\x1b[31m[bold]evil", "10.0.0.2", (TopicPartition("orders.retry", 0),)),
+)
+
+
+def sight(at: float, *places: PartitionSight, members=MEMBERS, subject=SUBJECT, **more) -> Sight:
+    partitions = {TopicPartition("orders", number): place for number, place in enumerate(places)}
+    return Sight(subject, at, True, "consumer", "Stable", members, partitions, **more)
+
+
+def report(*sights: Sight) -> Report:
+    trail = Trail(10.0)
+    for one in sights[:-1]:
+        trail.add(one)
+    return trail.add(sights[-1])
+
+
+BUSY = report(
+    sight(0.0, PartitionSight(0, 9_000, 1_000), PartitionSight(0, 500, 100), PartitionSight(0, 7, 7)),
+    sight(45.0, PartitionSight(0, 9_000, 1_000, 4_500), PartitionSight(0, 500, 100), PartitionSight(0, 7, 7)),
+)
+
+
+def shown(*reports: Report, height: int | None = None, trouble: str = "", width: int = 160) -> list[str]:
+    console = Console(width=width, highlight=False, color_system=None)
+    with console.capture() as captured:
+        console.print(screen(reports, Frame(0.0, "1s", trouble, height, width)))
+    return captured.get().splitlines()
+
+
+def test_a_group_for_people():
+    head, _, summary, *lines = shown(BUSY)
+    assert head == "multilane top, every 1s: 1970-01-01T00:00:00.000+00:00"
+    assert summary == (
+        "orders: group shop.orders (consumer) Stable, 1 stalled, 1 held, 2 members, lag 8,400 (4,500 of it settled), "
+        "settled 100/s, arriving 0/s, never drained like this"
+    )
+    assert lines[0] == "  \\x1b[31m[bold]evil @ 10.0.0.2: orders.retry 0"
+    assert lines[1] == "  shop @ 10.0.0.1: orders 0-2, 5"
+    assert lines[2].split() == list(filter(None, top_shown._COLUMNS))
+    first, second, third = (line.split() for line in lines[3:])
+    assert first[:9] == ["orders/0", "shop", "1,000", "9,000", "8,000", "4,500", "100", "0", "35"]
+    assert " ".join(first[9:]) == "s held 45 s by 1000"
+    assert " ".join(second[7:]) == "0 - stalled 45 s at 100"
+    assert " ".join(third[-3:]) == "up to date"
+
+
+def test_what_is_not_there_is_said():
+    there_is_none = Sight(SUBJECT, 0.0, missing=("orders", "orders.retry"))
+    lines = shown(report(there_is_none))
+    assert lines[2:] == [
+        "orders: group shop.orders does not exist yet",
+        "  topic orders does not exist",
+        "  topic orders.retry does not exist",
+    ]
+    lines = shown(report(sight(0.0, PartitionSight(0, 5, 0), members=())))
+    assert "0 members" in lines[2]
+    assert lines[3] == "  nobody is in the group: nothing is handled"
+    assert "nobody" in lines[5]
+    lines = shown(report(sight(0.0, members=(), subject=Subject("g", "g"))))
+    assert lines[2].startswith("group g (consumer) Stable, 0 members, lag 0, settled -/s")
+    assert lines[3] == "  it has committed nothing, and nobody in it has a partition"
+
+
+def test_a_look_that_failed_is_seen():
+    lines = shown(BUSY, trouble="broker 1: \x1b[2J connection refused")
+    assert lines[1] == "the last look failed, what follows is older: broker 1: \\x1b[2J connection refused"
+
+
+def test_it_is_cut_to_the_screen():
+    many = report(sight(0.0, *(PartitionSight(0, 100 - n, 0) for n in range(60))))
+    lines = shown(many, height=20, width=60)
+    assert len(lines) == 20
+    assert lines[-1] == "  and 47 partitions more, with a lag of 87 at most"
+    assert len(shown(many)) == 1 + 2 + 2 + 1 + 60
+    lines = shown(many, BUSY, many, height=30)
+    assert len(lines) <= 30
+    assert sum("group shop.orders" in line for line in lines) == 3
+    assert sum("partitions more" in line for line in lines) == 2, "who wants little has all of it"
+
+
+@pytest.mark.parametrize("width", [70, 80, 100, 120, 160])
+def test_where_it_is_narrow_names_are_cut_and_numbers_are_not(width):
+    subject = Subject("orders", "g", topics=("o" * 90,))
+    places = {TopicPartition("o" * 90, n): PartitionSight(0, 9_123_456, 1_234_567 + n, 2_000) for n in range(3)}
+    found = report(*(Sight(subject, at, True, "classic", "Stable", (), places) for at in (0.0, 60.0)))
+    lines = shown(found, width=width)
+    assert all(len(line) <= width for line in lines)
+    assert lines[-3].startswith("  \u2026ooo")
+    assert "oo/0 " in lines[-3]
+    assert " 7,888,889 " in lines[-3]
+    assert lines[-3].rstrip().endswith("stalled 1 m at 1234567")
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40)), min_size=1, max_size=6),
+    st.integers(1, 80),
+)
+def test_whatever_there_is_it_fits(sizes, height):
+    reports = [
+        report(
+            sight(
+                0.0,
+                *(PartitionSight(0, 9, 0) for _ in range(rows)),
+                members=tuple(MemberSight(str(n), f"c{n}", "h", ()) for n in range(members)),
+                missing=("t",),
+            )
+        )
+        for members, rows in sizes
+    ]
+    lines = len(shown(*reports, height=height))
+    summaries = 1 + sum(2 + len(top_shown._remarks(one)) for one in reports)
+    assert lines <= max(height, summaries)
+    assert fitted(reports, None) == [Share(members, rows) for members, rows in sizes]
+
+
+def test_where_partitions_are():
+    places = [TopicPartition("b", 3), *(TopicPartition("a", n) for n in (7, 0, 2, 1, 9, 10))]
+    assert ranges(places) == "a 0-2, 7, 9-10; b 3"
+    assert ranges([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0, "0 s"),
+        (0.2, "0.2 s"),
+        (45.4, "45 s"),
+        (125, "2 m 5 s"),
+        (120, "2 m"),
+        (11_460, "3 h 11 m"),
+        (9e4, "1 d 1 h"),
+    ],
+)
+def test_times_are_brief(seconds, said):
+    assert brief(seconds) == said
+
+
+@pytest.mark.parametrize("verdict", list(Verdict))
+def test_every_verdict_has_words(verdict):
+    row = Row(TopicPartition("t", 0), False, None, None, 5, 5, 0, None, None, math.inf, verdict, 12.0)
+    assert state(row).startswith(verdict.value)
+
+
+# --- for programs ----------------------------------------------------------------------------------------------------
+
+
+def test_facts_are_one_line_of_json():
+    text = line([BUSY], 0.0)
+    assert "\n" not in text
+    told = json.loads(text)
+    (group,) = told["groups"]
+    assert (group["consumer"], group["group"], group["protocol"], group["state"]) == (
+        "orders",
+        "shop.orders",
+        "consumer",
+        "Stable",
+    )
+    assert (group["lag"], group["stalled"], group["settled_per_second"], group["drain_seconds"]) == (
+        8_400,
+        1,
+        100.0,
+        None,
+    )
+    assert group["members"][1]["partitions"][0] == {"topic": "orders", "partition": 0}
+    assert group["partitions"][0] == {
+        "topic": "orders",
+        "partition": 0,
+        "retry": False,
+        "member": "shop",
+        "committed": 1_000,
+        "end": 9_000,
+        "lag": 8_000,
+        "settled_beyond": 4_500,
+        "settled_per_second": 100.0,
+        "arriving_per_second": 0.0,
+        "drain_seconds": 35.0,
+        "verdict": "held",
+        "still_seconds": 45.0,
+    }
+    assert json.loads(line([BUSY], 0.0, "nobody answers")) == {
+        "at": "1970-01-01T00:00:00.000+00:00",
+        "error": "nobody answers",
+    }
+    absent = json.loads(line([report(Sight(SUBJECT, 0.0, missing=("orders",)))], 0.0))["groups"][0]
+    assert (absent["exists"], absent["protocol"], absent["missing_topics"]) == (False, None, ["orders"])
