@@ -138,7 +138,8 @@ class App:
         self, name: str, model: Any = None, *, spark: SparkSession | None = None, **options: object
     ) -> DataFrame:
         """The topic of a consumer as a streaming DataFrame of Spark's, for plain Spark SQL; no listener runs. A model
-        (pydantic, JSON Schema, StructType) gives it a column `payload`; options are those of `format("multilane")`."""
+        (pydantic, JSON Schema, StructType, `Avro`) gives it a column `payload`; options are those of
+        `format("multilane")`."""
         from multilane.runtime.spark_tables import stream_of
 
         group = self.config.consumer(name)
