@@ -31,6 +31,7 @@ from multilane.wire.records.record import Record
 log = logging.getLogger(__name__)
 
 LastStepFunction = Callable[[Context, Record, BaseException], Any]
+OnTakenOver = Callable[[Record, BaseException, Publish | LastStep], object]  # what was done, before it is settled
 _SHORTEST_REST: Final = 1.0
 _LONGEST_REST: Final = 30.0
 
@@ -61,6 +62,7 @@ class Failing:
         self._surroundings = surroundings
         self._clock = clock
         self._observer = observer
+        self.on_taken_over: OnTakenOver = _unheard
 
     @property
     def counts_successes(self) -> bool:
@@ -81,8 +83,9 @@ class Failing:
         self._observer.count("lanes.records.failed", error=type(error).__name__, topic=record.topic)
         if isinstance(step, LastStep):
             await self._take_last_step(context, record, error, step)
-        else:
-            return await self._store_or_stay(record, step, parking)
+        elif (again := await self._store_or_stay(record, step, parking)) is not None:
+            return again
+        self.on_taken_over(record, error, step)
         return None
 
     async def let_follow(self, records: Sequence[Record], parking: Parking) -> None:
@@ -133,6 +136,10 @@ async def _called(function: LastStepFunction, *arguments: Any) -> None:
     answer = function(*arguments) if is_async(function) else await on_own_thread(function, *arguments)
     if inspect.isawaitable(answer):
         await answer
+
+
+def _unheard(record: Record, error: BaseException, step: Publish | LastStep) -> None:
+    """Nobody wants to know."""
 
 
 def _told(error: BaseException) -> str:

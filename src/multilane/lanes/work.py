@@ -15,6 +15,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
+from multilane.commit.open_offsets import Offsets
 from multilane.errors import ProcessingTimeout
 from multilane.lanes.acknowledging import Acknowledging, Pending
 from multilane.lanes.lane import Lane
@@ -78,6 +79,7 @@ class Work:
         self.plain_settle: Callable[[int], None] = self._settle_offset or _nobody_settles_so
         self.tried: dict[tuple[str, int], Record] = {}  # to be tried again in its place: with its attempts counted
         self.acknowledging = Acknowledging(self._settle_done, self._reject) if rules.is_manual else None
+        self.on_skipped: Callable[[Offsets], object] = _unheard  # before they are settled
 
     def _of(self, record: Record) -> Listener:
         return self._by_topic.get(record.topic, self.listener)
@@ -174,13 +176,15 @@ class Work:
             records = await self._without_followers(records, self._parking)
         handled = records
         if self.window.select is newest_of_each_key and isinstance(records, TakenRows):
-            if records.skipped:
-                self._settle_offsets(records.skipped)  # selected when it was taken
+            if records.skipped:  # selected when it was taken
+                self.on_skipped(records.skipped)
+                self._settle_offsets(records.skipped)
         elif self.window.select is not None:
             try:
                 handled, skipped = self._selected(records, self.window.select)
             except Exception as error:  # noqa: BLE001 - the user's function may raise anything
                 return await self._fail_all(records, dict.fromkeys(records, error), None)
+            self.on_skipped(offsets_of(skipped))
             for record in skipped:
                 self._settle(record)
         if self.listener.kind is Kind.SINGLE:
@@ -307,6 +311,10 @@ class Work:
 def _turn(listener: Listener) -> AbstractAsyncContextManager[object]:
     """Where only so many calls run at once, the time of one begins with its turn."""
     return listener.gate or nullcontext()
+
+
+def _unheard(offsets: Offsets) -> None:
+    """Nobody wants to know."""
 
 
 def _nobody_settles_so(offset: object) -> None:

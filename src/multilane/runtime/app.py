@@ -37,6 +37,8 @@ from multilane.runtime.signals import signals_stop
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from multilane.runtime.spark_stage import StageOptions
+
 log = logging.getLogger(__name__)
 
 F = TypeVar("F", bound=Function)
@@ -101,6 +103,18 @@ class App:
 
         return register
 
+    def registration(self, name: str) -> Registration:
+        """What was registered for a consumer of the configuration."""
+        config = self.config.consumer(name)
+        if config.name not in self._registrations:
+            raise ConfigError(f"consumer {config.name!r} has no listener: register one with @app.listener({name!r})")
+        return self._registrations[config.name]
+
+    @property
+    def functions(self) -> list[Function]:
+        """The listeners."""
+        return [registration.function for registration in self._registrations.values()]
+
     def intercept(self, *interceptors: ConsumerInterceptor) -> None:
         """For every consumer, before its own."""
         self._around = replace(self._around, interceptors=self._around.interceptors + interceptors)
@@ -144,6 +158,15 @@ class App:
 
         group = self.config.consumer(name)
         return stream_of(spark, group, self.config.cluster(group.cluster), model, options)
+
+    def handle(self, frame: DataFrame, name: str, **options: Unpack[StageOptions]) -> DataFrame:
+        """Rows of a DataFrame, of a batch or a stream, on the lanes of a consumer: its listener runs in Spark's workers
+        for each row, in the order of its key. The rows are Kafka's, with the columns of Spark's source, filtered or
+        changed as you like; what comes is a row for each: topic, partition, offset, outcome (done, skipped, retried or
+        dead) and error. No group is joined and nothing is committed: Spark's checkpoint knows what is done."""
+        from multilane.runtime.spark_stage import staged
+
+        return staged(self, frame, name, options)
 
     # --- life --------------------------------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from multilane.lanes.processes import Processes
 from multilane.lanes.row_chains import RowChains
 from multilane.lanes.team import Team
 from multilane.lanes.threads import Threads
+from multilane.lanes.verdicts import Verdicts
 from multilane.lanes.work import Work, WorkRules
 from multilane.lanes.yard import MAIN, Yard
 from multilane.listeners.listener import Listener, Runner
@@ -156,7 +157,13 @@ class Outfit:
     def _listen(self, function: Function, runner: Runner) -> Listener:
         return Listener(function, read_signature(function), self.registration.window, self._surroundings, runner)
 
-    async def build(self, starts: Mapping[TopicPartition, Start], remains: Remains = NOTHING_LEFT) -> Team:
+    async def build(
+        self,
+        starts: Mapping[TopicPartition, Start],
+        remains: Remains = NOTHING_LEFT,
+        verdicts: Verdicts | None = None,
+    ) -> Team:
+        """`verdicts` hear what becomes of each record, of one partition."""
         parking = await self._parked(starts)
         as_rows = not remains.held and self.registration.waits_as_rows([partition.topic for partition in starts])
         if as_rows:
@@ -169,10 +176,11 @@ class Outfit:
         retried = {p.topic for p in starts} == {self.config.retry}
         chains = self._chains(starts, remains.held, as_rows=as_rows)
         yard = Yard(intakes, chains, self.registration.route, _notes_for(parking, remains))
+        failing = self._failing()
         work = Work(
             yard,
             retrying if retried else listener,
-            self._failing(),
+            failing,
             WorkRules(
                 self.config.max_processing_time,
                 self.config.ack == "manual",
@@ -182,6 +190,8 @@ class Outfit:
             {self.config.retry: retrying} if parking is not None and self.config.retry else None,
         )
         work.tried.update(remains.tried)
+        if verdicts is not None:
+            failing.on_taken_over, work.on_skipped = verdicts.note_taken_over, verdicts.note_skipped
         lanes = {MAIN: self.config.lanes, **self.config.lane_classes}
         return Team(yard, work, lanes, self._clock, on_end=threads.close)
 
