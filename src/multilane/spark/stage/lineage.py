@@ -9,12 +9,14 @@ known.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
 
 # Each takes the rows of a task in their order, and gives them on in it.
 _NARROW: Final = frozenset(
@@ -25,9 +27,6 @@ _NARROW: Final = frozenset(
         "EventTimeWatermark",
         "MapInArrow",
         "MapInPandas",
-        "ArrowEvalPython",
-        "BatchEvalPython",
-        "View",
     }
 )
 _SOURCES: Final = frozenset({"multilane", "kafka"})
@@ -53,23 +52,23 @@ def keeps_order(step: Step) -> bool:
 def plan_of(frame: DataFrame) -> Step | None:
     """The plan as it was written down; None where it cannot be seen."""
     try:
-        plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - Spark has no other way to ask
-    except Exception:  # noqa: BLE001 - in whatever way it is not there
+        return _step(frame._jdf.queryExecution().analyzed())  # noqa: SLF001 - Spark has no other way to ask
+    except Exception as error:  # noqa: BLE001 - in whatever way it is not there
+        log.debug("the plan cannot be seen: %s", error)
         return None
-    return _step(plan)
 
 
 def _step(plan: Any) -> Step:
-    children = plan.children()
+    name, children = str(plan.getClass().getSimpleName()), plan.children()
     inputs = tuple(_step(children.apply(at)) for at in range(children.size()))
     if inputs:
-        return Step(str(plan.nodeName()), inputs)
-    return Step(str(plan.nodeName()), (), *_leaf(plan))
+        return Step(name, inputs)
+    if name == "StreamingRelationV2":
+        return Step(name, (), str(plan.sourceName()).lower(), _names(plan.extraOptions()))
+    if name == "DataSourceV2Relation":
+        return Step(name, (), str(plan.table().name()).lower(), _names(plan.options()))
+    return Step(name)
 
 
-def _leaf(plan: Any) -> tuple[str, frozenset[str]]:
-    raise NotImplementedError
-
-
-def _names(options: Iterable[Any]) -> frozenset[str]:
-    return frozenset(str(name).lower() for name in options)
+def _names(options: Any) -> frozenset[str]:
+    return frozenset(str(name).lower() for name in options.keySet())
