@@ -39,9 +39,9 @@ _TEXTS: Final[Mapping[str, DataType]] = {"date-time": TimestampType(), "date": D
 def with_payload(frame: DataFrame, model: Any) -> DataFrame:
     """The rows with a column `payload` of the model's fields: null where a value is no such JSON, or no such Avro."""
     if isinstance(model, Avro):
-        from multilane.spark.avro.decoding import decoded
+        from multilane.spark.avro.decoding import decoding
 
-        return frame.withColumn(PAYLOAD, decoded(model, F.col("value")))
+        return frame.withColumn(PAYLOAD, decoding(model)(F.col("value")))
     return frame.withColumn(PAYLOAD, F.from_json(F.col("value").cast("string"), struct_of(model)))
 
 

@@ -53,14 +53,15 @@ def plan_of(avro: Avro) -> AvroPlan:
     return plan
 
 
-def decoded(avro: Avro, value: Column) -> Column:
+def decoding(avro: Avro) -> Callable[[Column], Column]:
+    """A function of Spark's, from values to payloads; Spark reads off the annotations that it takes whole arrays."""
     plan = plan_of(avro)
 
     def decode(values: pa.Array) -> pa.Array:
         return decoder_of(plan).array(values)
 
-    made: Callable[[Column], Column] = F.arrow_udf(decode, decoder_of(plan).shape.spark, F.ArrowUDFType.SCALAR)
-    return made(value)
+    made: Callable[[Column], Column] = F.arrow_udf(decode, decoder_of(plan).shape.spark)
+    return made
 
 
 @lru_cache(64)

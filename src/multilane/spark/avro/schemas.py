@@ -42,7 +42,7 @@ def fastavro() -> ModuleType:
 def text_of(given: Any, what: str) -> str:
     """A schema as JSON text, whichever way it was given; `what` names it in errors."""
     if isinstance(given, Mapping | list):
-        return json.dumps(given)
+        return json.dumps(_without_marks(given))
     if isinstance(given, str) and given.lstrip().startswith(("{", "[", '"')):
         return given
     if isinstance(given, str | os.PathLike):

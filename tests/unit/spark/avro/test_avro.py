@@ -14,10 +14,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.util import PythonEvalType
 
 from multilane import Avro
 from multilane.errors import ConfigError
-from multilane.spark.avro.decoding import Decoder, plan_of
+from multilane.spark.avro.decoding import Decoder, decoding, plan_of
 from multilane.spark.typed import struct_of
 
 ITEM = {"type": "record", "name": "Item", "fields": [{"name": "name", "type": "string"}]}
@@ -120,6 +121,10 @@ def test_nulls_within():
     order = ORDER | {"first": None, "at": None, "items": [], "tags": {}, "wide": None, "clock": datetime.min.time()}
     [found] = read(Avro(EVERYTHING), written(EVERYTHING, order))
     assert [found[name] for name in ("first", "at", "items", "tags", "wide")] == [None, None, [], [], None]
+
+
+def test_spark_knows_that_it_takes_arrays():
+    assert decoding(Avro(NUMBER)).evalType == PythonEvalType.SQL_SCALAR_ARROW_UDF
 
 
 def test_the_ways_to_give_a_schema(tmp_path):
