@@ -60,7 +60,9 @@ def decoding(avro: Avro) -> Callable[[Column], Column]:
     def decode(values: pa.Array) -> pa.Array:
         return decoder_of(plan).array(values)
 
-    made: Callable[[Column], Column] = F.arrow_udf(decode, decoder_of(plan).shape.spark)
+    made: Callable[[Column], Column] = F.arrow_udf(  # type: ignore[attr-defined]  # Spark's stubs do not have it
+        decode, decoder_of(plan).shape.spark
+    )
     return made
 
 

@@ -43,6 +43,7 @@ class Avro:
             raise ConfigError("give either `writer`, one schema for all payloads, or `writers`, one for each schema id")
         if self.writers is not None and self.framing is None:
             raise ConfigError(f"`writers` are found by the id before each payload: say framing={CONFLUENT!r} too")
-        wrong = [key for key in self.writers or () if not isinstance(key, int)]
+        keys: list[object] = list(self.writers or ())
+        wrong = [key for key in keys if not isinstance(key, int)]
         if wrong:
             raise ConfigError(f"`writers` has the key {wrong[0]!r}: schema ids are numbers, as in {{7: 'order.avsc'}}")
