@@ -62,7 +62,12 @@ def check_stageable(config: ConsumerGroupConfig) -> None:
     """What a stage cannot promise is refused before anything runs."""
     if config.retry_order == "key" and config.retry is not None:
         raise ConfigError(
-            f"consumer {config.name!r} has retryOrder key: to keep the order of a key across a retry, lanes have to "
-            "read the retry partition beside the topic's own, and rows of a DataFrame come from whatever Spark has "
-            "read. Set retryOrder none, or run the application with `multilane run`"
+            f"consumer {config.name!r} has retryOrder key{' (as uniqueListener)' if config.unique else ''}: to keep "
+            "the order of a key across a retry, lanes have to read the retry partition beside the topic's own, and "
+            f"rows of a DataFrame come from whatever Spark has read. {_instead(config)}, or run the application with "
+            "`multilane run`"
         )
+
+
+def _instead(config: ConsumerGroupConfig) -> str:
+    return "Leave out its retry topic" if config.unique else "Set retryOrder none"

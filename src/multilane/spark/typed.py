@@ -37,7 +37,8 @@ _TEXTS: Final[Mapping[str, DataType]] = {"date-time": TimestampType(), "date": D
 
 
 def with_payload(frame: DataFrame, model: Any) -> DataFrame:
-    """The rows with a column `payload` of the model's fields: null where a value is no such JSON, or no such Avro."""
+    """The rows with a column `payload` of the model's fields. They are null where a value is no such JSON; of a value
+    that is no such Avro the payload itself is."""
     if isinstance(model, Avro):
         from multilane.spark.avro.decoding import decoding
 

@@ -13,7 +13,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from multilane import Admin, App
+from multilane import Admin, App, Consumer, Record, TopicPartition
 from multilane.outcome.headers import RETRY_COUNT
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -64,6 +64,7 @@ class Stall:
         self._directory, self._bootstrap = directory, bootstrap
         told = {"groupId": self.topic, "name": self.topic, "cluster": "main", "virtualPartitionCount": 5}
         told |= {"retry": f"{self.topic}-retry", "error": f"{self.topic}-error", "retryCount": 1} | consumer
+        told = {name: value for name, value in told.items() if value is not None}
         settings = {
             "clusters": {"main": {"clientId": "stall", "brokers": bootstrap}},
             "consumers": {"orders": told | {"offsetInitial": "oldest"}},
@@ -83,6 +84,17 @@ class Stall:
         path = self._directory / "seen"
         lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
         return [(key, int(partition), int(offset)) for key, partition, offset, _ in lines]
+
+    def copies(self) -> list[Record]:
+        """What is in the retry topic."""
+        retry = TopicPartition(f"{self.topic}-retry", 0)
+        with Consumer({"bootstrap.servers": self._bootstrap, "auto.offset.reset": "earliest"}) as consumer:
+            consumer.assign([retry])
+            end = consumer.end_offsets([retry])[retry]
+            found: list[Record] = []
+            while len(found) < end:
+                found += consumer.poll(30.0).records()
+        return found
 
     def is_in_key_order(self) -> bool:
         by_key: dict[tuple[str, int], list[int]] = {}
@@ -133,9 +145,9 @@ def test_what_a_filter_leaves_is_handled_once_in_the_order_of_its_keys(stall, fi
         ("done", None, made.topic),
         ("retried", "ValueError: not today", made.topic),
     }
-    copies = table(f"{made.topic}-retry", includeHeaders=True).collect()
+    copies = made.copies()
     assert len(copies) == len(bad), "they were acknowledged before the task ended"
-    assert all({"n", RETRY_COUNT} <= {header.key for header in copy.headers} for copy in copies)
+    assert all({"n", RETRY_COUNT} <= {name for name, _ in copy.headers} for copy in copies)
 
 
 @pytest.mark.long
@@ -230,14 +242,15 @@ def test_columns_at_a_time(stall, fill, table):
     made = stall(COLUMNS, batchSize=16)
     fill(made.topic, orders(300))
     found = made.app.handle(table(made.topic), "orders").collect()
-    assert Counter(row.outcome for row in found) == {"done": 258, "retried": 42}
+    bad = sum(value == b"bad" for value, *_ in orders(300))
+    assert Counter(row.outcome for row in found) == {"done": 300 - bad, "retried": bad}
     assert len(made.seen) == 300
     assert made.is_in_key_order()
 
 
 @pytest.mark.long
 def test_the_newest_of_each_key(stall, fill, table):
-    made = stall(UNIQUE, batchSize=50, unique=True)
+    made = stall(UNIQUE, batchSize=50, uniqueListener=True, retry=None, retryCount=None)
     fill(made.topic, orders(300))
     found = made.app.handle(table(made.topic), "orders").collect()
     outcomes = Counter(row.outcome for row in found)
@@ -250,7 +263,7 @@ def test_the_newest_of_each_key(stall, fill, table):
 
 @pytest.mark.long
 def test_a_call_that_takes_too_long_and_one_from_the_retry_topic(stall, fill, table):
-    made = stall(SINGLE + ENDLESS, maxProcessingTime=500)
+    made = stall(SINGLE + ENDLESS, maxProcessingTime="500ms")
     fill(made.topic, [(b"long", b"k", (), 0), (b"good", b"k", (), 0)])
     found = made.app.handle(table(made.topic), "orders").collect()
     assert [(row.outcome, (row.error or "").partition(":")[0]) for row in sorted(found, key=lambda r: r.offset)] == [

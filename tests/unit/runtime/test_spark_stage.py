@@ -31,7 +31,7 @@ def modules(monkeypatch):
     return load
 
 
-def listening(folder, **consumer) -> App:
+def listening(folder, **consumer: object) -> App:
     app = app_of(folder, **consumer)
     app.listener("orders")(index)
     return app
@@ -68,7 +68,16 @@ SESSION = SimpleNamespace(conf={"spark.speculation": "false"})
     ("consumer", "name", "said"),
     [
         ({}, "nobody", "has no consumer 'nobody'"),
-        ({"retry": "r", "retryCount": 1, "retryOrder": "key", "virtualPartitionCount": 2}, "orders", "retryOrder key"),
+        (
+            {"retry": "r", "retryCount": 1, "retryOrder": "key", "virtualPartitionCount": 2},
+            "orders",
+            "Set retryOrder none",
+        ),
+        (
+            {"retry": "r", "retryCount": 1, "uniqueListener": True, "batchSize": 5, "virtualPartitionCount": 2},
+            "orders",
+            r"as uniqueListener\).*Leave out its retry topic",
+        ),
     ],
 )
 def test_what_is_refused(tmp_path, modules, consumer, name, said):
