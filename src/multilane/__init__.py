@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from multilane.runtime.messages import CustomMessage, Message
     from multilane.runtime.registration import Around
     from multilane.secret import Secret
+    from multilane.spark.avro.payload import Avro
     from multilane.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
     from multilane.wire.records.block import Block
     from multilane.wire.records.record import Record
@@ -40,6 +41,7 @@ _HOMES = {
     "Around": "multilane.runtime.registration",
     "Assignor": "multilane.client.group.assignors",
     "AsyncConsumer": "multilane.client.async_consumer",
+    "Avro": "multilane.spark.avro.payload",
     "Block": "multilane.wire.records.block",
     "Blocks": "multilane.client.blocks",
     "Consumer": "multilane.client.consumer",
@@ -67,6 +69,7 @@ __all__ = [
     "Around",
     "Assignor",
     "AsyncConsumer",
+    "Avro",
     "Block",
     "Blocks",
     "Consumer",

@@ -383,6 +383,10 @@ class SparkStartError(MultilaneError):
     """Spark could not be started, or has no room for what is to run; nothing was read or committed."""
 
 
+class WrongRows(MultilaneError):
+    """Rows of a DataFrame that are to be handled are no records of Kafka's any more, or not in their order."""
+
+
 class MemberFailed(MultilaneError):
     """A member of the application on Spark cannot run, and would not if it were started again."""
 

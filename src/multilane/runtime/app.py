@@ -38,6 +38,8 @@ from multilane.runtime.signals import signals_stop
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from multilane.runtime.spark_stage import StageOptions
+
 log = logging.getLogger(__name__)
 
 F = TypeVar("F", bound=Function)
@@ -108,6 +110,18 @@ class App:
         """The names of those that have a function."""
         return tuple(self._registrations)
 
+    def registration(self, name: str) -> Registration:
+        """What was registered for a consumer of the configuration."""
+        config = self.config.consumer(name)
+        if config.name not in self._registrations:
+            raise ConfigError(f"consumer {config.name!r} has no listener: register one with @app.listener({name!r})")
+        return self._registrations[config.name]
+
+    @property
+    def functions(self) -> list[Function]:
+        """The listeners."""
+        return [registration.function for registration in self._registrations.values()]
+
     def intercept(self, *interceptors: ConsumerInterceptor) -> None:
         """For every consumer, before its own."""
         self._around = replace(self._around, interceptors=self._around.interceptors + interceptors)
@@ -145,11 +159,21 @@ class App:
         self, name: str, model: Any = None, *, spark: SparkSession | None = None, **options: object
     ) -> DataFrame:
         """The topic of a consumer as a streaming DataFrame of Spark's, for plain Spark SQL; no listener runs. A model
-        (pydantic, JSON Schema, StructType) gives it a column `payload`; options are those of `format("multilane")`."""
+        (pydantic, JSON Schema, StructType, `Avro`) gives it a column `payload`; options are those of
+        `format("multilane")`."""
         from multilane.runtime.spark_tables import stream_of
 
         group = self.config.consumer(name)
         return stream_of(spark, group, self.config.cluster(group.cluster), model, options)
+
+    def handle(self, frame: DataFrame, name: str, **options: Unpack[StageOptions]) -> DataFrame:
+        """Rows of a DataFrame, of a batch or a stream, on the lanes of a consumer: its listener runs in Spark's workers
+        for each row, in the order of its key. The rows are Kafka's, with the columns of Spark's source, filtered or
+        changed as you like; what comes is a row for each: topic, partition, offset, outcome (done, skipped, retried or
+        dead) and error. No group is joined and nothing is committed: Spark's checkpoint knows what is done."""
+        from multilane.runtime.spark_stage import staged
+
+        return staged(self, frame, name, options)
 
     # --- life --------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Finds an application by `module:name`, as the command line and the executors of a cluster do.
+"""Finds an application by `module:name`, as the command line and the executors of a cluster do; and the way back.
 
 Thread: any.
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from multilane.errors import TargetNotFound
@@ -40,3 +41,23 @@ def find_app(target: str) -> App:
         what = "nothing" if found is None else f"a {type(found).__name__}"
         raise TargetNotFound(f"{target!r} leads to {what}, not to a multilane.App")
     return found
+
+
+def target_of(app: App) -> str:
+    """Where others find this application: a module that is loaded here and has it under some name. Best one that also
+    has a function of the application's: that is where it was made, and not just used."""
+    homes = [
+        (module_name, name)
+        for module_name, module in list(sys.modules.items())
+        if module_name != "__main__" and isinstance(module, ModuleType)
+        for name, value in list(vars(module).items())
+        if value is app
+    ]
+    if not homes:
+        raise TargetNotFound(
+            "workers have to import the application, and no module here has it: make it in a module of its own, "
+            'outside of the script that is run, or say target="module:name"'
+        )
+    own = {function.__module__ for function in app.functions}
+    module_name, name = min(homes, key=lambda home: home[0] not in own)
+    return f"{module_name}:{name}"

@@ -19,10 +19,15 @@ from typing import Final
 MEMBER_VARIABLE: Final = "MULTILANE_MEMBER"
 
 
-@contextmanager
-def at_home(home: str, number: int) -> Iterator[None]:
+def placed(home: str) -> str:
     """A relative home is something that Spark has unpacked."""
-    place = home if os.path.isabs(home) else os.path.join(_unpacked(), home)
+    return home if os.path.isabs(home) else os.path.join(_unpacked(), home)
+
+
+@contextmanager
+def at_home(home: str, number: int, *, forgets: bool = True) -> Iterator[None]:
+    """With `forgets` the modules from there are forgotten at the end."""
+    place = placed(home)
     directory, path, modules = os.getcwd(), list(sys.path), set(sys.modules)
     os.chdir(place)
     sys.path.insert(0, place)
@@ -34,7 +39,7 @@ def at_home(home: str, number: int) -> Iterator[None]:
         os.environ.pop(MEMBER_VARIABLE, None)
         sys.path[:] = path
         os.chdir(directory)
-        for name in set(sys.modules) - modules:
+        for name in set(sys.modules) - modules if forgets else ():
             if _is_below(sys.modules[name], place):
                 del sys.modules[name]
 

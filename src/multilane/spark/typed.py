@@ -1,4 +1,5 @@
-"""Payloads as Spark columns: from a pydantic model or a JSON Schema to the type that Spark reads JSON into.
+"""Payloads as Spark columns: from a pydantic model or a JSON Schema to the type that Spark reads JSON into. (Avro has a
+package of its own.)
 
 Thread: any.
 
@@ -28,6 +29,7 @@ from pyspark.sql.types import (
 )
 
 from multilane.errors import ConfigError
+from multilane.spark.avro.payload import Avro
 
 PAYLOAD: Final = "payload"
 _PLAIN: Final[Mapping[str, DataType]] = {"integer": LongType(), "number": DoubleType(), "boolean": BooleanType()}
@@ -35,7 +37,12 @@ _TEXTS: Final[Mapping[str, DataType]] = {"date-time": TimestampType(), "date": D
 
 
 def with_payload(frame: DataFrame, model: Any) -> DataFrame:
-    """The rows with a column `payload` of the model's fields: null where a value is no such JSON."""
+    """The rows with a column `payload` of the model's fields. They are null where a value is no such JSON; of a value
+    that is no such Avro the payload itself is."""
+    if isinstance(model, Avro):
+        from multilane.spark.avro.decoding import decoding
+
+        return frame.withColumn(PAYLOAD, decoding(model)(F.col("value")))
     return frame.withColumn(PAYLOAD, F.from_json(F.col("value").cast("string"), struct_of(model)))
 
 
@@ -54,7 +61,7 @@ def _schema_of(model: Any) -> Mapping[str, Any]:
     try:
         schema: Mapping[str, Any] = model.model_json_schema()
     except AttributeError:
-        told = "give a pydantic model, a JSON Schema or a StructType"
+        told = "give a pydantic model, a JSON Schema, a StructType or multilane.Avro(...)"
         raise ConfigError(f"{model!r} is no payload type: {told}") from None
     return schema
 

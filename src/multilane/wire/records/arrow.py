@@ -90,10 +90,10 @@ def _headers(block: Block) -> pa.Array:
 
 def compact(block: Block) -> Block:
     """Copy the rows of `block` to memory of their own."""
-    keys, key_valid, key_bytes = _copied(block.keys)
-    values, value_valid, value_bytes = _copied(block.values)
+    keys, key_valid, key_bytes = views_of(block.keys)
+    values, value_valid, value_bytes = views_of(block.values)
     # Both columns share one list of buffers: the values' views move up by the number of the keys' buffers.
-    _shift_buffers(values, len(key_bytes))
+    shift_buffers(values, len(key_bytes))
     spans, header_buffers = _copied_headers(block)
     columns = Columns(
         offsets=block.offsets.copy(),
@@ -110,8 +110,9 @@ def compact(block: Block) -> Block:
     return replace(block, columns=columns, start=0, stop=len(block))
 
 
-def _copied(array: pa.BinaryViewArray) -> tuple[Views, Bytes | None, tuple[Bytes, ...]]:
-    """(views, bitmap, buffers) over a copy of the array's content: through plain binary and back, which shares it."""
+def views_of(array: pa.Array) -> tuple[Views, Bytes | None, tuple[Bytes, ...]]:
+    """(views, bitmap, buffers) of binaries or texts of any kind: through plain binary, whose content the result shares.
+    So views are copied out of their frame, and plain binaries are not copied."""
     views = array.cast(pa.binary()).cast(pa.binary_view())
     buffers = views.buffers()
     words = np.frombuffer(buffers[1], np.uint64).reshape(-1, 2)[views.offset : views.offset + len(array)].copy()
@@ -121,7 +122,8 @@ def _copied(array: pa.BinaryViewArray) -> tuple[Views, Bytes | None, tuple[Bytes
     return words, valid, tuple(np.frombuffer(b, np.uint8) for b in buffers[2:])
 
 
-def _shift_buffers(views: Views, by: int) -> None:
+def shift_buffers(views: Views, by: int) -> None:
+    """For views whose buffers come behind so many others."""
     long = (views[:, 0] & np.uint64(0xFFFFFFFF)) > np.uint64(INLINE)
     views[long, 1] += np.uint64(by)
 

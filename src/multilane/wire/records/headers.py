@@ -38,6 +38,27 @@ def parse(span: int, buffers: Sequence[npt.NDArray[np.uint8]]) -> Headers:
     return tuple(found)
 
 
+def compose(headers: Headers) -> bytes:
+    """The bytes that `parse` reads; none for no headers."""
+    if not headers:
+        return b""
+    parts = [_zigzag(len(headers))]
+    for key, value in headers:
+        name = key.encode()
+        parts += (_zigzag(len(name)), name, _zigzag(-1 if value is None else len(value)), value or b"")
+    return b"".join(parts)
+
+
+def _zigzag(number: int) -> bytes:
+    raw = 2 * number if number >= 0 else -2 * number - 1
+    out = bytearray()
+    while raw >= 0x80:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    out.append(raw)
+    return bytes(out)
+
+
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     byte = data[at]
     at += 1

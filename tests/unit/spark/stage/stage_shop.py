@@ -1,0 +1,54 @@
+"""What a task of the tests is told to make: an application without Kafka, whose lanes only note what they see."""
+
+from __future__ import annotations
+
+import os
+
+from multilane.clock import SystemClock
+from multilane.commit.ledger import Ledger
+from multilane.lanes.chains import Chains
+from multilane.lanes.failing import Failing, Ways
+from multilane.lanes.haul import Haul
+from multilane.lanes.intake import Intake
+from multilane.lanes.ordering import by_key
+from multilane.lanes.team import Team
+from multilane.lanes.threads import Threads
+from multilane.lanes.work import Work, WorkRules
+from multilane.lanes.yard import MAIN, Yard
+from multilane.listeners.listener import Listener
+from multilane.listeners.signature import read_signature
+from multilane.listeners.surroundings import Surroundings
+from multilane.listeners.window import Window
+from multilane.outcome.flow import Flow
+from multilane.wire.records.record import Record
+
+CLOCK = SystemClock()
+
+
+class NotedApp:
+    made = 0
+    seen: list[tuple[int, int, bytes | None, str]]
+
+    def __init__(self, target: str) -> None:
+        type(self).made += 1
+        type(self).seen = []
+
+    async def haul(self, consumer: str) -> Haul:
+        return Haul(self._build, CLOCK)
+
+    async def close(self) -> None:
+        return None
+
+    async def _handle(self, record: Record) -> None:
+        if record.value == b"bad":
+            raise ValueError("not today")
+        self.seen.append((record.partition, record.offset, record.value, os.getcwd()))
+
+    async def _build(self, starts, verdicts):
+        [(partition, start)] = starts.items()
+        yard = Yard([Intake(partition, Ledger(*start), 100)], {MAIN: Chains(by_key(), 2)})
+        surroundings = Surroundings("g")
+        listener = Listener(self._handle, read_signature(self._handle), Window(), surroundings, Threads("lane"))
+        failing = Failing(Ways(Flow("t"), publisher=None), surroundings, CLOCK, notes=verdicts)
+        work = Work(yard, listener, failing, WorkRules(60.0))
+        return Team(yard, work, {MAIN: 2}, CLOCK)
