@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from multilane.cli import config, demo, dev, errors, pack, plan, run
+from multilane.cli import backfill, config, demo, dev, errors, pack, plan, run
 from multilane.errors import MultilaneError
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ app.command("demo")(demo.demo)
 app.command("run")(run.run)
 app.command("pack")(pack.pack)
 app.command("plan")(plan.plan)
+app.command("backfill")(backfill.backfill)
 
 
 def _show_version(wanted: bool) -> None:

@@ -23,7 +23,8 @@ from multilane.listeners.context import Context
 from multilane.listeners.signature import is_async
 from multilane.listeners.surroundings import Surroundings
 from multilane.outcome.breaker import Breaker
-from multilane.outcome.flow import Flow, LastStep, Publish, after_failure, follow, undecodable
+from multilane.outcome.flow import Flow, LastStep, Publish, after_failure, follow, given_up, undecodable
+from multilane.outcome.in_place import InPlace
 from multilane.outcome.own_thread import on_own_thread
 from multilane.outcome.parking import Parking
 from multilane.wire.records.record import Record
@@ -50,6 +51,7 @@ class Ways:
     publisher: Publishes
     last_step: LastStepFunction | None = None
     breaker: Breaker | None = None
+    in_place: InPlace | None = None  # where no retry topic may be used
 
 
 class Failing:
@@ -58,6 +60,7 @@ class Failing:
         self._publisher = ways.publisher
         self._last_step = ways.last_step
         self._breaker = ways.breaker
+        self._in_place = ways.in_place
         self._surroundings = surroundings
         self._clock = clock
         self._observer = observer
@@ -76,13 +79,28 @@ class Failing:
             if self._breaker.is_open:
                 raise BreakerOpen(f"{self._flow.main}: {self._breaker.reason}. Look at the errors, then start it again")
         context = self._surroundings.tell_failure(record, error)
-        is_hopeless = isinstance(error, UndecodablePayload)
-        step = (undecodable if is_hopeless else after_failure)(self._flow, record, error)
         self._observer.count("lanes.records.failed", error=type(error).__name__, topic=record.topic)
+        is_hopeless = isinstance(error, UndecodablePayload)
+        if self._in_place is not None:
+            return await self._try_in_place(self._in_place, context, record, error, is_hopeless=is_hopeless)
+        step = (undecodable if is_hopeless else after_failure)(self._flow, record, error)
         if isinstance(step, LastStep):
             await self._take_last_step(context, record, error, step)
         else:
             return await self._store_or_stay(record, step, parking)
+        return None
+
+    async def _try_in_place(
+        self, in_place: InPlace, context: Context, record: Record, error: BaseException, *, is_hopeless: bool
+    ) -> Record | None:
+        if not is_hopeless and in_place.tries_again(record):
+            return record
+        step = (undecodable if is_hopeless else given_up)(self._flow, record, error)
+        if isinstance(step, LastStep):
+            await self._take_last_step(context, record, error, step)
+        else:
+            await self._store(step, None)
+        in_place.give_up(record, error)
         return None
 
     async def let_follow(self, records: Sequence[Record], parking: Parking) -> None:

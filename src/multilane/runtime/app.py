@@ -166,6 +166,14 @@ class App:
             for name, registration in self._registrations.items()
         }
 
+    def registered(self, name: str) -> Registration:
+        """What was said about one of its consumers, with what surrounds all of them."""
+        config = self.config.consumer(name)
+        registration = self._registrations.get(config.name)
+        if registration is None:
+            raise ConfigError(f"consumer {config.name!r} has no listener: register one with @app.listener({name!r})")
+        return replace(registration, around=registration.around.within(self._around))
+
     def error_consumers(self, observer: Observer) -> ErrorConsumers:
         return ErrorConsumers(
             self.config, self._registrations, self._around, self._clock, Both(self.observer, observer)
@@ -188,9 +196,13 @@ class App:
         finally:
             self._engine = None
             self._is_stopped = False
-            if self._producers is not None:
-                await asyncio.to_thread(self._producers.close)
-                self._producers = None
+            await self.close_producers()
+
+    async def close_producers(self) -> None:
+        """What was given to them is sent before; they are made again on their next use."""
+        if self._producers is not None:
+            await asyncio.to_thread(self._producers.close)
+            self._producers = None
 
     def stop(self) -> None:
         """End, in order; from any thread. One that has not begun yet ends as soon as it has."""

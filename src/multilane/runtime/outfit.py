@@ -10,7 +10,7 @@ processes, from `open` to `close`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,6 +19,7 @@ from multilane.clock import Clock
 from multilane.commit.ledger import Ledger
 from multilane.config.app.clients import consumer_properties, producer_properties
 from multilane.config.app.cluster import ClusterConfig
+from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.consumer import parse_consumer
 from multilane.hooks import NO_OBSERVER, Observer
 from multilane.lanes.backlog import scan
@@ -41,6 +42,7 @@ from multilane.outcome import backoff
 from multilane.outcome.breaker import Breaker
 from multilane.outcome.flow import Flow
 from multilane.outcome.headers import retry_count
+from multilane.outcome.in_place import InPlace
 from multilane.outcome.parking import Parking
 from multilane.outcome.publishing import Publisher
 from multilane.runtime.registration import Around, Function, Registration
@@ -74,21 +76,17 @@ class Outfit:
         around: Around,
         clock: Clock,
         observer: Observer = NO_OBSERVER,
+        in_place: InPlace | None = None,
     ) -> None:
+        """`in_place`: failed records are tried again where they are, and the configuration has no retry topic."""
         self.registration = registration
         self.config = config = registration.config
         self._cluster = cluster
         self._around = around
         self._clock = clock
         self._observer = observer
-        self._flow = Flow(
-            config.topic,
-            config.retry,
-            config.error,
-            config.retry_count,
-            cluster.error.max_error_count if cluster.error is not None else 1,
-            keeps_partition=self.keeps_order,
-        )
+        self._in_place = in_place
+        self._flow = flow_of(config, cluster) if in_place is None else in_place.flow
         self._surroundings = Surroundings(
             config.group_id,
             span=config.tracer or config.group_id,
@@ -158,7 +156,7 @@ class Outfit:
 
     async def build(self, starts: Mapping[TopicPartition, Start], remains: Remains = NOTHING_LEFT) -> Team:
         parking = await self._parked(starts)
-        as_rows = not remains.held and self.registration.waits_as_rows([partition.topic for partition in starts])
+        as_rows = not remains.held and self._waits_as_rows(starts)
         if as_rows:
             await asyncio.to_thread(load_kernels)  # for the first time on a machine they are compiled: seconds
         intakes = [self._intake(p, starts[p], as_rows) for p in sorted(starts, key=self._feeding_order)]
@@ -176,6 +174,7 @@ class Outfit:
             WorkRules(
                 self.config.max_processing_time,
                 self.config.ack == "manual",
+                tries_in_place=self._in_place is not None and self._in_place.again > 0,
                 runs_ahead=self._processes is None and not self.config.lane_classes,
             ),
             parking,
@@ -184,6 +183,10 @@ class Outfit:
         work.tried.update(remains.tried)
         lanes = {MAIN: self.config.lanes, **self.config.lane_classes}
         return Team(yard, work, lanes, self._clock, on_end=threads.close)
+
+    def _waits_as_rows(self, starts: Iterable[TopicPartition]) -> bool:
+        is_due = self._in_place is None or not self._in_place.waits
+        return is_due and self.registration.waits_as_rows([partition.topic for partition in starts])
 
     def _feeding_order(self, partition: TopicPartition) -> int:
         return self.topics.names.index(partition.topic)
@@ -208,6 +211,8 @@ class Outfit:
             is_unique = self.registration.window.select is newest_of_each_key
             return RowChains(partition.topic, partition.partition, config.lanes, newest=is_unique)
         due_at = self._due_at() if any(p.topic == config.retry for p in starts) else None
+        if self._in_place is not None and self._in_place.waits:
+            due_at = self._in_place.due_at
         lanes = {MAIN: config.lanes, **config.lane_classes}
         chains = {
             name: Chains(order_of(config.order_by, config.lane_hash, many), max(1, many), due_at)
@@ -236,8 +241,19 @@ class Outfit:
     def _failing(self) -> Failing:
         if self._publisher is None:
             raise AssertionError("a team is built while the group runs")
-        ways = Ways(self._flow, self._publisher, self._around.last_step, self._breaker)
+        ways = Ways(self._flow, self._publisher, self._around.last_step, self._breaker, self._in_place)
         return Failing(ways, self._surroundings, self._clock, self._observer)
+
+
+def flow_of(config: ConsumerGroupConfig, cluster: ClusterConfig) -> Flow:
+    return Flow(
+        config.topic,
+        config.retry,
+        config.error,
+        config.retry_count,
+        cluster.error.max_error_count if cluster.error is not None else 1,
+        keeps_partition=config.retry_order == "key" and config.retry is not None,
+    )
 
 
 def _nothing() -> None:
