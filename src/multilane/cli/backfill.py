@@ -13,7 +13,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from multilane.spark.backfill.foreman import Standing
 
 NOT_THROUGH: Final = 4  # the exit code
+_WORDS: Final[dict[str | None, Literal["earliest", "latest"]]] = {"earliest": "earliest", "latest": "latest"}
 
 Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the App is, as in shop.consumers:app.")]
 Consumer = Annotated[str, typer.Argument(help="The consumer of the configuration whose listener runs.")]
@@ -105,8 +106,8 @@ def bound(text: str | None, name: str) -> Bound | None:
     """What `--from` and `--to` accept."""
     from multilane.spark.backfill.bounds import parse_offsets
 
-    if text == "earliest" or text == "latest":  # noqa: PLR1714 - literals, for the type
-        return text
+    if text in _WORDS:
+        return _WORDS[text]
     if text is not None and text.lstrip().startswith("{"):
         try:
             return parse_offsets(text)

@@ -171,7 +171,8 @@ def _new_plan(request: BackfillRequest, config: ConsumerGroupConfig, topic: Topi
         raise ConfigError(f"there is no backfill in {request.state} that could have failed: leave --failed-only out")
     if request.begin is None:
         raise ConfigError(f"there is no backfill in {request.state} to go on with: say where it begins with --from")
-    begin, end = request.begin, "latest" if request.end is None else request.end
+    begin: Bound = request.begin
+    end: Bound = "latest" if request.end is None else request.end
     named = named_partitions(begin, end)
     partitions = logs.partitions if named is None else named
     unknown = sorted(partitions - logs.partitions)
