@@ -12,6 +12,7 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from multilane.spark.backfill.foreman import Standing
 
 NOT_THROUGH: Final = 4  # the exit code
+_LOG_EVERY: Final = 10  # seconds
 _WORDS: Final[dict[str | None, Literal["earliest", "latest"]]] = {"earliest": "earliest", "latest": "latest"}
 
 Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the App is, as in shop.consumers:app.")]
@@ -128,8 +130,11 @@ def _progress() -> Iterator[Listeners]:
     if not console.is_terminal:
         log = logging.getLogger("multilane.backfill")
 
+        calls = count()
+
         def tell(standing: Standing) -> None:
-            log.info("%s", line(standing))
+            if next(calls) % _LOG_EVERY == 0:
+                log.info("%s", line(standing))
 
         yield Listeners(on_standing=tell)
         return

@@ -93,12 +93,18 @@ def backfill(request: BackfillRequest, listeners: Listeners | None = None) -> Ou
         if not book.is_through:
             with signals_stop(foreman.stop):  # from now on: Spark takes seconds to start
                 heard.on_step("starting Spark")
-                _run(request, config, book, foreman)
+                _run(request, config, book, foreman, heard.on_step)
         failed_list = files.failed_path(book) if book.failed else None
         return Outcome(book.plan, foreman.standing, book.records, book.seconds, book.is_through, failed_list)
 
 
-def _run(request: BackfillRequest, config: ConsumerGroupConfig, book: Book, foreman: Foreman) -> None:
+def _run(
+    request: BackfillRequest,
+    config: ConsumerGroupConfig,
+    book: Book,
+    foreman: Foreman,
+    on_step: Callable[[str], object],
+) -> None:
     settings = request.spark
     slots = local_slots(settings.master)
     master = settings.master.replace("*", str(slots))
@@ -117,6 +123,7 @@ def _run(request: BackfillRequest, config: ConsumerGroupConfig, book: Book, fore
             log_level=settings.log_level,
             drain_seconds=config.rebalance_timeout / 2 + _BEYOND_DRAIN,
         )
+        on_step("waiting for the first task")
         title = f"multilane: {config.name} of {request.target} over {config.topic}"
         foreman.run(plan, BackfillJob(spark, uuid.uuid4().hex[:12], title))
 

@@ -122,6 +122,7 @@ class Foreman:
                 self._look_at_the_clock()
         finally:
             self._ended = self._clock.monotonic()
+            self._is_changed = self._is_changed or self._began is not None  # its seconds
             self._desk.close()
             for line in self._lines.values():
                 line.close()
@@ -158,12 +159,11 @@ class Foreman:
         if self._deadline is not None and now >= self._deadline:
             self._be_late(now)
         if now >= self._write_at:
-            standing = self.standing
-            self._write()
-            self._on_standing(standing)
-            if self._began is not None:
-                self._told.append((now, standing.records))
             self._write_at = now + _WRITE_EVERY
+            self._write()
+            if self._began is not None:
+                self._on_standing(self.standing)
+                self._told.append((now, self._book.records - self._records_before))
 
     def _be_late(self, now: float) -> None:
         if self._is_cut:
