@@ -149,6 +149,7 @@ def test_all_of_history_in_order_while_the_group_goes_on_as_it_was(backfill, fil
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 def test_ended_in_order_and_gone_on_with(backfill):
     with backfill.running("--from", "earliest", SHOP_SECONDS="0.02") as (process, log, _):
         backfill.wait_for_some(log)
@@ -167,6 +168,7 @@ def test_ended_in_order_and_gone_on_with(backfill):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 def test_a_worker_is_killed_and_spark_starts_its_task_again(backfill):
     with backfill.running("--from", "earliest", SHOP_SECONDS="0.02") as (process, log, _):
         backfill.wait_for_some(log)
@@ -179,6 +181,7 @@ def test_a_worker_is_killed_and_spark_starts_its_task_again(backfill):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 def test_the_run_is_killed_and_gone_on_with(backfill):
     with backfill.running("--from", "earliest", SHOP_SECONDS="0.02") as (process, log, _):
         backfill.wait_for_some(log)
@@ -201,6 +204,7 @@ def test_the_run_is_killed_and_gone_on_with(backfill):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 def test_what_would_be_the_same_next_time_ends_it_at_once(backfill):
     (backfill.shop.directory / "shop_app.py").write_text(
         "import sys\nif 'pyspark.daemon' in ' '.join(sys.orig_argv): import no_such_module\n" + MODULE
@@ -208,6 +212,7 @@ def test_what_would_be_the_same_next_time_ends_it_at_once(backfill):
     code, _, log = backfill.run_to_its_end("--from", "earliest")
     assert code == 1
     assert "failed: ModuleNotFoundError: No module named 'no_such_module'" in log
+    assert "ERROR Executor" not in log, "Spark is not bothered with it"
     assert backfill.done == []
 
 

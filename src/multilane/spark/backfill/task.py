@@ -14,7 +14,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 SCHEMA: Final = "task int, ended string"
 _ANSWER_SECONDS: Final = 60.0
 _MOST_TEXT: Final = 4_000  # characters of an error
-# What Spark need not try again: it would be the same.
+# What need not be tried again: it would be the same.
 _LASTING: Final = (AuthenticationError, BreakerOpen, ConfigError, DataLoss, LogTruncated)
 
 
@@ -109,21 +109,20 @@ def serve(plan: TaskPlan, batches: Iterator[Any]) -> Iterator[Any]:
 
 def attend(plan: TaskPlan, number: int) -> str:
     logging.basicConfig(level=plan.log_level, format=f"%(asctime)s task {number} %(levelname)s %(message)s")
-    line = call(plan.address, plan.token)
-    try:
+    with ExitStack() as stack:
+        line = call(plan.address, plan.token)
+        stack.callback(line.close)
         line.send("hello", number=number, host=socket.gethostname(), pid=os.getpid())
         said = line.receive()
         if said is None or said["kind"] != "work":
             return "not needed"
-        with at_home(plan.home, number):
-            return _work(plan, errand_from(said["errand"]), number, line)
-    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
-        advice = "pack the application (multilane pack APP.zip) and run it with --archive APP.zip"
-        missing = ConfigError(f"{error.filename} is not on {socket.gethostname()}: {advice}")
-        _tell_failure(line, number, missing, is_lasting=True)
-        raise
-    finally:
-        line.close()
+        try:
+            stack.enter_context(at_home(plan.home, number))
+        except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+            advice = "pack the application (multilane pack APP.zip) and run it with --archive APP.zip"
+            missing = ConfigError(f"{error.filename} is not on {socket.gethostname()}: {advice}")
+            return _tell_failure(line, number, missing, is_lasting=True)
+        return _work(plan, errand_from(said["errand"]), number, line)
 
 
 def _work(plan: TaskPlan, errand: Errand, number: int, line: Line) -> str:
@@ -131,15 +130,15 @@ def _work(plan: TaskPlan, errand: Errand, number: int, line: Line) -> str:
         worker: Worker = found(plan.factory)(plan.target)
     except (Exception, SystemExit) as error:
         log.exception("the application cannot be made here")
-        _tell_failure(line, number, error, is_lasting=True)
-        raise
+        return _tell_failure(line, number, error, is_lasting=True)
     closed = threading.Event()
     threading.Thread(target=_hear, args=(line, worker, closed), name="multilane-driver", daemon=True).start()
     try:
         last = worker.run(errand, lambda report: line.send("told", number=number, report=report.to_json()))
+    except _LASTING as error:
+        return _tell_failure(line, number, error, is_lasting=True)
     except Exception as error:
-        log.exception("the task failed")
-        _tell_failure(line, number, error, is_lasting=isinstance(error, _LASTING))
+        _tell_failure(line, number, error, is_lasting=False)
         raise
     line.send("over", number=number, report=last.to_json())
     if not closed.wait(_ANSWER_SECONDS):
@@ -156,7 +155,9 @@ def _hear(line: Line, worker: Worker, closed: threading.Event) -> None:
     worker.give_up()
 
 
-def _tell_failure(line: Line, number: int, error: BaseException, *, is_lasting: bool) -> None:
+def _tell_failure(line: Line, number: int, error: BaseException, *, is_lasting: bool) -> str:
+    """What lasts is no failure of the task: Spark would try it again."""
     told = f"{type(error).__name__}: {error}"[:_MOST_TEXT]
     with suppress(LineLost):
         line.send("failed", number=number, error=told, lasting=is_lasting)
+    return told

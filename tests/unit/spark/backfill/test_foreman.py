@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+from dataclasses import replace
 from typing import ClassVar
 
 import pytest
@@ -200,6 +201,14 @@ def test_an_application_that_cannot_be_imported_there(world):
     running = Running(world)
     running.run()
     assert "ImportError: no module named 'shop'" in str(running.error)
+
+
+def test_an_application_that_is_not_there(world):
+    running = Running(world)
+    running._plan = replace(running._plan, home=f"{os.getcwd()}/nowhere")
+    running.run()
+    assert "nowhere is not on" in str(running.error)
+    assert "--archive APP.zip" in str(running.error)
 
 
 def test_a_stop_ends_those_at_work_in_order_and_those_that_wait_are_not_wanted(world):
