@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 _WRITE_EVERY: Final = 1.0
 _CUT_SECONDS: Final = 30.0
+_LAST_WORDS: Final = 1.0  # seconds
 _RATE_OVER: Final = 5  # writes
 
 
@@ -97,6 +98,7 @@ class Foreman:
         self._token = secrets.token_hex(32)
         self._failure: MultilaneError | None = None
         self._last_error = ""
+        self._job_error: Exception | None = None
         self.is_stopping = False
         self._is_over = False
         self._is_changed = False
@@ -120,6 +122,7 @@ class Foreman:
             while not self._is_over:
                 self._next_event()
                 self._look_at_the_clock()
+            self._hear_out()
         finally:
             self._ended = self._clock.monotonic()
             self._is_changed = self._is_changed or self._began is not None  # its seconds
@@ -127,6 +130,7 @@ class Foreman:
             for line in self._lines.values():
                 line.close()
             self._write()
+        self._judge()
         if self._failure is not None:
             raise self._failure
 
@@ -153,6 +157,12 @@ class Foreman:
         except queue.Empty:
             return
         handle()
+
+    def _hear_out(self) -> None:
+        """What tasks said last may come after the job is known to have ended."""
+        self._deadline = self._clock.monotonic() + _LAST_WORDS
+        while self._lines and self._clock.monotonic() < self._deadline:
+            self._next_event()
 
     def _look_at_the_clock(self) -> None:
         now = self._clock.monotonic()
@@ -194,7 +204,7 @@ class Foreman:
 
     def _cancel_when_alone(self) -> None:
         """Nobody is at work: tasks that wait for a slot are not wanted."""
-        if self.is_stopping and not self._lines and not self._is_cut:
+        if self.is_stopping and not (self._lines or self._is_cut or self._is_over):
             self._be_late(self._clock.monotonic())
 
     def _fail(self, failure: MultilaneError) -> None:
@@ -203,10 +213,14 @@ class Foreman:
 
     def _on_ended(self, error: Exception | None) -> None:
         self._is_over = True
+        self._job_error = error
+
+    def _judge(self) -> None:
+        """The job has ended, and nobody says anything any more."""
         if self.is_stopping:
             return
-        if error is not None:
-            why = self._last_error or reason(error)
+        if self._job_error is not None:
+            why = self._last_error or reason(self._job_error)
             self._failure = MemberFailed(f"{why}. What was done is kept: start it again and it goes on")
         elif not self._book.is_through:
             left = f"{self._book.remaining} offsets of partitions {self._book.open_partitions} are left"
