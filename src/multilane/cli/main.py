@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from multilane.cli import audit, config, control, demo, dev, errors, pack, plan, run, top
+from multilane.cli import audit, backfill, config, control, demo, dev, errors, pack, plan, run, top
 from multilane.errors import MultilaneError
 
 app = typer.Typer(
@@ -32,6 +32,7 @@ app.command("pack")(pack.pack)
 app.command("plan")(plan.plan)
 app.command("audit")(audit.audit)
 app.command("top")(top.top)
+app.command("backfill")(backfill.backfill)
 
 
 def _show_version(wanted: bool) -> None:

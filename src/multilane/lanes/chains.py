@@ -170,8 +170,12 @@ class Chains:
         late = (i for i, r in enumerate(records) if i and r is not None and due_at(r) > now)
         return next(late, len(records))
 
-    def release(self, record: Record, now: float) -> None:
-        """What was taken of this record's key is done with: the next of the key may be taken."""
+    def release(self, record: Record, now: float, again: Record | None = None) -> None:
+        """What was taken of this record's key is done with: the next of the key may be taken. Or it is to be taken
+        again, as it is in `again`."""
+        if again is not None:
+            self.put_back([again], now)
+            return
         key = self._order_of(record)
         if key is None:
             return

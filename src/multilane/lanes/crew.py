@@ -150,16 +150,17 @@ class Crew:
             try:
                 await call(record)
             except BaseException as error:  # noqa: BLE001 - the user's function may raise anything
-                await work.after(lane, record, error)
+                again = await work.after(lane, record, error)
             else:
+                again = None
                 lane.is_calling = False
                 if lane.is_overdue:
-                    await work.after(lane, record, None)
+                    again = await work.after(lane, record, None)
                 else:
                     settle(record.offset)
             lane.record = None
-            chains.release(record, clock() if defers else 0.0)
-            del record  # a lane that waits for work keeps none
+            chains.release(record, clock() if defers else 0.0, again)
+            del record, again  # a lane that waits for work keeps none
             left -= 1
             if self._is_changed(lane):
                 return
@@ -180,10 +181,7 @@ class Crew:
                 continue
             again = await work.single(lane, record)
             lane.record = None
-            if again is None:
-                chains.release(record, clock())
-            else:
-                chains.put_back([again], clock())
+            chains.release(record, clock(), again)
             del record, again  # a lane that waits for work keeps none
             left -= 1
             if self._is_changed(lane):

@@ -24,7 +24,8 @@ from multilane.listeners.context import Context
 from multilane.listeners.signature import is_async
 from multilane.listeners.surroundings import Surroundings
 from multilane.outcome.breaker import Breaker
-from multilane.outcome.flow import Flow, LastStep, Publish, after_failure, follow, undecodable
+from multilane.outcome.flow import Flow, LastStep, Publish, after_failure, follow, given_up, undecodable
+from multilane.outcome.in_place import InPlace
 from multilane.outcome.own_thread import on_own_thread
 from multilane.outcome.parking import Parking
 from multilane.wire.records.keyed_rows import TakenRows
@@ -52,6 +53,7 @@ class Ways:
     publisher: Publishes
     last_step: LastStepFunction | None = None
     breaker: Breaker | None = None
+    in_place: InPlace | None = None  # where no retry topic may be used
 
 
 class Failing:
@@ -68,6 +70,7 @@ class Failing:
         self._publisher = ways.publisher
         self._last_step = ways.last_step
         self._breaker = ways.breaker
+        self._in_place = ways.in_place
         self._surroundings = surroundings
         self._clock = clock
         self._observer = observer
@@ -97,9 +100,13 @@ class Failing:
             if self._breaker.is_open:
                 raise BreakerOpen(f"{self._flow.main}: {self._breaker.reason}. Look at the errors, then start it again")
         context = self._surroundings.tell_failure(record, error)
-        is_hopeless = isinstance(error, UndecodablePayload)
-        step = (undecodable if is_hopeless else after_failure)(self._flow, record, error)
         self._observer.count("lanes.records.failed", error=type(error).__name__, topic=record.topic)
+        is_hopeless = isinstance(error, UndecodablePayload)
+        in_place = self._in_place
+        if in_place is not None and not is_hopeless and in_place.tries_again(record):
+            return record
+        decide = undecodable if is_hopeless else after_failure if in_place is None else given_up
+        step = decide(self._flow, record, error)
         if isinstance(step, LastStep):
             await self._take_last_step(context, record, error, step)
             self._note(record, Outcome.DEAD, None, error)
@@ -108,6 +115,8 @@ class Failing:
             return record._replace(headers=step.headers, timestamp=round(self._clock.wall() * 1_000))
         else:
             self._note_stored(record, step, await self._publisher.publish(step), parking, error)
+        if in_place is not None:
+            in_place.give_up(record, error)
         return None
 
     async def let_follow(self, records: Sequence[Record], parking: Parking) -> None:

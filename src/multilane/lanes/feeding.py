@@ -8,7 +8,7 @@ Never commits, and does not know why the consumer reads what it reads.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from multilane.client.async_consumer import AsyncConsumer
@@ -30,6 +30,8 @@ class Feeding:
         self._drain = drain
         self._clock = clock
         self._hungry: set[TopicPartition] = set()
+        self.ends: Mapping[TopicPartition, int] = {}  # what is at this offset or beyond is not given
+        self._at_end: set[TopicPartition] = set()
         self._is_giving = False  # blocks were polled that their teams do not have yet
         self.failure: BaseException | None = None
 
@@ -41,6 +43,14 @@ class Feeding:
     def fail(self, error: BaseException) -> None:
         self.failure = self.failure or error
         self._consumer.wakeup()
+
+    @property
+    def is_through(self) -> bool:
+        """There are ends, every partition was read up to its own, and all of that is settled."""
+        if not self.ends or len(self._at_end) < len(self.ends):
+            return False
+        teams = ((partition, self._holding.team(partition)) for partition in self._at_end)
+        return all(team is None or team.is_idle(partition) for partition, team in teams)
 
     async def step(self, patience: float) -> None:
         """Waits so long for something to come."""
@@ -58,6 +68,7 @@ class Feeding:
             with suppress(MultilaneError):
                 position = await self._consumer.position(partition, 0)
                 team.yard.intakes[partition].pass_to(position)
+                self._note_end(partition, position)
 
     async def _give_all(self, blocks: Iterable[Block]) -> None:
         """Every team has its blocks before any of them goes on."""
@@ -67,7 +78,7 @@ class Feeding:
             if team is None:
                 continue  # revoked since
             team.feed()
-            if not team.wants_blocks(partition):
+            if partition in self._at_end or not team.wants_blocks(partition):
                 self._consumer.pause([partition])
                 team.yard.copy_out(partition)
 
@@ -80,13 +91,30 @@ class Feeding:
             raise ClientFailed(f"{partition} is read and nobody has it: a defect; its records are not committed")
         if team is None:
             return None  # revoked in the same poll, or one of a pair that waits for the other, or not wanted
-        team.accept(block)
+        self._note_end(partition, block.next_offset)
+        wanted = self._before_end(partition, block)
+        if wanted is not None:
+            team.accept(wanted)
         return partition
+
+    def _note_end(self, partition: TopicPartition, position: int) -> None:
+        """Nothing more is read where the end is reached. The record before it may be absent: the position tells."""
+        end = self.ends.get(partition)
+        if end is not None and position >= end:
+            self._at_end.add(partition)
+            self._consumer.pause([partition])
+
+    def _before_end(self, partition: TopicPartition, block: Block) -> Block | None:
+        end = self.ends.get(partition)
+        if end is None or block.next_offset <= end:
+            return block
+        return block.slice(0, int(block.offsets.searchsorted(end))) if block.first_offset < end else None
 
     async def _begin_again(self, partition: TopicPartition, team: Team, block: Block) -> Team | None:
         """The log goes on below where we were: it was cut, made anew, or the offsets were reset. What is unsettled
         below that is still to be done: then it is read again from there, and this block is not wanted."""
         log.warning("%s goes on at %d, below what was read: its lanes begin again", partition, block.first_offset)
+        self._at_end.discard(partition)
         await team.drain(self._clock.monotonic() + self._drain)
         starts = {p: start_of(team, p) for p in team.partitions}
         offset, runs = starts[partition]
@@ -101,7 +129,8 @@ class Feeding:
     def _note_hungry(self, team: Team) -> None:
         """A crew has taken in some of what waited."""
         paused = self._consumer.paused
-        hungry = [p for p in team.partitions if p in paused and p not in self._hungry and team.wants_blocks(p)]
+        waiting = (p for p in team.partitions if p in paused and p not in self._hungry and p not in self._at_end)
+        hungry = [p for p in waiting if team.wants_blocks(p)]
         if hungry:
             self._hungry.update(hungry)
             self._consumer.wakeup()

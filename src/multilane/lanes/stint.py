@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final
 
 from multilane.client.async_consumer import AsyncConsumer
@@ -45,8 +45,12 @@ class Stint:
         self._wanted_back: deque[tuple[frozenset[TopicPartition], float, asyncio.Future[Collection[Team]]]] = deque()
         self._tell_at = clock.monotonic() + _TELL_EVERY
 
-    async def run(self, starts: Starts, seconds: float, patience: float) -> Collection[Team]:
-        """Gives the teams, of which nothing is begun any more. How long they take to be formed does not count."""
+    async def run(
+        self, starts: Starts, seconds: float, patience: float, ends: Mapping[TopicPartition, int] | None = None
+    ) -> Collection[Team]:
+        """Gives the teams, of which nothing is begun any more. How long they take to be formed does not count. With
+        `ends`, one for each partition, nothing beyond them is handled, and it is over when all before them is."""
+        self._feeding.ends = ends or {}
         self._consumer.assign(starts)
         for partition, (offset, _) in starts.items():
             if offset >= 0:
@@ -72,7 +76,8 @@ class Stint:
 
     @property
     def _is_over(self) -> bool:
-        return self._holding.is_stopping or self._feeding.failure is not None or not self._holding.partitions
+        is_ended = self._holding.is_stopping or self._feeding.failure is not None
+        return is_ended or not self._holding.partitions or self._feeding.is_through
 
     def end(self) -> None:
         """The time is up now; from any task of the loop."""

@@ -44,6 +44,7 @@ class FailureSide(Protocol):
 class WorkRules:
     max_processing_time: float = 1.0
     is_manual: bool = False  # a record is settled when it is acknowledged
+    tries_in_place: bool = False  # what failed may be given back, also where there is no retry topic
     runs_ahead: bool = False  # the threads of a plain function are this yard's alone: records may wait for one
 
 
@@ -64,6 +65,7 @@ class Work:
         self._yard = yard
         self._failures = failures
         self._parking = parking
+        self._keeps_order = parking is not None or rules.tries_in_place
         self._by_topic = dict(by_topic or {})
         self._settle_offset = yard.settle_offset if parking is None else None
         self._settle_offsets = (yard.settle_offsets if parking is None else None) or _nobody_settles_so
@@ -169,7 +171,14 @@ class Work:
     # --- a window ----------------------------------------------------------------------------------------------------
 
     async def several(self, lane: Lane, records: Sequence[Record]) -> list[Record]:
-        """The same for a window; what it gives is to be tried again."""
+        """The same for a window; what it gives is to be tried again. Rows cannot be put back, and wait for nothing:
+        those are tried again at once."""
+        again = await self._window(lane, records)
+        while again and self._yard.is_of_rows:
+            again = await self._window(lane, again)
+        return again
+
+    async def _window(self, lane: Lane, records: Sequence[Record]) -> list[Record]:
         if self._parking is not None:
             # Before anything is selected: what came from the topic belongs behind what is in the retry topic, although
             # it may have been waiting for longer.
@@ -241,13 +250,13 @@ class Work:
     async def _settle_batch(
         self, records: Sequence[Record], failures: Failures, pending: Pending | None
     ) -> list[Record]:
-        if failures and self._parking is not None:
-            return await self._settle_in_order(records, failures, self._parking)
+        if failures and self._keeps_order:
+            return await self._settle_in_order(records, failures)
         if pending is None:
             self._settle_done([record for record in records if record not in failures] if failures else records)
         return await self._fail_all([r for r in records if r in failures], failures, pending) if failures else []
 
-    async def _settle_in_order(self, records: Sequence[Record], failures: Failures, parking: Parking) -> list[Record]:
+    async def _settle_in_order(self, records: Sequence[Record], failures: Failures) -> list[Record]:
         """A batch where order survives retry. What succeeded behind a failed one of its key follows that one, and is
         handled once more after it: else the older of the two would have the last word."""
         again: list[Record] = []
@@ -257,7 +266,7 @@ class Work:
                 again += [] if back is None else [back]
             elif record.key is not None and any(other.key == record.key for other in again):
                 again.append(record)
-            elif parking.must_follow(record):
+            elif self.must_follow(record):
                 await self.follow([record])
             else:
                 self._settle_done((record,))
@@ -281,7 +290,7 @@ class Work:
         again = await self._failures.take_over(record, error, self._parking)
         if again is None:
             self._settle(record)
-        else:
+        elif self._parking is not None:
             self.tried[record.topic, record.offset] = again
         return again
 

@@ -49,6 +49,10 @@ class Yard:
         self.settle_offset = None if ledger is None else ledger.settle
         self.settle_offsets = None if ledger is None else ledger.settle_all
 
+    @property
+    def is_of_rows(self) -> bool:
+        return self._rows is not None
+
     def __str__(self) -> str:
         return "+".join(map(str, self.intakes))
 

@@ -30,6 +30,7 @@ from multilane.outcome.headers import (
 from multilane.wire.records.record import Headers, Record
 
 _UNDECODABLE: Final = "the payload cannot be decoded"
+_GIVEN_UP: Final = "given up after its attempts in place"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,11 @@ def after_failure(flow: Flow, record: Record, error: BaseException) -> Publish |
 def undecodable(flow: Flow, record: Record, error: BaseException) -> Publish | LastStep:
     """A payload that no attempt can read is an error at once; its raw bytes are kept."""
     return _to_error(flow, record, error, _UNDECODABLE)
+
+
+def given_up(flow: Flow, record: Record, error: BaseException) -> Publish | LastStep:
+    """A record that was tried in its place as often as it may be, without a retry topic."""
+    return _to_error(flow, record, error, _GIVEN_UP)
 
 
 def follow(flow: Flow, record: Record) -> Publish:

@@ -188,15 +188,19 @@ class App:
         for those who commit. Inside a running event loop."""
         return {
             name: Outfit(
-                registration,
+                registration if are_audited else registration.unaudited(),
                 self.config.cluster(registration.config.cluster),
                 registration.around.within(self._around),
                 self._clock,
                 Both(self.observer, observer),
-                is_audited=are_audited,
             )
             for name, registration in self._registrations.items()
         }
+
+    def registered(self, name: str) -> Registration:
+        """What was said about one of its consumers, with what surrounds all of them."""
+        registration = self.registration(name)
+        return replace(registration, around=registration.around.within(self._around))
 
     def error_consumers(self, observer: Observer = NO_OBSERVER) -> ErrorConsumers:
         return ErrorConsumers(
@@ -221,9 +225,13 @@ class App:
         finally:
             self._engine = None
             self._is_stopped = False
-            if self._producers is not None:
-                await asyncio.to_thread(self._producers.close)
-                self._producers = None
+            await self.close_producers()
+
+    async def close_producers(self) -> None:
+        """What was given to them is sent before; they are made again on their next use."""
+        if self._producers is not None:
+            await asyncio.to_thread(self._producers.close)
+            self._producers = None
 
     def stop(self) -> None:
         """End, in order; from any thread. One that has not begun yet ends as soon as it has."""

@@ -21,6 +21,7 @@ from multilane.commit.journal import Notes
 from multilane.commit.ledger import Ledger
 from multilane.config.app.clients import consumer_properties, producer_properties
 from multilane.config.app.cluster import ClusterConfig
+from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.consumer import parse_consumer
 from multilane.errors import AccountsNotWritten
 from multilane.hooks import NO_OBSERVER, Observer
@@ -45,6 +46,7 @@ from multilane.outcome import backoff
 from multilane.outcome.breaker import Breaker
 from multilane.outcome.flow import Flow
 from multilane.outcome.headers import retry_count
+from multilane.outcome.in_place import InPlace
 from multilane.outcome.parking import Parking
 from multilane.outcome.publishing import Publisher
 from multilane.runtime.account_files import AccountFiles
@@ -81,24 +83,17 @@ class Outfit:
         around: Around,
         clock: Clock,
         observer: Observer = NO_OBSERVER,
-        *,
-        is_audited: bool = True,
+        in_place: InPlace | None = None,
     ) -> None:
-        """`is_audited`: whether what becomes of records is written where the configuration says."""
+        """`in_place`: failed records are tried again where they are, and the configuration has no retry topic."""
         self.registration = registration
         self.config = config = registration.config
         self._cluster = cluster
         self._around = around
         self._clock = clock
         self._observer = observer
-        self._flow = Flow(
-            config.topic,
-            config.retry,
-            config.error,
-            config.retry_count,
-            cluster.error.max_error_count if cluster.error is not None else 1,
-            keeps_partition=self.keeps_order,
-        )
+        self._in_place = in_place
+        self._flow = flow_of(config, cluster) if in_place is None else in_place.flow
         self._surroundings = Surroundings(
             config.group_id,
             span=config.tracer or config.group_id,
@@ -112,7 +107,7 @@ class Outfit:
         self._breaker = None if told is None else Breaker(told.share, told.window, told.minimum)
         self._publisher: Publisher | None = None
         self._steering = AS_CONFIGURED
-        self._accounts = AccountFiles(config.audit, config.group_id, clock) if config.audit and is_audited else None
+        self._accounts = AccountFiles(config.audit, config.group_id, clock) if config.audit else None
         self._properties = {"fetch.buffer.bytes": _FETCH_BUFFER} | consumer_properties(config, cluster)
 
     async def open(self) -> None:
@@ -197,7 +192,7 @@ class Outfit:
         if notes is None and self._accounts is not None:
             notes = self._accounts.journal
         parking = await self._parked(starts)
-        as_rows = not remains.held and self.registration.waits_as_rows([partition.topic for partition in starts])
+        as_rows = not remains.held and self._waits_as_rows(starts)
         if as_rows:
             await asyncio.to_thread(load_kernels)  # for the first time on a machine they are compiled: seconds
         intakes = [self._intake(p, starts[p], as_rows) for p in sorted(starts, key=self._feeding_order)]
@@ -215,6 +210,7 @@ class Outfit:
             WorkRules(
                 self.config.max_processing_time,
                 self.config.ack == "manual",
+                tries_in_place=self._in_place is not None and self._in_place.again > 0,
                 runs_ahead=self._processes is None and not self.config.lane_classes,
             ),
             parking,
@@ -241,6 +237,10 @@ class Outfit:
         lanes = {MAIN: told.lanes or self.config.lanes, **self.config.lane_classes}
         team.steer(is_paused=told.is_paused, lanes=lanes, waiting_per_lane=self.config.waiting_per_lane)
 
+    def _waits_as_rows(self, starts: Iterable[TopicPartition]) -> bool:
+        is_due = self._in_place is None or not self._in_place.waits
+        return is_due and self.registration.waits_as_rows([partition.topic for partition in starts])
+
     def _feeding_order(self, partition: TopicPartition) -> int:
         return self.topics.names.index(partition.topic)
 
@@ -264,6 +264,8 @@ class Outfit:
             is_unique = self.registration.window.select is newest_of_each_key
             return RowChains(partition.topic, partition.partition, config.lanes, newest=is_unique)
         due_at = self._due_at() if any(p.topic == config.retry for p in starts) else None
+        if self._in_place is not None and self._in_place.waits:
+            due_at = self._in_place.due_at
         lanes = {MAIN: config.lanes, **config.lane_classes}
         chains = {
             name: Chains(order_of(config.order_by, config.lane_hash, many), max(1, many), due_at)
@@ -292,8 +294,19 @@ class Outfit:
     def _failing(self, notes: Notes | None) -> Failing:
         if self._publisher is None:
             raise AssertionError("a team is built while the group runs")
-        ways = Ways(self._flow, self._publisher, self._around.last_step, self._breaker)
+        ways = Ways(self._flow, self._publisher, self._around.last_step, self._breaker, self._in_place)
         return Failing(ways, self._surroundings, self._clock, self._observer, notes)
+
+
+def flow_of(config: ConsumerGroupConfig, cluster: ClusterConfig) -> Flow:
+    return Flow(
+        config.topic,
+        config.retry,
+        config.error,
+        config.retry_count,
+        cluster.error.max_error_count if cluster.error is not None else 1,
+        keeps_partition=config.retry_order == "key" and config.retry is not None,
+    )
 
 
 def _nothing() -> None:

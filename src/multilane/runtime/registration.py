@@ -9,7 +9,7 @@ consumer of batches, and is refused when it is registered, not when the first re
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict
 
 from multilane.config.app.consumer import ConsumerGroupConfig
@@ -62,6 +62,10 @@ class Registration:
     select: Select | None = None
     route: Callable[[Record], str] | None = None
     around: Around = field(default_factory=Around)
+
+    def unaudited(self) -> Registration:
+        """For whoever commits nothing: the accounts are of what the group does."""
+        return replace(self, config=self.config.model_copy(update={"audit": None}))
 
     @property
     def window(self) -> Window:

@@ -72,7 +72,7 @@ def run_on_spark(target: str, settings: SparkSettings) -> None:
     with signals_stop(flow.stop):  # from now on: Spark takes seconds to start
         # As many threads as members were counted on: a container may allow the JVM fewer processors.
         master = settings.master.replace("*", str(local_slots(settings.master)))
-        spark = start_session(master, run_title(target), _conf(settings))
+        spark = start_session(master, run_title(target), session_conf(settings))
         with ended_with(spark):
             told = target, spark.version, shown(settings.master), members
             log.info("%s runs on Spark %s, master %s, with %d members", *told)
@@ -88,15 +88,9 @@ class _Flow:
         self._consumers = app.consumers
         self._members = members
         self._settings = settings
-        self._home = settings.home or (os.getcwd() if settings.archive is None else UNPACKED)
+        self._home = home_of(settings)
         drain = max((group.rebalance_timeout / 2 for group in app.config.consumers.values()), default=0.0)
         self._drain_seconds = drain + _BEYOND_DRAIN
-
-    def _hosts(self, spark: SparkSession) -> tuple[str, str]:
-        """Where this process listens, and as what executors reach it."""
-        master = self._settings.master
-        host = self._settings.host or ("127.0.0.1" if is_local(master) else spark.conf.get("spark.driver.host")) or ""
-        return host if is_connect(master) else spark.conf.get("spark.driver.bindAddress", host) or host, host
 
 
 class Continuous(_Flow):
@@ -113,7 +107,7 @@ class Continuous(_Flow):
         self._supervisor.steer(consumer, steering)
 
     def run(self, spark: SparkSession) -> None:
-        bind, host = self._hosts(spark)
+        bind, host = hosts_of(self._settings, spark)
         plan = RunPlan(
             members=self._members,
             factory=_MEMBER,
@@ -141,7 +135,7 @@ class Batches(_Flow):
         self._conductor.steer(consumer, steering)
 
     def run(self, spark: SparkSession) -> None:
-        bind, host = self._hosts(spark)
+        bind, host = hosts_of(self._settings, spark)
         plan = KeeperPlan(
             run=uuid.uuid4().hex[:12],
             factory=KEPT,
@@ -158,6 +152,18 @@ class Batches(_Flow):
             consumers=self._consumers,
         )
         self._conductor.run(spark, plan, self._drain_seconds)
+
+
+def home_of(settings: SparkSettings) -> str:
+    """Where executors find the application."""
+    return settings.home or (os.getcwd() if settings.archive is None else UNPACKED)
+
+
+def hosts_of(settings: SparkSettings, spark: SparkSession) -> tuple[str, str]:
+    """Where this process listens, and as what executors reach it."""
+    master = settings.master
+    host = settings.host or ("127.0.0.1" if is_local(master) else spark.conf.get("spark.driver.host")) or ""
+    return host if is_connect(master) else spark.conf.get("spark.driver.bindAddress", host) or host, host
 
 
 def _members(settings: SparkSettings) -> int:
@@ -178,7 +184,8 @@ def _members(settings: SparkSettings) -> int:
     return wanted or free
 
 
-def _conf(settings: SparkSettings) -> dict[str, str]:
+def session_conf(settings: SparkSettings) -> dict[str, str]:
+    """Spark's settings for a run, or what of them cannot be."""
     if is_connect(settings.master):
         if settings.flow == BATCHES:
             raise ConfigError("--flow batches is not for Spark Connect yet: use --flow continuous")

@@ -69,8 +69,8 @@ class Lent:
         self.teams.append(Team(yard, Work(yard, listener, self._failures, WorkRules(LONG)), {MAIN: 4}, CLOCK))
         return self.teams[-1]
 
-    def run(self, starts, seconds=LONG, patience=0.0):
-        self.running = asyncio.create_task(self.stint.run(starts, seconds, patience))
+    def run(self, starts, seconds=LONG, patience=0.0, ends=None):
+        self.running = asyncio.create_task(self.stint.run(starts, seconds, patience, ends))
         return self.running
 
     async def has_handled(self, many):
@@ -188,3 +188,63 @@ async def test_a_failure_of_a_lane_ends_it():
     lent = Lent({ONE: ["bad"]}, failures=Broken())
     with pytest.raises(RuntimeError, match="the breaker is open"):
         await lent.run({ONE: (0, ())})
+
+
+# --- where it has to end ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("most", [1, 2, 1000])
+async def test_with_ends_it_is_over_when_all_before_them_is_settled(most):
+    lent = Lent({ONE: ["a", "b", "slow", "d", "e"], TWO: ["x", "y"]})
+    lent.consumer.most = most
+    running = lent.run({ONE: (1, ()), TWO: (0, ())}, ends={ONE: 4, TWO: 2})
+    await lent.has_handled(4)
+    assert not running.done()
+    lent.gate.set()
+    teams = await asyncio.wait_for(running, 30.0)
+    assert sorted(lent.handled) == [(1, 1), (1, 2), (1, 3), (2, 0), (2, 1)]
+    places = {p: team.place(p) for team in teams for p in team.partitions}
+    assert places[ONE].offset >= 4
+    assert places[TWO].offset == 2
+
+
+async def test_the_records_before_an_end_may_be_absent(monkeypatch):
+    """Markers of transactions, or what compaction took away: only the position gets there."""
+    monkeypatch.setattr("multilane.lanes.stint._TELL_EVERY", 0.01)
+
+    class Marked(LentConsumer):
+        async def position(self, partition, timeout=None):
+            return 5 if await super().position(partition, timeout) == 3 else 0
+
+    lent = Lent({ONE: ["a", "b", "c"]})
+    lent.consumer.__class__ = Marked
+    [team] = await asyncio.wait_for(lent.run({ONE: (0, ())}, ends={ONE: 5}), 30.0)
+    assert lent.handled == [(1, 0), (1, 1), (1, 2)]
+    assert team.place(ONE).offset == 5
+
+
+async def test_everything_before_an_end_was_settled_before():
+    lent = Lent({ONE: ["a", "b", "c", "d"]})
+    await asyncio.wait_for(lent.run({ONE: (1, ((2, 2),))}, ends={ONE: 3}), 30.0)
+    assert lent.handled == [(1, 1)]
+
+
+async def test_a_partition_at_its_end_is_not_read_on_while_others_are():
+    lent = Lent({ONE: ["a"], TWO: ["slow"]})
+    running = lent.run({ONE: (0, ()), TWO: (0, ())}, ends={ONE: 1, TWO: 1})
+    await lent.has_handled(1)
+    lent.consumer.logs[ONE] += ["b", "c"]
+    lent.teams[0].feed()
+    await until(lambda: lent.consumer.paused == {ONE, TWO})
+    lent.gate.set()
+    await asyncio.wait_for(running, 30.0)
+    assert sorted(lent.handled) == [(1, 0), (2, 0)]
+
+
+async def test_an_end_that_is_not_reached_can_be_given_up():
+    lent = Lent({ONE: ["a"]})
+    running = lent.run({ONE: (0, ())}, ends={ONE: 9})
+    await lent.has_handled(1)
+    lent.stint.end()
+    [team] = await asyncio.wait_for(running, 30.0)
+    assert team.place(ONE).offset == 1

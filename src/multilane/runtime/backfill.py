@@ -1,0 +1,259 @@
+"""Runs a listener over a topic's history on Spark, without its group: the composition root of the driver.
+
+Thread: application (the main thread: signal handlers).
+
+What can be found out without Spark is found out first: the application, the state, the range. The range is looked up
+once, when a backfill is begun, and kept with its state; a later start goes on with it. No group is joined and nothing
+is committed anywhere: the state is the only truth.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from multilane.client.admin.admin import Admin
+from multilane.client.admin.answers import TopicDescription
+from multilane.config.app.clients import admin_properties, consumer_properties
+from multilane.config.app.cluster import ClusterConfig
+from multilane.config.app.consumer import ConsumerGroupConfig
+from multilane.config.consumer import parse_consumer
+from multilane.errors import BrokerError, ConfigError, DataLoss, NoHistory
+from multilane.runtime.signals import signals_stop
+from multilane.runtime.spark_engine import CONTINUOUS, SparkSettings, home_of, hosts_of, session_conf
+from multilane.runtime.targets import find_app
+from multilane.spark.backfill.book import Book, Plan
+from multilane.spark.backfill.bounds import Bound, Offsets, named_partitions, stretches, told
+from multilane.spark.backfill.foreman import Foreman, RunPlan, Standing
+from multilane.spark.backfill.job import BackfillJob
+from multilane.spark.backfill.state_files import StateFiles
+from multilane.spark.home import MEMBER_VARIABLE
+from multilane.spark.session import ended_with, local_slots, start_session
+from multilane.types import TopicPartition
+
+log = logging.getLogger(__name__)
+
+_UNKNOWN_TOPIC: Final = 3
+_WORKER: Final = "multilane.runtime.backfilled_app:BackfilledApp"
+_BEYOND_DRAIN: Final = 60.0  # seconds for closing producers
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillRequest:
+    target: str
+    consumer: str  # its name in the configuration
+    state: Path
+    begin: Bound | None = None  # None: as it was begun
+    end: Bound | None = None  # the same; one that is begun ends at the latest
+    tasks: int | None = None  # None: as many as a local master has slots, else one for each partition
+    to_error_topic: bool = False
+    skips_deleted: bool = False
+    failed_only: bool = False
+    spark: SparkSettings = field(default_factory=lambda: SparkSettings(flow=CONTINUOUS))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run has ended."""
+
+    plan: Plan
+    standing: Standing
+    records: int  # in all runs
+    seconds: float  # the same
+    is_through: bool
+    failed_list: Path | None  # None: nothing failed
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """Who is told how it goes."""
+
+    on_step: Callable[[str], object] = lambda step: None
+    on_standing: Callable[[Standing], object] = lambda standing: None
+
+
+def backfill(request: BackfillRequest, listeners: Listeners | None = None) -> Outcome:
+    """Until it is through, or a signal; then it can be gone on with."""
+    heard = listeners or Listeners()
+    os.environ.setdefault(MEMBER_VARIABLE, "0")  # a configuration may name it
+    app = find_app(request.target)
+    config = app.registered(request.consumer).config
+    if request.to_error_topic and config.error is None:
+        raise ConfigError(f"consumer {config.name!r} has no error topic: leave --errors-to-topic out, or configure one")
+    session_conf(request.spark)  # what is wrong with it is said before anything is written
+    with StateFiles(request.state) as files:
+        heard.on_step(f"looking at {config.topic}")
+        book = _book(request, files, config, app.config.cluster(config.cluster))
+        foreman = Foreman(book, files, heard.on_standing)
+        if not book.is_through:
+            with signals_stop(foreman.stop):  # from now on: Spark takes seconds to start
+                heard.on_step("starting Spark")
+                _run(request, config, book, foreman, heard.on_step)
+        failed_list = files.failed_path(book) if book.failed else None
+        return Outcome(book.plan, foreman.standing, book.records, book.seconds, book.is_through, failed_list)
+
+
+def _run(
+    request: BackfillRequest,
+    config: ConsumerGroupConfig,
+    book: Book,
+    foreman: Foreman,
+    on_step: Callable[[str], object],
+) -> None:
+    settings = request.spark
+    slots = local_slots(settings.master)
+    master = settings.master.replace("*", str(slots))
+    spark = start_session(master, f"multilane backfill {request.target} {config.name}", session_conf(settings))
+    with ended_with(spark):
+        bind, host = hosts_of(settings, spark)
+        plan = RunPlan(
+            tasks=request.tasks or slots or len(book.open_partitions),
+            factory=_WORKER,
+            target=request.target,
+            home=home_of(settings),
+            to_error_topic=request.to_error_topic,
+            skips_deleted=request.skips_deleted,
+            bind=bind,
+            host=host,
+            log_level=settings.log_level,
+            drain_seconds=config.rebalance_timeout / 2 + _BEYOND_DRAIN,
+        )
+        on_step("waiting for the first task")
+        title = f"multilane: {config.name} of {request.target} over {config.topic}"
+        foreman.run(plan, BackfillJob(spark, uuid.uuid4().hex[:12], title))
+
+
+# --- what is to be done ----------------------------------------------------------------------------------------------
+
+
+def _book(request: BackfillRequest, files: StateFiles, config: ConsumerGroupConfig, cluster: ClusterConfig) -> Book:
+    """Begun, or gone on with."""
+    with Admin(admin_properties(cluster)) as admin:
+        topic = _described(admin, config.topic)
+        logs = Logs(admin, topic, read_committed=parse_consumer(consumer_properties(config, cluster)).read_committed)
+        known = files.plan()
+        if known is None:
+            plan = _new_plan(request, config, topic, logs)
+            files.begin(plan)
+        else:
+            plan = known
+            _check_same(request, plan, config, topic)
+        book = files.load(plan)
+        if request.failed_only:
+            _turn_to_failed(book, files)
+        _check_there(book, logs, skips_deleted=request.skips_deleted)
+    files.save(book)
+    return book
+
+
+class Logs:
+    """Where the partitions of a topic begin and end, and where they were at a time."""
+
+    def __init__(self, admin: Admin, topic: TopicDescription, *, read_committed: bool) -> None:
+        self._admin = admin
+        self._topic = topic.name
+        self._read_committed = read_committed  # beyond an open transaction nothing can be read
+        self.partitions = frozenset(one.number for one in topic.partitions)
+
+    def at(self, bound: Bound, partitions: Collection[int]) -> dict[int, int]:
+        if isinstance(bound, Mapping):
+            return {partition: bound[partition] for partition in partitions}
+        places = self._admin.offsets(
+            [TopicPartition(self._topic, partition) for partition in partitions],
+            bound,
+            read_committed=self._read_committed,
+        )
+        found = {p.partition: int(place.offset) for p, place in places.items() if place is not None}
+        later = [partition for partition in partitions if partition not in found]
+        return found | (self.at("latest", later) if later else {})  # nothing is as late as that
+
+
+def _new_plan(request: BackfillRequest, config: ConsumerGroupConfig, topic: TopicDescription, logs: Logs) -> Plan:
+    if request.failed_only:
+        raise ConfigError(f"there is no backfill in {request.state} that could have failed: leave --failed-only out")
+    if request.begin is None:
+        raise ConfigError(f"there is no backfill in {request.state} to go on with: say where it begins with --from")
+    begin: Bound = request.begin
+    end: Bound = "latest" if request.end is None else request.end
+    named = named_partitions(begin, end)
+    partitions = logs.partitions if named is None else named
+    unknown = sorted(partitions - logs.partitions)
+    if unknown:
+        raise ConfigError(f"{topic.name} has no partition {unknown[0]}: it has {len(logs.partitions)}, from 0 on")
+    starts, ends = logs.at(begin, partitions), logs.at(end, partitions)
+    made = stretches(_no_later(starts, ends, begin), ends, _both(logs, partitions))
+    if all(start == stop for start, stop in made.values()):
+        raise NoHistory(f"{topic.name} has no records from {told(begin)} to {told(end)}: choose another time")
+    return Plan(config.name, config.group_id, topic.name, _id_of(topic), told(begin), told(end), made)
+
+
+def _no_later(starts: Offsets, ends: Offsets, begin: Bound) -> Offsets:
+    """Times of a topic's records need not rise: where the first as late as the beginning comes behind the end, there is
+    nothing. Offsets are meant as they are."""
+    return starts if isinstance(begin, Mapping) else {p: min(start, ends[p]) for p, start in starts.items()}
+
+
+def _both(logs: Logs, partitions: Collection[int]) -> dict[int, tuple[int, int]]:
+    firsts, lasts = logs.at("earliest", partitions), logs.at("latest", partitions)
+    return {partition: (firsts[partition], lasts[partition]) for partition in partitions}
+
+
+def _check_same(request: BackfillRequest, plan: Plan, config: ConsumerGroupConfig, topic: TopicDescription) -> None:
+    wrong = plan.difference(
+        consumer=config.name,
+        group=config.group_id,
+        topic=config.topic,
+        topic_id=_id_of(topic) if plan.topic_id is not None else None,
+        begin=None if request.begin is None else told(request.begin),
+        end=None if request.end is None else told(request.end),
+    )
+    if wrong is not None:
+        raise ConfigError(
+            f"{request.state} has a backfill {wrong}. To go on with it leave out what differs; to begin another one "
+            "give another --state, or delete this directory"
+        )
+
+
+def _turn_to_failed(book: Book, files: StateFiles) -> None:
+    if not book.is_through:
+        if book.round > 1:
+            return  # of a run that was ended in the middle of it
+        raise ConfigError("--failed-only is for a backfill that is through: let this one go on to its end first")
+    if not book.failed:
+        raise ConfigError("no record has failed: there is nothing to do for --failed-only")
+    log.info("%d failed records of %s are tried once more", len(book.failed), files.failed_path(book))
+    book.begin_round_of_failed()
+
+
+def _check_there(book: Book, logs: Logs, *, skips_deleted: bool) -> None:
+    """What is still to be read may be gone by now."""
+    firsts = logs.at("earliest", [p for p in book.open_partitions if p in logs.partitions])
+    for partition, first in firsts.items():
+        offset, _ = book.places[partition]
+        if offset >= min(first, book.plan.stretches[partition][1]):
+            continue
+        where = f"{book.plan.topic}-{partition}"
+        if not skips_deleted:
+            raise DataLoss(
+                f"{where} begins at {first} by now, and {offset} is next: the records between are deleted. With "
+                "--skip-deleted the backfill goes on where the log begins"
+            )
+        log.warning("%s: %d offsets are deleted, and are passed over", where, book.skip_to(partition, first))
+
+
+def _described(admin: Admin, topic: str) -> TopicDescription:
+    try:
+        return admin.topics([topic])[topic]
+    except BrokerError as error:
+        if error.code != _UNKNOWN_TOPIC:
+            raise
+        raise ConfigError(f"there is no topic {topic!r} on these brokers: mend its name") from None
+
+
+def _id_of(topic: TopicDescription) -> str | None:
+    return None if topic.id is None else str(topic.id)

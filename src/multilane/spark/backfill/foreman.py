@@ -1,0 +1,300 @@
+"""Runs a backfill: gives tasks their partitions, keeps the book of how far they are, and ends them in order.
+
+Thread: whoever calls `run`, which owns all state; lines, the job and `stop` only put something on its queue.
+
+One job with a task for each share of the partitions. A task says hello over a line and is told where to begin; every
+second it reports, and every second the book is written. Spark starts a task again that died: the new one is told what
+the book has, and the line of the old one is closed, so that it gives up if it lives. A task that tells of something
+which would be the same next time ends the run.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import secrets
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
+
+from multilane.clock import Clock, SystemClock
+from multilane.errors import LineLost, MemberFailed, MultilaneError, SparkStartError
+from multilane.outcome.in_place import GivenUp
+from multilane.spark.backfill.book import Book, report_from
+from multilane.spark.backfill.task import Errand, TaskPlan
+from multilane.spark.line import Desk, Line, Message
+from multilane.spark.reasons import reason
+
+log = logging.getLogger(__name__)
+
+_WRITE_EVERY: Final = 1.0
+_CUT_SECONDS: Final = 30.0
+_LAST_WORDS: Final = 1.0  # seconds
+_RATE_OVER: Final = 5  # writes
+
+
+class Job(Protocol):
+    """What runs the tasks: Spark."""
+
+    def start(self, plan: TaskPlan, tasks: int, on_end: Callable[[Exception | None], object]) -> None: ...
+
+    def cancel(self) -> None: ...
+
+
+class Keeps(Protocol):
+    """Where the book is kept."""
+
+    def save(self, book: Book) -> None: ...
+
+    def list_failed(self, book: Book, failed: Sequence[GivenUp]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """How a backfill is run."""
+
+    tasks: int
+    factory: str
+    target: str
+    home: str
+    to_error_topic: bool = False
+    skips_deleted: bool = False
+    bind: str = "127.0.0.1"
+    host: str = "127.0.0.1"  # as executors reach this process
+    log_level: str = "WARNING"
+    drain_seconds: float = 90.0  # until tasks that were told to end are cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How it is going, for people."""
+
+    records: int  # settled in this run, failed ones among them
+    failed: int  # in all runs of this round
+    remaining: int  # offsets: no fewer than there are records
+    seconds: float  # of this run, since its first task began
+    rate: float  # records a second, of the last moments
+
+
+class Foreman:
+    """For one run. It may be told to stop before that begins."""
+
+    _plan: RunPlan
+    _job: Job
+    _desk: Desk
+    _shares: list[list[int]]
+
+    def __init__(
+        self, book: Book, files: Keeps, on_standing: Callable[[Standing], object], clock: Clock | None = None
+    ) -> None:
+        self._book = book
+        self._files = files
+        self._on_standing = on_standing
+        self._clock = clock or SystemClock()
+        self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._lines: dict[int, Line] = {}
+        self._token = secrets.token_hex(32)
+        self._failure: MultilaneError | None = None
+        self._last_error = ""
+        self._job_error: Exception | None = None
+        self.is_stopping = False
+        self._is_over = False
+        self._is_changed = False
+        self._deadline: float | None = None  # of the drain
+        self._is_cut = False
+        self._records_before, self._seconds_before = book.records, book.seconds
+        self._began: float | None = None  # when the first task did
+        self._ended: float | None = None
+        self._write_at = self._clock.monotonic() + _WRITE_EVERY
+        self._told: deque[tuple[float, int]] = deque(maxlen=_RATE_OVER)  # when, and how many records by then
+
+    # --- life --------------------------------------------------------------------------------------------------------
+
+    def run(self, plan: RunPlan, job: Job) -> None:
+        """Until all is done, or `stop` and every task has ended, or something is wrong that Spark does not mend."""
+        self._plan, self._job, self._shares = plan, job, self._book.shares(plan.tasks)
+        self._desk = Desk(plan.bind, plan.host, self._token, self._hear)
+        try:
+            told = TaskPlan(plan.factory, plan.target, plan.home, plan.log_level, self._desk.address, token=self._token)
+            self._job.start(told, len(self._shares), lambda error: self._events.put(partial(self._on_ended, error)))
+            while not self._is_over:
+                self._next_event()
+                self._look_at_the_clock()
+            self._hear_out()
+        finally:
+            self._ended = self._clock.monotonic()
+            self._is_changed = self._is_changed or self._began is not None  # its seconds
+            self._desk.close()
+            for line in self._lines.values():
+                line.close()
+            self._write()
+        self._judge()
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """From any thread, also from a signal handler."""
+        self._events.put(self._drain)
+
+    @property
+    def standing(self) -> Standing:
+        now, records = self._clock.monotonic(), self._book.records - self._records_before
+        since, told = self._told[0] if self._told else (now, records)
+        rate = (records - told) / (now - since) if now > since else 0.0
+        return Standing(records, len(self._book.failed), self._book.remaining, self._seconds, rate)
+
+    @property
+    def _seconds(self) -> float:
+        """Of this run."""
+        return 0.0 if self._began is None else (self._ended or self._clock.monotonic()) - self._began
+
+    def _next_event(self) -> None:
+        due = self._write_at if self._deadline is None else min(self._write_at, self._deadline)
+        try:
+            handle = self._events.get(timeout=max(0.0, due - self._clock.monotonic()))
+        except queue.Empty:
+            return
+        handle()
+
+    def _hear_out(self) -> None:
+        """What tasks said last may come after the job is known to have ended."""
+        self._deadline = self._clock.monotonic() + _LAST_WORDS
+        while self._lines and self._clock.monotonic() < self._deadline:
+            self._next_event()
+
+    def _look_at_the_clock(self) -> None:
+        now = self._clock.monotonic()
+        if self._deadline is not None and now >= self._deadline:
+            self._be_late(now)
+        if now >= self._write_at:
+            self._write_at = now + _WRITE_EVERY
+            self._write()
+            if self._began is not None:
+                self._on_standing(self.standing)
+                self._told.append((now, self._book.records - self._records_before))
+
+    def _be_late(self, now: float) -> None:
+        if self._is_cut:
+            raise SparkStartError("the job was cancelled and does not end: Spark seems to be gone")
+        self._is_cut = True
+        self._deadline = now + _CUT_SECONDS
+        late = ", ".join(map(str, sorted(self._lines)))
+        if late:
+            told = f"tasks {late} did not end within {self._plan.drain_seconds:g} s and were cut off"
+            self._failure = self._failure or MemberFailed(f"{told}: what they were at is handled again")
+        self._job.cancel()
+
+    def _write(self) -> None:
+        if self._is_changed:
+            self._book.seconds = self._seconds_before + self._seconds
+            self._files.save(self._book)
+            self._is_changed = False
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        if not self.is_stopping:
+            self.is_stopping = True
+            self._deadline = self._clock.monotonic() + self._plan.drain_seconds
+            for number in list(self._lines):
+                self._say(number, "end")
+            self._cancel_when_alone()
+
+    def _cancel_when_alone(self) -> None:
+        """Nobody is at work: tasks that wait for a slot are not wanted."""
+        if self.is_stopping and not (self._lines or self._is_cut or self._is_over):
+            self._be_late(self._clock.monotonic())
+
+    def _fail(self, failure: MultilaneError) -> None:
+        self._failure = self._failure or failure
+        self._drain()
+
+    def _on_ended(self, error: Exception | None) -> None:
+        self._is_over = True
+        self._job_error = error
+
+    def _judge(self) -> None:
+        """The job has ended, and nobody says anything any more."""
+        if self.is_stopping:
+            return
+        if self._job_error is not None:
+            why = self._last_error or reason(self._job_error)
+            self._failure = MemberFailed(f"{why}. What was done is kept: start it again and it goes on")
+        elif not self._book.is_through:
+            left = f"{self._book.remaining} offsets of partitions {self._book.open_partitions} are left"
+            self._failure = MemberFailed(f"all tasks have ended and {left}: start it again and it goes on")
+
+    # --- what tasks say ----------------------------------------------------------------------------------------------
+
+    def _hear(self, line: Line) -> None:
+        """On the line's own thread, until it ends."""
+        number: int | None = None
+        while (message := line.receive()) is not None:
+            told = message.get("number")
+            if not isinstance(told, int) or not 0 <= told < len(self._shares):
+                log.warning("a task that does not exist calls: %r", told)
+                break
+            number = told
+            self._events.put(partial(self._on_message, number, line, message))
+        if number is not None:
+            self._events.put(partial(self._on_unheard, number, line))
+
+    def _on_message(self, number: int, line: Line, message: Message) -> None:
+        if message["kind"] == "hello":
+            self._on_hello(number, line, message)
+            return
+        if self._lines.get(number) is not line:
+            return  # of one whose place somebody else has
+        if message["kind"] == "failed":
+            self._on_failed(number, str(message.get("error")), is_lasting=bool(message.get("lasting")))
+            return
+        report = report_from(message["report"])
+        self._files.list_failed(self._book, self._book.note(report))
+        self._is_changed = True
+        if message["kind"] == "over":
+            self._write()
+            self._say(number, "closed")
+
+    def _on_hello(self, number: int, line: Line, message: Message) -> None:
+        former = self._lines.get(number)
+        if former is not None:
+            former.close()  # its task gives up when it notices
+        self._lines[number] = line
+        log.info("task %d begins on %s, process %s", number, message.get("host"), message.get("pid"))
+        if self.is_stopping:
+            self._say(number, "end")
+            return
+        if self._began is None:
+            self._began = self._clock.monotonic()
+            self._told.append((self._began, 0))
+        book = self._book
+        mine = [partition for partition in self._shares[number] if book.remaining_of(partition)]
+        errand = Errand(
+            book.plan.consumer,
+            book.plan.topic,
+            {partition: book.places[partition] for partition in mine},
+            {partition: book.plan.stretches[partition][1] for partition in mine},
+            self._plan.to_error_topic,
+            self._plan.skips_deleted,
+        )
+        self._say(number, "work", errand=errand.to_json())
+
+    def _say(self, number: int, kind: str, **fields: object) -> None:
+        try:
+            self._lines[number].send(kind, **fields)
+        except (KeyError, LineLost):
+            log.debug("task %d cannot be told %s: its line is gone", number, kind)
+
+    def _on_failed(self, number: int, error: str, *, is_lasting: bool) -> None:
+        self._last_error = f"task {number} failed: {error}"
+        if is_lasting:
+            self._fail(MemberFailed(self._last_error))
+        else:
+            log.error("%s; Spark tries it again", self._last_error)
+
+    def _on_unheard(self, number: int, line: Line) -> None:
+        if self._lines.get(number) is line:
+            del self._lines[number]
+            self._cancel_when_alone()

@@ -1,0 +1,163 @@
+"""What runs in a Spark worker: one task of a backfill, which works off its partitions and tells how far it is.
+
+Thread: the worker's own runs the application; a second one listens to the driver.
+
+The application is found by import path, in the directory where it lives. Where to begin is told by the driver when the
+task says hello, so a task that Spark has started again goes on where the one before was known to be. When the driver is
+not there any more the work is given up at once: what is done and not told will be done again by somebody else.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from multilane.errors import (
+    AuthenticationError,
+    BreakerOpen,
+    ConfigError,
+    DataLoss,
+    LineLost,
+    LogTruncated,
+)
+from multilane.spark.backfill.book import Json, Report, Start, places_from, places_to_json
+from multilane.spark.continuous.task import found
+from multilane.spark.home import at_home
+from multilane.spark.line import Line, call
+
+log = logging.getLogger(__name__)
+
+SCHEMA: Final = "task int, ended string"
+_ANSWER_SECONDS: Final = 60.0
+_MOST_TEXT: Final = 4_000  # characters of an error
+# What need not be tried again: it would be the same.
+_LASTING: Final = (AuthenticationError, BreakerOpen, ConfigError, DataLoss, LogTruncated)
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """What one task has to do."""
+
+    consumer: str  # its name in the configuration
+    topic: str
+    starts: Mapping[int, Start]  # by partition
+    ends: Mapping[int, int]
+    to_error_topic: bool = False  # what is given up is copied there as well
+    skips_deleted: bool = False  # where records are gone before they were read, the log's beginning will do
+
+    def to_json(self) -> Json:
+        return {
+            "consumer": self.consumer,
+            "topic": self.topic,
+            "starts": places_to_json(self.starts),
+            "ends": {str(partition): end for partition, end in self.ends.items()},
+            "to_error_topic": self.to_error_topic,
+            "skips_deleted": self.skips_deleted,
+        }
+
+
+def errand_from(told: Json) -> Errand:
+    ends = {int(partition): end for partition, end in told["ends"].items()}
+    rest = {name: told[name] for name in ("consumer", "topic", "to_error_topic", "skips_deleted")}
+    return Errand(starts=places_from(told["starts"]), ends=ends, **rest)
+
+
+Tell = Callable[[Report], None]
+
+
+class Worker(Protocol):
+    """What a factory makes of the target."""
+
+    def run(self, errand: Errand, tell: Tell) -> Report:
+        """Until all is done, or `stop`; gives what was not told yet."""
+        ...
+
+    def stop(self) -> None:
+        """In order; from any thread, at any time."""
+
+    def give_up(self) -> None:
+        """At once; from any thread, at any time. `run` raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlan:
+    """All that a worker is told beforehand; it travels inside the task."""
+
+    factory: str  # MODULE:NAME of what makes the worker, given the target
+    target: str
+    home: str  # where the application's modules and files are
+    log_level: str
+    address: tuple[str, int]
+    token: str = field(repr=False)
+
+
+def serve(plan: TaskPlan, batches: Iterator[Any]) -> Iterator[Any]:
+    """The function of the job: a row for each task that has ended, which says how."""
+    import pyarrow as pa
+
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            how = attend(plan, number)
+            yield pa.RecordBatch.from_pydict({"task": pa.array([number], pa.int32()), "ended": pa.array([how])})
+
+
+def attend(plan: TaskPlan, number: int) -> str:
+    logging.basicConfig(level=plan.log_level, format=f"%(asctime)s task {number} %(levelname)s %(message)s")
+    with ExitStack() as stack:
+        line = call(plan.address, plan.token)
+        stack.callback(line.close)
+        line.send("hello", number=number, host=socket.gethostname(), pid=os.getpid())
+        said = line.receive()
+        if said is None or said["kind"] != "work":
+            return "not needed"
+        try:
+            stack.enter_context(at_home(plan.home, number))
+        except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
+            advice = "pack the application (multilane pack APP.zip) and run it with --archive APP.zip"
+            missing = ConfigError(f"{error.filename} is not on {socket.gethostname()}: {advice}")
+            return _tell_failure(line, number, missing, is_lasting=True)
+        return _work(plan, errand_from(said["errand"]), number, line)
+
+
+def _work(plan: TaskPlan, errand: Errand, number: int, line: Line) -> str:
+    try:
+        worker: Worker = found(plan.factory)(plan.target)
+    except (Exception, SystemExit) as error:
+        log.exception("the application cannot be made here")
+        return _tell_failure(line, number, error, is_lasting=True)
+    closed = threading.Event()
+    threading.Thread(target=_hear, args=(line, worker, closed), name="multilane-driver", daemon=True).start()
+    try:
+        last = worker.run(errand, lambda report: line.send("told", number=number, report=report.to_json()))
+    except _LASTING as error:
+        return _tell_failure(line, number, error, is_lasting=True)
+    except Exception as error:
+        _tell_failure(line, number, error, is_lasting=False)
+        raise
+    line.send("over", number=number, report=last.to_json())
+    if not closed.wait(_ANSWER_SECONDS):
+        raise LineLost("the driver did not say that it knows how far this task came")
+    return "in order"
+
+
+def _hear(line: Line, worker: Worker, closed: threading.Event) -> None:
+    while (said := line.receive()) is not None:
+        if said["kind"] == "closed":
+            closed.set()
+            return
+        worker.stop()
+    worker.give_up()
+
+
+def _tell_failure(line: Line, number: int, error: BaseException, *, is_lasting: bool) -> str:
+    """What lasts is no failure of the task: Spark would try it again."""
+    told = f"{type(error).__name__}: {error}"[:_MOST_TEXT]
+    with suppress(LineLost):
+        line.send("failed", number=number, error=told, lasting=is_lasting)
+    return told

@@ -1,0 +1,161 @@
+"""Failed records that are tried again in their place: the order of a key is kept, and other keys do not wait."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from lane_world import World, turns, until
+from multilane.lanes.failing import Failing, Ways
+from multilane.lanes.work import WorkRules
+from multilane.listeners.surroundings import Surroundings
+from multilane.listeners.window import Window
+from multilane.outcome.backoff import Backoff
+from multilane.outcome.flow import Flow
+from multilane.outcome.in_place import InPlace
+from multilane.wire.records.record import Record
+
+RULES = WorkRules(max_processing_time=60.0, tries_in_place=True)
+
+
+class Published:
+    """Copies that would be made."""
+
+    def __init__(self):
+        self.copies = []
+
+    async def publish(self, copy):
+        self.copies.append(copy)
+        return 0, 0
+
+
+class Placed(World):
+    """Records fail as often as `failing` says of their offsets."""
+
+    def __init__(self, failing, *, again=2, backoff=None, flow=None, last_step=None, handler=None, **more):
+        self.handled, self.failing, self.published = [], dict(failing), Published()
+        self.in_place = InPlace(flow or Flow("t"), again, backoff, self.now)
+        due_at = self.in_place.due_at if backoff is not None else None
+        super().__init__(handler or self.one, rules=RULES, due_at=due_at, **more)
+        ways = Ways(self.in_place.flow, self.published, last_step, None, self.in_place)
+        self.work._failures = Failing(ways, Surroundings("g"), self.clock)
+
+    def now(self):
+        return self.clock.monotonic()
+
+    def fails(self, record):
+        self.handled.append(record.offset)
+        left = self.failing.get(record.offset, 0)
+        self.failing[record.offset] = left - 1
+        return left > 0
+
+    async def one(self, record: Record) -> None:
+        if self.fails(record):
+            raise ValueError("not today")
+
+
+async def listed(*told):
+    """A last step."""
+
+
+async def test_a_key_waits_for_its_failed_record():
+    async with Placed({0: 2}) as world:
+        await world.give("a", "b", "a")
+        await until(lambda: world.is_done)
+        assert [offset for offset in world.handled if offset != 1] == [0, 0, 0, 2]
+        assert world.in_place.take_given_up() == ()
+        assert world.work.tried == {}
+
+
+async def test_it_is_given_up_after_its_attempts_and_its_key_goes_on():
+    async with Placed({0: 9}, last_step=listed) as world:
+        await world.give("a", "a")
+        await until(lambda: world.is_done)
+        assert world.handled == [0, 0, 0, 1]
+        [told] = world.in_place.take_given_up()
+        assert (told.offset, told.attempts, told.error, told.text) == (0, 3, "ValueError", "not today")
+        assert world.published.copies == []
+
+
+async def test_a_copy_goes_to_the_error_topic_where_that_is_wanted_and_names_the_live_retry_topic():
+    async with Placed({0: 9}, again=0, flow=Flow("t", "t.retry", "t.error", 3)) as world:
+        await world.give("a")
+        await until(lambda: world.is_done)
+        [copy] = world.published.copies
+        assert (copy.topic, world.handled) == ("t.error", [0])
+        assert b"t.retry" in dict(copy.headers).values()
+        assert len(world.in_place.take_given_up()) == 1, "it is listed as well"
+
+
+async def test_others_do_not_wait_for_a_back_off():
+    async with Placed({0: 1}, backoff=Backoff(delay=10.0)) as world:
+        await world.give("a", "b", "a", "b")
+        assert sorted(world.handled) == [0, 1, 3]
+        world.clock.advance(9.0)
+        world.crew._wake_deferred()
+        await turns()
+        assert len(world.handled) == 3
+        world.clock.advance(2.0)
+        world.crew._wake_deferred()
+        await until(lambda: world.is_done)
+        assert world.handled[3:] == [0, 2]
+
+
+async def test_a_plain_function():
+    lock = threading.Lock()
+
+    def plain(record: Record) -> None:
+        with lock:
+            failed = world.fails(record)
+        if failed:
+            raise ValueError("not today")
+
+    async with Placed({0: 1, 3: 2}, handler=plain) as world:
+        await world.give("a", "b", "a", "c", "c")
+        await until(lambda: world.is_done)
+        assert [offset for offset in world.handled if offset in (0, 2)] == [0, 0, 2]
+        assert [offset for offset in world.handled if offset in (3, 4)] == [3, 3, 3, 4]
+
+
+@pytest.mark.parametrize("as_rows", [False, True])
+async def test_a_window_of_which_some_fail(as_rows):
+    """What succeeded behind a failed one of its key is handled once more, after it."""
+
+    async def some(records: list[Record]) -> dict[Record, Exception]:
+        return {record: ValueError("not today") for record in records if world.fails(record)}
+
+    async with Placed({0: 1}, handler=some, as_rows=as_rows, lanes=2, window=Window(4, 0.001)) as world:
+        await world.give("a", "b", "a", "c", "a")
+        await until(lambda: world.is_done)
+        of_a = [offset for offset in world.handled if offset in (0, 2, 4)]
+        assert of_a in ([0, 2, 0, 2, 4], [0, 2, 0, 4, 2, 4], [0, 2, 4, 0, 2, 4]), of_a
+        assert of_a[-3:] == [0, 2, 4]
+        assert sorted(offset for offset in world.handled if offset in (1, 3)) == [1, 3]
+        assert world.intake.ledger.unsettled == ()
+
+
+@pytest.mark.parametrize("as_rows", [False, True])
+async def test_a_window_that_fails_whole(as_rows):
+    calls = []
+
+    async def whole(records: list[Record]) -> None:
+        calls.append([record.offset for record in records])
+        if any([world.fails(record) for record in records]):
+            raise ValueError("not today")
+
+    more = {"handler": whole, "as_rows": as_rows, "lanes": 1, "window": Window(3, 0.001), "last_step": listed}
+    async with Placed({1: 9}, **more) as world:
+        await world.give("a", "b", "c")
+        await until(lambda: world.is_done)
+        assert calls == [[0, 1, 2]] * 3
+        assert {told.offset for told in world.in_place.take_given_up()} == {0, 1, 2}
+
+
+async def test_what_waits_for_its_next_attempt_is_not_settled_by_a_drain():
+    async with Placed({0: 9}, backoff=Backoff(delay=1_000.0)) as world:
+        await world.give("a", "b")
+        await asyncio.wait_for(world.team.drain(world.clock.monotonic()), 30.0)
+        assert world.intake.ledger.place().offset == 0
+        assert world.intake.ledger.place().runs == ((1, 1),)

@@ -1,0 +1,110 @@
+"""The book of a backfill: what is to be done, how far it is, what failed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from multilane.errors import ConfigError
+from multilane.outcome.in_place import GivenUp
+from multilane.spark.backfill.book import Book, Plan, Report, book_from, new_book, plan_from, report_from
+
+PLAN = Plan("orders", "shop.orders", "orders", "id-1", "earliest", "latest", {0: (5, 15), 1: (0, 100), 2: (7, 7)})
+
+
+def given_up(partition: int, offset: int) -> GivenUp:
+    return GivenUp(partition, offset, 2, "ValueError", "never")
+
+
+def through_json(value):
+    return json.loads(json.dumps(value))
+
+
+def test_a_new_one_has_all_to_do():
+    book = new_book(PLAN)
+    assert (book.remaining, book.open_partitions, book.is_through) == (110, [0, 1], False)
+
+
+def test_reports_move_it_on_and_nothing_beyond_the_end_counts():
+    book = new_book(PLAN)
+    assert book.note(Report({0: (9, ((11, 30),))}, settled=12)) == ()
+    assert book.places[0] == (9, ((11, 14),))
+    assert (book.remaining_of(0), book.records) == (2, 12)
+    assert [book.is_settled(0, offset) for offset in (8, 9, 10, 11, 14)] == [True, False, False, True, True]
+    book.note(Report({0: (40, ()), 1: (100, ())}, settled=90))
+    assert (book.is_through, book.records, book.places[0]) == (True, 102, (15, ()))
+
+
+def test_a_failed_record_is_listed_once():
+    book = new_book(PLAN)
+    twice = Report({}, 2, (given_up(0, 6), given_up(0, 6)))
+    assert book.note(twice) == (given_up(0, 6),)
+    assert book.note(twice) == ()
+    assert book.failed == {(0, 6)}
+
+
+def test_what_is_written_is_what_is_read():
+    book = new_book(PLAN)
+    report = Report({1: (3, ((5, 6), (9, 9)))}, 4, (given_up(1, 2),))
+    assert report_from(through_json(report.to_json())) == report
+    book.note(report)
+    book.seconds = 1.5
+    again = book_from(plan_from(through_json(PLAN.to_json())), through_json(book.to_json()))
+    assert again == Book(PLAN, book.places, 4, 1.5, 1)
+
+
+def test_another_version_wrote_it():
+    with pytest.raises(ConfigError, match="another version of multilane"):
+        plan_from({"format": 2})
+
+
+def test_what_differs():
+    assert PLAN.difference(consumer="orders", group="shop.orders", begin=None, end="latest") is None
+    assert PLAN.difference(group="other") == "of group shop.orders, not other"
+    assert PLAN.difference(begin="latest", end="earliest") == "from earliest, not latest"
+    assert "deleted since" in PLAN.difference(topic_id="id-2")
+
+
+@pytest.mark.parametrize(
+    ("place", "first", "after", "passed"),
+    [
+        ((5, ()), 9, (9, ()), 4),
+        ((5, ((7, 8),)), 9, (9, ()), 2),
+        ((5, ((7, 10),)), 9, (11, ()), 2),
+        ((5, ((7, 7), (12, 12))), 9, (9, ((12, 12),)), 3),
+        ((5, ()), 50, (15, ()), 10),
+    ],
+)
+def test_records_that_are_gone_are_passed_over(place, first, after, passed):
+    book = new_book(PLAN)
+    book.places[0] = place
+    assert book.skip_to(0, first) == passed
+    assert book.places[0] == after
+
+
+@given(st.sets(st.integers(0, 99)), st.sets(st.integers(5, 14)))
+def test_a_round_of_failed_ones_has_exactly_those_to_do(many, few):
+    book = new_book(PLAN)
+    book.note(Report({0: (15, ()), 1: (100, ())}))
+    book.failed = {(1, offset) for offset in many} | {(0, offset) for offset in few}
+    book.begin_round_of_failed()
+    assert (book.round, book.failed) == (2, set())
+    assert {offset for offset in range(100) if not book.is_settled(1, offset)} == many
+    assert {offset for offset in range(5, 15) if not book.is_settled(0, offset)} == few
+    assert book.remaining == len(many) + len(few)
+    assert all(first > offset for offset, runs in book.places.values() for first, _ in runs)
+
+
+@given(st.lists(st.integers(0, 50), max_size=12), st.integers(1, 15))
+def test_shares(sizes, tasks):
+    plan = Plan("c", "g", "t", None, "earliest", "latest", {n: (0, size) for n, size in enumerate(sizes)})
+    shares = new_book(plan).shares(tasks)
+    open_ = [n for n, size in enumerate(sizes) if size]
+    assert sorted(n for share in shares for n in share) == open_
+    assert len(shares) == min(tasks, len(open_))
+    assert all(shares)
+    loads = sorted(sum(sizes[n] for n in share) for share in shares)
+    assert not loads or loads[-1] - loads[0] <= max(sizes)
