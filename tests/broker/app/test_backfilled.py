@@ -338,13 +338,25 @@ def test_those_that_failed_once_more(shop, history):
             raise ValueError("the database is away")
         past.saw(record)
 
+    past.book = past.plan(begin="earliest")
+    with pytest.raises(ConfigError, match="--failed-only is for a backfill that is through"):
+        past.plan(failed_only=True)
     past.run()
     assert past.book.failed == {(0, 3), (0, 17), (0, 29)}
+    with StateFiles(shop.folder / "state") as files:
+        files.list_failed(past.book, past.listed)
+        files.save(past.book)
     broken[0] = False
-    past.book.begin_round_of_failed()
+    past.book = past.plan(failed_only=True)
+    assert (past.book.round, past.book.remaining) == (2, 3)
+    assert past.plan().remaining == past.plan(failed_only=True).remaining == 3, "one that was ended goes on"
     past.handled.clear()
     past.run()
     assert past.book.is_through
+    with StateFiles(shop.folder / "state") as files:
+        files.save(past.book)
+    with pytest.raises(ConfigError, match="no record has failed"):
+        past.plan(failed_only=True)
     assert past.values == [3, 17, 29]
     assert past.listed == []
 

@@ -127,6 +127,7 @@ def group_of(backfill):
         return sorted(member.id for member in group.members), group.state, admin.group_offsets(backfill.name)
 
 
+@pytest.mark.long
 def test_all_of_history_in_order_while_the_group_goes_on_as_it_was(backfill, fill):
     fill(backfill.name, [(b"poison", b"p", (), 1)])
     with live_member(backfill):

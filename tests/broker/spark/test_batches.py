@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 OPTIONS = ("--conf", "spark.ui.enabled=false")
 
 
+@pytest.mark.long
 def test_tasks_share_the_work_of_one_member_and_end_in_order(shop):
     with shop.running("--master", "local[2]", *OPTIONS) as (process, log):
         shop.wait_for(shop.is_all_settled, log)

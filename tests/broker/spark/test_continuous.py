@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 OPTIONS = ("--flow", "continuous", "--conf", "spark.ui.enabled=false")
 
 
+@pytest.mark.long
 def test_members_share_the_work_and_end_in_order(shop):
     with shop.running("--master", "local[2]", *OPTIONS) as (process, log):
         shop.wait_for(shop.is_all_settled, log)

@@ -140,6 +140,7 @@ def config(kafka, credentials, filled, tmp_path):
     return str(path)
 
 
+@pytest.mark.long
 def test_the_hot_key_and_the_busy_partition_are_found(plan, filled, config):
     until = "2023-11-14T22:14:00"  # when the hot key ends
     done = plan(filled, "--config", config, "--until", until, "--json", "--master", "local[2]")

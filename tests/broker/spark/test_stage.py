@@ -128,6 +128,7 @@ def plan_text(frame) -> str:
     return frame._jdf.queryExecution().executedPlan().toString()
 
 
+@pytest.mark.long
 def test_what_a_filter_leaves_is_handled_once_in_the_order_of_its_keys(stall, fill, table):
     made = stall()
     fill(made.topic, orders(400))
