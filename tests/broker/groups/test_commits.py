@@ -231,7 +231,7 @@ class Committer:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("variant", [COOPERATIVE, KIP_848])
+@pytest.mark.parametrize("variant", [pytest.param(COOPERATIVE, marks=pytest.mark.long), KIP_848])
 def test_commits_through_fifty_joins_and_leaves(kafka, topic, variant):
     partitions = partitions_of(topic(4), 4)
     counts = Counts()

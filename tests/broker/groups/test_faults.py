@@ -46,7 +46,7 @@ def frontier(offsets: set[int]) -> int:
 # --- members ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("variant", ["sticky", *BOTH])
+@pytest.mark.parametrize("variant", [pytest.param("sticky", marks=pytest.mark.long), *BOTH])
 def test_the_partitions_of_a_killed_member_come_back_and_nothing_is_lost(kafka, topic, variant):
     name = topic(4)
     partitions = partitions_of(name, 4)

@@ -217,6 +217,7 @@ def test_what_would_be_the_same_next_time_ends_it_at_once(backfill):
     assert backfill.done == []
 
 
+@pytest.mark.long
 def test_another_range_or_directory_is_refused(backfill):
     """Before Spark is started."""
     backfill.state.mkdir()

@@ -86,12 +86,14 @@ def test_the_busiest_slot_comes_as_it_was(spark, history, filled, ask):
     assert set(unkeyed.keys) == {None}
 
 
+@pytest.mark.long
 def test_only_the_time_that_was_asked_for(spark, filled, ask):
     history = read_history(spark, ask(filled, since=BEGIN + SLOT, until=BEGIN + 2 * SLOT))
     assert history.records == sum(row[4] // SLOT == BEGIN // SLOT + 1 for row in shop())
     assert read_history(spark, ask(filled, since=BEGIN + 100 * SLOT)) is None
 
 
+@pytest.mark.long
 def test_clocks_of_producers_may_be_wrong(spark, topic, fill, ask):
     """A record from the future in front of all others, and one from the past behind them."""
     name = topic(4)
@@ -161,6 +163,7 @@ def test_the_hot_key_and_the_busy_partition_are_found(plan, filled, config):
     assert told["simulated"]["lane_wait_seconds_p99"] <= 1
 
 
+@pytest.mark.long
 def test_what_cannot_be_planned_is_one_line(plan, topic, filled):
     for name, arguments, environ, said in (
         ("there-is-none", (), {}, "there is no topic 'there-is-none' on these brokers"),

@@ -42,6 +42,7 @@ def test_every_column(spark, kafka, topic):
     assert {(record.key, record.value) for record in read_all(kafka, other)} == {(None, None), (b"", b"")}
 
 
+@pytest.mark.long
 def test_text_and_one_topic_for_all(spark, kafka, topic):
     name = topic(3)
     columns = "cast(id as string) as value", "concat('k', id % 10) as key"
@@ -54,6 +55,7 @@ def test_text_and_one_topic_for_all(spark, kafka, topic):
     assert all(len(partitions) == 1 for partitions in places.values()), "a key has one partition"
 
 
+@pytest.mark.long
 def test_a_stream_from_one_topic_to_another(spark, kafka, topic, fill, table, tmp_path):
     source, target = topic(2), topic(2)
     fill(source, [(b"%d" % n, b"k%d" % (n % 5)) for n in range(2_000)])

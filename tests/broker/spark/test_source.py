@@ -165,7 +165,7 @@ def test_a_stream_begins_at_the_position_of_a_group(topic, fill, table, kafka, t
     assert taken == {0: 3, 1: 10}, "a partition without a position is read from its beginning"
 
 
-@pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.parametrize("fails", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_what_is_gone_from_the_log_is_never_passed_over_in_silence(topic, fill, table, kafka, tmp_path, fails):
     name = topic(1)
     fill(name, [(b"%d" % n,) for n in range(100)])
@@ -187,6 +187,7 @@ def test_secrets_do_not_show_in_plans(topic, table, kafka):
     assert "do-not-tell" not in str(frame._jdf.queryExecution().logical())
 
 
+@pytest.mark.long
 def test_a_producer_that_goes_on_is_followed(topic, fill, table, kafka, tmp_path, eventually):
     name = topic(2)
     batches = Batches()

@@ -156,6 +156,7 @@ def test_settings_that_change_what_numba_makes_have_kernels_of_their_own(monkeyp
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_they_are_compiled_where_the_users_functions_are_not(tmp_path):
     code = READ_ONE + "import numba; print(numba.config.DISABLE_JIT)"
     assert run_python(code, MULTILANE_CACHE=str(tmp_path), NUMBA_DISABLE_JIT="1").split() == ["True", "1"]
@@ -201,6 +202,7 @@ def test_the_users_numba_works_beside_kept_kernels(kept_kernels, code):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_users_numba_works_beside_kernels_that_were_compiled(tmp_path):
     assert run_python(LOAD + USE_NUMBA, MULTILANE_CACHE=str(tmp_path)).strip() == "below zero"
 
