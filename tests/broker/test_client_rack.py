@@ -61,6 +61,7 @@ def test_without_a_rack_the_leader_is_read(cluster, cluster_topic):
     assert set(fetched(counts)) == {leader}
 
 
+@pytest.mark.long
 def test_the_leader_is_read_while_the_replica_is_away(cluster, cluster_topic):
     name = cluster_topic(min_insync_replicas=2)
     leader, follower = leader_and_follower(cluster, name)

@@ -15,6 +15,7 @@ CHOSEN = ["columns", "records", "confluent"]
 
 @pytest.mark.broker
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_quick_run_measures_what_was_chosen(tmp_path):
     options = ["--quick", "--scenario", "100b-lz4", "--system", *CHOSEN, "--results", str(tmp_path)]
     command = [sys.executable, ROOT / "bench" / "consume.py", *options]

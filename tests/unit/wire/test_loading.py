@@ -208,6 +208,7 @@ def test_the_users_numba_works_beside_kernels_that_were_compiled(tmp_path):
 
 
 @pytest.mark.slow  # the kernels are compiled anew
+@pytest.mark.long
 def test_a_fork_while_kernels_load_waits_for_them():
     """The child of a fork in the middle of loading can load and read; without the fork handlers it would hang."""
     code = """
