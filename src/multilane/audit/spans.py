@@ -35,6 +35,7 @@ class Span:
     end: int
     expired: int = 0
     why: str = ""
+    is_hole: bool = False  # something was settled there, and nobody wrote anything of it
 
     def __len__(self) -> int:
         return max(0, self.end - self.start)
@@ -48,7 +49,9 @@ def _span(known: Known) -> Span:
     if known.committed is None:
         return Span(0, 0, why="the group has committed nothing")
     if known.begun is None:
-        return Span(0, 0, why="it has no accounts")
+        # Whoever works on a partition writes where it began: without that its files are gone, or it was never audited.
+        is_hole = known.committed > max(known.log_start, known.since or 0)
+        return Span(0, 0, why="it has no accounts", is_hole=is_hole)
     first = max(known.begun, known.since or 0)
     start = max(first, known.log_start)
     end = known.committed if known.until is None else min(known.committed, known.until)

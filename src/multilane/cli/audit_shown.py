@@ -27,7 +27,12 @@ _TITLES: Final = {"unaccounted": "no account", "inverted": "out of order"}
 
 def is_proved(made: GroupAudit, *, exactly_once: bool) -> bool:
     """Nothing is no proof of anything."""
-    return bool(made.verdict.total.read) and made.verdict.holds(exactly_once=exactly_once)
+    return bool(made.verdict.total.read) and not _holes(made) and made.verdict.holds(exactly_once=exactly_once)
+
+
+def _holes(made: GroupAudit) -> list[str]:
+    """Partitions of which something is settled and nothing is written."""
+    return [str(partition) for partition, span in sorted(made.spans.items()) if span.is_hole]
 
 
 def show(made: GroupAudit, *, exactly_once: bool = False, console: Console | None = None) -> None:
@@ -49,6 +54,8 @@ def sentence(made: GroupAudit, *, exactly_once: bool = False) -> str:
     if found.unaccounted:
         return f"NOT PROVED: {found.read:,} read, but {sums}: {found.unaccounted:,} records have no account."
     said = f"{found.read:,} read = {sums}"
+    if holes := _holes(made):
+        return f"NOT PROVED: {said}, but nothing was written of {', '.join(holes)}."
     if found.inverted:
         return f"NOT PROVED: {said}, but {found.inverted:,} were handled before one of their key that came first."
     if exactly_once and found.repeated:

@@ -25,7 +25,9 @@ PLACE = TopicPartition("orders", 0)
         (Known(10, 50, 0, since=60), Span(60, 60)),
         (Known(10, 10, 0), Span(10, 10)),
         (Known(10, 50, 70), Span(70, 70, 40, "what it has accounts of is gone from the log")),
-        (Known(None, 50, 0), Span(0, 0, why="it has no accounts")),
+        (Known(None, 50, 0), Span(0, 0, why="it has no accounts", is_hole=True)),
+        (Known(None, 50, 50), Span(0, 0, why="it has no accounts")),
+        (Known(None, 50, 0, since=50), Span(0, 0, why="it has no accounts")),
         (Known(10, None, 0), Span(0, 0, why="the group has committed nothing")),
     ],
 )

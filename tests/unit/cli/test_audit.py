@@ -78,6 +78,12 @@ def test_findings_are_named_and_what_was_not_judged():
     assert "3 accounts are of records that are not in the log any more" in text
 
 
+def test_a_partition_without_any_account_is_no_proof():
+    made = found(WHOLE, other=Span(0, 0, why="it has no accounts", is_hole=True))
+    assert not audit_shown.is_proved(made, exactly_once=False)
+    assert audit_shown.sentence(made).endswith("but nothing was written of other-0.")
+
+
 def test_what_retention_took_away_is_told():
     assert "orders-1: 7 offsets before 7 are gone from the log" in shown(
         GroupAudit("g", ("orders",), {TWO: Span(7, 9, expired=7)}, OrderRule("key"), WHOLE)
