@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import importlib
 import os
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
+
+from multilane.errors import ConfigError
 
 MEMBER_VARIABLE: Final = "MULTILANE_MEMBER"
 
@@ -29,7 +32,11 @@ def at_home(home: str, number: int, *, forgets: bool = True) -> Iterator[None]:
     """With `forgets` the modules from there are forgotten at the end."""
     place = placed(home)
     directory, path, modules = os.getcwd(), list(sys.path), set(sys.modules)
-    os.chdir(place)
+    try:
+        os.chdir(place)
+    except OSError as error:
+        advice = "pack the application (multilane pack APP.zip) and run it with --archive APP.zip"
+        raise ConfigError(f"{place} is not on {socket.gethostname()}: {advice}") from error
     sys.path.insert(0, place)
     os.environ[MEMBER_VARIABLE] = str(number)
     importlib.invalidate_caches()
@@ -42,6 +49,12 @@ def at_home(home: str, number: int, *, forgets: bool = True) -> Iterator[None]:
         for name in set(sys.modules) - modules if forgets else ():
             if _is_below(sys.modules[name], place):
                 del sys.modules[name]
+
+
+def found(path: str) -> Any:
+    """What MODULE:NAME leads to."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def _unpacked() -> str:

@@ -16,6 +16,7 @@ _PYTHONS: Final = re.compile(
     r"multilane\.errors\.\w+: |[A-Za-z_][\w.]*(Error|Exception|Lost|Failed|Exit|Interrupt)\b(: |$)"
 )
 _OURS: Final = re.compile(r"multilane\.errors\.\w+: ")
+_MOST_TEXT: Final = 4_000  # characters
 _SPARKS: Final = ("org.", "java.", "py4j.", "pyspark.errors.")
 
 
@@ -25,6 +26,11 @@ def reason(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = [line for line in lines if _PYTHONS.match(line) and not line.startswith(_SPARKS)]
     return (told or lines or [type(error).__name__])[-1 if told else 0]
+
+
+def in_short(error: BaseException) -> str:
+    """What a worker tells of it."""
+    return f"{type(error).__name__}: {error}"[:_MOST_TEXT]
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from multilane.errors import LineLost
+from multilane.errors import ConfigError, LineLost
 from multilane.spark.continuous.task import TaskPlan, serve
 from multilane.spark.home import at_home
 
@@ -41,7 +41,7 @@ def test_each_life_has_modules_of_its_own_and_leaves_nothing(shop, monkeypatch):
 
 def test_a_home_that_is_not_there_changes_nothing(tmp_path):
     before = (os.getcwd(), list(sys.path))
-    with pytest.raises(FileNotFoundError), at_home(str(tmp_path / "nowhere"), 0):
+    with pytest.raises(ConfigError, match=r"nowhere is not on .*multilane pack"), at_home(str(tmp_path / "nowhere"), 0):
         pass
     assert before == (os.getcwd(), sys.path)
 

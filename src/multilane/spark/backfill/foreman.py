@@ -11,8 +11,6 @@ which would be the same next time ends the run.
 from __future__ import annotations
 
 import logging
-import queue
-import secrets
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,18 +18,18 @@ from functools import partial
 from typing import Final, Protocol
 
 from multilane.clock import Clock, SystemClock
-from multilane.errors import LineLost, MemberFailed, MultilaneError, SparkStartError
+from multilane.errors import MemberFailed, MultilaneError, SparkStartError
 from multilane.outcome.in_place import GivenUp
 from multilane.spark.backfill.book import Book, report_from
 from multilane.spark.backfill.task import Errand, TaskPlan
-from multilane.spark.line import Desk, Line, Message
+from multilane.spark.line import Line, Message
 from multilane.spark.reasons import reason
+from multilane.spark.switchboard import Switchboard
 
 log = logging.getLogger(__name__)
 
 _WRITE_EVERY: Final = 1.0
 _CUT_SECONDS: Final = 30.0
-_LAST_WORDS: Final = 1.0  # seconds
 _RATE_OVER: Final = 5  # writes
 
 
@@ -83,7 +81,6 @@ class Foreman:
 
     _plan: RunPlan
     _job: Job
-    _desk: Desk
     _shares: list[list[int]]
 
     def __init__(
@@ -93,9 +90,7 @@ class Foreman:
         self._files = files
         self._on_standing = on_standing
         self._clock = clock or SystemClock()
-        self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._lines: dict[int, Line] = {}
-        self._token = secrets.token_hex(32)
+        self._board = Switchboard("task", self._clock)
         self._failure: MultilaneError | None = None
         self._last_error = ""
         self._job_error: Exception | None = None
@@ -115,20 +110,18 @@ class Foreman:
     def run(self, plan: RunPlan, job: Job) -> None:
         """Until all is done, or `stop` and every task has ended, or something is wrong that Spark does not mend."""
         self._plan, self._job, self._shares = plan, job, self._book.shares(plan.tasks)
-        self._desk = Desk(plan.bind, plan.host, self._token, self._hear)
+        address = self._board.open(plan.bind, plan.host, len(self._shares), self)
         try:
-            told = TaskPlan(plan.factory, plan.target, plan.home, plan.log_level, self._desk.address, token=self._token)
-            self._job.start(told, len(self._shares), lambda error: self._events.put(partial(self._on_ended, error)))
+            told = TaskPlan(plan.factory, plan.target, plan.home, plan.log_level, address, token=self._board.token)
+            self._job.start(told, len(self._shares), lambda error: self._board.put(partial(self._on_ended, error)))
             while not self._is_over:
-                self._next_event()
+                self._board.turn(self._write_at if self._deadline is None else min(self._write_at, self._deadline))
                 self._look_at_the_clock()
-            self._hear_out()
+            self._board.hear_out()
         finally:
             self._ended = self._clock.monotonic()
             self._is_changed = self._is_changed or self._began is not None  # its seconds
-            self._desk.close()
-            for line in self._lines.values():
-                line.close()
+            self._board.close()
             self._write()
         self._judge()
         if self._failure is not None:
@@ -136,7 +129,7 @@ class Foreman:
 
     def stop(self) -> None:
         """From any thread, also from a signal handler."""
-        self._events.put(self._drain)
+        self._board.put(self._drain)
 
     @property
     def standing(self) -> Standing:
@@ -149,20 +142,6 @@ class Foreman:
     def _seconds(self) -> float:
         """Of this run."""
         return 0.0 if self._began is None else (self._ended or self._clock.monotonic()) - self._began
-
-    def _next_event(self) -> None:
-        due = self._write_at if self._deadline is None else min(self._write_at, self._deadline)
-        try:
-            handle = self._events.get(timeout=max(0.0, due - self._clock.monotonic()))
-        except queue.Empty:
-            return
-        handle()
-
-    def _hear_out(self) -> None:
-        """What tasks said last may come after the job is known to have ended."""
-        self._deadline = self._clock.monotonic() + _LAST_WORDS
-        while self._lines and self._clock.monotonic() < self._deadline:
-            self._next_event()
 
     def _look_at_the_clock(self) -> None:
         now = self._clock.monotonic()
@@ -180,7 +159,7 @@ class Foreman:
             raise SparkStartError("the job was cancelled and does not end: Spark seems to be gone")
         self._is_cut = True
         self._deadline = now + _CUT_SECONDS
-        late = ", ".join(map(str, sorted(self._lines)))
+        late = ", ".join(map(str, self._board))
         if late:
             told = f"tasks {late} did not end within {self._plan.drain_seconds:g} s and were cut off"
             self._failure = self._failure or MemberFailed(f"{told}: what they were at is handled again")
@@ -198,13 +177,13 @@ class Foreman:
         if not self.is_stopping:
             self.is_stopping = True
             self._deadline = self._clock.monotonic() + self._plan.drain_seconds
-            for number in list(self._lines):
-                self._say(number, "end")
+            for number in self._board:
+                self._board.say(number, "end")
             self._cancel_when_alone()
 
     def _cancel_when_alone(self) -> None:
         """Nobody is at work: tasks that wait for a slot are not wanted."""
-        if self.is_stopping and not (self._lines or self._is_cut or self._is_over):
+        if self.is_stopping and not (self._board or self._is_cut or self._is_over):
             self._be_late(self._clock.monotonic())
 
     def _fail(self, failure: MultilaneError) -> None:
@@ -228,25 +207,12 @@ class Foreman:
 
     # --- what tasks say ----------------------------------------------------------------------------------------------
 
-    def _hear(self, line: Line) -> None:
-        """On the line's own thread, until it ends."""
-        number: int | None = None
-        while (message := line.receive()) is not None:
-            told = message.get("number")
-            if not isinstance(told, int) or not 0 <= told < len(self._shares):
-                log.warning("a task that does not exist calls: %r", told)
-                break
-            number = told
-            self._events.put(partial(self._on_message, number, line, message))
-        if number is not None:
-            self._events.put(partial(self._on_unheard, number, line))
-
-    def _on_message(self, number: int, line: Line, message: Message) -> None:
+    def on_message(self, number: int, line: Line, message: Message) -> None:
         if message["kind"] == "hello":
             self._on_hello(number, line, message)
             return
-        if self._lines.get(number) is not line:
-            return  # of one whose place somebody else has
+        if not self._board.is_connected(number, line):
+            return
         if message["kind"] == "failed":
             self._on_failed(number, str(message.get("error")), is_lasting=bool(message.get("lasting")))
             return
@@ -255,16 +221,13 @@ class Foreman:
         self._is_changed = True
         if message["kind"] == "over":
             self._write()
-            self._say(number, "closed")
+            self._board.say(number, "closed")
 
     def _on_hello(self, number: int, line: Line, message: Message) -> None:
-        former = self._lines.get(number)
-        if former is not None:
-            former.close()  # its task gives up when it notices
-        self._lines[number] = line
+        self._board.connect(number, line)
         log.info("task %d begins on %s, process %s", number, message.get("host"), message.get("pid"))
         if self.is_stopping:
-            self._say(number, "end")
+            self._board.say(number, "end")
             return
         if self._began is None:
             self._began = self._clock.monotonic()
@@ -279,13 +242,7 @@ class Foreman:
             self._plan.to_error_topic,
             self._plan.skips_deleted,
         )
-        self._say(number, "work", errand=errand.to_json())
-
-    def _say(self, number: int, kind: str, **fields: object) -> None:
-        try:
-            self._lines[number].send(kind, **fields)
-        except (KeyError, LineLost):
-            log.debug("task %d cannot be told %s: its line is gone", number, kind)
+        self._board.say(number, "work", errand=errand.to_json())
 
     def _on_failed(self, number: int, error: str, *, is_lasting: bool) -> None:
         self._last_error = f"task {number} failed: {error}"
@@ -294,7 +251,6 @@ class Foreman:
         else:
             log.error("%s; Spark tries it again", self._last_error)
 
-    def _on_unheard(self, number: int, line: Line) -> None:
-        if self._lines.get(number) is line:
-            del self._lines[number]
-            self._cancel_when_alone()
+    def on_unheard(self, number: int) -> None:
+        log.debug("task %d is not heard any more", number)
+        self._cancel_when_alone()

@@ -14,7 +14,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -27,15 +27,14 @@ from multilane.errors import (
     LogTruncated,
 )
 from multilane.spark.backfill.book import Json, Report, Start, places_from, places_to_json
-from multilane.spark.continuous.task import found
-from multilane.spark.home import at_home
+from multilane.spark.home import at_home, found
 from multilane.spark.line import Line, call
+from multilane.spark.reasons import in_short
 
 log = logging.getLogger(__name__)
 
 SCHEMA: Final = "task int, ended string"
 _ANSWER_SECONDS: Final = 60.0
-_MOST_TEXT: Final = 4_000  # characters of an error
 # What need not be tried again: it would be the same.
 _LASTING: Final = (AuthenticationError, BreakerOpen, ConfigError, DataLoss, LogTruncated)
 
@@ -118,19 +117,14 @@ def attend(plan: TaskPlan, number: int) -> str:
             return "not needed"
         try:
             stack.enter_context(at_home(plan.home, number))
-        except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
-            advice = "pack the application (multilane pack APP.zip) and run it with --archive APP.zip"
-            missing = ConfigError(f"{error.filename} is not on {socket.gethostname()}: {advice}")
-            return _tell_failure(line, number, missing, is_lasting=True)
-        return _work(plan, errand_from(said["errand"]), number, line)
+            worker: Worker = found(plan.factory)(plan.target)
+        except (Exception, SystemExit) as error:
+            log.exception("the application cannot be made here")
+            return _tell_failure(line, number, error, is_lasting=True)
+        return _work(worker, errand_from(said["errand"]), number, line)
 
 
-def _work(plan: TaskPlan, errand: Errand, number: int, line: Line) -> str:
-    try:
-        worker: Worker = found(plan.factory)(plan.target)
-    except (Exception, SystemExit) as error:
-        log.exception("the application cannot be made here")
-        return _tell_failure(line, number, error, is_lasting=True)
+def _work(worker: Worker, errand: Errand, number: int, line: Line) -> str:
     closed = threading.Event()
     threading.Thread(target=_hear, args=(line, worker, closed), name="multilane-driver", daemon=True).start()
     try:
@@ -157,7 +151,5 @@ def _hear(line: Line, worker: Worker, closed: threading.Event) -> None:
 
 def _tell_failure(line: Line, number: int, error: BaseException, *, is_lasting: bool) -> str:
     """What lasts is no failure of the task: Spark would try it again."""
-    told = f"{type(error).__name__}: {error}"[:_MOST_TEXT]
-    with suppress(LineLost):
-        line.send("failed", number=number, error=told, lasting=is_lasting)
-    return told
+    line.tell("failed", number=number, error=in_short(error), lasting=is_lasting)
+    return in_short(error)

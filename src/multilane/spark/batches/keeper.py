@@ -25,11 +25,11 @@ from multilane.spark.batches.board import Board, LoanTerms
 from multilane.spark.batches.terms import held_from, tried_from, unit_from
 from multilane.spark.home import at_home
 from multilane.spark.line import Desk, Line, Message, call
+from multilane.spark.reasons import in_short
 
 log = logging.getLogger(__name__)
 
 _BEAT_SECONDS: Final = 1.0
-_MOST_TEXT: Final = 4_000  # characters of an error
 _PATIENCE: Final = 60.0  # seconds for the loop to answer Spark
 
 
@@ -132,8 +132,8 @@ class Keeper:
             kept = self._make(self._plan.target)
         except (Exception, SystemExit) as error:
             log.exception("the application cannot be made here")
-            _tell(line, "failed", error=_text(error), is_refused=True)
-            self._made.set_exception(ConfigError(_text(error)))
+            line.tell("failed", error=in_short(error), is_refused=True)
+            self._made.set_exception(ConfigError(in_short(error)))
             return
         self._made.set_result(None)
         threading.Thread(target=self._hear_driver, args=(line, kept), name="multilane-driver", daemon=True).start()
@@ -142,12 +142,12 @@ class Keeper:
             await kept.keep(self._board)
         except Exception as error:
             log.exception("the application failed")
-            _tell(line, "failed", error=_text(error), is_refused=isinstance(error, ConfigError))
+            line.tell("failed", error=in_short(error), is_refused=isinstance(error, ConfigError))
         finally:
             self._is_stopping = True
             beating.cancel()
             self._send_counts(line, kept)
-            _tell(line, "ended")
+            line.tell("ended")
 
     def _hear_driver(self, line: Line, kept: Kept) -> None:
         while (said := line.receive()) is not None and said["kind"] == "steer":
@@ -161,7 +161,7 @@ class Keeper:
         """Workers that come later hear of it before their first loan."""
         self._steering[consumer] = steering
         for worker in list(self._workers):
-            _tell(worker, "steer", consumer=consumer, steering=steering)
+            worker.tell("steer", consumer=consumer, steering=steering)
 
     async def _beat(self, line: Line, kept: Kept) -> None:
         while True:
@@ -170,7 +170,7 @@ class Keeper:
 
     def _send_counts(self, line: Line, kept: Kept) -> None:
         counts, self._counts = [*self._counts, *kept.counts()], []
-        _tell(line, "beat", counts=counts)
+        line.tell("beat", counts=counts)
 
     # --- workers -----------------------------------------------------------------------------------------------------
 
@@ -210,10 +210,10 @@ class Keeper:
     def _on_hello(self, line: Line, message: Message) -> None:
         self._has_served = True
         for consumer, steering in self._steering.items():
-            _tell(line, "steer", consumer=consumer, steering=steering)
+            line.tell("steer", consumer=consumer, steering=steering)
         loan = None if self._is_stopping else self._board.lend(message["number"], line)
         log.debug("task %s begins in process %s", message["number"], message.get("pid"))
-        _tell(line, "loan", number=message["number"], loan=None if loan is None else loan.to_json())
+        line.tell("loan", number=message["number"], loan=None if loan is None else loan.to_json())
 
     def _on_told(self, line: Line, message: Message) -> None:
         self._board.tell(map(unit_from, message["units"]), line)
@@ -224,7 +224,7 @@ class Keeper:
     def _on_over(self, line: Line, message: Message) -> None:
         self._on_given(line, message)
         self._board.close(message["number"], line)
-        _tell(line, "closed", number=message["number"])  # before its task ends, and the next batch is planned
+        line.tell("closed", number=message["number"])  # before its task ends, and the next batch is planned
 
     def _on_released(self, line: Line, message: Message) -> None:
         unit = message["unit"]
@@ -236,17 +236,8 @@ class Keeper:
         """The application cannot be made in a worker. Once it was in others, that may pass: Spark tries again."""
         del line
         if self._driver is not None and not self._has_served:
-            _tell(self._driver, "failed", error=message["error"], is_refused=True)
+            self._driver.tell("failed", error=message["error"], is_refused=True)
 
     def _on_counts(self, line: Line, message: Message) -> None:
         del line
         self._counts += message["counts"]
-
-
-def _tell(line: Line, kind: str, **fields: Any) -> None:
-    with suppress(LineLost):  # whoever listens to it ends what has to end
-        line.send(kind, **fields)
-
-
-def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:_MOST_TEXT]

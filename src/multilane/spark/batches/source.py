@@ -8,7 +8,6 @@ its checkpoint is thrown away with the query.
 
 from __future__ import annotations
 
-import importlib
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from multilane.spark.batches.hands import work
 from multilane.spark.batches.keeper import Keeper, KeeperPlan
 from multilane.spark.batches.terms import Unit
+from multilane.spark.home import found
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,7 +54,7 @@ class LanesReader(DataSourceStreamReader):
     def _keeper(self) -> Keeper:
         if self._kept is None:
             logging.basicConfig(level=self._plan.log_level, format=_LOG)
-            self._kept = Keeper(self._plan, _found(self._plan.factory))
+            self._kept = Keeper(self._plan, found(self._plan.factory))
         return self._kept
 
     def initialOffset(self) -> dict[str, int]:
@@ -76,7 +76,7 @@ class LanesReader(DataSourceStreamReader):
         return tickets
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        units = work(self._plan, partition.address, partition.number, _found(self._plan.worker_factory))
+        units = work(self._plan, partition.address, partition.number, found(self._plan.worker_factory))
         if units:
             yield _rows(units)
 
@@ -115,8 +115,3 @@ def _rows(units: Sequence[Unit]) -> pa.RecordBatch:
             "settled": pa.array([unit.settled for unit, _, _ in told], pa.int64()),
         }
     )
-
-
-def _found(path: str) -> Any:
-    module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)

@@ -9,8 +9,6 @@ raises: nobody has served before all were ready.
 from __future__ import annotations
 
 import logging
-import queue
-import secrets
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,21 +16,21 @@ from functools import partial
 from typing import Final, Protocol
 
 from multilane.clock import Clock, SystemClock
-from multilane.errors import LineLost, MemberFailed, MultilaneError, SparkStartError
+from multilane.errors import MemberFailed, MultilaneError, SparkStartError
 from multilane.hooks import NO_OBSERVER, Observer
 from multilane.lanes.steering import Steering
 from multilane.spark.continuous.roster import Do, Order, Roster, State
 from multilane.spark.continuous.task import REFUSED, STARTING, TaskPlan
-from multilane.spark.line import Desk, Line, Message
+from multilane.spark.line import Line, Message
 from multilane.spark.progress import Progress
 from multilane.spark.reasons import reason
+from multilane.spark.switchboard import Switchboard
 
 log = logging.getLogger(__name__)
 
 _FIRST_TRIES: Final = 2  # jobs of a member that fail before all are ready; Spark tries each four times
 _TRIES: Final = 8  # later: some three minutes
 _CUT_SECONDS: Final = 30.0
-_LAST_WORDS: Final = 1.0  # seconds
 
 
 class Jobs(Protocol):
@@ -64,13 +62,11 @@ class Supervisor:
     _plan: RunPlan
     _jobs: Jobs
     _roster: Roster
-    _desk: Desk
+    _address: tuple[str, int]
 
     def __init__(self, clock: Clock | None = None, observer: Observer = NO_OBSERVER) -> None:
         self._clock = clock or SystemClock()
-        self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._lines: dict[int, Line] = {}
-        self._token = secrets.token_hex(32)
+        self._board = Switchboard("member", self._clock)
         self._failure: MultilaneError | None = None
         self._deadline: float | None = None  # for the start, then for the drain
         self._is_cutting = False  # those that did not end in time were cancelled
@@ -84,49 +80,34 @@ class Supervisor:
     def run(self, plan: RunPlan, jobs: Jobs) -> None:
         """Until `stop` and every member has ended, or something is wrong that starting again does not mend."""
         self._plan, self._jobs, self._roster = plan, jobs, Roster(plan.members)
-        self._desk = Desk(self._plan.bind, self._plan.host, self._token, self._hear)
+        self._address = self._board.open(plan.bind, plan.host, plan.members, self)
         now = self._clock.monotonic()
         self._progress.begin(now)
         self._deadline = now + self._plan.start_seconds
         try:
             self._carry_out(self._roster.begin())
             while not self._roster.is_over:
-                self._next_event()
+                due = (self._deadline, self._roster.next_due(), self._progress.due)
+                self._board.turn(min(at for at in due if at is not None))
                 self._look_at_the_clock()
-            self._hear_out()
+            self._board.hear_out()
         finally:
-            self._desk.close()
-            for line in self._lines.values():
-                line.close()
+            self._board.close()
         if self._failure is not None:
             raise self._failure
 
     def stop(self) -> None:
         """From any thread, also from a signal handler."""
-        self._events.put(self._drain)
+        self._board.put(self._drain)
 
     def steer(self, consumer: str, steering: Steering) -> None:
         """From any thread; members that are started later are told too."""
-        self._events.put(partial(self._steer, consumer, steering))
+        self._board.put(partial(self._steer, consumer, steering))
 
     def _steer(self, consumer: str, steering: Steering) -> None:
         self._steering[consumer] = steering
-        for number in self._lines:
-            self._say(number, "steer", consumer=consumer, steering=steering.to_json())
-
-    def _next_event(self) -> None:
-        due = [at for at in (self._deadline, self._roster.next_due(), self._progress.due) if at is not None]
-        try:
-            handle = self._events.get(timeout=max(0.0, min(due) - self._clock.monotonic()))
-        except queue.Empty:
-            return
-        handle()
-
-    def _hear_out(self) -> None:
-        """What members said last may come after their jobs are known to have ended."""
-        self._deadline = self._clock.monotonic() + _LAST_WORDS
-        while self._lines and self._clock.monotonic() < self._deadline:
-            self._next_event()
+        for number in self._board:
+            self._board.say(number, "steer", consumer=consumer, steering=steering.to_json())
 
     def _look_at_the_clock(self) -> None:
         now = self._clock.monotonic()
@@ -164,27 +145,18 @@ class Supervisor:
             elif do is Do.CANCEL:
                 self._jobs.cancel(number)
             else:
-                self._say(number, do.value)
+                self._board.say(number, do.value)
                 for consumer, steering in self._steering.items() if do is Do.SERVE else ():
-                    self._say(number, "steer", consumer=consumer, steering=steering.to_json())
+                    self._board.say(number, "steer", consumer=consumer, steering=steering.to_json())
 
     def _start(self, number: int) -> None:
-        plan, former = self._plan, self._lines.pop(number, None)
-        if former is not None:
-            former.close()  # of a job that has ended
-        told = TaskPlan(
-            number, plan.factory, plan.target, plan.home, plan.log_level, self._desk.address, token=self._token
-        )
+        plan, token = self._plan, self._board.token
+        self._board.hang_up(number)  # on a job that has ended
+        told = TaskPlan(number, plan.factory, plan.target, plan.home, plan.log_level, self._address, token=token)
         try:
-            self._jobs.start(told, lambda error: self._events.put(partial(self._on_ended, number, error)))
+            self._jobs.start(told, lambda error: self._board.put(partial(self._on_ended, number, error)))
         except Exception as error:
             raise SparkStartError(f"Spark takes no more jobs, it seems to be gone: {error}") from error
-
-    def _say(self, number: int, kind: str, **fields: object) -> None:
-        try:
-            self._lines[number].send(kind, **fields)
-        except (KeyError, LineLost):
-            log.debug("member %d cannot be told to %s: its line is gone", number, kind)
 
     def _drain(self) -> None:
         if not self._roster.is_stopping:
@@ -202,20 +174,7 @@ class Supervisor:
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
-    def _hear(self, line: Line) -> None:
-        """On the line's own thread, until it ends."""
-        number: int | None = None
-        while (message := line.receive()) is not None:
-            told = message.get("number")
-            if not isinstance(told, int) or not 0 <= told < self._plan.members:
-                log.warning("a member that does not exist calls: %r", told)
-                break
-            number = told
-            self._events.put(partial(self._on_message, number, line, message))
-        if number is not None:
-            self._events.put(partial(self._on_unheard, number, line))
-
-    def _on_message(self, number: int, line: Line, message: Message) -> None:
+    def on_message(self, number: int, line: Line, message: Message) -> None:
         kind = message["kind"]
         if kind == "ready":
             self._on_ready(number, line, message)
@@ -225,10 +184,7 @@ class Supervisor:
             self._on_failed(number, str(message.get("error")), str(message.get("stage")))
 
     def _on_ready(self, number: int, line: Line, message: Message) -> None:
-        former = self._lines.get(number)
-        if former is not None and former is not line:
-            former.close()  # it ends when it notices
-        self._lines[number] = line
+        self._board.connect(number, line)
         self._unready[number] = 0
         log.info("member %d is ready on %s, process %s", number, message.get("host"), message.get("pid"))
         was_open = self._roster.is_open
@@ -236,10 +192,8 @@ class Supervisor:
         if self._roster.is_open and not was_open and not self._roster.is_stopping:
             self._deadline = None
 
-    def _on_unheard(self, number: int, line: Line) -> None:
-        if self._lines.get(number) is line:
-            del self._lines[number]
-            self._roster.unheard(number)
+    def on_unheard(self, number: int) -> None:
+        self._roster.unheard(number)
 
     def _on_failed(self, number: int, error: str, stage: str) -> None:
         """Once all were ready, one that cannot start has a place that is not as the others are: that may pass."""

@@ -10,26 +10,25 @@ again at once, and the supervisor knows better when. A process that dies is Spar
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from multilane.errors import ConfigError, LineLost
+from multilane.errors import ConfigError
 from multilane.lanes.steering import Steering, steering_from
-from multilane.spark.home import at_home
+from multilane.spark.home import at_home, found
 from multilane.spark.line import Line, call
+from multilane.spark.reasons import in_short
 
 log = logging.getLogger(__name__)
 
 STARTING, REFUSED, SERVING = "starting", "refused", "serving"  # when a member failed; refused: by its configuration
 _BEAT_SECONDS: Final = 1.0
-_MOST_TEXT: Final = 4_000  # characters of an error
 
 Count = tuple[str, dict[str, str], float]  # name, labels, how many more
 
@@ -75,24 +74,19 @@ def serve(plan: TaskPlan, batches: Iterator[Any]) -> Iterator[Any]:
 
 def _attend(plan: TaskPlan) -> str:
     logging.basicConfig(level=plan.log_level, format=f"%(asctime)s member {plan.number} %(levelname)s %(message)s")
-    line = call(plan.address, plan.token)
-    try:
-        with at_home(plan.home, plan.number):
-            return _be_member(plan, line)
-    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
-        advice = "pack the application (multilane pack APP.zip) and run it with --archive APP.zip"
-        missing = ConfigError(f"{error.filename} is not on {socket.gethostname()}: {advice}")
-        return _tell_failure(line, plan, missing, stage=STARTING)
-    finally:
-        line.close()
+    with ExitStack() as stack:
+        line = call(plan.address, plan.token)
+        stack.callback(line.close)
+        try:
+            stack.enter_context(at_home(plan.home, plan.number))
+            member: Member = found(plan.factory)(plan.target)
+        except (Exception, SystemExit) as error:
+            log.exception("the application cannot be made here")
+            return _tell_failure(line, plan, error, stage=STARTING)
+        return _be_member(plan, member, line)
 
 
-def _be_member(plan: TaskPlan, line: Line) -> str:
-    try:
-        member: Member = found(plan.factory)(plan.target)
-    except (Exception, SystemExit) as error:
-        log.exception("the application cannot be made here")
-        return _tell_failure(line, plan, error, stage=STARTING)
+def _be_member(plan: TaskPlan, member: Member, line: Line) -> str:
     line.send("ready", number=plan.number, host=socket.gethostname(), pid=os.getpid())
     said = line.receive()
     if said is None or said["kind"] != "serve":
@@ -112,12 +106,6 @@ def _be_member(plan: TaskPlan, line: Line) -> str:
     return "in order"
 
 
-def found(path: str) -> Any:
-    """What MODULE:NAME leads to."""
-    module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)
-
-
 def _hear(line: Line, member: Member, over: threading.Event) -> None:
     """It is steered until something else comes: whatever that is, be it the end of the line, means the end; but not of
     a member that has ended by itself: a stop would be for its next life."""
@@ -134,12 +122,9 @@ def _beat(line: Line, member: Member, number: int, over: threading.Event) -> Non
     is_over = False
     while not is_over:
         is_over = over.wait(_BEAT_SECONDS)
-        with suppress(LineLost):  # the one who listens ends the member
-            line.send("beat", number=number, counts=member.counts())
+        line.tell("beat", number=number, counts=member.counts())
 
 
 def _tell_failure(line: Line, plan: TaskPlan, error: BaseException, *, stage: str) -> str:
-    told = f"{type(error).__name__}: {error}"[:_MOST_TEXT]
-    with suppress(LineLost):
-        line.send("failed", number=plan.number, error=told, stage=stage)
-    return told
+    line.tell("failed", number=plan.number, error=in_short(error), stage=stage)
+    return in_short(error)

@@ -21,8 +21,7 @@ import pyarrow as pa
 from multilane.errors import ConfigError
 from multilane.lanes.haul import Haul, Settled
 from multilane.lanes.interpreter import loop_on_thread
-from multilane.spark.continuous.task import found
-from multilane.spark.home import at_home, placed
+from multilane.spark.home import at_home, found, placed
 from multilane.spark.packing import UNPACKED
 from multilane.wire.records.arrow_rows import blocks_of
 
