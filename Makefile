@@ -27,7 +27,7 @@ help:
 demo: $(READY) jars
 	@$(BIN)/multilane demo
 
-# Most tests wait for brokers: two halves of them, and the linters, have room beside each other.
+# Most tests wait for brokers: several runs of them, and the linters, have room beside each other.
 test: jars
 	@$(MAKE) --no-print-directory --jobs=2 lint every-test
 

@@ -331,7 +331,7 @@ def test_all_brokers_down_and_back(cluster, cluster_topic):
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("new_records", [0, 150])
+@pytest.mark.parametrize("new_records", [pytest.param(0, marks=pytest.mark.long), 150])
 def test_records_that_an_unclean_election_took_away_are_missed(cluster, eventually, caplog, new_records):
     """Offsets 50 to 99 were read from a leader that died alone with them; its successor knows 0 to 49, then others."""
     first, second = 1, 2

@@ -361,7 +361,7 @@ async def test_a_stop_does_not_wait_for_brokers_that_are_not_there():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+@pytest.mark.parametrize("protocol", ["consumer", pytest.param("classic", marks=pytest.mark.long)])
 async def test_two_members_share_one_run(make_shop, protocol):
     """A member that joined made the others quit their run."""
     shop = make_shop(6)

@@ -1,4 +1,4 @@
-"""Two runs of pytest, and one line about both."""
+"""Runs of pytest beside each other, and one line about all."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from side_by_side import ROOT, SECOND, closing_of, summed
+from side_by_side import GROUPS_AND_SPARK, ROOT, WITHOUT_BROKERS, closing_of, summed, worst
 
 
 def test_what_runs_beside_the_rest_exists():
-    assert [path for path in SECOND if not (ROOT / path).exists()] == []
+    assert [path for path in (*GROUPS_AND_SPARK, *WITHOUT_BROKERS) if not (ROOT / path).exists()] == []
     assert Path(ROOT / "Makefile").exists()
 
 
@@ -32,3 +32,11 @@ def test_what_a_library_says_at_the_end_is_not_the_closing_line():
     assert closing_of([closing, "%3|1794778387.137|FAIL|rdkafka#producer-6| Connect failed", ""]) == closing
     assert closing_of(["Killed", ""]) == "Killed"
     assert closing_of([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("codes", "code"),
+    [([0, 0, 0], 0), ([0, 1, 0], 1), ([5, 0, 5], 0), ([5, 5, 5], 5), ([0, -9, 1], -9), ([0, 5, 2], 2)],
+)
+def test_the_exit_code_is_that_of_the_worst(codes, code):
+    assert worst(codes) == code

@@ -131,11 +131,12 @@ class Demo:
     def audit(self) -> GroupAudit:
         from multilane.config.app.loading import load_app
         from multilane.runtime.group_audit import AuditRequest, audit_group
+        from multilane.spark.session import QUICK_START
 
         app = load_app(self.folder / "multilane.yaml", None)
         consumer = app.consumer(TOPIC)
         with self.step("auditing", lambda: "compared the topics with what the application wrote of each record"):
-            return audit_group(AuditRequest(consumer, app.cluster(consumer.cluster)))
+            return audit_group(AuditRequest(consumer, app.cluster(consumer.cluster), conf=QUICK_START))
 
     def errors(self) -> int:
         """Records in the error topic."""

@@ -30,7 +30,7 @@ from multilane.spark.continuous.jobs import Jobs
 from multilane.spark.continuous.supervisor import RunPlan, Supervisor
 from multilane.spark.home import MEMBER_VARIABLE
 from multilane.spark.packing import UNPACKED
-from multilane.spark.session import ended_with, is_connect, is_local, local_slots, shown, start_session
+from multilane.spark.session import QUICK_START, ended_with, is_connect, is_local, local_slots, shown, start_session
 from multilane.spark.titles import run_title
 
 if TYPE_CHECKING:
@@ -196,7 +196,8 @@ def session_conf(settings: SparkSettings) -> dict[str, str]:
         return dict(settings.conf)
     # A process for each life of a member: what a module keeps belongs to the event loop of its own life. In batches the
     # event loop lives as long as the process, which has to last.
-    conf = {"spark.python.worker.reuse": str(settings.flow == BATCHES).lower()} | dict(settings.conf)
+    quick = QUICK_START if is_local(settings.master) else {}
+    conf = {"spark.python.worker.reuse": str(settings.flow == BATCHES).lower(), **quick, **settings.conf}
     if settings.archive is not None:
         if not settings.archive.is_file():
             raise ConfigError(f"there is no archive {settings.archive}: multilane pack {settings.archive}")

@@ -10,6 +10,7 @@ import pytest
 from broker.flow import Flow
 from broker.group_members import (
     COOPERATIVE,
+    EAGER,
     INCREMENTAL,
     KIP_848,
     PROTOCOLS,
@@ -161,7 +162,9 @@ def test_kept_partitions_never_stop_while_another_member_takes_its_time(kafka, t
         assert not kept & frozenset().union(*reads.changes("revoked"), *reads.changes("assigned"))
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    "variant", [*INCREMENTAL, EAGER[0], *(pytest.param(one, marks=pytest.mark.long) for one in EAGER[1:])]
+)
 def test_buffered_records_of_a_revoked_partition_are_never_delivered(kafka, topic, variant):
     """`Member.poll` checks every block against what the listener was told. Each record is delivered once in all: had
     the buffer been handed out after the commit in the revocation, the next owner would read it again."""

@@ -9,7 +9,7 @@ import pytest
 
 from broker.spark.shop import Shop
 from multilane.client.produce.producer import Producer
-from multilane.spark.session import start_session
+from multilane.spark.session import QUICK_START, start_session
 
 
 @pytest.fixture(scope="session")
@@ -19,6 +19,7 @@ def spark() -> Iterator[Any]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.log.level": "OFF",
+        **QUICK_START,
     }
     started = start_session("local[2]", "multilane tests", settings)
     yield started

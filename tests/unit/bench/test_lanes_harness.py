@@ -22,7 +22,7 @@ def run(directory, *options):
 
 
 @pytest.mark.broker
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_steady_state_and_a_drain_are_measured(tmp_path):
     rows = run(tmp_path, "--scenario", "http-15x20", "zipf-15x20", "--seconds", "1")
     for system in ("ours", "parallel-consumer", "bare-loop"):

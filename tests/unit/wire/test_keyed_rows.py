@@ -206,7 +206,7 @@ def test_keys_are_hashed_as_python_hashes_bytes():
     assert ours == ast.literal_eval(told.stdout.decode())
 
 
-@pytest.mark.slow  # the kernels are compiled with bounds checks
+@pytest.mark.long  # the kernels are compiled with bounds checks
 def test_no_index_is_out_of_bounds(tmp_path):
     """The same model once more, by numba itself, which then looks at every index."""
     environment = os.environ | {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
