@@ -21,13 +21,10 @@ ROOT = Path(__file__).parents[1]
 GROUPS_AND_SPARK = (
     "tests/broker/groups",
     "tests/broker/spark",
-    "tests/broker/test_admin.py",
     "tests/broker/test_client_faults.py",
     "tests/broker/test_client_positions.py",
-    "tests/broker/test_client_security.py",
     "tests/broker/test_client_transactions.py",
     "tests/broker/test_dev_kafka.py",
-    "tests/broker/test_group_offsets.py",
     "tests/conformance/test_engines.py",
     "tests/conformance/test_overruns.py",
 )
