@@ -37,7 +37,7 @@ class Scenario:
     slow_records: int
     java_records: int
     passes: int = 1  # over the topic, so that a measurement takes seconds
-    rounds: int = 3  # measurements of each system, of which the median counts
+    rounds: int = 5  # measurements of each system, of which the median counts
 
     @property
     def name(self) -> str:
@@ -61,7 +61,7 @@ SCENARIOS: Final = tuple(
     for codec in ("none", "lz4")
     for scenario in (
         Scenario(100, codec, records=10_000_000, slow_records=2_000_000, java_records=10_000_000),
-        Scenario(1_000, codec, records=500_000, slow_records=500_000, java_records=2_000_000, passes=8, rounds=5),
+        Scenario(1_000, codec, records=500_000, slow_records=500_000, java_records=2_000_000, passes=8),
     )
 )
 
