@@ -12,18 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
 
 from multilane.clock import Clock
 from multilane.commit.journal import OUTCOMES, Accounts, Journal
 from multilane.errors import AccountsNotWritten
+from multilane.runtime.account_folder import Folder
+from multilane.runtime.account_merging import Merging
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +32,8 @@ _MICROSECONDS: Final = 1_000_000
 class AccountFiles:
     def __init__(self, path: str, group: str, clock: Clock) -> None:
         """`path`: a directory, or a URI of one that Arrow knows (s3://, gs://, hdfs://)."""
-        self._folder = Folder(path, f"group={folder_name(group)}")
+        self._folder = Folder(path, group)
+        self._merging = Merging(self._folder, clock)
         self._clock = clock
         self._session = uuid.uuid4().hex[:16]
         self._sequence = 0
@@ -60,6 +59,10 @@ class AccountFiles:
                     self._writing = asyncio.ensure_future(self._write_first())
                 await asyncio.shield(self._writing)
 
+    async def close(self) -> None:
+        """Of what was noted only what was flushed is kept."""
+        await self._merging.idle()
+
     def _seal(self) -> None:
         if len(self.journal):
             accounts = self.journal.take()
@@ -75,6 +78,7 @@ class AccountFiles:
             raise self._failed(error) from error
         self._failing_since = None
         self._unwritten.remove(file)
+        self._merging.written(file.name, file.rows)
 
     def _failed(self, error: Exception) -> AccountsNotWritten:
         now = self._clock.monotonic()
@@ -93,6 +97,7 @@ class _File:
         self._accounts = accounts
         self._session = session
         self._sequence = sequence
+        self.rows = len(accounts)
         self.name = f"day={day}/{session}-{sequence:012d}.parquet"
 
     def table(self) -> Any:
@@ -121,75 +126,6 @@ class _File:
                 "copy_offset": pa.array(copies[:, 1], mask=~is_placed),
             }
         )
-
-
-class Folder:
-    """Where the files of a group are, on this machine or elsewhere."""
-
-    def __init__(self, path: str, below: str) -> None:
-        self._uri = path if "://" in path else None
-        self._local = None if self._uri else Path(path).expanduser() / below
-        self._below = below
-
-    def __str__(self) -> str:
-        """Without a login that the address may have in it."""
-        if self._uri is None:
-            return str(self._local)
-        scheme, _, rest = self._uri.partition("://")
-        return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"
-
-    def make(self) -> None:
-        """Thread: any."""
-        if self._local is not None:
-            self._local.mkdir(parents=True, exist_ok=True)
-            probe = self._local / f".{uuid.uuid4().hex}"
-            probe.touch()
-            probe.unlink()
-        else:
-            system, base = self._remote()
-            system.create_dir(base, recursive=True)
-
-    def write(self, name: str, table: Callable[[], Any]) -> None:
-        """Thread: any."""
-        import pyarrow as pa
-        from pyarrow import parquet
-
-        content = pa.BufferOutputStream()
-        parquet.write_table(table(), content, compression="zstd")
-        if self._local is not None:
-            _write_whole(self._local / name, content.getvalue())
-            return
-        system, base = self._remote()
-        system.create_dir(f"{base}/{name.rpartition('/')[0]}", recursive=True)
-        with system.open_output_stream(f"{base}/{name}") as out:  # there when it is closed
-            out.write(content.getvalue())
-
-    def _remote(self) -> tuple[Any, str]:
-        from pyarrow.fs import FileSystem
-
-        system, base = FileSystem.from_uri(self._uri)
-        return system, f"{base.rstrip('/')}/{self._below}"
-
-
-def folder_name(group: str) -> str:
-    """A group's name may have anything in it, a folder's may not."""
-    return quote(group, safe="").replace(".", "%2E") if group.startswith(".") else quote(group, safe="")
-
-
-def _write_whole(path: Path, content: Any) -> None:
-    """On the disk, and only then by its name: Spark reads no file whose name begins with a dot."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}")
-    try:
-        with open(unfinished, "wb") as out:
-            out.write(content)
-            out.flush()
-            os.fsync(out.fileno())
-        unfinished.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            unfinished.unlink()
-        raise
 
 
 def _rising(clock: Clock) -> Callable[[], int]:

@@ -21,7 +21,7 @@ from multilane.config.app.clients import admin_properties, consumer_properties
 from multilane.config.app.cluster import ClusterConfig
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.errors import ConfigError, NoHistory
-from multilane.runtime.account_files import folder_name
+from multilane.runtime.account_folder import folder_name
 from multilane.runtime.spark_tables import kafka_options
 from multilane.spark.comparison import Question, begun_at, compare, read_accounts
 from multilane.spark.session import local_slots, one_job

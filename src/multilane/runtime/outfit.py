@@ -125,6 +125,8 @@ class Outfit:
             await self.keep_accounts()  # of what was settled and is not ours to commit any more
         except AccountsNotWritten as error:
             log.warning("%s", error)
+        if self._accounts is not None:
+            await self._accounts.close()
         if self._publisher is not None:
             await self._publisher.close(_PARTING)
 

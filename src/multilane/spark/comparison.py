@@ -130,7 +130,7 @@ def _by_record(accounts: DataFrame) -> DataFrame:
     copy = F.struct("copy_topic", "copy_partition", "copy_offset")
     handled = F.when(F.col("outcome") == Outcome.DONE.value, when)
     return accounts.groupBy(*_RECORD).agg(
-        F.count("*").alias("times"),
+        F.size(F.collect_set(F.struct("session", "sequence"))).alias("times"),  # small files and merged ones
         F.max_by("outcome", when).alias("outcome"),
         F.max_by(copy, when).alias("copy"),
         F.min(handled).alias("handled"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -51,6 +53,12 @@ class Books:
         self.clock.advance(0.001)
         self.files.journal.note_failed(self.record(offset), outcome, copy, None)
 
+    def leave_merged(self) -> None:
+        """What a process leaves that ended after it merged its files and before it deleted them."""
+        asyncio.run(self.files.flush())
+        for file in list(Path(self.path).rglob("*.parquet")):
+            shutil.copy(file, file.with_stem(f"{file.stem}-merged"))
+
     def verdict(self, spans: dict[TopicPartition, Span], order: OrderRule = BY_KEY):
         asyncio.run(self.files.flush())
         accounts = read_accounts(self.spark, f"{self.path}/group=g")
@@ -74,6 +82,7 @@ def test_every_outcome_is_counted_and_what_is_wrong_is_named(books):
     books.copied(3, Outcome.RETRIED, CopyPlace(books.retry, 0, 0))
     books.copied(4, Outcome.DEAD, None)
     books.done(3, 0, 2, 2, partition=1)
+    books.leave_merged()
     one, two = books.place(0), books.place(1)
     made = books.verdict({one: Span(0, 6), two: Span(0, 4)})
     assert made.tallies == {

@@ -11,7 +11,8 @@ import pytest
 from multilane.clock import ManualClock
 from multilane.commit.journal import CopyPlace, Outcome
 from multilane.errors import AccountsNotWritten
-from multilane.runtime.account_files import AccountFiles, Folder, folder_name
+from multilane.runtime.account_files import AccountFiles
+from multilane.runtime.account_folder import Folder, folder_name
 from multilane.types import TopicPartition
 from multilane.wire.records.record import Record
 
@@ -152,4 +153,4 @@ def test_any_group_has_a_folder_of_its_own(group, name):
 
 
 def test_a_login_in_an_address_is_not_shown():
-    assert str(Folder("s3://key:secret@bucket/audit?token=x", "group=g")) == "s3://bucket/audit"
+    assert str(Folder("s3://key:secret@bucket/audit?token=x", "g")) == "s3://bucket/audit"
