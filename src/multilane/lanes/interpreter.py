@@ -15,7 +15,8 @@ from typing import Final
 
 # The loop's own objects live long; with the default threshold a collection of the youngest comes every 700 of them.
 _COLLECT_AFTER: Final = (50_000, 20, 50)
-_SWITCH_SECONDS: Final = 0.0005
+# Less, and hundreds of threads that wait for the interpreter take it from the loop over and over: half of the calls.
+_SWITCH_SECONDS: Final = 0.002
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
