@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from multilane.clock import SystemClock
 from multilane.dev.kafka import KafkaCluster
 
 TopicFactory = Callable[..., str]
+
+_PATIENCE = 30.0
+_LOOK_SECONDS = 0.02
 
 
 def topic_factory(cluster: KafkaCluster) -> TopicFactory:
@@ -29,8 +34,11 @@ def topic_factory(cluster: KafkaCluster) -> TopicFactory:
 
 def _wait_leaders(admin: AdminClient, name: str, partitions: int) -> None:
     """The controller answers before every broker has heard; a test should not meet UNKNOWN_TOPIC for that."""
-    for _ in range(200):
+    clock, look = SystemClock(), threading.Event()
+    deadline = clock.monotonic() + _PATIENCE
+    while clock.monotonic() < deadline:
         found = admin.list_topics(name, timeout=10).topics[name]
         if len(found.partitions) == partitions and all(p.leader >= 0 for p in found.partitions.values()):
             return
-    raise AssertionError(f"{name} has no leaders")
+        look.wait(_LOOK_SECONDS)
+    raise AssertionError(f"{name} has no leaders after {_PATIENCE:g} s")
