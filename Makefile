@@ -4,10 +4,11 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-QUICK := not broker and not cluster and not slow and not fuzz
-BELOW := tests/unit/client tests/unit/config tests/unit/wire
+QUICK := not broker and not cluster and not slow and not fuzz and not long
+BELOW := tests/unit/client tests/unit/wire
+ABOVE := tests/unit/cli tests/unit/runtime tests/unit/spark
 
-.PHONY: help demo test test-long every-test unit unit-below unit-above lint types imports fuzz bench-consume bench-groups bench-lanes bench-spark jars lock clean
+.PHONY: help demo test test-long every-test unit unit-below unit-between unit-above lint types imports fuzz bench-consume bench-groups bench-lanes bench-spark jars lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -37,15 +38,18 @@ every-test: $(READY)
 test-long: $(READY) jars
 	@$(BIN)/python -m pytest -m long --timeout 600
 
-# Two halves beside each other.
+# Three parts beside each other: what is above mostly waits.
 unit: $(READY)
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target unit-below unit-above
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target unit-below unit-between unit-above
 
 unit-below:
 	@$(BIN)/python -m pytest --quiet $(BELOW) -m "$(QUICK)"
 
+unit-between:
+	@$(BIN)/python -m pytest --quiet tests/unit $(BELOW:%=--ignore=%) $(ABOVE:%=--ignore=%) -m "$(QUICK)"
+
 unit-above:
-	@$(BIN)/python -m pytest --quiet tests/unit $(BELOW:%=--ignore=%) -m "$(QUICK)"
+	@$(BIN)/python -m pytest --quiet $(ABOVE) -m "$(QUICK)"
 
 lint: $(READY)
 	@$(BIN)/ruff check .
