@@ -22,6 +22,7 @@ from multilane.wire.records.block import Block
 from multilane.wire.records.record import Record
 
 PIECE: Final = 256  # small enough to stay in the processor's cache between being made and being handled
+PIECE_OF_ROWS: Final = 1_024  # of which nothing is made when they are taken in
 PIECE_BYTES: Final = 1024 * 1024  # of keys and values: large records come in smaller pieces
 _LEAST_PIECE: Final = 32
 _SPARSE: Final = 4  # what is left of a block is copied out when it keeps this many times its size alive
@@ -45,7 +46,10 @@ class Piece(NamedTuple):
 
 
 class Intake:
-    def __init__(self, partition: TopicPartition, ledger: Ledger, room: int, room_bytes: int | None = None) -> None:
+    def __init__(
+        self, partition: TopicPartition, ledger: Ledger, room: int, room_bytes: int | None = None, *, most: int = PIECE
+    ) -> None:
+        """`most` rows are a piece."""
         self.partition = partition
         self.ledger = ledger
         self.room = room
@@ -53,7 +57,8 @@ class Intake:
         self._room_bytes = room_bytes
         self._bytes = 0
         self._blocks: deque[Block] = deque()
-        self._piece = PIECE  # rows, of the first block
+        self._most = most
+        self._piece = most  # rows, of the first block
 
     @property
     def weighs(self) -> bool:
@@ -100,7 +105,7 @@ class Intake:
 
     def _measure(self) -> None:
         first = self._blocks[0]
-        self._piece = max(1, min(PIECE, PIECE_BYTES * len(first) // max(1, first.content_bytes)))
+        self._piece = max(1, min(self._most, PIECE_BYTES * len(first) // max(1, first.content_bytes)))
 
     def copy_out(self) -> None:
         """What waits here for long must not keep the whole frame alive that it came with."""

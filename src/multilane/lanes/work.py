@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from multilane.errors import ProcessingTimeout
 from multilane.lanes.acknowledging import Acknowledging, Pending
@@ -25,6 +25,8 @@ from multilane.listeners.window import Select, Selection, newest_of_each_key
 from multilane.outcome.parking import Parking
 from multilane.wire.records.keyed_rows import TakenRows, offsets_of
 from multilane.wire.records.record import Record
+
+_ALWAYS_OPEN: Final = nullcontext()
 
 
 class FailureSide(Protocol):
@@ -319,7 +321,7 @@ class Work:
 
 def _turn(listener: Listener) -> AbstractAsyncContextManager[object]:
     """Where only so many calls run at once, the time of one begins with its turn."""
-    return listener.gate or nullcontext()
+    return listener.gate or _ALWAYS_OPEN
 
 
 def _nobody_settles_so(offset: object) -> None:

@@ -29,7 +29,7 @@ from multilane.lanes.backlog import scan
 from multilane.lanes.chains import Chains, DueAt
 from multilane.lanes.failing import Failing, Ways
 from multilane.lanes.holding import Start, Topics
-from multilane.lanes.intake import Intake
+from multilane.lanes.intake import PIECE, PIECE_OF_ROWS, Intake
 from multilane.lanes.ordering import order_of
 from multilane.lanes.processes import Processes
 from multilane.lanes.row_chains import RowChains
@@ -255,7 +255,8 @@ class Outfit:
     def _intake(self, partition: TopicPartition, start: Start, as_rows: bool) -> Intake:
         config = self.config
         room = max(1, config.lanes) * config.waiting_per_lane
-        return Intake(partition, Ledger(*start, in_bulk=as_rows), room, config.max_in_flight_bytes)
+        most = PIECE_OF_ROWS if as_rows else PIECE
+        return Intake(partition, Ledger(*start, in_bulk=as_rows), room, config.max_in_flight_bytes, most=most)
 
     def _chains(
         self, starts: Mapping[TopicPartition, Start], held: Sequence[bytes | None], *, as_rows: bool

@@ -29,6 +29,11 @@ def test_small_records_come_in_pieces_of_many():
     assert [piece.is_last for piece in pieces] == [False, False, True]
 
 
+def test_how_many_are_a_piece_is_for_whoever_takes_them_in():
+    pieces = pieces_of(block_of(600, 10), block_of(5, 300_000, 600), most=512)
+    assert [len(piece.block) for piece in pieces[:3]] == [512, 88, 3]
+
+
 def test_large_records_come_in_small_pieces_and_one_that_is_larger_alone():
     pieces = pieces_of(block_of(20, 300_000), block_of(3, 2 * PIECE_BYTES, 20), block_of(300, 10, 23))
     assert [len(piece.block) for piece in pieces] == [3] * 6 + [2] + [1] * 3 + [PIECE, 300 - PIECE]

@@ -26,6 +26,7 @@ from multilane.spark.batches.keeper import KeeperPlan
 from multilane.spark.batches.terms import HeldRecord, Loan, Unit, held_from, loan_from
 from multilane.spark.home import at_home
 from multilane.spark.line import Line, Message, call
+from multilane.spark.reasons import in_short
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ class Hands:
             self._loop = self._stack.enter_context(loop_on_thread("multilane-hands"))
             self._on_loop(self._worker.open(self._tell)).result()
         except BaseException as error:
-            self._tell("cannot", error=f"{type(error).__name__}: {error}")
+            self._tell("cannot", error=in_short(error))
             self._stack.close()
             raise
         self._answers: dict[tuple[str, int], Future[Any]] = {}

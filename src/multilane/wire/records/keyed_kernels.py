@@ -230,7 +230,7 @@ def take_rows(state, rows, chains, ready, ids, most_chains):
 @njit
 def copy_rows(rows, arena, ids, facts, ends, small, content):
     """Copy taken rows into columns: `facts` their offsets and timestamps, `ends` where keys and values end, `small` the
-    types of their timestamps and then a bitmap of the keys and one of the values that are there (zeroed by the caller),
+    types of their timestamps and then a bitmap of the keys and one of the values that are there,
     `content` all keys and then all values."""
     count = ids.shape[0]
     bitmap = (count + 7) >> 3
@@ -239,6 +239,7 @@ def copy_rows(rows, arena, ids, facts, ends, small, content):
         first_value += max(rows[ids[i], _KEY_SIZE], 0)
     key_to, value_to = np.int64(0), np.int64(0)
     ends[0, 0], ends[1, 0] = 0, 0
+    small[count:] = 0
     for i in range(count):
         row = ids[i]
         at, key_size, value_size = rows[row, _AT], rows[row, _KEY_SIZE], rows[row, _VALUE_SIZE]

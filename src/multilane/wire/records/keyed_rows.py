@@ -9,8 +9,8 @@ Never: counts or settles offsets. Keys are compared byte by byte: two that only 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, lru_cache
 from itertools import pairwise, repeat
 from struct import Struct
 from typing import TYPE_CHECKING, Final, overload
@@ -117,7 +117,6 @@ class KeyedRows:
         kept = self._kept
         if layout.size > kept.scratch.size:
             kept.room_in_scratch(layout.size if layout.size > _MOST_SCRATCH else 2 * layout.size)
-        kept.scratch[layout.bitmaps : layout.content] = 0
         self._kernels.copy_rows(kept, ids, layout)
         columns = kept.scratch[: layout.size].tobytes()
         if kept.scratch.size > _MOST_SCRATCH:
@@ -210,9 +209,15 @@ class TakenRows(Sequence[Record]):
 
     def batch(self) -> pa.RecordBatch:
         """Plain columns that keep nothing else alive."""
-        from multilane.wire.records.window_arrow import window_batch
+        return _to_batch()(self)
 
-        return window_batch(self)
+
+@cache
+def _to_batch() -> Callable[[TakenRows], pa.RecordBatch]:
+    """Arrow is loaded when somebody wants columns, and asked for once: even that takes its time in every window."""
+    from multilane.wire.records.window_arrow import window_batch
+
+    return window_batch
 
 
 def _cut(columns: bytes, start: int, ends: list[int], bitmap: bytes | None) -> Sequence[bytes | None]:

@@ -5,7 +5,7 @@ Thread: any. Owns nothing; the schema is the one of copied blocks (see `arrow`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -13,6 +13,11 @@ from multilane.wire.records.arrow import COPIED, HEADERS_TYPE, TIMESTAMP, no_hea
 
 if TYPE_CHECKING:
     from multilane.wire.records.keyed_rows import TakenRows
+
+
+_BINARY: Final = pa.binary()
+_INT64: Final = pa.int64()
+_INT8: Final = pa.int8()
 
 
 def window_batch(taken: TakenRows) -> pa.RecordBatch:
@@ -25,9 +30,9 @@ def window_batch(taken: TakenRows) -> pa.RecordBatch:
         _binary(rows, taken.value_bitmap, ends.slice(4 * (rows + 1)), whole.slice(layout.values)),
         one_topic(taken.topic, rows),
         one_partition(taken.partition, rows),
-        pa.Array.from_buffers(pa.int64(), rows, [None, whole.slice(0, layout.timestamps)]),
+        pa.Array.from_buffers(_INT64, rows, [None, whole.slice(0, layout.timestamps)]),
         pa.Array.from_buffers(TIMESTAMP, rows, [None, whole.slice(layout.timestamps, layout.timestamps)]),
-        pa.Array.from_buffers(pa.int8(), rows, [None, whole.slice(layout.small, rows)]),
+        pa.Array.from_buffers(_INT8, rows, [None, whole.slice(layout.small, rows)]),
         no_headers(rows) if headers is None else pa.array(headers, HEADERS_TYPE),
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=COPIED)
@@ -35,4 +40,4 @@ def window_batch(taken: TakenRows) -> pa.RecordBatch:
 
 def _binary(rows: int, bitmap: bytes | None, ends: pa.Buffer, content: pa.Buffer) -> pa.Array:
     valid = None if bitmap is None else pa.py_buffer(bitmap)
-    return pa.Array.from_buffers(pa.binary(), rows, [valid, ends, content])
+    return pa.Array.from_buffers(_BINARY, rows, [valid, ends, content])
