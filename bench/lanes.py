@@ -23,9 +23,10 @@ if not __package__:  # started as a file
 
 from bench.java import JVM_OPTIONS, JavaProgram
 from bench.lane import parallel_consumer
-from bench.lane.figures import BARE, METRICS, OURS, RIVAL, SYSTEMS, add_bars, add_rows
+from bench.lane.figures import BARE, METRICS, OURS, OURS_TWICE, RIVAL, SYSTEMS, add_bars, add_rows
 from bench.lane.filling import delete, fill_apart
 from bench.lane.logs import KEYS, VALUE_BYTES, Log, drain_seconds, loads, records_lasting
+from bench.lane.members import PROCESSES
 from bench.lane.order import Order, order_of
 from bench.lane.sampling import Figures, Span, measure_drain, measure_steady
 from bench.lane.scenarios import LATENCY, SCENARIOS, Scenario
@@ -67,7 +68,12 @@ class Plan:
 
     def systems_of(self, scenario: Scenario) -> list[str]:
         """Without those that are measured in another scenario, or in none."""
-        measured_here = {BARE: scenario.bare == scenario.name, OURS: True, RIVAL: scenario.rival == scenario.name}
+        measured_here = {
+            BARE: scenario.bare == scenario.name,
+            OURS: True,
+            OURS_TWICE: scenario.spreads,
+            RIVAL: scenario.rival == scenario.name,
+        }
         return [system for system in self.systems if measured_here[system]]
 
     def limits(self) -> dict[str, float]:
@@ -84,6 +90,8 @@ class Plan:
 def command_of(system: str, order: Order, java: JavaProgram) -> list[str]:
     if system == RIVAL:
         return parallel_consumer.command(java, order)
+    if system == OURS_TWICE:
+        return [sys.executable, "-m", "bench.lane.members", order.text(), PROCESSES]
     module = "bench.lane.bare" if system == BARE else "bench.lane.ours"
     return [sys.executable, "-m", module, order.text()]
 

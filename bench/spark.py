@@ -25,7 +25,7 @@ if not __package__:  # started as a file
 
 from bench import topics
 from bench.lane.in_source import rate_in_lanes
-from bench.lane.spark_members import PLACE
+from bench.lane.members import PLACE
 from bench.report import RESULTS, Report, conclude, load_average, machine_facts
 from bench.rival_jars import Dependency, RivalJars
 from multilane.client.admin.admin import Admin

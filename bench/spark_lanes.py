@@ -53,7 +53,7 @@ def log_for(scenarios: Sequence[Scenario], seconds: float) -> Log:
 
 
 def command_of(system: str, order: Order) -> list[str]:
-    module = _MODULES.get(system, "bench.lane.spark_members")
+    module = _MODULES.get(system, "bench.lane.members")
     flow = [_FLOWS[system]] if system in _FLOWS else []
     return [sys.executable, "-m", module, order.text(), *flow]
 

@@ -16,9 +16,9 @@ import uuid
 from pathlib import Path
 from typing import Any, Final
 
+from bench.lane.members import MEMBERS, TARGET, give
 from bench.lane.order import Order
 from bench.lane.scenarios import COLUMNS, NOTHING
-from bench.lane.spark_members import MEMBERS, TARGET, give
 from bench.topics import PARTITIONS, Filling
 from multilane.runtime.spark_engine import KEPT, LEASED
 from multilane.spark.batches.board import LoanTerms

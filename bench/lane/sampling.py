@@ -12,6 +12,7 @@ import os
 import subprocess
 import tempfile
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,10 +32,14 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Sample:
+    """`at` is what the child's clock said when it counted; `seen` is ours when we looked what it uses: a child that is
+    short of processors tells late."""
+
     at: float
     handled: int
     cpu_seconds: float
     resident: Mapping[str, int]  # bytes, by role
+    seen: float
 
     @property
     def resident_bytes(self) -> int:
@@ -100,7 +105,7 @@ class Window:
 
 
 def figures_between(samples: Sequence[Sample], records: int, seconds: float) -> Figures:
-    took = samples[-1].at - samples[0].at
+    took = samples[-1].seen - samples[0].seen
     cpu = (samples[-1].cpu_seconds - samples[0].cpu_seconds) / took if took else 0.0
     roles = {role for sample in samples for role in sample.resident}
     peaks = {role: max(sample.resident.get(role, 0) for sample in samples) for role in roles}
@@ -136,7 +141,7 @@ def sample_of(pid: int, tick: Tick) -> Sample | None:
         resident: Counter[str] = Counter()
         for one in family:
             resident[role_of(one, pid)] += resident_bytes(one)
-        return Sample(tick.at, tick.handled, sum(map(cpu_seconds, family)), resident)
+        return Sample(tick.at, tick.handled, sum(map(cpu_seconds, family)), resident, time.monotonic())
     except (ValueError, FileNotFoundError, ProcessLookupError):
         return None
 

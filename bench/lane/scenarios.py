@@ -31,6 +31,7 @@ NOTHING: Final = "nothing"
 class Scenario:
     """`lanes` are of one partition, 0 is the serial consumer; `most` bounds the rate, so that no log runs dry.
 
+    `spreads`: one core is too little for it, so it is measured with two processes beside the one.
     `rival` and `bare` name the scenario in which parallel-consumer and the bare loop are measured for this one; None:
     there is nothing to compare with.
     """
@@ -44,6 +45,7 @@ class Scenario:
     unique: bool = False
     hangs: bool = False
     skew: float = 0.0
+    spreads: bool = False
     most: float = 20_000.0
     rival: str | None = None
     bare: str | None = None
@@ -69,13 +71,33 @@ SINGLE_20: Final = Scenario("single-15x20", rival="single-15x20", bare="single-1
 HTTP_20: Final = Scenario("http-15x20", work=HTTP, rival="http-15x20", bare="http-15x20")
 AIOHTTP_20: Final = Scenario("aiohttp-15x20", work=AIOHTTP, bare="aiohttp-15x20")
 SINGLE_200: Final = Scenario(
-    "single-20x200", partitions=20, lanes=200, most=210_000, rival="single-20x200", bare="single-20x200"
+    "single-20x200",
+    partitions=20,
+    lanes=200,
+    spreads=True,
+    most=210_000,
+    rival="single-20x200",
+    bare="single-20x200",
 )
 BATCH: Final = Scenario(
-    "batch-15x10x50", lanes=10, batch=50, shape=RECORDS, most=390_000, rival="batch-15x10x50", bare="batch-15x10x50"
+    "batch-15x10x50",
+    lanes=10,
+    batch=50,
+    shape=RECORDS,
+    spreads=True,
+    most=390_000,
+    rival="batch-15x10x50",
+    bare="batch-15x10x50",
 )
 COLUMNAR: Final = Scenario(
-    "columns-15x10x50", lanes=10, batch=50, shape=COLUMNS, most=390_000, rival=BATCH.name, bare=BATCH.name
+    "columns-15x10x50",
+    lanes=10,
+    batch=50,
+    shape=COLUMNS,
+    spreads=True,
+    most=390_000,
+    rival=BATCH.name,
+    bare=BATCH.name,
 )
 UNIQUE: Final = Scenario(
     "unique-15x10x50",
@@ -83,13 +105,14 @@ UNIQUE: Final = Scenario(
     batch=50,
     shape=RECORDS,
     unique=True,
+    spreads=True,
     most=390_000,
     rival=BATCH.name,
     bare=BATCH.name,
 )
 SKEWED: Final = Scenario("zipf-15x20", skew=ZIPF, rival="zipf-15x20")
-THREADS: Final = Scenario("threads-15x20", shape=THREAD, rival=SINGLE_20.name, bare="threads-15x20")
-NO_OP: Final = Scenario("no-op-15x20", work=NOTHING, most=1_000_000, rival="no-op-15x20")
+THREADS: Final = Scenario("threads-15x20", shape=THREAD, spreads=True, rival=SINGLE_20.name, bare="threads-15x20")
+NO_OP: Final = Scenario("no-op-15x20", work=NOTHING, spreads=True, most=1_000_000, rival="no-op-15x20")
 HUNG: Final = Scenario("no-op-hung-key", work=NOTHING, hangs=True, most=1_000_000, rival="no-op-hung-key")
 CORE: Final = Scenario("core-15", lanes=0, rival="core-15", bare="core-15")
 

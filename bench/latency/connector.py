@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
+from bench.lane.members import MEMBERS
 from bench.lane.order import Order
-from bench.lane.spark_members import MEMBERS
 from bench.lane.tally import tell_regularly
 from bench.latency.samples import Notes, Written, stamp_of
 from bench.spark import CONNECTOR

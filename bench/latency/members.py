@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from bench.lane.members import run_flow
 from bench.lane.order import Order
 from bench.lane.ours import app_with
-from bench.lane.spark_members import run_flow
 from bench.lane.tally import tell_regularly
 from bench.latency.samples import Notes, Written, stamp_of
 from multilane.wire.records.record import Record

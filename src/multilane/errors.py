@@ -388,7 +388,8 @@ class WrongRows(MultilaneError):
 
 
 class MemberFailed(MultilaneError):
-    """A member of the application on Spark cannot run, and would not if it were started again."""
+    """A member of the application cannot run, and would not if it were started again; or one of several processes has
+    ended by itself."""
 
 
 class NoHistory(MultilaneError):

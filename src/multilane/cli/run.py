@@ -49,7 +49,8 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command
     ] = Flow.batches,
     master: Annotated[str, typer.Option(help="On Spark: local[*], spark://HOST:PORT, k8s://..., yarn.")] = "local[*]",
     members: Annotated[
-        int | None, typer.Option(min=1, help="On Spark: how many members; else one for each slot.")
+        int | None,
+        typer.Option(min=1, help="How many members; else one for each slot of Spark, or one process."),
     ] = None,
     host: Annotated[
         str | None, typer.Option(help="On Spark: this machine's address as executors reach it; else spark.driver.host.")
@@ -68,7 +69,7 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command
     pairs = conf_pairs(conf or [])
     try:
         if engine is Engine.process:
-            _run_here(target, control)
+            _run_here(target, members or 1, control)
         else:
             settings = {"flow": flow.value, "master": master, "members": members, "conf": pairs, "archive": archive}
             _run_on_spark(target, host=host, control=control, **settings)
@@ -76,10 +77,16 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command
         raise typer.BadParameter(str(error)) from None
 
 
-def _run_here(target: str, control: Path | None) -> None:
+def _run_here(target: str, members: int, control: Path | None) -> None:
     from multilane.runtime.control import controlled_at
+    from multilane.runtime.siblings import run_siblings
     from multilane.runtime.targets import find_app
 
+    if members > 1:
+        if control is not None:
+            raise typer.BadParameter("--control steers one process: leave it out with several --members, or use Spark")
+        run_siblings(target, members, logging.getLevelName(logging.getLogger().level))
+        return
     app = find_app(target)
     with controlled_at(app, control):
         app.run()

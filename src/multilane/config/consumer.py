@@ -31,6 +31,7 @@ class ConsumerConfig:
     fetch_min_bytes: int
     fetch_max_bytes: int
     fetch_max_wait: float
+    fetch_pace: float
     max_partition_fetch_bytes: int
     fetch_buffer_bytes: int
     fetch_connections: int
@@ -61,6 +62,7 @@ def parse_consumer(properties: Mapping[str, object]) -> ConsumerConfig:
         fetch_min_bytes=values.integer("fetch.min.bytes"),
         fetch_max_bytes=values.integer("fetch.max.bytes"),
         fetch_max_wait=values.seconds("fetch.max.wait.ms"),
+        fetch_pace=values.seconds("fetch.pace.ms"),
         max_partition_fetch_bytes=values.integer("max.partition.fetch.bytes"),
         fetch_buffer_bytes=values.integer("fetch.buffer.bytes"),
         fetch_connections=values.integer("fetch.connections"),

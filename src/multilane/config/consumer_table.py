@@ -44,6 +44,15 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
         doc="How long the broker may wait for fetch.min.bytes.",
     ),
     Property(
+        name="fetch.pace.ms",
+        kind=Kind.MILLIS,
+        scope=Scope.CONSUMER,
+        default=0,
+        minimum=0,
+        maximum=1_000,
+        doc="A connection with nothing to catch up on fetches once in this time: records that trickle come together.",
+    ),
+    Property(
         name="max.partition.fetch.bytes",
         kind=Kind.BYTES,
         scope=Scope.CONSUMER,

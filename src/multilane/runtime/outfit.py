@@ -57,7 +57,10 @@ from multilane.wire.records.record import Record
 
 log = logging.getLogger(__name__)
 
-_FETCH_BUFFER: Final = 64 * 1024 * 1024  # lanes have enough with less than a reader of columns
+_FETCHING: Final = {
+    "fetch.buffer.bytes": 64 * 1024 * 1024,  # lanes have enough with less than a reader of columns
+    "fetch.pace.ms": 5,  # and calls that take milliseconds need no fetch for each record
+}
 _STRATEGY: Final = "partition.assignment.strategy"
 _PARTING: Final = 5.0  # seconds for a producer that has nothing to do any more
 
@@ -108,7 +111,7 @@ class Outfit:
         self._publisher: Publisher | None = None
         self._steering = AS_CONFIGURED
         self._accounts = AccountFiles(config.audit, config.group_id, clock) if config.audit else None
-        self._properties = {"fetch.buffer.bytes": _FETCH_BUFFER} | consumer_properties(config, cluster)
+        self._properties = _FETCHING | consumer_properties(config, cluster)
 
     async def open(self) -> None:
         if self._accounts is not None:

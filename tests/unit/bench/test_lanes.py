@@ -23,6 +23,7 @@ from bench.lane.figures import (
     OF_BARE,
     OF_LIMIT,
     OURS,
+    OURS_TWICE,
     RATE,
     RIVAL,
     RSS,
@@ -199,10 +200,11 @@ def test_limits_are_lanes_over_latency(scenario, limit):
 
 def test_who_is_measured_elsewhere_is_not_measured_again():
     plan = whole_plan()
-    assert plan.systems_of(SINGLE_20) == list(SYSTEMS)
-    assert plan.systems_of(COLUMNAR) == [OURS]
-    assert plan.systems_of(THREADS) == [BARE, OURS]
-    assert plan.systems_of(NO_OP) == [OURS, RIVAL]
+    assert plan.systems_of(SINGLE_20) == [BARE, OURS, RIVAL]
+    assert plan.systems_of(BATCH) == list(SYSTEMS)
+    assert plan.systems_of(COLUMNAR) == [OURS, OURS_TWICE]
+    assert plan.systems_of(THREADS) == [BARE, OURS, OURS_TWICE]
+    assert plan.systems_of(NO_OP) == [OURS, OURS_TWICE, RIVAL]
     assert plan.systems_of(AIOHTTP_20) == [BARE, OURS]
 
 
@@ -263,6 +265,7 @@ def test_commands():
     java = JavaProgram("java", "jars/*")
     made = order(BATCH)
     assert Order(**json.loads(command_of(OURS, made, java)[-1])) == made
+    assert command_of(OURS_TWICE, made, java)[1:] == ["-m", "bench.lane.members", made.text(), "processes"]
     assert command_of(BARE, made, java)[1:3] == ["-m", "bench.lane.bare"]
     given = command_of(RIVAL, made, java)
     assert given[0] == "java"
@@ -275,15 +278,17 @@ def test_commands():
 def test_a_window_begins_with_the_first_record_and_ends_when_it_is_long_enough():
     window = Window(Span(2.0, 4.0, 10_000))
     handled = [0, 0, 10, 20, 30, 40, 50, 60, 70]
-    enough = [window.add(Sample(float(at), count, at * 0.5, {"driver": at})) for at, count in enumerate(handled)]
+    enough = [
+        window.add(Sample(float(at), count, at * 0.5, {"driver": at}, 2.0 * at)) for at, count in enumerate(handled)
+    ]
     assert enough == [False] * 8 + [True]
-    assert window.figures() == Figures(10.0, 4.0, 0.5, 8, {"driver": 8})
+    assert window.figures() == Figures(10.0, 4.0, 0.25, 8, {"driver": 8}), "what it uses is measured by our clock"
 
 
 def test_a_log_that_ran_dry_gives_no_figure():
     window = Window(Span(0.0, 1.0, 30))
     for at, count in enumerate([10, 20, 30]):
-        window.add(Sample(float(at), count, 0.0, {"driver": 1}))
+        window.add(Sample(float(at), count, 0.0, {"driver": 1}, float(at)))
     with pytest.raises(RuntimeError, match="ran dry"):
         window.figures()
 
@@ -291,7 +296,7 @@ def test_a_log_that_ran_dry_gives_no_figure():
 def test_figures_of_a_drained_log():
     resident = [{"driver": 10}, {"driver": 20, "jvm": 10}, {"driver": 21}]
     counted = [(1.0, 1, 0.5), (3.0, 90, 2.5), (5.0, 99, 3.5)]
-    samples = [Sample(*count, memory) for count, memory in zip(counted, resident, strict=True)]
+    samples = [Sample(*count, memory, count[0]) for count, memory in zip(counted, resident, strict=True)]
     assert figures_between(samples, 100, 4.0) == Figures(25.0, 4.0, 0.75, 30, {"driver": 21, "jvm": 10})
 
 
@@ -465,6 +470,11 @@ def bars(report):
     return {bar.name: bar for bar in report.bars}
 
 
+def counting(scenario):
+    """Whose figures the bars of a scenario are about."""
+    return OURS_TWICE if scenario.spreads else OURS
+
+
 def test_rows_have_shares_of_the_limit_and_of_the_bare_loop():
     report = report_of(
         {(SINGLE_20.name, OURS): 12_000, (SINGLE_20.name, BARE): 15_000, (BATCH.name, BARE): 400_000}
@@ -505,7 +515,7 @@ def test_published_figures_are_rows_and_no_bar_counts_on_them():
 )
 def test_bars_on_limits(scenario, least):
     def bar(rate):
-        return bars(report_of({(scenario.name, OURS): rate}))[f"{scenario.name}/limit"]
+        return bars(report_of({(scenario.name, counting(scenario)): rate}))[f"{scenario.name}/limit"]
 
     assert bar(least + 0.01).holds
     assert not bar(least - 0.01).holds
@@ -522,15 +532,15 @@ def test_the_bar_on_the_bare_loop():
 
 def test_no_op_is_many_times_ahead_and_all_others_are_ahead():
     rivals = {(scenario.name, RIVAL): 100.0 for scenario in SCENARIOS if scenario.rival == scenario.name}
-    ours = {(scenario.name, OURS): 101.0 for scenario in SCENARIOS}
+    ours = {(scenario.name, counting(scenario)): 101.0 for scenario in SCENARIOS}
     found = bars(report_of(rivals | ours))
     ahead = {name: bar for name, bar in found.items() if name.endswith("/parallel-consumer")}
     compared = {f"{scenario.name}/parallel-consumer" for scenario in SCENARIOS if scenario is not AIOHTTP_20}
     assert ahead.keys() == compared
     assert {name for name, bar in ahead.items() if not bar.holds} == {f"{NO_OP.name}/parallel-consumer"}
-    fast = bars(report_of(rivals | ours | {(NO_OP.name, OURS): 1_500.0}))
+    fast = bars(report_of(rivals | ours | {(NO_OP.name, OURS_TWICE): 1_500.0}))
     assert fast[f"{NO_OP.name}/parallel-consumer"].holds
-    behind = bars(report_of(rivals | ours | {(UNIQUE.name, OURS): 99.0}))
+    behind = bars(report_of(rivals | ours | {(UNIQUE.name, OURS_TWICE): 99.0}))
     assert not behind[f"{UNIQUE.name}/parallel-consumer"].holds
 
 

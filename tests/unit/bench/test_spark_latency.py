@@ -86,7 +86,7 @@ def test_a_window_is_open_when_it_has_warmed_up():
     window = Window(Span(warm=1.0, seconds=1.0))
     seen = []
     for at, handled in ((0.0, 0), (1.0, 5), (1.5, 6), (2.0, 7), (3.0, 8)):
-        over = window.add(Sample(at, handled, 0.0, {}))
+        over = window.add(Sample(at, handled, 0.0, {}, at))
         seen.append((window.is_open, over))
     assert seen == [(False, False), (False, False), (False, False), (True, False), (True, True)]
 

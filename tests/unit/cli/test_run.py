@@ -17,6 +17,8 @@ from multilane.cli.main import app
         (["shop:app", "--members", "0"], "--members"),
         (["shop:app", "--flow", "rivers"], "--flow"),
         (["shop:app", "--engine", "fast"], "--engine"),
+        (["no_such_shop:app", "--engine", "process", "--members", "2"], "there is no module"),
+        (["shop:app", "--engine", "process", "--members", "2", "--control", "here"], "--control steers one process"),
     ],
 )
 def test_the_command_is_used_wrongly(arguments, said):

@@ -373,6 +373,48 @@ def test_lines_settle_at_the_base_whatever_came_meanwhile():
     assert {c.at(many[0]) for c in consumers} == {16}
 
 
+# --- pace ------------------------------------------------------------------------------------------------------------
+
+
+def test_at_the_end_of_the_log_a_line_asks_once_in_its_pace():
+    hall = Hall()
+    consumer = hall.consumer({P: 10}, pace=0.25)
+    hall.answer(hall.ask(), {P: _batch(10)})
+    assert consumer.at() == 13
+    resting = hall.fetching.poll(hall.now)
+    assert (resting.requests, resting.wait) == ((), 0.25)
+    assert hall.poll(0.125) == []
+    assert _wanted(hall.ask(0.125)) == {0: 13}
+
+
+def test_a_line_that_waited_for_longer_goes_on_at_once():
+    hall = Hall()
+    hall.consumer({P: 10}, pace=0.25)
+    request = hall.ask()
+    hall.now += 0.25
+    hall.answer(request, {P: _batch(10)})
+    assert _wanted(hall.ask()) == {0: 13}
+
+
+def test_what_is_known_to_lag_is_not_kept_waiting():
+    hall = Hall()
+    hall.consumer({P: 10}, pace=0.25)
+    hall.answer(hall.ask(), {P: _batch(10, high=100)})
+    assert _wanted(hall.ask()) == {0: 13}
+
+
+def test_what_comes_to_be_wanted_ends_the_rest_of_a_line():
+    hall = Hall()
+    consumer = hall.consumer({P: 10}, pace=0.25)
+    base = hall.ask()
+    hall.answer(base, {P: _batch(10)})
+    assert hall.poll() == []
+    consumer.seek(Q, 20)
+    request = hall.ask()
+    assert _wanted(request) == {0: 13, 1: 20}
+    assert request.channel == base.channel, "no line is opened beside one that rests"
+
+
 # --- one reader's affairs --------------------------------------------------------------------------------------------
 
 

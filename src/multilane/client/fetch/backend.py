@@ -345,6 +345,7 @@ def _fetch_policy(config: ConsumerConfig, backoff: Backoff) -> FetchPolicy:
         config.max_decompressed_bytes,
         config.check_crcs,
         config.connection.client_id,
+        config.fetch_pace,
     )
 
 

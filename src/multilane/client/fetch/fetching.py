@@ -130,7 +130,7 @@ class FetchManager:
             spare += [extra for extra in bundle.extras if not extra.wishes and extra.state.may_send(now)]
             for extra in dict.fromkeys(spare):
                 self._give_up(bundle, extra)
-            wait = min(wait, *(extra.state.wait(now) for extra in bundle.extras), NEVER)
+            wait = min(wait, *(extra.state.wait(now) for extra in bundle.extras), self._rest(bundle, now))
         farewells, self._farewells = self._farewells, []
         return Poll((*requests, *farewells), min(wait, self._wait(now)))
 
@@ -282,7 +282,8 @@ class FetchManager:
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def _send_all(self, bundle: Bundle, now: float) -> list[UnsentRequest]:
-        going = [line for line in bundle if line.wishes and line.state.may_send(now)]
+        pace = self._policy.pace
+        going = [line for line in bundle if line.wishes and line.state.may_send(now) and now >= line.rests_until(pace)]
         going.sort(key=lambda line: not line.added)  # where room is short, those first that had to wait for it
         sent = []
         for number, line in enumerate(going):
@@ -290,6 +291,11 @@ class FetchManager:
             if line.wishes:
                 sent.append(self._request(line, going[number:], now))
         return sent
+
+    def _rest(self, bundle: Bundle, now: float) -> float:
+        """Seconds until a line has rested that could send already."""
+        resting = (line for line in bundle.base if line.wishes and line.state.may_send(now))
+        return min((max(0.0, line.rests_until(self._policy.pace) - now) for line in resting), default=NEVER)
 
     def _request(self, line: Line, peers: list[Line], now: float) -> UnsentRequest:
         kind = self._policy.kind

@@ -59,6 +59,11 @@ class Line:
     def is_settled(self) -> bool:
         return not self.unsettled
 
+    def rests_until(self, pace: float) -> float:
+        """A fetch costs the same whether it brings one record or hundreds. A line whose partitions are at the end of
+        their logs leaves so much time between two: one that waited for longer than that goes on at once."""
+        return self.sent_at + pace if self.is_settled and not self.is_extra else 0.0
+
     def is_prompt(self, now: float) -> bool:
         """Whether its answer is about to come, as far as one can know."""
         return self.state.in_flight and bool(self.lagging) and now < self.sent_at + PATIENCE

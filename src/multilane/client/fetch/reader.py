@@ -39,6 +39,7 @@ class FetchPolicy:
     max_decompressed_bytes: int
     check_crcs: bool = True
     client_id: str | None = None
+    pace: float = 0.0  # seconds from fetch to fetch of a line with nothing to catch up on
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,6 @@
-"""Lanes on Spark, in one of its flows: `python -m bench.lane.spark_members '<order as JSON>' FLOW`.
+"""Two members of a group: on Spark, in one of its flows, or two processes.
+
+`python -m bench.lane.members '<order as JSON>' continuous | batches | processes`
 
 Thread: application in the driver; in workers the handlers run where the app runs them.
 
@@ -22,13 +24,15 @@ from typing import TYPE_CHECKING, Final
 from bench.lane.order import Order
 from bench.lane.ours import made_app
 from bench.lane.tally import Counts, tell_regularly
+from multilane.runtime.siblings import run_siblings
 
 if TYPE_CHECKING:
     from multilane.runtime.app import App
 
 PLACE: Final = "BENCH_PLACE"  # a directory, where the order is
-TARGET: Final = "bench.lane.spark_members:told_app"
+TARGET: Final = "bench.lane.members:told_app"
 MEMBERS: Final = 2
+PROCESSES: Final = "processes"
 LEVEL: Final = os.environ.get("BENCH_LEVEL", "WARNING")
 _WRITE_SECONDS: Final = 0.05
 
@@ -77,6 +81,9 @@ def run(order: Order, flow: str) -> None:
 
 
 def run_flow(target: str, flow: str) -> None:
+    if flow == PROCESSES:
+        run_siblings(target, MEMBERS, LEVEL)
+        return
     from multilane.runtime.spark_engine import SparkSettings, run_on_spark
 
     logging.basicConfig(level=LEVEL)

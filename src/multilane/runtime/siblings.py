@@ -1,0 +1,105 @@
+"""Several processes of one application on this machine, each a member of its groups: Python uses one core in each.
+
+Thread: application (the main thread: signals).
+
+Owns the processes. A signal ends them in order. When one ends by itself the others are ended in order too, and its
+failure is raised: fewer members than were asked for, and nobody who knows, is worse than a run that is started again.
+When this process is gone, whatever took it, they end in order by themselves.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import sys
+import threading
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+
+from multilane.config.app.clients import consumer_properties
+from multilane.config.consumer import parse_consumer
+from multilane.errors import ConfigError, MemberFailed, MultilaneError
+from multilane.runtime.app import App
+from multilane.runtime.signals import signals_stop
+from multilane.runtime.targets import find_app
+
+log = logging.getLogger(__name__)
+
+
+def run_siblings(target: str, members: int, log_level: str) -> None:
+    """Until SIGTERM, SIGINT, or the end of one of them."""
+    _check(find_app(target))  # what is wrong with it is said once, and nothing has begun
+    context = multiprocessing.get_context("spawn")
+    ear, mouth = context.Pipe(duplex=False)
+    # Not named daemons: those may not have processes of their own, and `processes: n` needs some.
+    siblings = [
+        context.Process(target=_member, args=(target, log_level), name=f"member {number} of {members}")
+        for number in range(1, members + 1)
+    ]
+    with signals_stop(lambda: mouth.send(None)):
+        try:
+            for sibling in siblings:
+                sibling.start()
+            early = _first_to_end(siblings, ear)
+            _end(siblings)
+        except BaseException:  # a second Ctrl-C
+            for sibling in siblings:
+                if sibling.pid is not None:
+                    sibling.kill()
+            raise
+    if early is not None and early.exitcode:
+        raise MemberFailed(f"{early.name} {_told(early.exitcode)}; the others were ended in order")
+
+
+def _check(app: App) -> None:
+    for name, consumer in app.config.consumers.items():
+        properties = consumer_properties(consumer, app.config.cluster(consumer.cluster))
+        if parse_consumer(properties).group.group_instance_id is not None:
+            raise ConfigError(
+                f"consumers.{name} has a group.instance.id, and each of several members would be the one it names: "
+                "leave it out, or run one member"
+            )
+
+
+def _first_to_end(siblings: list[SpawnProcess], ear: Connection) -> SpawnProcess | None:
+    """None when we were told to end before one of them did."""
+    ready = wait([ear, *(sibling.sentinel for sibling in siblings)])
+    return next((sibling for sibling in siblings if sibling.sentinel in ready), None) if ear not in ready else None
+
+
+def _end(siblings: list[SpawnProcess]) -> None:
+    """In order: each settles what it has in work, commits and leaves. It has its own time limit for that."""
+    for sibling in siblings:
+        if sibling.is_alive():
+            sibling.terminate()
+    for sibling in siblings:
+        sibling.join()
+
+
+def _told(code: int) -> str:
+    return f"was ended by signal {-code}" if code < 0 else f"ended with code {code}, and said why"
+
+
+# --- in a process of its own -----------------------------------------------------------------------------------------
+
+
+def _member(target: str, log_level: str) -> None:
+    os.setsid()  # Ctrl-C is for the parent, who passes it on: two signals would end us at once
+    form = f"%(asctime)s %(levelname)s %(name)s [{multiprocessing.current_process().name}]: %(message)s"
+    logging.basicConfig(level=log_level, format=form)
+    try:
+        app = find_app(target)
+        threading.Thread(target=_end_with_parent, args=(app,), name="multilane-parent", daemon=True).start()
+        app.run()
+    except MultilaneError as error:
+        log.error("%s", error)  # noqa: TRY400 - the sentence is enough
+        sys.exit(1)
+
+
+def _end_with_parent(app: App) -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        log.warning("the process that started this one is gone: ending")
+        app.stop()

@@ -1,0 +1,120 @@
+"""`multilane run --engine process --members n`: several processes of an app, and what happens to them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from multilane.client.admin.admin import Admin
+from multilane.errors import BrokerError
+
+pytestmark = [pytest.mark.broker]
+MEMBERS = 2
+RECORDS = 200
+PROGRAM = """
+import os
+import multilane
+app = multilane.App("multilane.yaml")
+@app.listener("orders")
+async def handle(record: multilane.Record) -> None:
+    print(os.getpid(), record.partition, record.value.decode(), flush=True)
+"""
+
+
+class Run:
+    def __init__(self, shop, child: subprocess.Popen[str]) -> None:
+        self.shop = shop
+        self.child = child
+        self.lines: list[tuple[int, int, int]] = []  # process, partition, record
+
+    def members(self) -> list[int]:
+        """Partitions of each."""
+        group = f"{self.shop.main}.group"
+        with Admin({"bootstrap.servers": self.shop.bootstrap}) as admin:
+            try:
+                found = admin.describe_groups([group])[group].members
+            except BrokerError:  # nobody has joined yet
+                return []
+        return sorted(len(member.assignment or ()) for member in found)
+
+    def read(self, records: int) -> None:
+        for _ in range(records):
+            process, partition, record = map(int, self.child.stdout.readline().split())
+            self.lines.append((process, partition, record))
+
+    @property
+    def processes(self) -> set[int]:
+        return {process for process, _, _ in self.lines}
+
+
+@pytest.fixture
+def run(shop, eventually):
+    @contextmanager
+    def begin() -> Iterator[Run]:
+        shop.fill([], partitions=4)
+        shop.app()
+        (shop.folder / "shop_program.py").write_text(PROGRAM)
+        arguments = ["run", "shop_program:app", "--engine", "process", "--members", str(MEMBERS)]
+        command = [sys.executable, "-m", "multilane", *arguments]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, cwd=shop.folder, stdout=pipe, stderr=pipe, text=True) as child:
+            run = Run(shop, child)
+            try:
+                eventually(lambda: child.poll() is not None or run.members() == [2, 2], 60)
+                assert child.poll() is None, child.stderr.read()
+                shop.fill([f"k{n}" for n in range(RECORDS)], topic=shop.main)
+                run.read(RECORDS)
+                yield run
+            finally:
+                child.terminate()
+
+    return begin
+
+
+def test_they_share_the_partitions_and_end_in_order(run, shop):
+    with run() as siblings:
+        siblings.child.terminate()
+        _, said = siblings.child.communicate(timeout=60)
+    assert siblings.child.returncode == 0, said
+    assert sorted(record for _, _, record in siblings.lines) == list(range(RECORDS))
+    owners = {partition: {p for p, at, _ in siblings.lines if at == partition} for partition in range(4)}
+    assert len(siblings.processes) == MEMBERS
+    assert siblings.child.pid not in siblings.processes
+    assert all(len(owner) == 1 for owner in owners.values())
+    assert sum(shop.committed().values()) == RECORDS
+    assert siblings.members() == []
+    assert "[member 1 of 2]" in said
+
+
+def test_when_one_is_killed_the_others_end_in_order_and_it_is_told(run, shop, eventually):
+    with run() as siblings:
+        eventually(lambda: sum(shop.committed().values()) == RECORDS, 30)
+        killed, other = sorted(siblings.processes)
+        os.kill(killed, signal.SIGKILL)
+        _, said = siblings.child.communicate(timeout=60)
+    assert siblings.child.returncode == 1
+    assert "was ended by signal 9; the others were ended in order" in said
+    assert "Traceback" not in said
+    assert not _is_there(other)
+
+
+def test_they_end_in_order_when_their_parent_is_gone(run, shop, eventually):
+    with run() as siblings:
+        siblings.child.kill()
+        eventually(lambda: not any(map(_is_there, siblings.processes)), 60)
+    assert sum(shop.committed().values()) == RECORDS
+    assert siblings.members() == []
+
+
+def _is_there(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
