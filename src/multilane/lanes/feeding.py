@@ -73,7 +73,7 @@ class Feeding:
     async def _give_all(self, blocks: Iterable[Block]) -> None:
         """Every team has its blocks before any of them goes on."""
         given = [partition for block in blocks if (partition := await self._give(block)) is not None]
-        for partition in given:
+        for partition in dict.fromkeys(given):
             team = self._holding.team(partition)
             if team is None:
                 continue  # revoked since

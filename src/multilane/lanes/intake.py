@@ -23,9 +23,17 @@ from multilane.wire.records.record import Record
 
 PIECE: Final = 256  # small enough to stay in the processor's cache between being made and being handled
 PIECE_OF_ROWS: Final = 1_024  # of which nothing is made when they are taken in
-PIECE_BYTES: Final = 1024 * 1024  # of keys and values: large records come in smaller pieces
+PIECE_BYTES: Final = 1024 * 1024  # large records come in smaller pieces
 _LEAST_PIECE: Final = 32
 _SPARSE: Final = 4  # what is left of a block is copied out when it keeps this many times its size alive
+
+
+class Waiting(NamedTuple):
+    """A block, or what is left of it. Its size is asked for once: with many small blocks that takes longer than all
+    that is done with them."""
+
+    block: Block
+    row_bytes: float  # on average
 
 
 class Piece(NamedTuple):
@@ -56,9 +64,11 @@ class Intake:
         self._least = max(1, min(_LEAST_PIECE, room // 8))
         self._room_bytes = room_bytes
         self._bytes = 0
-        self._blocks: deque[Block] = deque()
+        self._blocks: deque[Waiting] = deque()
         self._most = most
         self._piece = most  # rows, of the first block
+        self.waiting_rows = 0  # not taken in yet
+        self.waiting_bytes = 0.0  # the same in bytes; of a block that is taken in by pieces an estimate
 
     @property
     def weighs(self) -> bool:
@@ -71,22 +81,12 @@ class Intake:
     @property
     def end(self) -> int:
         """The offset behind all that came."""
-        return self._blocks[-1].next_offset if self._blocks else self.ledger.position
+        return self._blocks[-1].block.next_offset if self._blocks else self.ledger.position
 
     def pass_to(self, position: int) -> None:
         """The log has nothing for us below: said when nothing is open or waits."""
         if position > self.ledger.position:
             self.ledger.advance(position)
-
-    @property
-    def waiting_rows(self) -> int:
-        """Not taken in yet."""
-        return sum(map(len, self._blocks))
-
-    @property
-    def waiting_bytes(self) -> int:
-        """The same in bytes."""
-        return sum(block.own_bytes for block in self._blocks)
 
     @property
     def is_full(self) -> bool:
@@ -99,31 +99,35 @@ class Intake:
         return self._bytes
 
     def accept(self, block: Block) -> None:
-        self._blocks.append(block)
+        size = block.own_bytes
+        self._blocks.append(Waiting(block, size / max(1, len(block))))
+        self.waiting_rows += len(block)
+        self.waiting_bytes += size
         if len(self._blocks) == 1:
             self._measure()
 
     def _measure(self) -> None:
-        first = self._blocks[0]
-        self._piece = max(1, min(self._most, PIECE_BYTES * len(first) // max(1, first.content_bytes)))
+        self._piece = max(1, min(self._most, int(PIECE_BYTES / max(1.0, self._blocks[0].row_bytes))))
 
     def copy_out(self) -> None:
         """What waits here for long must not keep the whole frame alive that it came with."""
-        for at, block in enumerate(self._blocks):
-            if block.pinned_bytes > _SPARSE * block.own_bytes:
-                self._blocks[at] = block.compact()
+        for at, (block, row_bytes) in enumerate(self._blocks):
+            if block.pinned_bytes > _SPARSE * len(block) * row_bytes:
+                self._blocks[at] = Waiting(block.compact(), row_bytes)
 
     def next_piece(self) -> Piece:
         """The next few rows, of which those that are fresh are somebody's work from now on."""
-        block = self._blocks[0]
+        block, row_bytes = self._blocks[0]
         many = min(self._piece, self.room - len(self.ledger), len(block))
         rows = block.slice(0, many)
+        self.waiting_rows -= many
+        self.waiting_bytes = self.waiting_bytes - many * row_bytes if self.waiting_rows else 0.0
         if many == len(block):
             self._blocks.popleft()
             if self._blocks:
                 self._measure()
         else:
-            self._blocks[0] = block.slice(many)
+            self._blocks[0] = Waiting(block.slice(many), row_bytes)
         piece = Piece(rows, self.ledger.fresh(rows.offsets), is_last=many == len(block))
         self.ledger.hand_out(piece.offsets)
         self.ledger.advance(rows.next_offset, rows.leader_epoch)

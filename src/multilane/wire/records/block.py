@@ -7,7 +7,7 @@ Never: copies keys or values unless asked (`compact`, `arrow(copy=True)`, `recor
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
@@ -215,20 +215,27 @@ class Block:
 
 def _records_of(block: Block) -> Iterator[Record]:
     """All records of a small block, by C loops only: map over columns that are Python lists."""
-    types = block.timestamp_types
-    one_type = bool((types == types[0]).all())
     fields = zip(
         repeat(block.topic),
         repeat(block.partition),
         block.offsets.tolist(),
         block.timestamps.tolist(),
-        repeat(int(types[0])) if one_type else types.tolist(),
+        _types_of(block),
         _python_bytes(block.keys),
         _python_bytes(block.values),
         _headers_of(block),
         strict=False,  # the repeated ones have no end
     )
     return map(tuple.__new__, repeat(Record), fields)
+
+
+def _types_of(block: Block) -> Iterable[int]:
+    """Almost always one for all of them; a block of one batch need not ask."""
+    segments = block.columns.segments
+    if len(segments) == 1:
+        return repeat(int(segments[0, 2]))
+    types = block.timestamp_types
+    return repeat(int(types[0])) if bool((types == types[0]).all()) else types.tolist()
 
 
 def _headers_of(block: Block) -> Iterator[Headers]:
