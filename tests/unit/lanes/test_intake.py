@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from batch_builder import Batch, Rec
 from lane_world import PLACE
 from multilane.commit.ledger import Ledger
 from multilane.lanes.intake import PIECE, PIECE_BYTES, Intake
+from multilane.wire.records.block import Block
 from span_reading import read
 
 
@@ -49,3 +52,26 @@ def test_bytes_in_flight_are_those_of_keys_and_values():
     for record in fresh:
         intake.settle(record)
     assert intake.open_bytes == 0
+
+
+def test_what_waits_is_counted_down_as_it_is_taken_in():
+    first, second = block_of(600, 10), block_of(4, 10, 600)
+    intake = Intake(PLACE, Ledger(0), 100_000)
+    intake.accept(first)
+    intake.accept(second)
+    assert (intake.waiting_rows, intake.waiting_bytes) == (604, first.own_bytes + second.own_bytes)
+    intake.next_piece()
+    left = (600 - PIECE) / 600 * first.own_bytes + second.own_bytes
+    assert (intake.waiting_rows, intake.waiting_bytes) == (604 - PIECE, pytest.approx(left))
+    while intake.has_blocks:
+        intake.next_piece()
+    assert (intake.waiting_rows, intake.waiting_bytes) == (0, 0)
+
+
+def test_the_size_of_a_block_is_asked_for_once(monkeypatch):
+    asked = []
+    own_bytes = Block.own_bytes.fget
+    monkeypatch.setattr(Block, "own_bytes", property(lambda block: (asked.append(block), own_bytes(block))[1]))
+    blocks = [block_of(3, 10, 3 * n) for n in range(50)]
+    assert len(pieces_of(*blocks)) == 50
+    assert asked == blocks
