@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 from multiprocessing.connection import Connection, wait
@@ -48,8 +49,9 @@ def run_siblings(target: str, members: int, log_level: str) -> None:
                 if sibling.pid is not None:
                     sibling.kill()
             raise
-    if early is not None and early.exitcode:
-        raise MemberFailed(f"{early.name} {_told(early.exitcode)}; the others were ended in order")
+    failed = next((sibling for sibling in siblings if _has_failed(sibling, sibling is early)), None)
+    if failed is not None:
+        raise MemberFailed(f"{failed.name} {_told(failed.exitcode or 0)}; the others were ended in order")
 
 
 def _check(app: App) -> None:
@@ -75,6 +77,11 @@ def _end(siblings: list[SpawnProcess]) -> None:
             sibling.terminate()
     for sibling in siblings:
         sibling.join()
+
+
+def _has_failed(sibling: SpawnProcess, ended_early: bool) -> bool:
+    """One that we ended before it could listen to signals had not begun."""
+    return bool(sibling.exitcode) and (ended_early or sibling.exitcode != -signal.SIGTERM)
 
 
 def _told(code: int) -> str:
