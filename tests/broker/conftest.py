@@ -10,20 +10,21 @@ from collections.abc import Iterator
 
 import pytest
 
+from broker.timers import NEVER_STOPPED, SHORT_SESSIONS
 from broker.topics import TopicFactory, topic_factory
 from multilane.dev.kafka import KafkaCluster
 
 USER = "alice"
 PASSWORD = 'wonder "land" \\ 7'
 LISTENERS = ("PLAINTEXT", "SSL", "MTLS", "SASL_PLAINTEXT", "SASL_SSL")
-# Under KIP-848 the brokers say how long a silent member is waited for. The least they allow is for tests of silence.
-SHORT_SESSIONS = {"group.consumer.heartbeat.interval.ms": "200", "group.consumer.session.timeout.ms": "3000"}
 
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[KafkaCluster]:
     """One node for the whole session. Not for tests that stop it: those start their own."""
-    with KafkaCluster(listeners=LISTENERS, users={USER: PASSWORD}, properties=SHORT_SESSIONS) as started:
+    with KafkaCluster(
+        listeners=LISTENERS, users={USER: PASSWORD}, properties=SHORT_SESSIONS | NEVER_STOPPED
+    ) as started:
         yield started
 
 

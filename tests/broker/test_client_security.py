@@ -18,6 +18,7 @@ import pytest
 
 from broker.produce import new_producer, numbered, produce, send, values_of
 from broker.reading import CLOCK, LOOK, Deadline, read_rows
+from broker.timers import NEVER_STOPPED
 from certificates import self_signed
 from multilane import AsyncConsumer, Consumer, Secret, Token, TopicPartition
 from multilane.dev.certificates import Authority
@@ -85,6 +86,7 @@ def secured(tmp_path_factory) -> Iterator[Secured]:
     properties = {
         "connections.max.reauth.ms": str(int(LIFETIME * 1_000)),
         "listener.name.mtls.ssl.truststore.location": str(ours.path),
+        **NEVER_STOPPED,
     }
     pairs = {
         "good": ours.issue("client", names=()),

@@ -10,6 +10,8 @@ import pytest
 
 pytestmark = pytest.mark.broker
 
+_PATIENCE = 380.0  # less than a minute by itself; beside the other tests on a slow machine, three
+
 
 @pytest.mark.slow
 def test_the_demo_runs_without_a_terminal():
@@ -17,7 +19,7 @@ def test_the_demo_runs_without_a_terminal():
         [Path(sys.executable).with_name("multilane"), "demo", "--orders", "4000", "--partitions", "2"],
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=_PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from broker.timers import NEVER_STOPPED, SHORT_SESSIONS
 from conformance.cases import Case
 from conformance.engine import ENGINES, EitherEngine, ProcessEngine
-from conformance.runs import SHORT_SESSIONS, Run
+from conformance.runs import Run
 from multilane.dev.kafka import KafkaCluster
 
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[KafkaCluster]:
-    with KafkaCluster(properties=SHORT_SESSIONS) as started:
+    with KafkaCluster(properties=SHORT_SESSIONS | NEVER_STOPPED) as started:
         yield started
 
 

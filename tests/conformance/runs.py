@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
@@ -25,8 +26,7 @@ from multilane.testing.guarantees import (
 )
 
 _PATIENCE = 150.0  # with Spark every member has a JVM to start
-# The shortest silence that brokers wait for under KIP-848; classic groups say it themselves.
-SHORT_SESSIONS = {"group.consumer.heartbeat.interval.ms": "200", "group.consumer.session.timeout.ms": "3000"}
+_PAUSE = 0.1  # between two looks: brokers and members have work to do, too
 
 
 def guarantees_for(case: Case) -> list[Guarantee]:
@@ -97,6 +97,7 @@ class Run:
         self.look()
         while not condition():
             assert self._clock.monotonic() < deadline, f"not within {timeout} s\n{self._state()}"
+            threading.Event().wait(_PAUSE)
             self.look()
 
     def finish(self) -> None:

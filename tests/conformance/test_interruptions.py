@@ -7,8 +7,9 @@ import itertools
 
 import pytest
 
+from broker.timers import SHORT_SESSIONS
 from conformance.cases import PROTOCOLS, Item, Order, new_cases, orders
-from conformance.runs import SHORT_SESSIONS, by_case
+from conformance.runs import by_case
 from multilane.dev.kafka import KafkaCluster
 from multilane.testing.events import Copied, Ended, Left, Rebalanced, Started
 from multilane.testing.guarantees import AtLeastOnce, NoCommitPastUnsettled, violations

@@ -13,12 +13,12 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from multilane.client.net.request_state import Backoff, RequestState
 from multilane.client.net.requests import NOTHING, Poll, UnsentRequest
-from multilane.wire.compose import metadata_request
+from multilane.wire.compose import IDS_AT_LEAST, metadata_request
 from multilane.wire.messages import ApiKey
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from multilane.errors import MultilaneError
 
 log = logging.getLogger(__name__)
-
-_IDS_AT_LEAST: Final = 12
 
 
 class TopicIdLookup:
@@ -81,7 +79,7 @@ class TopicIdLookup:
             build=lambda version: metadata_request(version, (), create=False, ids=asked),
             on_response=lambda response, now: self._on_response(asked, response, now),
             on_failure=self._on_failure,
-            at_least=_IDS_AT_LEAST,
+            at_least=IDS_AT_LEAST,
         )
         return Poll((request,))
 

@@ -21,6 +21,7 @@ from multilane.types import TopicPartition
 from multilane.wire.messages import ApiKey, request_type
 
 METADATA_AT_LEAST: Final = 9
+IDS_AT_LEAST: Final = 12  # Metadata by topic ids
 LIST_OFFSETS_AT_LEAST: Final = 5
 MAX_TIMESTAMP_AT_LEAST: Final = 7
 EPOCH_AT_LEAST: Final = 3
@@ -68,7 +69,8 @@ class SessionStep:
 
 def metadata_request(version: int, topics: Sequence[str] | None, *, create: bool, ids: Sequence[UUID] = ()) -> Any:
     """Metadata of the topics named, of all (None), or of the brokers alone (an empty sequence); or, with `ids`, of the
-    topics with these ids and no others: a broker that sees an id does not look at names. Ids need version 12."""
+    topics with these ids and no others: a broker that sees an id does not look at names. Ids need
+    `IDS_AT_LEAST`."""
     parts = _parts(ApiKey.METADATA, version)
     wanted = None
     if ids:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from broker.conftest import SHORT_SESSIONS
 from broker.flow import Flow
 from broker.group_members import (
     COOPERATIVE,
@@ -27,6 +26,7 @@ from broker.group_members import (
 )
 from broker.group_processes import ProcessMember
 from broker.reading import CLOCK, Deadline
+from broker.timers import SHORT_SESSIONS
 from broker.topics import topic_factory
 from multilane import AsyncConsumer, TopicPartition
 from multilane.dev.kafka import KafkaCluster

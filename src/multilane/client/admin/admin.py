@@ -26,7 +26,7 @@ from multilane.client.admin.offset_lookup import OffsetLookup
 from multilane.client.admin.topic_writes import TopicWrites
 from multilane.config.connection import parse_connection
 from multilane.errors import BrokerError, MultilaneError, NetworkError, UnsupportedVersion, broker_error
-from multilane.wire.compose import EARLIEST, LATEST, MAX_TIMESTAMP, METADATA_AT_LEAST, metadata_request
+from multilane.wire.compose import EARLIEST, IDS_AT_LEAST, LATEST, MAX_TIMESTAMP, METADATA_AT_LEAST, metadata_request
 from multilane.wire.compose_groups import (
     DESCRIBE_GROUPS_AT_LEAST,
     FIND_COORDINATOR_AT_LEAST,
@@ -146,8 +146,8 @@ class Admin:
         )
         response, _ = self._asker.ask_responsible(lambda: self._coordinator(group, deadline), question, deadline)
         told: Any = answers.offsets_group(response, group)
-        by_id = any(not hasattr(topic, "name") for topic in told.topics)
-        return answers.committed_in(told, self._names_by_id(deadline) if by_id else {})
+        ids = [topic.topic_id for topic in told.topics if not hasattr(topic, "name")]
+        return answers.committed_in(told, self._names_by_id(ids, deadline) if ids else {})
 
     # --- writes ------------------------------------------------------------------------------------------------------
 
@@ -226,8 +226,15 @@ class Admin:
             failures += 1
             self._asker.pause(failures, deadline, missing)
 
-    def _names_by_id(self, deadline: float) -> dict[UUID, str]:
-        return {t.id: t.name for t in self._topics(None, deadline).values() if t.id is not None}
+    def _names_by_id(self, ids: Collection[UUID], deadline: float) -> dict[UUID, str]:
+        question = Question(
+            ApiKey.METADATA,
+            partial(metadata_request, topics=None, create=False, ids=tuple(ids)),
+            IDS_AT_LEAST,
+            lambda response: answers.topic_errors(response, named=False),
+        )
+        found = answers.topics_in(self._asker.ask(question, deadline))
+        return {t.id: t.name for t in found.values() if t.id is not None}
 
     def _groups(self, deadline: float) -> tuple[GroupListing, ...]:
         question = Question(ApiKey.LIST_GROUPS, list_groups_request, LIST_GROUPS_AT_LEAST, _listing_error)

@@ -17,6 +17,7 @@ from multilane.types import LeaderEpoch, Node, NodeId, Offset, TopicPartition
 from multilane.wire.compose_groups import read_assignment
 
 _UNKNOWN_TOPIC: Final = 3
+_GONE: Final = (_UNKNOWN_TOPIC, 100)  # by name, by id
 _NO_LEADER: Final = -1
 _CONSUMER_PROTOCOL: Final = "consumer"
 
@@ -140,7 +141,7 @@ def topic_errors(response: Any, *, named: bool) -> BrokerError | None:
     """The first error of a topic. One that vanished is worth a word only to who asked for it by name."""
     for topic in response.topics:
         code = int(topic.error_code)
-        if code == _UNKNOWN_TOPIC and not named:
+        if code in _GONE and not named:
             continue
         if code:
             error = broker_error(code, f"Metadata of topic {topic.name}")
