@@ -61,7 +61,7 @@ SCENARIOS: Final = tuple(
     for codec in ("none", "lz4")
     for scenario in (
         Scenario(100, codec, records=10_000_000, slow_records=2_000_000, java_records=10_000_000),
-        Scenario(1_000, codec, records=500_000, slow_records=500_000, java_records=2_000_000, passes=8),
+        Scenario(1_000, codec, records=500_000, slow_records=500_000, java_records=2_000_000, passes=8, rounds=7),
     )
 )
 
