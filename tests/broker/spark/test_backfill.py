@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.spark.clusters import standalone_cluster
 from broker.spark.shop import CLOCK, PATIENCE
 from multilane import Admin, Consumer
 
@@ -233,3 +234,18 @@ def test_another_range_or_directory_is_refused(backfill):
     code, _, log = backfill.run_to_its_end("--from", "2026-01-01")
     assert code == 1
     assert "has a backfill from earliest, not 2026-01-01T00:00:00.000+00:00. To go on with it leave out" in log
+
+
+@pytest.mark.long
+def test_a_history_on_a_cluster(backfill, tmp_path):
+    """Each executor unpacks the application, and reaches the driver with what it has handled."""
+    subprocess.run([sys.executable, "-m", "multilane", "pack", "app.zip"], cwd=backfill.shop.directory, check=True)
+    options = ["--archive", "app.zip", "--tasks", "2", "--conf", "spark.executor.memory=512m"]
+    options += ["--conf", "spark.driver.host=127.0.0.1"]
+    options += ["--conf", f"spark.executorEnv.SHOP_DONE={backfill.shop.done_file}"]
+    with standalone_cluster(tmp_path, 2) as master:
+        code, out, log = backfill.run_to_its_end(*options, "--master", master, PYSPARK_PYTHON=sys.executable)
+    assert code == 0, out + log[-4_000:]
+    assert set(backfill.handled().values()) == {1}
+    assert len({pid for *_, pid in backfill.done}) == 2, "both executors had a part"
+    backfill.assert_nothing_is_lost()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+import subprocess
 import sys
 import uuid
 from collections import Counter
@@ -13,6 +15,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
+from broker.spark.clusters import standalone_cluster
 from multilane import Admin, App, Consumer, Record, TopicPartition
 from multilane.outcome.headers import RETRY_COUNT
 
@@ -60,8 +63,8 @@ class Stall:
 
     def __init__(self, directory: Path, bootstrap: str, module: str, **consumer: object) -> None:
         self.topic = f"stall-{uuid.uuid4().hex[:8]}"
-        self._module = f"app_{uuid.uuid4().hex[:8]}"
-        self._directory, self._bootstrap = directory, bootstrap
+        self.module = f"app_{uuid.uuid4().hex[:8]}"
+        self._directory, self.bootstrap = directory, bootstrap
         told = {"groupId": self.topic, "name": self.topic, "cluster": "main", "virtualPartitionCount": 5}
         told |= {"retry": f"{self.topic}-retry", "error": f"{self.topic}-error", "retryCount": 1} | consumer
         told = {name: value for name, value in told.items() if value is not None}
@@ -70,13 +73,13 @@ class Stall:
             "consumers": {"orders": told | {"offsetInitial": "oldest"}},
         }
         (directory / "multilane.yaml").write_text(json.dumps(settings))
-        (directory / f"{self._module}.py").write_text(module)
+        (directory / f"{self.module}.py").write_text(module)
         with Admin({"bootstrap.servers": bootstrap}) as admin:
             admin.create_topics({self.topic: 3, f"{self.topic}-retry": 1, f"{self.topic}-error": 1})
 
     @property
     def app(self) -> App:
-        return importlib.import_module(self._module).app
+        return importlib.import_module(self.module).app
 
     @property
     def seen(self) -> list[tuple[str, int, int]]:
@@ -88,7 +91,7 @@ class Stall:
     def copies(self) -> list[Record]:
         """What is in the retry topic."""
         retry = TopicPartition(f"{self.topic}-retry", 0)
-        with Consumer({"bootstrap.servers": self._bootstrap, "auto.offset.reset": "earliest"}) as consumer:
+        with Consumer({"bootstrap.servers": self.bootstrap, "auto.offset.reset": "earliest"}) as consumer:
             consumer.assign([retry])
             end = consumer.end_offsets([retry])[retry]
             found: list[Record] = []
@@ -274,3 +277,43 @@ def test_a_call_that_takes_too_long_and_one_from_the_retry_topic(stall, fill, ta
     again = made.app.handle(table(f"{made.topic}-retry"), "orders").collect()
     assert [(row.topic, row.outcome) for row in again] == [(f"{made.topic}-retry", "dead")]
     assert table(f"{made.topic}-error").count() == 1
+
+
+ON_A_CLUSTER = """
+import sys
+from pyspark.sql import SparkSession
+master, bootstrap, topic, module = sys.argv[1:]
+spark = (
+    SparkSession.builder.master(master)
+    .config("spark.archives", "app.zip#multilane-app")
+    .config("spark.driver.host", "127.0.0.1")
+    .config("spark.executor.memory", "512m")
+    .config("spark.ui.enabled", "false")
+    .getOrCreate()
+)
+options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+rows = spark.read.format("multilane").options(**options).load()
+app = __import__(module).app
+found = app.handle(rows, "orders", home="multilane-app").collect()
+print(len(found), len({row.offset for row in found}))
+spark.stop()
+"""
+
+
+@pytest.mark.long
+def test_on_a_cluster_that_unpacks_the_application(stall, fill, tmp_path):
+    made = stall(SINGLE.replace('"seen"', f'"{tmp_path}/home/seen"'))
+    fill(made.topic, orders(300))
+    subprocess.run([sys.executable, "-m", "multilane", "pack", "app.zip"], check=True)
+    with standalone_cluster(tmp_path, 2) as master:
+        told = subprocess.run(
+            [sys.executable, "-c", ON_A_CLUSTER, master, made.bootstrap, made.topic, made.module],
+            env=dict(os.environ) | {"PYSPARK_PYTHON": sys.executable},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert told.returncode == 0, told.stderr[-4_000:]
+    assert told.stdout.split()[-2:] == ["300", "100"], told.stdout
+    assert Counter(made.seen) == Counter((f"k{n % 6}", n % 3, n // 3) for n in range(300))
+    assert made.is_in_key_order()
