@@ -240,7 +240,7 @@ def test_another_range_or_directory_is_refused(backfill):
 def test_a_history_on_a_cluster(backfill, tmp_path):
     """Each executor unpacks the application, and reaches the driver with what it has handled."""
     subprocess.run([sys.executable, "-m", "multilane", "pack", "app.zip"], cwd=backfill.shop.directory, check=True)
-    options = ["--archive", "app.zip", "--tasks", "2", "--conf", "spark.executor.memory=512m"]
+    options = ["--from", "earliest", "--archive", "app.zip", "--tasks", "2", "--conf", "spark.executor.memory=512m"]
     options += ["--conf", "spark.driver.host=127.0.0.1"]
     options += ["--conf", f"spark.executorEnv.SHOP_DONE={backfill.shop.done_file}"]
     with standalone_cluster(tmp_path, 2) as master:
