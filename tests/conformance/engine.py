@@ -181,7 +181,8 @@ class SparkMember(ProcessMember):
         found = [self.pid]
         for pid in found:
             for task in Path(f"/proc/{pid}/task").glob("*/children"):
-                found += map(int, task.read_text().split())
+                with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+                    found += map(int, task.read_text().split())
         return found
 
 
