@@ -107,7 +107,7 @@ def test_transaction_markers_stall_commits(run, kafka):
         else:
             producer.abort_transaction(30)
     run.start("A1")
-    run.look_until(run.is_settled, 15.0)
+    run.look_until(run.is_settled)
     assert run.committed(case) == {(case.name, 0): 60}, "the last marker counts too"
     run.finish()
     assert run.judged() == {}

