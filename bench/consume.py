@@ -180,7 +180,7 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     names = [s.name for s in SCENARIOS]
     parser.add_argument("--scenario", nargs="+", choices=names, default=names, help="only these kinds of topics")
     parser.add_argument("--system", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), help="only these clients")
-    parser.add_argument("--rounds", type=int, help="measurements of each, of which the median counts (5)")
+    parser.add_argument("--rounds", type=int, help="measurements of each, of which the median counts (5; 1 KB: 7)")
     parser.add_argument(
         "--quick", action="store_true", help="few records, one round, no Java and no bars: does it run?"
     )
