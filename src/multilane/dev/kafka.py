@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, Self
 from multilane.clock import Clock, SystemClock
 from multilane.dev import formatting, jars, settings
 from multilane.dev.node import BrokerNode
-from multilane.dev.ports import HOST, free_ports, require_free
+from multilane.dev.ports import HOST, ReservedPorts, require_free
 from multilane.dev.readiness import add_scram_users, answers, scram_login
 from multilane.dev.reaper import Reaper
 from multilane.dev.settings import CONTROLLER, PLAINTEXT, BrokerPlan, Listener, TlsFiles
@@ -79,6 +79,7 @@ class KafkaCluster:
         self._owner = os.getpid()
         self._brokers: dict[int, BrokerNode] = {}
         self._ports: dict[int, dict[str, int]] = {}
+        self._reserved: ReservedPorts | None = None
         self._reaper: Reaper | None = None
         self._certificates: Certificates | None = None
         self._java: Java | None = None
@@ -127,6 +128,8 @@ class KafkaCluster:
             broker.wait_ended()
         self._reaper.close()
         self._reaper = None
+        if self._reserved is not None:
+            self._reserved.close()
         if self.data_dir is None and self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -213,7 +216,8 @@ class KafkaCluster:
         names = [*(listener.name for listener in self._listeners), CONTROLLER]
         count = self.nodes * len(names)
         if self.port is None:
-            row = free_ports(count)
+            self._reserved = ReservedPorts(count)
+            row = self._reserved.ports
         else:
             row = list(range(self.port, self.port + count))
             require_free(row)

@@ -3,15 +3,22 @@
 Thread: any.
 
 Ports are chosen below the range from which systems take outgoing ports, so that a broker that restarts finds its own
-ports free again.
+ports free again. They are reserved with locks on files, one for each port: between the choice and a broker's start, and
+while a broker is down, nobody listens there, and another process must not take the port for free.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
 import random
 import socket
+import tempfile
 from collections.abc import Iterable
-from typing import Final
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Final, Self
 
 from multilane.errors import DevKafkaError, PortInUse
 
@@ -21,18 +28,50 @@ _HIGHEST: Final = 32_000
 _TRIES: Final = 2_000
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports on which nobody listens now. Random, so that two processes that choose at once rarely meet."""
-    # SystemRandom: a seed that tests set for everybody must not make two runs choose alike.
-    chance = random.SystemRandom()
-    found: set[int] = set()
-    for _ in range(_TRIES):
-        if len(found) == count:
-            return sorted(found)
-        port = chance.randrange(_LOWEST, _HIGHEST)
-        if is_free(port):
-            found.add(port)
-    raise DevKafkaError(f"no {count} free ports between {_LOWEST} and {_HIGHEST}")
+class ReservedPorts:
+    """Ports on which nobody listens, and that no other process reserves until they are closed, or this one ends."""
+
+    def __init__(self, count: int) -> None:
+        self._locks: dict[int, IO[bytes]] = {}
+        # SystemRandom: a seed that tests set for everybody must not make two runs choose alike.
+        chance = random.SystemRandom()
+        for _ in range(_TRIES):
+            if len(self._locks) == count:
+                return
+            port = chance.randrange(_LOWEST, _HIGHEST)
+            lock = _lock_of(port) if port not in self._locks and is_free(port) else None
+            if lock is not None:
+                self._locks[port] = lock
+        self.close()
+        raise DevKafkaError(f"no {count} free ports between {_LOWEST} and {_HIGHEST}")
+
+    @property
+    def ports(self) -> list[int]:
+        return sorted(self._locks)
+
+    def close(self) -> None:
+        for lock in self._locks.values():
+            lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _lock_of(port: int) -> IO[bytes] | None:
+    """The lock of this port, unless somebody has it. The files stay: one that is removed can be locked twice."""
+    directory = Path(tempfile.gettempdir(), f"multilane-ports-{os.getuid()}")
+    directory.mkdir(mode=0o700, exist_ok=True)
+    file = (directory / str(port)).open("ab")
+    with suppress(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return file
+    file.close()
+    return None
 
 
 def is_free(port: int) -> bool:

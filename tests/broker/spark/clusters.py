@@ -7,10 +7,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from multilane.dev.ports import free_ports
+from multilane.dev.ports import ReservedPorts
 from multilane.errors import SparkStartError
 from multilane.spark.session import check_reachable
 
@@ -21,7 +21,8 @@ def standalone_cluster(directory: Path, workers: int) -> Iterator[str]:
     import pyspark
 
     home = Path(pyspark.__file__).parent
-    [port] = free_ports(1)
+    reserved = ReservedPorts(1)
+    [port] = reserved.ports
     master = f"spark://127.0.0.1:{port}"
     environ = dict(os.environ) | {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1"}
     common = ["--host", "127.0.0.1", "--webui-port", "0"]
@@ -47,6 +48,7 @@ def standalone_cluster(directory: Path, workers: int) -> Iterator[str]:
         for process in reversed(processes):
             process.kill()
             process.wait()
+        reserved.close()
 
 
 @contextmanager
@@ -55,7 +57,8 @@ def connect_server(directory: Path) -> Iterator[str]:
     import pyspark
 
     home = Path(pyspark.__file__).parent
-    [port] = free_ports(1)
+    reserved = ReservedPorts(1)
+    [port] = reserved.ports
     conf = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": port,
@@ -78,6 +81,18 @@ def connect_server(directory: Path) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait()
+        reserved.close()
+
+
+def executors(directory: Path) -> list[int]:
+    """The processes of a standalone cluster's executors, which work in its directory."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it ended meanwhile
+            words = (process / "cmdline").read_bytes()
+            if b"CoarseGrainedExecutorBackend" in words and (process / "cwd").readlink().is_relative_to(directory):
+                found.append(int(process.name))
+    return found
 
 
 def is_reachable(master: str) -> bool:
