@@ -81,7 +81,7 @@ def test_the_leader_is_read_while_the_replica_is_away(cluster, cluster_topic):
         cluster.start(follower)
         back = fetched(counts)[follower]
         until(lambda: fetched(counts)[follower] > back + 1_000)
-        written = flow.end()
+        [written] = flow.end().values()
         until(lambda: len(rows) >= written)
     assert [r.offset for r in rows] == list(range(written))
     assert [r.value for r in rows] == flow.acknowledged[0]
