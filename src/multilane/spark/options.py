@@ -58,6 +58,19 @@ class Topics:
     pattern: str | None = None
     assigned: tuple[TopicPartition, ...] = ()
 
+    def __str__(self) -> str:
+        if self.pattern is not None:
+            return f"topics like {self.pattern!r}"
+        return ", ".join(map(str, self.assigned or self.names))
+
+    def has(self, partition: TopicPartition) -> bool:
+        """Whether it is among what is read, if it is there."""
+        if self.assigned:
+            return partition in self.assigned
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, partition.topic) is not None
+        return partition.topic in self.names
+
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:

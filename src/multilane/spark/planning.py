@@ -33,6 +33,7 @@ class Planner:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._consumer = Consumer({**options.properties, **_QUIET})
+        self._told: set[str] = set()  # losses with which one goes on
 
     def close(self) -> None:
         self._consumer.close(0)
@@ -74,7 +75,7 @@ class Planner:
 
     def _matching(self, pattern: str) -> list[str]:
         with Admin(self._admin_properties()) as admin:
-            return sorted(name for name in admin.topics() if re.fullmatch(pattern, name))
+            return sorted(name for name in admin.topics() if re.fullmatch(pattern, name))  # as Topics.has
 
     def _admin_properties(self) -> Mapping[str, object]:
         from multilane.config.app.kafka_names import canonical
@@ -137,7 +138,9 @@ class Planner:
         """Returns if one may go on."""
         if self._options.fail_on_data_loss:
             raise DataLoss(f"{what}. Set failOnDataLoss to false to go on without what is missing")
-        log.warning("%s: going on without what is missing, as failOnDataLoss is false", what)
+        if what not in self._told:  # Spark asks a hundred times a second
+            self._told.add(what)
+            log.warning("%s: going on without what is missing, as failOnDataLoss is false", what)
 
 
 class StreamPlanner(Planner):
@@ -171,6 +174,7 @@ class StreamPlanner(Planner):
 
     def latest(self, starts: Offsets, limit: int | None) -> Offsets:
         """Where the next batch ends. What lies before `starts` has been processed: the group may know."""
+        starts = self._own(starts)
         self._commit(starts)
         self._newest = self._named(LATEST, self._partitions_lately())
         ends = dict(self._newest)
@@ -192,7 +196,20 @@ class StreamPlanner(Planner):
         return self._known
 
     def ranges(self, starts: Offsets, ends: Offsets) -> list[Range]:
+        ends = self._own(ends)
         return ranges_between(self._with_new(starts, ends), ends)
+
+    def _own(self, places: Offsets) -> Offsets:
+        """Of places out of a checkpoint those that this query reads."""
+        topics = self._options.topics
+        others = sorted(p for p in places if not topics.has(p))
+        if not others:
+            return places
+        told = f"the checkpoint is of a query that read {', '.join(map(str, others))}, and this one reads {topics}"
+        if len(others) == len(places):
+            raise ConfigError(f"{told}: give it a checkpointLocation of its own")
+        self._lost(told)
+        return {p: offset for p, offset in places.items() if p not in others}
 
     def _with_new(self, starts: Offsets, ends: Offsets) -> Offsets:
         """Partitions that came since are read from their beginning."""
@@ -201,8 +218,8 @@ class StreamPlanner(Planner):
         return known | self._named(EARLIEST, new) if new else known
 
     def _check(self, starts: Offsets, ends: Offsets) -> None:
-        gone = sorted(p for p in starts if p not in ends)
-        if gone and self._target is None:
+        gone = sorted(p for p in starts if p not in self._newest)
+        if gone:
             self._lost(f"{', '.join(map(str, gone))} was read and is not there any more")
         for partition, start in starts.items():
             end = ends.get(partition, start)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 from pydantic import BaseModel
+from pyspark.errors import StreamingQueryException
 
 from multilane.client.admin.admin import Admin
 from multilane.client.consumer import Consumer
@@ -163,6 +164,29 @@ def test_a_stream_begins_at_the_position_of_a_group(topic, fill, table, kafka, t
     found = run(frame, tmp_path)
     taken = Counter(partition for batch in found.rows for partition, _, _ in batch)
     assert taken == {0: 3, 1: 10}, "a partition without a position is read from its beginning"
+
+
+def test_a_checkpoint_of_another_topic_is_refused_before_anything_is_read(topic, fill, table, kafka, tmp_path):
+    orders, stock, group = topic(2), topic(1), f"{topic(1)}.group"
+    for name in (orders, stock):
+        fill(name, [(b"%d" % n,) for n in range(10)])
+    options = {"startingOffsets": "earliest", "commitGroup": group}
+    assert run(table(f"{orders},{stock}", is_stream=True, startingOffsets="earliest"), tmp_path / "both").values
+    assert run(table(orders, is_stream=True, startingOffsets="earliest"), tmp_path / "orders").values
+
+    said = rf"the checkpoint is of a query that read {orders}-0, {orders}-1, and this one reads {stock}"
+    for lenient in ("false", "true"):
+        with pytest.raises(StreamingQueryException, match=f"{said}: give it a checkpointLocation of its own"):
+            run(table(stock, is_stream=True, failOnDataLoss=lenient, **options), tmp_path / "orders")
+    with pytest.raises(StreamingQueryException, match=f"{said}. Set failOnDataLoss to false"):
+        run(table(stock, is_stream=True, **options), tmp_path / "both")
+    with Admin({"bootstrap.servers": kafka.bootstrap()}) as admin:
+        assert admin.group_offsets(group) == {}
+
+    fill(stock, [(b"10",)])
+    assert run(table(stock, is_stream=True, failOnDataLoss="false", **options), tmp_path / "both").values == [10]
+    with Admin({"bootstrap.servers": kafka.bootstrap()}) as admin:
+        assert {str(p) for p in admin.group_offsets(group)} == {f"{stock}-0"}
 
 
 @pytest.mark.parametrize("fails", [True, pytest.param(False, marks=pytest.mark.long)])

@@ -123,3 +123,17 @@ def test_secrets_are_not_shown():
     secret |= {"kafka.security.protocol": "SASL_SSL"}
     assert "hush" not in repr(source_options(ORDERS | secret, is_stream=True))
     assert "hush" not in repr(sink_options(BROKERS | secret))
+
+
+@pytest.mark.parametrize(
+    ("topics", "shown", "has", "lacks"),
+    [
+        (Topics(names=("orders", "bills")), "orders, bills", ("bills", 7), ("bill", 0)),
+        (Topics(pattern="orders\\..*"), "topics like 'orders\\\\..*'", ("orders.eu", 0), ("my.orders.eu", 0)),
+        (Topics(assigned=(TopicPartition("a", 0), TopicPartition("a", 2))), "a-0, a-2", ("a", 2), ("a", 1)),
+    ],
+)
+def test_whether_a_partition_is_read(topics, shown, has, lacks):
+    assert str(topics) == shown
+    assert topics.has(TopicPartition(*has))
+    assert not topics.has(TopicPartition(*lacks))
