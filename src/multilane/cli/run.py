@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from multilane.cli.spark_options import Conf, conf_pairs, hush_libraries
+from multilane.cli.spark_options import Conf, conf_pairs, hush_libraries, loan_terms
 from multilane.errors import TargetNotFound
 
 
@@ -58,6 +58,16 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command
     archive: Annotated[
         Path | None, typer.Option(help="On Spark: what `multilane pack` made, for executors of a cluster.")
     ] = None,
+    target_batch_duration: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="In batches: how long one works on its partitions; else 10s.")
+    ] = None,
+    max_batch_duration: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="In batches: what is in work then goes on without its batch; else half a second beyond its end.",
+        ),
+    ] = None,
     conf: Conf = None,
     control: Annotated[
         Path | None, typer.Option(help="A socket to be made here, over which `multilane control` steers the run.")
@@ -67,12 +77,16 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command
     """Run an app's consumers until SIGTERM or Ctrl-C; then settle what is in work, commit and leave the groups."""
     logging.basicConfig(level=log_level.value.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     pairs = conf_pairs(conf or [])
+    is_told_lengths = not (target_batch_duration is None and max_batch_duration is None)
+    if is_told_lengths and (engine is not Engine.spark or flow is not Flow.batches):
+        raise typer.BadParameter("--target-batch-duration and --max-batch-duration are for batches on Spark alone")
     try:
         if engine is Engine.process:
             _run_here(target, members or 1, control)
         else:
+            terms = loan_terms(target_batch_duration, max_batch_duration)
             settings = {"flow": flow.value, "master": master, "members": members, "conf": pairs, "archive": archive}
-            _run_on_spark(target, host=host, control=control, **settings)
+            _run_on_spark(target, host=host, control=control, terms=terms, **settings)
     except TargetNotFound as error:
         raise typer.BadParameter(str(error)) from None
 

@@ -7,9 +7,16 @@ from __future__ import annotations
 
 import logging
 import warnings
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+
+from multilane.cli.option_values import duration
+
+if TYPE_CHECKING:
+    from multilane.spark.batches.board import LoanTerms
+
+_SHORTEST: Final = 1.0  # below that Spark is at planning for as long as anybody works
 
 Conf = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark's; may be repeated.")]
 
@@ -22,6 +29,26 @@ def conf_pairs(conf: list[str]) -> dict[str, str]:
             raise typer.BadParameter(f"--conf {one!r} is not NAME=VALUE of Spark's, as in spark.executor.memory=2g")
         pairs[name] = value
     return pairs
+
+
+def loan_terms(target: str | None, longest: str | None) -> LoanTerms:
+    """How long a batch works, and when it ends without what is still in work."""
+    from multilane.spark.batches.board import LoanTerms
+
+    usual = LoanTerms()
+    seconds = usual.seconds if target is None else duration(target, "--target-batch-duration")
+    if seconds < _SHORTEST:
+        raise typer.BadParameter(
+            f"{target!r}: Spark takes up to half a second between two batches; let them last 1s or more",
+            param_hint="--target-batch-duration",
+        )
+    patience = usual.patience if longest is None else duration(longest, "--max-batch-duration") - seconds
+    if patience < 0:
+        raise typer.BadParameter(
+            f"{longest!r} is shorter than the {seconds:g}s that a batch works (--target-batch-duration)",
+            param_hint="--max-batch-duration",
+        )
+    return LoanTerms(seconds, patience)
 
 
 def hush_libraries() -> None:

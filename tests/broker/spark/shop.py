@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import uuid
+from collections.abc import Iterable
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,6 +29,18 @@ async def index(record: Record) -> None:
     with open(os.environ["SHOP_DONE"], "a") as done:
         done.write(f"{record.value.decode()} {os.environ['MULTILANE_MEMBER']}\\n")
 """
+WATCHING = """
+import json
+
+class Watching:
+    def count(self, name, value=1, **labels):
+        if name.startswith("spark."):
+            from pyspark import SparkContext
+            url = SparkContext._active_spark_context.uiWebUrl
+            with open(os.environ["SHOP_DONE"] + "-queries", "a") as told:
+                told.write(json.dumps({"name": name, "value": value, "url": url} | labels) + "\\n")
+"""
+OBSERVED = WATCHING + MODULE.replace('App("multilane.yaml")', 'App("multilane.yaml", observer=Watching())')
 
 
 class Shop:
@@ -50,6 +63,13 @@ class Shop:
         with Admin({"bootstrap.servers": bootstrap}) as admin:
             admin.create_topics({self.name: 4, f"{self.name}-retry": 4, f"{self.name}-error": 1})
         fill(self.name, [(b"%d" % i, b"k%d" % i, (), i % 4) for i in range(200)] + [(b"poison", b"p", (), 0)])
+
+    def configure(self, **settings: object) -> None:
+        """More of the consumer's settings."""
+        file = self.directory / "multilane.yaml"
+        told = json.loads(file.read_text())
+        told["consumers"]["orders"] |= settings
+        file.write_text(json.dumps(told))
 
     def is_shared(self, members: int) -> bool:
         """Every member has handled something; until then there is always something to do."""
@@ -77,6 +97,15 @@ class Shop:
     def run_to_its_end(self, *options: str, **environ: str) -> tuple[int, str]:
         with self.running(*options, **environ) as (process, log):
             return process.wait(PATIENCE), log.read_text()
+
+    @property
+    def told(self) -> list[dict]:
+        """What the observer of OBSERVED heard."""
+        file = self.done_file.with_name("done-queries")
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def fill(self, values: Iterable[bytes]) -> None:
+        self._fill(self.name, [(value, value, (), n % 4) for n, value in enumerate(values)])
 
     @property
     def done(self) -> list[tuple[str, str]]:

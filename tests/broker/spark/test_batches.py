@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+import sys
 
 import pytest
 
-from broker.spark.shop import MODULE, PATIENCE
+from broker.spark.clusters import executors, standalone_cluster
+from broker.spark.shop import MODULE, OBSERVED, PATIENCE
 from multilane import Admin
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -41,3 +43,64 @@ def test_a_module_that_workers_cannot_import(shop):
     assert code == 1
     assert "the application cannot run: ModuleNotFoundError: No module named 'no_such_module'" in log
     assert shop.done == []
+
+
+HANGING = """
+import asyncio, threading
+from pathlib import Path
+
+async def hang():
+    while not Path(os.environ["SHOP_DONE"] + "-go-on").exists():
+        await asyncio.to_thread(threading.Event().wait, 0.1)
+""" + OBSERVED.replace("\n    with open(os", "\n    if record.value == b'hang': await hang()\n    with open(os")
+
+
+@pytest.mark.long
+def test_batches_last_as_long_as_was_said(shop):
+    """While something hangs there is always a batch. Each of the usual ones would last ten seconds."""
+    (shop.directory / "shop_app.py").write_text(HANGING)
+    shop.configure(maxProcessingTime="10m")
+    shop.fill([b"hang"])
+    lengths = ("--target-batch-duration", "1s", "--max-batch-duration", "2s")
+
+    def seconds() -> list[float]:
+        return [one["value"] for one in shop.told if one["name"] == "spark.query.batch.seconds"]
+
+    with shop.running("--master", "local[2]", *lengths, *OPTIONS) as (process, log):
+        shop.wait_for(lambda: len(shop.done) == shop.filled and len(seconds()) >= 5, log)
+        assert min(seconds()) < 10
+        assert "hang" not in {value for value, _ in shop.done}
+        shop.done_file.with_name("done-go-on").touch()
+        shop.wait_for(lambda: len(shop.done) == shop.filled + 1, log)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0, log.read_text()[-4_000:]
+    assert [value for value, _ in shop.done].count("hang") == 1
+    assert "Traceback" not in log.read_text()
+
+
+@pytest.mark.long
+def test_executors_come_with_the_work_and_go_with_it(shop, tmp_path):
+    """Dynamic allocation: between batches there is nothing that needs a slot."""
+    conf = {
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.minExecutors": "0",
+        "spark.dynamicAllocation.executorIdleTimeout": "2s",
+        "spark.executor.memory": "512m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.executorEnv.SHOP_DONE": str(shop.done_file),
+        "spark.ui.enabled": "false",
+    }
+    options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
+    with (
+        standalone_cluster(tmp_path, 2) as master,
+        shop.running("--master", master, "--members", "2", *options, PYSPARK_PYTHON=sys.executable) as (process, log),
+    ):
+        shop.wait_for(lambda: shop.is_shared(2), log)
+        shop.wait_for(lambda: len(shop.done) == shop.filled, log)
+        shop.wait_for(lambda: not executors(tmp_path), log)
+        shop.fill([b"-1", b"-2", b"-3", b"-4"])
+        shop.wait_for(lambda: len(shop.done) == shop.filled + 4, log)
+        assert executors(tmp_path)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0, log.read_text()[-4_000:]
+    assert sorted(int(value) for value, _ in shop.done) == list(range(-4, shop.filled))

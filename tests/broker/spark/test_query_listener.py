@@ -9,24 +9,11 @@ import urllib.request
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from broker.spark.shop import MODULE, PATIENCE
+from broker.spark.shop import OBSERVED, PATIENCE
 from multilane.hooks import Counts
 from multilane.spark.query_listener import ENDED, FAILED, listening
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.long, pytest.mark.filterwarnings("ignore")]
-
-WATCHING = """
-import json
-
-class Watching:
-    def count(self, name, value=1, **labels):
-        if name.startswith("spark."):
-            from pyspark import SparkContext
-            url = SparkContext._active_spark_context.uiWebUrl
-            with open(os.environ["SHOP_DONE"] + "-queries", "a") as told:
-                told.write(json.dumps({"name": name, "value": value, "url": url} | labels) + "\\n")
-"""
-OBSERVED = WATCHING + MODULE.replace('App("multilane.yaml")', 'App("multilane.yaml", observer=Watching())')
 
 
 @pytest.fixture
@@ -81,11 +68,10 @@ def test_an_observer_that_fails_does_not_break_a_query(spark, topic, fill, start
 
 def test_a_run_tells_its_observer_and_shows_in_sparks_interface(shop):
     (shop.directory / "shop_app.py").write_text(OBSERVED)
-    told = shop.done_file.with_name("done-queries")
     options = ("--master", "local[2]", "--conf", "spark.ui.enabled=true", "--conf", "spark.ui.port=0")
     with shop.running(*options) as (process, log):
-        shop.wait_for(lambda: told.exists() and "spark.query.batches" in told.read_text(), log)
-        url = json.loads(told.read_text().splitlines()[0])["url"]
+        shop.wait_for(lambda: any(one["name"] == "spark.query.batches" for one in shop.told), log)
+        url = shop.told[0]["url"]
         (application,) = fetched(f"{url}/api/v1/applications")
         jobs = fetched(f"{url}/api/v1/applications/{application['id']}/jobs")
         process.send_signal(signal.SIGTERM)
@@ -94,9 +80,8 @@ def test_a_run_tells_its_observer_and_shows_in_sparks_interface(shop):
     title = "multilane shop_app:app: orders"
     assert jobs
     assert all(title in job["description"] for job in jobs)
-    counted = [json.loads(line) for line in told.read_text().splitlines()]
-    assert {one["query"] for one in counted} == {title}
-    assert {one["name"] for one in counted} >= {
+    assert {one["query"] for one in shop.told} == {title}
+    assert {one["name"] for one in shop.told} >= {
         "spark.query.started",
         "spark.query.batches",
         "spark.query.rows",

@@ -6,6 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from multilane.cli.main import app
+from multilane.cli.spark_options import loan_terms
+from multilane.spark.batches.board import LoanTerms
 
 
 @pytest.mark.parametrize(
@@ -17,6 +19,12 @@ from multilane.cli.main import app
         (["shop:app", "--members", "0"], "--members"),
         (["shop:app", "--flow", "rivers"], "--flow"),
         (["shop:app", "--engine", "fast"], "--engine"),
+        (["shop:app", "--target-batch-duration", "3"], "a duration needs its unit"),
+        (["shop:app", "--target-batch-duration", "200ms"], "let them last 1s or more"),
+        (["shop:app", "--max-batch-duration", "5s"], "shorter than the 10s that a batch works"),
+        (["shop:app", "--max-batch-duration", "5s", "--target-batch-duration", "6s"], "shorter than the 6s"),
+        (["shop:app", "--max-batch-duration", "20s", "--flow", "continuous"], "are for batches on Spark alone"),
+        (["shop:app", "--target-batch-duration", "3s", "--engine", "process"], "are for batches on Spark alone"),
         (["no_such_shop:app", "--engine", "process", "--members", "2"], "there is no module"),
         (["shop:app", "--engine", "process", "--members", "2", "--control", "here"], "--control steers one process"),
     ],
@@ -24,4 +32,17 @@ from multilane.cli.main import app
 def test_the_command_is_used_wrongly(arguments, said):
     result = CliRunner().invoke(app, ["run", *arguments], env={"COLUMNS": "200", "TERM": "dumb"})
     assert result.exit_code == 2
-    assert said in result.output
+    assert said in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("target", "longest", "terms"),
+    [
+        (None, None, LoanTerms()),
+        ("3s", None, LoanTerms(3.0, 0.5)),
+        (None, "1m", LoanTerms(10.0, 50.0)),
+        ("3s", "3s", LoanTerms(3.0, 0.0)),
+    ],
+)
+def test_how_long_batches_last(target, longest, terms):
+    assert loan_terms(target, longest) == terms

@@ -31,6 +31,8 @@ _SHORTEST: Final = 0.5  # seconds of work that are worth a loan
 
 @dataclass(frozen=True, slots=True)
 class LoanTerms:
+    """How long a batch works, and waits."""
+
     seconds: float = 10.0
     patience: float = 0.5  # for what is in work then
 
