@@ -14,11 +14,11 @@ import os
 import random
 import socket
 import tempfile
+import weakref
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Final, Self
+from typing import Final, Self
 
 from multilane.errors import DevKafkaError, PortInUse
 
@@ -29,10 +29,11 @@ _TRIES: Final = 2_000
 
 
 class ReservedPorts:
-    """Ports on which nobody listens, and that no other process reserves until they are closed, or this one ends."""
+    """Ports on which nobody listens, and that no other process reserves until these are closed or forgotten."""
 
     def __init__(self, count: int) -> None:
-        self._locks: dict[int, IO[bytes]] = {}
+        self._locks: dict[int, int] = {}  # open files by port
+        self._release = weakref.finalize(self, _close_all, self._locks)
         # SystemRandom: a seed that tests set for everybody must not make two runs choose alike.
         chance = random.SystemRandom()
         for _ in range(_TRIES):
@@ -50,8 +51,7 @@ class ReservedPorts:
         return sorted(self._locks)
 
     def close(self) -> None:
-        for lock in self._locks.values():
-            lock.close()
+        self._release()
 
     def __enter__(self) -> Self:
         return self
@@ -62,16 +62,22 @@ class ReservedPorts:
         self.close()
 
 
-def _lock_of(port: int) -> IO[bytes] | None:
+def _close_all(locks: dict[int, int]) -> None:
+    for lock in locks.values():
+        os.close(lock)
+
+
+def _lock_of(port: int) -> int | None:
     """The lock of this port, unless somebody has it. The files stay: one that is removed can be locked twice."""
     directory = Path(tempfile.gettempdir(), f"multilane-ports-{os.getuid()}")
     directory.mkdir(mode=0o700, exist_ok=True)
-    file = (directory / str(port)).open("ab")
-    with suppress(BlockingIOError):
+    file = os.open(directory / str(port), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return file
-    file.close()
-    return None
+    except BlockingIOError:
+        os.close(file)
+        return None
+    return file
 
 
 def is_free(port: int) -> bool:

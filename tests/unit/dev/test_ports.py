@@ -40,6 +40,14 @@ def test_what_is_reserved_is_not_given_twice(few_ports):
         assert again.ports == few_ports
 
 
+def test_what_is_forgotten_is_free_again(few_ports):
+    forgotten = ports.ReservedPorts(len(few_ports))
+    assert forgotten.ports == few_ports
+    del forgotten
+    with ports.ReservedPorts(len(few_ports)) as again:
+        assert again.ports == few_ports
+
+
 def test_what_a_failed_choice_had_found_is_free_again(few_ports):
     with pytest.raises(DevKafkaError, match="free ports"):
         ports.ReservedPorts(5)
