@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multilane.spark.ranges import Range, admitted, grouped, ranges_between, split
+from multilane.spark.ranges import Range, admitted, cut, grouped, ranges_between, split
 from multilane.types import TopicPartition
 
 sizes = st.lists(st.integers(0, 10_000), min_size=1, max_size=12)
@@ -37,10 +37,18 @@ def test_as_much_as_allowed_goes_in_from_the_front_of_each(lengths, limit):
 @given(sizes, st.integers(1, 40))
 def test_splitting_loses_nothing(lengths, at_least):
     ranges = [one for one in ranges_of([length // 50 for length in lengths]) if len(one)]
-    cut = split(ranges, at_least)
-    assert offsets(cut) == offsets(ranges)
-    assert len(cut) >= min(at_least, sum(map(len, ranges)))
-    assert all(len(one) for one in cut)
+    pieces = split(ranges, at_least)
+    assert offsets(pieces) == offsets(ranges)
+    assert len(pieces) >= min(at_least, sum(map(len, ranges)))
+    assert all(len(one) for one in pieces)
+
+
+@given(sizes, st.integers(1, 40))
+def test_cutting_loses_nothing_and_no_piece_is_too_long(lengths, at_most):
+    ranges = ranges_of([length // 50 for length in lengths])
+    pieces = cut(ranges, at_most)
+    assert offsets(pieces) == offsets(ranges)
+    assert all(0 < len(one) <= at_most for one in pieces)
 
 
 @given(sizes, st.integers(1, 8))

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from multilane.config.app.units import NotAUnit, parse_duration
 from multilane.config.consumer import parse_consumer
 from multilane.config.producer import parse_producer
 from multilane.errors import ConfigError
@@ -33,21 +34,28 @@ _SOURCE: Final = (
     "endingOffsetsByTimestamp",
     "endingTimestamp",
     "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
     "minPartitions",
+    "maxRecordsPerPartition",
     "maxTasks",
     "failOnDataLoss",
     "includeHeaders",
     "kafkaConsumer.pollTimeoutMs",
     "commitGroup",
 )
+# Of Spark's own source, for what is not needed here: reading takes no group, and questions to brokers have Kafka's own
+# time limits. Accepted, so that code only changes the format's name.
+_NEEDLESS: Final = ("groupIdPrefix", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
 _SINK: Final = ("topic", "includeHeaders")  # headers are written where there is a column of them: as in Spark's own
 _ENDS: Final = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
-_STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "commitGroup")
+_STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "commitGroup")
 # What Spark itself puts among the options of a stream.
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "path", "queryname", "retries", "outputmode"})
 # What the source decides itself: positions and commits are not the consumer's affair.
 _OURS: Final = ("enable.auto.commit", "auto.offset.reset")
 _POLL_SECONDS: Final = 120.0
+_TRIGGER_DELAY: Final = "15m"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +87,10 @@ class SourceOptions:
     starting: Place
     ending: Place
     max_offsets: int | None = None
+    min_offsets: int | None = None
+    trigger_delay: float = 0.0  # seconds after which fewer offsets will do
     min_partitions: int | None = None
+    max_records: int | None = None  # of a partition, for one task
     max_tasks: int | None = None
     fail_on_data_loss: bool = True
     include_headers: bool = False
@@ -94,7 +105,7 @@ class SinkOptions:
 
 
 def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
-    given, properties = _sorted_out(options, _SOURCE)
+    given, properties = _sorted_out(options, (*_SOURCE, *_NEEDLESS))
     for name in _ENDS if is_stream else _STREAM_ONLY:
         if name in given:
             raise ConfigError(f"{name} is for {'batch reads; a stream has no end' if is_stream else 'streams'}")
@@ -111,7 +122,10 @@ def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOpti
         starting,
         _end(given),
         max_offsets=_count(given, "maxOffsetsPerTrigger"),
+        min_offsets=_count(given, "minOffsetsPerTrigger"),
+        trigger_delay=_seconds(given, "maxTriggerDelay", _TRIGGER_DELAY),
         min_partitions=_count(given, "minPartitions"),
+        max_records=_count(given, "maxRecordsPerPartition"),
         max_tasks=_count(given, "maxTasks"),
         fail_on_data_loss=_flag(given, "failOnDataLoss", default=True),
         include_headers=_flag(given, "includeHeaders", default=False),
@@ -128,7 +142,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
 
 def includes_headers(options: Mapping[str, str]) -> bool:
     """All that the schema of a source depends on."""
-    return _flag(_sorted_out(options, (*_SOURCE, *_SINK))[0], "includeHeaders", default=False)
+    return _flag(_sorted_out(options, (*_SOURCE, *_NEEDLESS, *_SINK))[0], "includeHeaders", default=False)
 
 
 def _sorted_out(options: Mapping[str, str], known: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:
@@ -217,6 +231,13 @@ def _count(given: Mapping[str, str], name: str) -> int | None:
     if count < 1:
         raise ConfigError(f"{name}={given[name]!r}: give a whole number above 0")
     return count
+
+
+def _seconds(given: Mapping[str, str], name: str, default: str) -> float:
+    try:
+        return parse_duration(given.get(name, default).strip())
+    except NotAUnit as error:
+        raise ConfigError(f"{name}={given[name]!r}: {error}") from None
 
 
 def _flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:

@@ -4,7 +4,7 @@ Thread: none (pure).
 
 A place is a word (`earliest`, `latest`, `group`), an offset for each partition, or a time. In JSON -2 means earliest
 and -1 latest, and topics have their partitions below them: `{"orders": {"0": 23, "1": -2}}`. That is also how offsets
-look in checkpoints and in a query's progress.
+look in checkpoints and in a query's progress; there a topic's id is beside its partitions.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 from multilane.errors import ConfigError
@@ -21,6 +22,7 @@ EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 GROUP: Final = "group"
 _WORDS: Final[Mapping[int, str]] = {-2: EARLIEST, -1: LATEST}
+_ID: Final = "id"
 
 Offsets = dict[TopicPartition, int]
 
@@ -111,15 +113,26 @@ def _whole(number: Any) -> int:
 # --- offsets as Spark keeps them -------------------------------------------------------------------------------------
 
 
-def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    tree: dict[str, dict[str, int]] = {}
+Tree = Mapping[str, Mapping[str, Any]]
+
+
+def to_json(offsets: Mapping[TopicPartition, int], ids: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+    """With the ids of the topics, as far as they are known: one that was made anew may have the same name."""
+    tree: dict[str, dict[str, Any]] = {}
     for partition, offset in sorted(offsets.items()):
         tree.setdefault(partition.topic, {})[str(partition.partition)] = int(offset)
+    for topic in tree.keys() & ids.keys():
+        tree[topic][_ID] = ids[topic]
     return tree
 
 
-def from_json(tree: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, Offset]:
+def from_json(tree: Tree) -> dict[TopicPartition, Offset]:
     try:
-        return {partition: Offset(_whole(offset)) for partition, offset in _pairs(tree)}
+        bare = {topic: {n: offset for n, offset in below.items() if n != _ID} for topic, below in tree.items()}
+        return {partition: Offset(_whole(offset)) for partition, offset in _pairs(bare)}
     except (ValueError, TypeError, AttributeError):
         raise ConfigError(f"the checkpoint has {tree!r} for offsets: it is not one of this source") from None
+
+
+def ids_in(tree: Tree) -> dict[str, str]:
+    return {topic: str(below[_ID]) for topic, below in tree.items() if _ID in below}

@@ -18,7 +18,19 @@ from multilane.client.consumer import Consumer
 from multilane.clock import Clock, SystemClock
 from multilane.errors import BrokerError, ConfigError, DataLoss, MultilaneError
 from multilane.spark.options import SourceOptions
-from multilane.spark.places import EARLIEST, GROUP, LATEST, AtTime, Exact, Named, Offsets, Place
+from multilane.spark.places import (
+    EARLIEST,
+    GROUP,
+    LATEST,
+    AtTime,
+    Exact,
+    Named,
+    Offsets,
+    Place,
+    Tree,
+    from_json,
+    ids_in,
+)
 from multilane.spark.ranges import Range, admitted, ranges_between
 from multilane.types import TopicPartition
 
@@ -75,7 +87,9 @@ class Planner:
 
     def _matching(self, pattern: str) -> list[str]:
         with Admin(self._admin_properties()) as admin:
-            return sorted(name for name in admin.topics() if re.fullmatch(pattern, name))  # as Topics.has
+            known = admin.topics()
+            # As Topics.has. Kafka's own topics are only read by name.
+            return sorted(name for name in known if re.fullmatch(pattern, name) and not known[name].internal)
 
     def _admin_properties(self) -> Mapping[str, object]:
         from multilane.config.app.kafka_names import canonical
@@ -104,6 +118,11 @@ class Planner:
         committed = self._consumer.committed(partitions)
         missing = [p for p in partitions if committed.get(p) is None]
         found = {p: int(place.offset) for p, place in committed.items() if place is not None}
+        ends = self._named(LATEST, list(found))
+        for partition, offset in found.items():
+            if offset > ends[partition]:
+                self._lost(f"the group is at {offset} of {partition}, and its log ends at {ends[partition]}")
+                found[partition] = ends[partition]
         return found | self._named(EARLIEST, missing) if missing else found
 
     def _exact(self, option: str, place: Exact, partitions: Collection[TopicPartition]) -> Offsets:
@@ -155,6 +174,8 @@ class StreamPlanner(Planner):
         self._group: Consumer | None = None
         self._committed: Offsets = {}
         self._newest: Offsets = {}
+        self._last_batch = float("-inf")
+        self._ids: dict[str, str] = {}  # of topics; only brokers that are very old have none
 
     def close(self) -> None:
         super().close()
@@ -183,9 +204,22 @@ class StreamPlanner(Planner):
         self._check(starts, ends)
         begins = self._with_new(starts, ends)
         ends = {p: max(end, begins[p]) for p, end in ends.items()}
+        if self._waits_for_more(ranges_between(begins, ends)):
+            return begins
         if limit is None:
             return ends
         return begins | {one.partition: one.end for one in admitted(ranges_between(begins, ends), limit)}
+
+    def _waits_for_more(self, ranges: Collection[Range]) -> bool:
+        """There is too little for a batch, and the last one was not long ago; notes when one is begun. A run that reads
+        what is available now waits for nothing."""
+        now, wanted = self._clock.monotonic(), self._options.min_offsets or 0
+        is_due = self._target is not None or now - self._last_batch >= self._options.trigger_delay
+        if not is_due and sum(map(len, ranges)) < wanted:
+            return True
+        if ranges:
+            self._last_batch = now
+        return False
 
     def _partitions_lately(self) -> list[TopicPartition]:
         """Spark asks a hundred times a second; that there are more partitions may be seen a little later."""
@@ -198,6 +232,26 @@ class StreamPlanner(Planner):
     def ranges(self, starts: Offsets, ends: Offsets) -> list[Range]:
         ends = self._own(ends)
         return ranges_between(self._with_new(starts, ends), ends)
+
+    # --- checkpoints -------------------------------------------------------------------------------------------------
+
+    def ids_of(self, topics: Collection[str]) -> dict[str, str]:
+        unknown = [topic for topic in topics if topic not in self._ids]
+        if unknown:
+            with Admin(self._admin_properties()) as admin:
+                known = admin.topics()
+            self._ids |= {topic: str(known[topic].id or "") for topic in unknown if topic in known}
+        return {topic: self._ids[topic] for topic in topics if self._ids.get(topic)}
+
+    def recall(self, tree: Tree) -> Offsets:
+        """Places out of a checkpoint. A topic that was deleted and made again has the name of the one that was read and
+        none of its records: places in that one are none."""
+        told = ids_in(tree)
+        now = self.ids_of(told)
+        remade = {topic for topic, known in told.items() if now.get(topic, known) != known}
+        for topic in sorted(remade):
+            self._lost(f"{topic} was deleted and made again since it was read")
+        return {partition: offset for partition, offset in from_json(tree).items() if partition.topic not in remade}
 
     def _own(self, places: Offsets) -> Offsets:
         """Of places out of a checkpoint those that this query reads."""

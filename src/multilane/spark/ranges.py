@@ -67,6 +67,15 @@ def split(ranges: Iterable[Range], at_least: int) -> list[Range]:
     return cut
 
 
+def cut(ranges: Iterable[Range], at_most: int) -> list[Range]:
+    """The same, in pieces of at most so many offsets."""
+    return [
+        Range(one.partition, begin, min(begin + at_most, one.end))
+        for one in ranges
+        for begin in range(one.start, one.end, at_most)
+    ]
+
+
 def grouped(ranges: Iterable[Range], at_most: int) -> list[tuple[Range, ...]]:
     """The ranges of each task, as many tasks as ranges but at most so many; even in what they have to read."""
     known = sorted(ranges, key=len, reverse=True)

@@ -83,17 +83,20 @@ class RangeReader:
                 self._consumer.seek(partition, one.start)
         still = dict(wave)
         for block in chain(fetched, self._polled(still, options)):
-            piece = self._cut(still, block)
+            piece = self._cut(still, block, options)
             if len(piece):
                 yield piece
 
-    def _cut(self, still: dict[TopicPartition, Range], block: Block) -> Block:
-        """The rows that are wanted; the others are kept."""
+    def _cut(self, still: dict[TopicPartition, Range], block: Block, options: ReadOptions) -> Block:
+        """The rows that are wanted; those behind them are kept."""
         partition = TopicPartition(block.topic, block.partition)
         one = still.get(partition)
         if one is None:
             self._places[partition].rests.append(block)
             return block.slice(0, 0)
+        if len(block) and block.offsets[0] < one.start:  # a topic that was made again is read from its beginning
+            _lost(f"{one} is to be read, and the log of {partition} began anew at {block.offsets[0]}", options)
+            block = block.slice(int(np.searchsorted(block.offsets, one.start)))
         if block.next_offset < one.end:
             return block
         rows = int(np.searchsorted(block.offsets, one.end))

@@ -17,9 +17,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from multilane.spark.options import SourceOptions, includes_headers, sink_options, source_options
-from multilane.spark.places import Offsets, from_json, to_json
+from multilane.spark.places import Offsets, Tree, to_json
 from multilane.spark.planning import Planner, StreamPlanner
-from multilane.spark.ranges import Range, grouped, split
+from multilane.spark.ranges import Range, cut, grouped, split
 from multilane.spark.reading import ReadOptions, read_ranges
 from multilane.spark.rows import spark_batch, spark_schema
 from multilane.spark.sink import BatchWriter, StreamWriter
@@ -70,8 +70,9 @@ class _Reads:
 
     def tasks(self, ranges: Sequence[Range]) -> list[Task]:
         chosen = self.options
-        cut = split(ranges, chosen.min_partitions) if chosen.min_partitions else ranges
-        return [Task(own) for own in grouped(cut, chosen.max_tasks or max(1, len(cut)))] or [Task(())]
+        pieces = split(ranges, chosen.min_partitions) if chosen.min_partitions else ranges
+        pieces = cut(pieces, chosen.max_records) if chosen.max_records else pieces
+        return [Task(own) for own in grouped(pieces, chosen.max_tasks or max(1, len(pieces)))] or [Task(())]
 
 
 class BatchReader(_Reads, DataSourceReader):
@@ -99,8 +100,8 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._planned = StreamPlanner(self.options)
         return self._planned
 
-    def initialOffset(self) -> dict[str, dict[str, int]]:
-        return to_json(self._planner.begin())
+    def initialOffset(self) -> dict[str, Any]:
+        return self._told(self._planner.begin())
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._planner.fix_target()
@@ -109,23 +110,23 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = self.options.max_offsets
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
-    def latestOffset(self, start: dict[str, dict[str, int]], limit: ReadLimit) -> dict[str, dict[str, int]]:
+    def latestOffset(self, start: Tree, limit: ReadLimit) -> dict[str, Any]:
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return to_json(self._planner.latest(_offsets(start), most))
+        return self._told(self._planner.latest(self._planner.recall(start), most))
 
-    def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:
-        return to_json(self._planner.newest) or None
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return self._told(self._planner.newest) or None
 
-    def partitions(self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> Sequence[InputPartition]:
-        return self.tasks(self._planner.ranges(_offsets(start), _offsets(end)))
+    def partitions(self, start: Tree, end: Tree) -> Sequence[InputPartition]:
+        planner = self._planner
+        return self.tasks(planner.ranges(planner.recall(start), planner.recall(end)))
 
-    def commit(self, end: dict[str, dict[str, int]]) -> None:
+    def _told(self, offsets: Offsets) -> dict[str, Any]:
+        return to_json(offsets, self._planner.ids_of({partition.topic for partition in offsets}))
+
+    def commit(self, end: Tree) -> None:
         """Spark calls this one batch late, and never for the last: the group hears of it when the next is planned."""
 
     def stop(self) -> None:
         if self._planned is not None:
             self._planned.close()
-
-
-def _offsets(tree: dict[str, dict[str, int]]) -> Offsets:
-    return dict(from_json(tree))

@@ -189,6 +189,34 @@ def test_a_checkpoint_of_another_topic_is_refused_before_anything_is_read(topic,
         assert {str(p) for p in admin.group_offsets(group)} == {f"{stock}-0"}
 
 
+def test_a_topic_that_was_made_again_between_two_runs_is_another(topic, fill, table, kafka, tmp_path, eventually):
+    name = topic(1)
+    fill(name, [(b"%d" % n,) for n in range(10)])
+    assert run(table(name, is_stream=True, startingOffsets="earliest"), tmp_path).values == list(range(10))
+    with Admin({"bootstrap.servers": kafka.bootstrap()}) as admin:
+        admin.delete_topics([name])
+        eventually(lambda: name not in admin.topics())
+        admin.create_topics({name: 1})
+    fill(name, [(b"%d" % n,) for n in range(100, 120)])
+    with pytest.raises(StreamingQueryException, match=f"{name} was deleted and made again since it was read"):
+        run(table(name, is_stream=True), tmp_path)
+    again = run(table(name, is_stream=True, failOnDataLoss="false"), tmp_path)
+    assert again.values == list(range(100, 120)), "all of the new one"
+    fill(name, [(b"120",)])
+    assert run(table(name, is_stream=True), tmp_path).values == [120]
+
+
+def test_a_group_beyond_the_end_of_its_log(topic, fill, table, kafka):
+    name = topic(1)
+    fill(name, [(b"%d" % n,) for n in range(3)])
+    group = f"{name}.group"
+    with Consumer({"bootstrap.servers": kafka.bootstrap(), "group.id": group}) as consumer:
+        consumer.commit({TopicPartition(name, 0): 7})
+    rows = table(name, startingOffsets="group", **{"kafka.group.id": group})
+    with pytest.raises(Exception, match=rf"the group is at 7 of {name}-0, and its log ends at 3. Set failOnDataLoss"):
+        rows.count()
+
+
 @pytest.mark.parametrize("fails", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_what_is_gone_from_the_log_is_never_passed_over_in_silence(topic, fill, table, kafka, tmp_path, fails):
     name = topic(1)

@@ -137,3 +137,21 @@ def test_whether_a_partition_is_read(topics, shown, has, lacks):
     assert str(topics) == shown
     assert topics.has(TopicPartition(*has))
     assert not topics.has(TopicPartition(*lacks))
+
+
+def test_options_of_sparks_own_source_that_are_not_needed_here_are_no_errors():
+    given = {"groupIdPrefix": "etl", "fetchOffset.numRetries": "5", "fetchoffset.retryintervalms": "10"}
+    assert source_options(BROKERS | {"subscribe": "a"} | given, is_stream=True) == source_options(
+        BROKERS | {"subscribe": "a"}, is_stream=True
+    )
+
+
+def test_when_a_batch_is_worth_it():
+    given = {"subscribe": "a", "minOffsetsPerTrigger": "100", "maxTriggerDelay": "2m", "maxRecordsPerPartition": "7"}
+    made = source_options(BROKERS | given, is_stream=True)
+    assert (made.min_offsets, made.trigger_delay, made.max_records) == (100, 120.0, 7)
+    assert source_options(BROKERS | {"subscribe": "a"}, is_stream=True).trigger_delay == 900.0
+    with pytest.raises(ConfigError, match="maxTriggerDelay='soon': this is not a duration"):
+        source_options(BROKERS | {"subscribe": "a", "maxTriggerDelay": "soon"}, is_stream=True)
+    with pytest.raises(ConfigError, match="minOffsetsPerTrigger is for streams"):
+        source_options(BROKERS | {"subscribe": "a", "minOffsetsPerTrigger": "9"}, is_stream=False)

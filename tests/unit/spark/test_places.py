@@ -13,6 +13,7 @@ from multilane.spark.places import (
     Exact,
     Named,
     from_json,
+    ids_in,
     parse_place,
     parse_time,
     parse_times,
@@ -75,6 +76,13 @@ def test_offsets_look_as_those_of_sparks_own_source():
     tree = {"a": {"0": 5, "1": 7}, "b": {"0": 0}}
     assert to_json({A1: 7, B0: 0, A0: 5}) == tree
     assert from_json(tree) == {A0: 5, A1: 7, B0: 0}
+
+
+def test_topics_have_their_ids_beside_their_partitions():
+    tree = to_json({A0: 5, B0: 0}, {"a": "one", "c": "another"})
+    assert tree == {"a": {"0": 5, "id": "one"}, "b": {"0": 0}}
+    assert from_json(tree) == {A0: 5, B0: 0}
+    assert ids_in(tree) == {"a": "one"}
 
 
 @pytest.mark.parametrize("tree", [{"a": 5}, {"a": {"0": "5"}}, {"logOffset": {"x": 1}}, [1]])
