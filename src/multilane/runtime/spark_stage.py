@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypedDict
 from multilane.errors import ConfigError
 from multilane.runtime.staged_app import check_stageable
 from multilane.runtime.targets import find_app, target_of
+from multilane.spark.session import is_speculating
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,7 +44,7 @@ def staged(app: App, frame: DataFrame, name: str, options: StageOptions) -> Data
         app = find_app(target)
     config = app.registration(name).config
     check_stageable(config)
-    if frame.sparkSession.conf.get("spark.speculation", "false") == "true":
+    if is_speculating(frame.sparkSession):
         raise ConfigError("spark.speculation is on: a second copy of a task would handle the same records. Turn it off")
     plan = StagePlan(_FACTORY, target, config.name, options.get("home", os.getcwd()))
     return outcomes_of(frame, plan, in_order=options.get("in_order"), tasks=options.get("tasks"))

@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from multilane.errors import SparkStartError
@@ -68,12 +69,17 @@ def start_session(master: str, name: str, settings: Mapping[str, str]) -> SparkS
         except Exception as error:
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise SparkStartError(f"Spark does not start with master {shown(master)}: {first}") from error
-    if session.conf.get("spark.speculation", "false") == "true":
+    if is_speculating(session):
         session.stop()
         raise SparkStartError(
             "spark.speculation is on: a second copy of a task would handle the same records. Set it to false"
         )
     return session
+
+
+def is_speculating(spark: SparkSession) -> bool:
+    """Whether Spark may start a second copy of a task. It reads its settings in upper case too."""
+    return (spark.conf.get("spark.speculation", "false") or "").strip().lower() == "true"
 
 
 @contextmanager
@@ -161,14 +167,21 @@ def with_retries(master: str) -> str:
 
 
 def prepare_environment(master: str, environ: MutableMapping[str, str]) -> None:
-    """What Spark's launcher reads. What is set already stays."""
-    java = find_java(environ)
-    if not environ.get("JAVA_HOME") and shutil.which("java", path=environ.get("PATH", "")) is None:
-        environ["JAVA_HOME"] = os.fspath(java.program.parents[1])
+    """What Spark's launcher reads. What is set already stays, but for a Java that is too old."""
+    _choose_java(environ)
     if is_local(master):
         environ.setdefault("PYSPARK_PYTHON", sys.executable)
         environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+def _choose_java(environ: MutableMapping[str, str]) -> None:
+    """Spark takes JAVA_HOME's, or else the one on the PATH; neither need be the one that is new enough."""
+    program = find_java(environ).program
+    taken = environ.get("JAVA_HOME") or None
+    taken = shutil.which("java", path=environ.get("PATH", "")) if taken is None else os.path.join(taken, "bin", "java")
+    if taken is None or Path(taken) != program:
+        environ["JAVA_HOME"] = os.fspath(program.resolve().parents[1])
 
 
 def check_reachable(master: str) -> None:

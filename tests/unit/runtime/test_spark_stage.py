@@ -102,6 +102,6 @@ def test_a_target_that_leads_nowhere(tmp_path):
 def test_second_copies_of_tasks(tmp_path, modules):
     app = listening(tmp_path)
     modules(shop_stage=("app", app))
-    session = SimpleNamespace(conf={"spark.speculation": "true"})
+    session = SimpleNamespace(conf={"spark.speculation": "True"})  # Spark reads it as it reads true
     with pytest.raises(ConfigError, match=r"spark\.speculation is on"):
         app.handle(SimpleNamespace(sparkSession=session), "orders")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from multilane.errors import SparkStartError
 from multilane.spark.session import (
     check_reachable,
+    is_speculating,
     local_slots,
     prepare_environment,
     shown,
@@ -85,3 +87,35 @@ def test_a_master_that_is_not_there():
 def test_what_is_no_master(master):
     with pytest.raises(SparkStartError, match="is no master of Spark's"):
         start_session(master, "test", {})
+
+
+def java_of(directory, version):
+    """A program that says it is Java, in a home of its own."""
+    program = directory / f"java-{version}" / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}.0.2\"' >&2\n")
+    program.chmod(0o755)
+    return program
+
+
+@pytest.mark.parametrize(
+    ("home", "path", "chosen"),
+    [
+        (17, 21, 17),  # as it is set
+        (11, 17, 17),
+        (None, 17, None),  # Spark looks there itself
+        (21, None, 21),
+    ],
+)
+def test_spark_gets_the_java_that_is_new_enough(tmp_path, home, path, chosen):
+    javas = {version: java_of(tmp_path, version) for version in (11, 17, 21)}
+    environ = {"PATH": "" if path is None else os.fspath(javas[path].parent)}
+    environ |= {} if home is None else {"JAVA_HOME": os.fspath(javas[home].parents[1])}
+    prepare_environment("local[2]", environ)
+    assert environ.get("JAVA_HOME") == (None if chosen is None else os.fspath(javas[chosen].parents[1]))
+
+
+@pytest.mark.parametrize(("said", "is_on"), [("true", True), ("True", True), ("TRUE ", True), ("false", False)])
+def test_speculation_by_any_spelling(said, is_on):
+    assert is_speculating(SimpleNamespace(conf={"spark.speculation": said})) is is_on
+    assert not is_speculating(SimpleNamespace(conf={}))
