@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Final
+from typing import Any, Final
 
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock
@@ -43,6 +43,7 @@ class Stint:
         self._tell = tell
         self._clock = clock
         self._wanted_back: deque[tuple[frozenset[TopicPartition], float, asyncio.Future[Collection[Team]]]] = deque()
+        self._is_asked = asyncio.Event()  # to give something back
         self._tell_at = clock.monotonic() + _TELL_EVERY
 
     async def run(
@@ -88,6 +89,7 @@ class Stint:
         """From another task: the teams of these, ended within so many seconds; none, when there are none."""
         answer: asyncio.Future[Collection[Team]] = asyncio.get_running_loop().create_future()
         self._wanted_back.append((partitions, self._clock.monotonic() + seconds, answer))
+        self._is_asked.set()
         self._consumer.wakeup()
         return await answer
 
@@ -97,6 +99,7 @@ class Stint:
         self._feeding.take_on(team)
 
     async def _give_back_wanted(self) -> None:
+        self._is_asked.clear()
         while self._wanted_back:
             partitions, deadline, answer = self._wanted_back.popleft()
             teams = {team for p in partitions if (team := self._holding.team(p)) is not None}
@@ -118,7 +121,16 @@ class Stint:
 
     async def _rest(self, patience: float) -> Collection[Team]:
         deadline = self._clock.monotonic() + patience
-        await asyncio.gather(*(team.rest(deadline) for team in self._holding.teams))
+        resting = asyncio.gather(*(team.rest(deadline) for team in self._holding.teams))
+        while not resting.done():  # patience may be long
+            asked = asyncio.create_task(self._is_asked.wait())
+            either: list[asyncio.Future[Any]] = [resting, asked]
+            left = max(0.0, self._tell_at - self._clock.monotonic())
+            await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            asked.cancel()
+            await self._give_back_wanted()
+            await self._tell_when_due()
+        await resting
         await self._catch_up()
         await self._give_back_wanted()
         if self._feeding.failure is not None:

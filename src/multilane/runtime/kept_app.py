@@ -66,6 +66,7 @@ class KeptApp:
                 group.stop()
             await errors.stop()
             ended = await asyncio.gather(*tasks, return_exceptions=True)
+            await self._app.close_producers()
         for failure in ended:
             if isinstance(failure, BaseException):
                 raise failure

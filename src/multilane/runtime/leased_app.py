@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from multilane.client.async_consumer import AsyncConsumer
@@ -48,7 +48,7 @@ class _Desk:
     stint: Stint | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Lent:
     """A unit in our hands."""
 
@@ -56,10 +56,17 @@ class _Lent:
     team: Team | None = None
     settled_before: int = 0
     counted: int = 0  # settled records that the observer was told of
+    told: Unit | None = None  # how the lender knows it, if it was told since
+    wanted_back_by: float | None = None
 
     @property
     def settled(self) -> int:
         return self.settled_before + (0 if self.team is None else self.team.settled)
+
+    @property
+    def as_known(self) -> Unit:
+        """As the lender knows it. Records that others are at are theirs to speak of."""
+        return self.told or replace(self.unit, held=())
 
 
 class LeasedApp:
@@ -73,7 +80,6 @@ class LeasedApp:
         self._desks: dict[str, _Desk] = {}
         self._lent: dict[int, _Lent] = {}
         self._lingering: dict[asyncio.Task[None], _Lent] = {}
-        self._wanted_back: dict[int, float] = {}  # units, and until when
         self._works: list[asyncio.Task[list[Unit]]] = []  # one for each consumer of the loan
         self._unfinished: list[tuple[_Lent, Team, dict[Record, HeldRecord]]] = []  # of a loan that is about to end
         self._ends_early = False
@@ -96,13 +102,11 @@ class LeasedApp:
         self._is_closed = True
         self.end()
         await asyncio.gather(*self._works, return_exceptions=True)
-        lingering = list(self._lingering)
-        for task in lingering:
-            task.cancel()
-        await asyncio.gather(*lingering, return_exceptions=True)
+        await asyncio.gather(*self._lingering, return_exceptions=True)
         for desk in self._desks.values():
             await desk.consumer.close(0)
             await desk.outfit.close()
+        await self._app.close_producers()
 
     def counts(self) -> list[tuple[str, dict[str, str], float]]:
         return self._news.take()
@@ -115,7 +119,6 @@ class LeasedApp:
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
-        self._wanted_back.clear()
         self._ends_early = False
         by_consumer: dict[str, list[_Lent]] = {}
         for unit in loan.units:
@@ -159,9 +162,9 @@ class LeasedApp:
             desk.outfit.steer(steering, lent)
 
     async def _work(self, desk: _Desk, lent: Collection[_Lent], loan: Loan) -> list[Unit]:
-        unwanted = [one for one in lent if one.unit.number in self._wanted_back]  # asked back before it was begun
+        unwanted = [one for one in lent if one.wanted_back_by is not None]  # asked back before it was begun
         if unwanted:
-            self._tell("given", units=[one.unit.to_json() for one in unwanted])
+            self._tell("given", units=[one.as_known.to_json() for one in unwanted])
             lent = [one for one in lent if one not in unwanted]
         by_partition = {p: one for one in lent for p in one.unit.places}
         starts = {p: (place.offset, place.runs) for one in lent for p, place in one.unit.places.items()}
@@ -174,9 +177,11 @@ class LeasedApp:
             return team
 
         async def tell(teams: Collection[Team]) -> None:
-            units = [self._state(one).to_json() for one in lent if one.team in teams]
+            units = {one: self._state(one) for one in lent if one.team in teams}
             if await desk.outfit.accounts_are_kept():
-                self._tell("told", units=units)
+                for one, unit in units.items():
+                    one.told = unit
+                self._tell("told", units=[unit.to_json() for unit in units.values()])
 
         drain = desk.outfit.config.rebalance_timeout / 2
         desk.stint = Stint(desk.consumer, desk.outfit.topics, build, tell, drain, self._clock)
@@ -192,7 +197,7 @@ class LeasedApp:
         """How it is by now."""
         team = one.team
         if team is None:
-            return one.unit
+            return one.as_known
         self._news.count(_SETTLED, one.settled - one.counted, consumer=one.unit.consumer)
         one.counted = one.settled
         places = {p: team.whole_place(p) for p in one.unit.places}
@@ -202,10 +207,9 @@ class LeasedApp:
         """Nothing of it is begun any more. What has not ended goes on, unless the unit is wanted back altogether."""
         team = one.team
         if team is None:
-            return one.unit
-        deadline = self._wanted_back.get(one.unit.number, self._clock.monotonic())
-        if not team.unfinished or one.unit.number in self._wanted_back or self._is_closed:
-            await team.drain(deadline)
+            return one.as_known
+        if not team.unfinished or one.wanted_back_by is not None or self._is_closed:
+            await team.drain(one.wanted_back_by or self._clock.monotonic())
         open_ = {(p, offset) for p in one.unit.places for offset in team.yard.intakes[p].ledger.unsettled}
         at_work = set(team.in_work)
         held = {r: _held(r, fences=r in at_work) for r in team.unfinished if (_place(r), r.offset) in open_}
@@ -217,14 +221,14 @@ class LeasedApp:
         return Unit(unit.number, unit.consumer, unit.places, tuple(held.values()), tried, unit.settled)
 
     async def _linger(self, one: _Lent, team: Team, held: dict[Record, HeldRecord]) -> None:
-        """Until all that was in work has ended."""
+        """Until all that was in work has ended, or somebody else is to have the unit. Nobody cancels this: a task that
+        is cancelled before its first step does nothing at all."""
         try:
-            while held:
+            while held and one.wanted_back_by is None and not self._is_closed:
                 await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=_LOOK)
                 await self._release(one, team, held)
         finally:
-            deadline = self._wanted_back.get(one.unit.number, self._clock.monotonic())
-            await team.drain(deadline)
+            await team.drain(one.wanted_back_by or self._clock.monotonic())
             await self._release(one, team, held)
 
     async def _release(self, one: _Lent, team: Team, held: dict[Record, HeldRecord]) -> None:
@@ -269,8 +273,11 @@ class LeasedApp:
     # --- units that are wanted back ----------------------------------------------------------------------------------
 
     async def give_back(self, number: int, seconds: float) -> None:
-        """The group wants it: end what is in work within so many seconds."""
-        self._wanted_back[number] = self._clock.monotonic() + seconds
+        """The group wants it: end what is in work within so many seconds, also what earlier loans ended without."""
+        ended_before = [*(one for one, *_ in self._unfinished), *self._lingering.values()]
+        for any_of_it in [*self._lent.values(), *ended_before]:
+            if any_of_it.unit.number == number:
+                any_of_it.wanted_back_by = self._clock.monotonic() + seconds
         one = self._lent.get(number)
         desk = None if one is None else self._desks[one.unit.consumer]
         if one is not None and desk is not None and desk.stint is not None:
@@ -278,10 +285,7 @@ class LeasedApp:
             if one.team in ended:
                 unit = self._state(one)
                 kept = await desk.outfit.accounts_are_kept()
-                self._tell("given", units=[(unit if kept else one.unit).to_json()])
-        for task, other in list(self._lingering.items()):
-            if other.unit.number == number:
-                task.cancel()
+                self._tell("given", units=[(unit if kept else one.as_known).to_json()])
 
 
 def _place(record: Record) -> TopicPartition:

@@ -43,6 +43,7 @@ BATCHES: Final = "batches"
 _MEMBER: Final = "multilane.runtime.member:AppMember"
 KEPT: Final = "multilane.runtime.kept_app:KeptApp"
 LEASED: Final = "multilane.runtime.leased_app:LeasedApp"
+_START_SECONDS: Final = 120.0  # for all members to find a slot
 _BEYOND_DRAIN: Final = 60.0  # seconds for leaving the groups and closing producers
 
 
@@ -117,6 +118,7 @@ class Continuous(_Flow):
             host=host,
             log_level=self._settings.log_level,
             drain_seconds=self._drain_seconds,
+            start_seconds=_START_SECONDS,
         )
         self._supervisor.run(plan, Jobs(spark, uuid.uuid4().hex[:12], run_title(self._target, self._consumers)))
 
@@ -149,6 +151,7 @@ class Batches(_Flow):
             host=host,
             log_level=self._settings.log_level,
             token=secrets.token_hex(32),
+            start_seconds=_START_SECONDS,
             consumers=self._consumers,
         )
         self._conductor.run(spark, plan, self._drain_seconds)

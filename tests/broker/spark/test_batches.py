@@ -30,6 +30,7 @@ def test_tasks_share_the_work_of_one_member_and_end_in_order(shop):
     assert sorted(int(value) for value, _ in shop.done) == list(range(shop.filled))
     assert sum(shop.committed().values()) == shop.filled + 2, "with the poison, and its copy in the retry topic"
     assert "Traceback" not in log.read_text()
+    assert " ERROR " not in log.read_text(), "an end in order is no trouble"
 
 
 @pytest.mark.long
@@ -43,6 +44,7 @@ def test_a_module_that_workers_cannot_import(shop):
     assert code == 1
     assert "the application cannot run: ModuleNotFoundError: No module named 'no_such_module'" in log
     assert shop.done == []
+    assert shop.committed() == {}, "nobody has joined the group"
 
 
 HANGING = """
@@ -104,3 +106,40 @@ def test_executors_come_with_the_work_and_go_with_it(shop, tmp_path):
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0, log.read_text()[-4_000:]
     assert sorted(int(value) for value, _ in shop.done) == list(range(-4, shop.filled))
+
+
+@pytest.mark.long
+def test_a_cluster_that_is_too_small_is_told_before_anything_is_read(shop, tmp_path):
+    with standalone_cluster(tmp_path, 1) as master:
+        options = ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.executor.memory=512m", *OPTIONS]
+        with shop.running("--master", master, "--members", "2", *options, PYSPARK_PYTHON=sys.executable) as (run, log):
+            assert run.wait(2 * PATIENCE) == 1
+        said = log.read_text()
+    assert (
+        "the application cannot run: 1 of 2 tasks have found a slot within 120 s: ask for fewer with --members" in said
+    )
+    assert shop.done == []
+    assert shop.committed() == {}
+
+
+DYING = MODULE.replace(
+    "\n    with open(os",
+    "\n    if record.value == b'deadly' and not os.path.exists(os.environ['SHOP_DONE'] + '-cured'): os._exit(1)"
+    "\n    with open(os",
+)
+
+
+@pytest.mark.long
+def test_a_query_that_fails_leaves_its_group_before_the_next_one_joins(shop):
+    """A task whose worker dies each time fails the query at last. A broker would miss its member much later."""
+    (shop.directory / "shop_app.py").write_text(DYING)
+    shop.fill([b"deadly"])
+    with shop.running("--master", "local[2]", *OPTIONS) as (process, log):
+        shop.wait_for(lambda: "the query failed and is started again" in log.read_text(), log)
+        shop.done_file.with_name("done-cured").touch()
+        shop.wait_for(lambda: "deadly" in {value for value, _ in shop.done}, log)
+        with Admin({"bootstrap.servers": shop.bootstrap}) as admin:
+            assert len(admin.describe_groups([shop.name])[shop.name].members) == 1
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0, log.read_text()[-4_000:]
+    assert {int(value) for value, _ in shop.done if value != "deadly"} == set(range(shop.filled))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import subprocess
 import sys
 
 import pytest
 
-from broker.spark.clusters import connect_server, standalone_cluster
+from broker.spark.clusters import connect_server, executors, standalone_cluster
 from broker.spark.shop import MODULE, PATIENCE
+from multilane import Admin
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -91,6 +94,53 @@ def test_a_cluster_runs_what_was_packed(shop, tmp_path, flow):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("flow", ["continuous", "batches"])
+def test_an_executor_is_killed(shop, tmp_path, flow):
+    """Spark brings another; what the one was at is handled again, and nothing is missing."""
+    options = ["--flow", flow, "--conf", "spark.executor.memory=512m", "--conf", "spark.ui.enabled=false"]
+    options += ["--conf", "spark.driver.host=127.0.0.1", "--conf", f"spark.executorEnv.SHOP_DONE={shop.done_file}"]
+    with (
+        standalone_cluster(tmp_path, 2) as master,
+        shop.running("--master", master, "--members", "2", *options, PYSPARK_PYTHON=sys.executable) as (process, log),
+    ):
+        shop.wait_for(lambda: shop.is_shared(2), log)
+        killed = executors(tmp_path)[0]
+        os.kill(killed, signal.SIGKILL)
+        shop.fill([b"%d" % -n for n in range(1, 41)])
+        shop.wait_for(lambda: {int(value) for value, _ in shop.done} == set(range(-40, shop.filled)), log)
+        shop.wait_for(lambda: len(executors(tmp_path)) == 2 and killed not in executors(tmp_path), log)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0, log.read_text()[-4_000:]
+
+
+ANNOUNCING = MODULE.replace(
+    "\n    with open(os",
+    "\n    app.producers.produce_async(Message('seen', record.value, record.value))\n    with open(os",
+).replace("import App, Record", "import App, Message, Record")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("flow", ["continuous", "batches"])
+def test_what_producers_were_given_is_sent_before_a_run_ends(shop, flow):
+    """They wait for more for longer than all this takes, unless they are closed."""
+    (shop.directory / "shop_app.py").write_text(ANNOUNCING)
+    file = shop.directory / "multilane.yaml"
+    told = json.loads(file.read_text())
+    told["clusters"]["main"]["properties"] = {"linger.ms": 20_000}
+    told["producers"] = {"seen": {"name": f"{shop.name}-seen", "cluster": "main"}}
+    file.write_text(json.dumps(told))
+    with Admin({"bootstrap.servers": shop.bootstrap}) as admin:
+        admin.create_topics({f"{shop.name}-seen": 1})
+    with shop.running("--master", "local[2]", "--flow", flow, *OPTIONS[2:]) as (process, log):
+        shop.wait_for(lambda: len(shop.done) == shop.filled, log)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0, log.read_text()[-4_000:]
+    with Admin({"bootstrap.servers": shop.bootstrap}) as admin:
+        [end] = admin.offsets([(f"{shop.name}-seen", 0)]).values()
+    assert end.offset == shop.filled
+
+
+@pytest.mark.long
 def test_through_spark_connect(shop, tmp_path, monkeypatch):
     """The app, and the source and the sink, in a server that this process reaches by gRPC alone."""
     monkeypatch.setenv("SHOP_DONE", str(shop.done_file))
@@ -102,19 +152,19 @@ def test_through_spark_connect(shop, tmp_path, monkeypatch):
             assert process.wait(PATIENCE) == 0, log.read_text()[-4_000:]
         assert sorted(int(value) for value, _ in shop.done) == list(range(200))
         told = subprocess.run(
-            [sys.executable, "-c", THROUGH_CONNECT, remote, shop.bootstrap, shop.name],
+            [sys.executable, "-c", THROUGH_CONNECT, remote, shop.bootstrap, shop.name, str(tmp_path / "checkpoint")],
             capture_output=True,
             text=True,
             check=False,
         )
     assert told.returncode == 0, told.stderr[-4_000:]
-    assert told.stdout.split()[-2:] == ["201", "402"]
+    assert told.stdout.split()[-3:] == ["201", "402", "804"]
 
 
 THROUGH_CONNECT = """
 import sys
 from pyspark.sql import SparkSession
-remote, bootstrap, topic = sys.argv[1:]
+remote, bootstrap, topic, folder = sys.argv[1:]
 spark = SparkSession.builder.remote(remote).getOrCreate()
 options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
 def read():
@@ -123,5 +173,9 @@ before = read().count()
 read().select("key", "value").write.format("multilane").options(
     **{"kafka.bootstrap.servers": bootstrap, "topic": topic}
 ).mode("append").save()
-print(before, read().count())
+stream = spark.readStream.format("multilane").options(**options).load().select("key", "value").writeStream
+stream = stream.format("multilane").options(**{"kafka.bootstrap.servers": bootstrap, "topic": topic})
+after = read().count()
+stream.option("checkpointLocation", folder).trigger(availableNow=True).start().awaitTermination()
+print(before, after, read().count())
 """

@@ -107,6 +107,24 @@ async def test_when_the_time_is_up_nothing_more_is_begun():
     await team.drain(CLOCK.monotonic())
 
 
+async def test_while_it_waits_for_what_is_in_work_it_tells_and_gives_back(monkeypatch):
+    monkeypatch.setattr("multilane.lanes.stint._TELL_EVERY", 0.01)
+    lent = Lent({ONE: ["slow"], TWO: ["slow", "a"]})
+    running = lent.run({ONE: (0, ()), TWO: (0, ())}, patience=LONG)
+    await lent.has_handled(1)
+    lent.stint.end()
+    await until(lambda: all(team._crews[MAIN]._is_over for team in lent.teams))
+    lent.told.clear()
+    await until(lambda: lent.told)
+    [given] = await lent.stint.give_back(frozenset({TWO}), 0.0)
+    assert given.partitions == {TWO}
+    assert not running.done()
+    lent.gate.set()
+    [team] = await running
+    assert team.partitions == {ONE}
+    assert team.place(ONE).offset == 1
+
+
 async def test_its_time():
     lent = Lent({ONE: ["a"]})
     [team] = await lent.run({ONE: (0, ())}, seconds=0.05)

@@ -224,8 +224,9 @@ class Backend:
     # --- partitions in trouble ---------------------------------------------------------------------------------------
 
     def _stop(self, cursor: Cursor, error: MultilaneError) -> None:
-        log.error("%s stops: %s", cursor.partition, error)
-        self._observer.count("partition.stopped", topic=cursor.partition.topic, error=type(error).__name__)
+        if not isinstance(error, ClientClosed):  # the end of all is no trouble of this one
+            log.error("%s stops: %s", cursor.partition, error)
+            self._observer.count("partition.stopped", topic=cursor.partition.topic, error=type(error).__name__)
         cursor.stop()
         self.buffer.put(cursor, Failed(cursor.partition, error))
 

@@ -132,13 +132,12 @@ class Conductor:
         self._started_at = now
         checkpoint = self._checkpoints / str(self._failures)
         shutil.rmtree(checkpoint, ignore_errors=True)
-        self._spark.dataSource.register(lanes_source(self._plan))
-        rows = self._spark.readStream.format(FORMAT).load()
         title = run_title(self._plan.target, self._plan.consumers)  # Spark's interface has it at every batch and job
-        writing = rows.writeStream.format("noop").queryName(title)
-        writing = writing.option("checkpointLocation", checkpoint.as_uri())
         try:
-            self._query = query = writing.start()
+            self._spark.dataSource.register(lanes_source(self._plan))
+            rows = self._spark.readStream.format(FORMAT).load()
+            writing = rows.writeStream.format("noop").queryName(title)
+            self._query = query = writing.option("checkpointLocation", checkpoint.as_uri()).start()
         except Exception as error:
             raise SparkStartError(f"Spark does not start the query: {reason(error)}") from error
         threading.Thread(target=self._wait_for, args=(query,), name="multilane-query", daemon=True).start()
@@ -237,5 +236,7 @@ class Conductor:
             else:
                 self._last_error = told
                 self._stop_query()  # it is started again
+        elif kind == "assembled":  # a query that is started again makes do with the slots that are left
+            self._plan = replace(self._plan, start_seconds=None)
         elif kind == "ended" and self._is_stopping:
             self._is_over = True

@@ -31,7 +31,7 @@ from multilane.spark.reasons import in_short
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-_ANSWER_SECONDS: Final = 60.0
+_ANSWER_SECONDS: Final = 180.0  # longer than a run waits for all of its slots
 _BEAT_SECONDS: Final = 1.0
 
 
@@ -129,14 +129,15 @@ class Hands:
 
     def _hear(self) -> None:
         try:
-            while (message := self._line.receive()) is not None:
+            while (message := self._line.receive()) is not None and message["kind"] != "finish":
                 self._on_message(message)
         finally:
             self.is_lost = True
             for answer in list(self._answers.values()):
                 answer.set_exception(LineLost("the keeper of this run is gone"))
             self._give_up()
-            log.info("the keeper hung up: whatever was in work is given up")
+            self._line.close()  # by which the keeper knows
+            log.info("the run is over, or its keeper is gone: whatever was in work is given up")
 
     def _on_message(self, message: Message) -> None:
         match message["kind"]:

@@ -22,6 +22,7 @@ from typing import Any, Final, Protocol
 from multilane.clock import SystemClock
 from multilane.errors import ConfigError, LineLost
 from multilane.spark.batches.board import Board, LoanTerms
+from multilane.spark.batches.muster import Muster
 from multilane.spark.batches.terms import held_from, tried_from, unit_from
 from multilane.spark.home import at_home
 from multilane.spark.line import Desk, Line, Message, call
@@ -31,6 +32,8 @@ log = logging.getLogger(__name__)
 
 _BEAT_SECONDS: Final = 1.0
 _PATIENCE: Final = 60.0  # seconds for the loop to answer Spark
+_FINISH_SECONDS: Final = 35.0  # for workers to send what their producers were given
+_LOOK: Final = 0.02
 
 
 class Kept(Protocol):
@@ -60,6 +63,7 @@ class KeeperPlan:
     log_level: str
     token: str = field(repr=False)
     driver: tuple[str, int] = ("", 0)
+    start_seconds: float | None = None  # for all tasks to find a slot, before anything begins; None: nobody waits
     consumers: tuple[str, ...] = ()  # by name, for people
 
 
@@ -71,7 +75,9 @@ class Keeper:
         self._loop = asyncio.new_event_loop()
         self._board = Board(SystemClock(), plan.terms, self._has_work.set)
         self._desk = Desk(plan.bind, plan.host, plan.token, self._hear_worker)
+        self._muster = None if plan.start_seconds is None else Muster(plan.tasks)
         self._made: Future[None] = Future()
+        self._kept: Kept | None = None
         self._counts: list[Any] = []
         self._is_stopping = False
         self._is_over = False
@@ -91,6 +97,13 @@ class Keeper:
         """Wait until it has ended."""
         self._thread.join()
 
+    def end(self, timeout: float) -> None:
+        """In order, as far as there is time for it; from any thread."""
+        self._is_stopping = True
+        if self._kept is not None:
+            self._kept.stop()
+        self._thread.join(timeout)
+
     # --- what Spark asks for -----------------------------------------------------------------------------------------
 
     def wait_for_work(self, timeout: float) -> bool:
@@ -103,7 +116,7 @@ class Keeper:
         return asyncio.run_coroutine_threadsafe(self._planned(), self._loop).result(_PATIENCE)
 
     async def _planned(self) -> list[int]:
-        return self._board.plan(self._plan.tasks)
+        return self._board.plan(self._plan.tasks) if self._muster is None else self._muster.numbers
 
     # --- the application ---------------------------------------------------------------------------------------------
 
@@ -115,16 +128,22 @@ class Keeper:
             self._loop.close()
             self._made.set_exception(error)
             return
-        with at_home(self._plan.home, 0):
-            try:
+        try:
+            with at_home(self._plan.home, 0):
                 self._loop.run_until_complete(self._keep(line))
-            finally:
-                self._is_stopping = self._is_over = True
-                self._desk.close()
-                for worker in list(self._workers):  # nobody would answer them any more
-                    worker.close()
-                line.close()
-                self._loop.close()
+        except Exception as error:
+            if self._made.done():
+                raise
+            log.exception("the application has no home here")
+            line.tell("failed", error=in_short(error), is_refused=True)
+            self._made.set_exception(ConfigError(in_short(error)))
+        finally:
+            self._is_stopping = self._is_over = True
+            self._desk.close()
+            for worker in list(self._workers):  # nobody would answer them any more
+                worker.close()
+            line.close()
+            self._loop.close()
 
     async def _keep(self, line: Line) -> None:
         self._driver = line
@@ -135,19 +154,50 @@ class Keeper:
             line.tell("failed", error=in_short(error), is_refused=True)
             self._made.set_exception(ConfigError(in_short(error)))
             return
+        self._kept = kept
         self._made.set_result(None)
         threading.Thread(target=self._hear_driver, args=(line, kept), name="multilane-driver", daemon=True).start()
         beating = asyncio.create_task(self._beat(line, kept))
         try:
+            await self._assemble(line)
             await kept.keep(self._board)
         except Exception as error:
             log.exception("the application failed")
             line.tell("failed", error=in_short(error), is_refused=isinstance(error, ConfigError))
         finally:
             self._is_stopping = True
+            await self._finish_workers()
             beating.cancel()
             self._send_counts(line, kept)
             line.tell("ended")
+
+    async def _assemble(self, line: Line) -> None:
+        """Wait until all tasks have found a slot, if somebody wants to know."""
+        muster, seconds = self._muster, self._plan.start_seconds
+        if muster is None or seconds is None:
+            return
+        self._has_work.set()
+        deadline = self._loop.time() + seconds
+        while not muster.is_complete and not self._is_stopping:
+            if self._loop.time() >= deadline:
+                advice = "ask for fewer with --members, or for more slots"
+                raise ConfigError(f"{muster.told} within {seconds:g} s: {advice}")
+            await asyncio.wait([self._loop.create_future()], timeout=_LOOK)
+        self._muster = None
+        self._has_served = muster.is_complete
+        muster.end()
+        line.tell("assembled")
+
+    async def _finish_workers(self) -> None:
+        """They send what their producers were given: the end of Spark would cut that off. First their tasks end."""
+        deadline = self._loop.time() + _FINISH_SECONDS
+        while self._board.is_lent and self._workers and self._loop.time() < deadline:
+            await asyncio.wait([self._loop.create_future()], timeout=_LOOK)
+        told = list(self._workers)
+        for worker in told:
+            worker.tell("finish")
+        while any(worker in self._workers for worker in told) and self._loop.time() < deadline:
+            await asyncio.wait([self._loop.create_future()], timeout=_LOOK)
 
     def _hear_driver(self, line: Line, kept: Kept) -> None:
         while (said := line.receive()) is not None and said["kind"] == "steer":
@@ -208,12 +258,16 @@ class Keeper:
             line.close()
 
     def _on_hello(self, line: Line, message: Message) -> None:
-        self._has_served = True
+        number = message["number"]
         for consumer, steering in self._steering.items():
             line.tell("steer", consumer=consumer, steering=steering)
-        loan = None if self._is_stopping else self._board.lend(message["number"], line)
-        log.debug("task %s begins in process %s", message["number"], message.get("pid"))
-        line.tell("loan", number=message["number"], loan=None if loan is None else loan.to_json())
+        log.debug("task %s begins in process %s", number, message.get("pid"))
+        if self._muster is not None and not self._is_stopping:
+            self._muster.arrive(number, line)
+            return
+        self._has_served = True
+        loan = None if self._is_stopping else self._board.lend(number, line)
+        line.tell("loan", number=number, loan=None if loan is None else loan.to_json())
 
     def _on_told(self, line: Line, message: Message) -> None:
         self._board.tell(map(unit_from, message["units"]), line)

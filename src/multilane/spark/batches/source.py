@@ -9,6 +9,8 @@ its checkpoint is thrown away with the query.
 from __future__ import annotations
 
 import logging
+import signal
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -29,6 +31,7 @@ SCHEMA: Final = "consumer string, topic string, partition int, next long, settle
 _WAIT_SECONDS: Final = 0.5  # for work: Spark would ask again at once
 _LOG: Final = "%(asctime)s keeper %(process)d %(levelname)s %(message)s"
 _NOBODY: Final = 0  # the task of a batch without work
+_LEAVE_SECONDS: Final = 10.0
 
 
 @dataclass
@@ -54,6 +57,8 @@ class LanesReader(DataSourceStreamReader):
     def _keeper(self) -> Keeper:
         if self._kept is None:
             logging.basicConfig(level=self._plan.log_level, format=_LOG)
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, _leave)  # by which Spark ends this process
             self._kept = Keeper(self._plan, found(self._plan.factory))
         return self._kept
 
@@ -83,6 +88,12 @@ class LanesReader(DataSourceStreamReader):
     def commit(self, end: dict[str, int]) -> None:
         """The groups know."""
 
+    def stop(self) -> None:
+        """The query is over, also when it failed: whoever has the partitions next need not wait for the broker to find
+        out."""
+        if self._kept is not None:
+            self._kept.end(_LEAVE_SECONDS)
+
 
 def lanes_source(plan: KeeperPlan) -> type[DataSource]:
     """A source for this run alone. The plan travels inside of it: options would be shown to whoever may see plans."""
@@ -100,6 +111,11 @@ def lanes_source(plan: KeeperPlan) -> type[DataSource]:
             return LanesReader(plan)
 
     return LanesSource
+
+
+def _leave(number: int, frame: object) -> None:
+    """Unwinds whatever Spark's runner is at: it calls `stop` then."""
+    raise SystemExit(0)
 
 
 def _rows(units: Sequence[Unit]) -> pa.RecordBatch:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import ClassVar
 
@@ -185,6 +187,84 @@ def test_a_worker_is_steered_before_its_first_loan(driver, plan):
     assert Worker.steered == hands._hands[plan.run]._worker.steered_before == [("Orders", Steering(lanes=7))]
     driver.line.send("stop")
     driver.wait_for("ended")
+
+
+# --- before anything begins ------------------------------------------------------------------------------------------
+
+
+def begun(plan, address, number):
+    """A task in a thread; gives what it is there for when it has ended."""
+    return ThreadPoolExecutor(1).submit(work, plan, address, number, Worker)
+
+
+def test_nothing_begins_until_all_tasks_have_a_slot(driver, plan):
+    plan = replace(plan, start_seconds=60)
+    keeper, app = kept(driver, plan)
+    assert keeper.wait_for_work(30)
+    first, second = keeper.plan()
+    waiting = begun(plan, keeper.address, first)
+    assert not keeper.wait_for_work(0.1)
+    assert not waiting.done()
+    assert not hasattr(app, "team"), "nobody has joined a group"
+    assert begun(plan, keeper.address, second).result(30) == waiting.result(30) == []
+    driver.wait_for("assembled")
+    assert keeper.wait_for_work(30)
+    [number] = keeper.plan()
+    [unit] = work(plan, keeper.address, number, Worker)
+    assert unit.settled == 5
+    assert work(plan, keeper.address, first, Worker) == [], "one that is started again need not wait"
+    driver.line.send("stop")
+    driver.wait_for("ended")
+
+
+def test_too_few_slots_are_told_before_anything_begins(driver, plan):
+    plan = replace(plan, start_seconds=0.5)
+    keeper, app = kept(driver, plan)
+    assert keeper.wait_for_work(30)
+    waiting = begun(plan, keeper.address, keeper.plan()[0])
+    told = driver.wait_for("failed")
+    assert told["is_refused"]
+    said = "of 2 tasks have found a slot within 0.5 s: ask for fewer with --members, or for more slots"
+    assert told["error"].endswith(said)
+    assert not hasattr(app, "team")
+    with suppress(LineLost, MemberFailed):  # it may not have come at all
+        assert waiting.result(30) == []
+
+
+def test_a_stop_does_not_wait_for_slots(driver, plan):
+    plan = replace(plan, start_seconds=600)
+    keeper, _ = kept(driver, plan)
+    assert keeper.wait_for_work(30)
+    driver.line.send("stop")
+    driver.wait_for("ended")
+    keeper.join()
+
+
+def test_a_home_that_is_not_there_is_told(driver, plan):
+    with pytest.raises(ConfigError, match="no-such-home"):
+        Keeper(replace(plan, home=f"{plan.home}/no-such-home"), App)
+    assert driver.wait_for("failed")["is_refused"]
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+
+
+def test_workers_have_closed_what_they_have_when_it_ends(driver, plan):
+    keeper, _ = kept(driver, plan)
+    assert keeper.wait_for_work(30)
+    [number] = keeper.plan()
+    work(plan, keeper.address, number, Worker)
+    assert not Worker.closed.is_set()
+    driver.line.send("stop")
+    driver.wait_for("ended")
+    assert Worker.closed.is_set()
+
+
+def test_it_ends_in_order_when_its_query_does(driver, plan):
+    keeper, app = kept(driver, plan)
+    keeper.end(30)
+    assert app._over.is_set()
+    assert driver.wait_for("ended")
 
 
 def test_no_more_work_is_planned_when_it_is_told_to_stop(driver, plan):
