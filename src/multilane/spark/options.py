@@ -54,6 +54,8 @@ _STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTrigg
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "path", "queryname", "retries", "outputmode"})
 # What the source decides itself: positions and commits are not the consumer's affair.
 _OURS: Final = ("enable.auto.commit", "auto.offset.reset")
+# Spark shows the options of a stream in its plans, but for those that look secret to it by their names.
+_SHOWN_SECRETS: Final = frozenset({"ssl.keystore.key", "ssl.key.pem", "ssl.key.store.key"})
 _POLL_SECONDS: Final = 120.0
 _TRIGGER_DELAY: Final = "15m"
 
@@ -105,6 +107,7 @@ class SinkOptions:
 
 
 def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
+    refuse_shown_secrets(options)
     given, properties = _sorted_out(options, (*_SOURCE, *_NEEDLESS))
     for name in _ENDS if is_stream else _STREAM_ONLY:
         if name in given:
@@ -138,6 +141,15 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     given, properties = _sorted_out(options, _SINK)
     parse_producer(properties)
     return SinkOptions(properties, given.get("topic"))
+
+
+def refuse_shown_secrets(options: Mapping[str, str]) -> None:
+    for key in options:
+        if key.lower().removeprefix("kafka.") in _SHOWN_SECRETS:
+            raise ConfigError(
+                f"{key}: Spark would show the private key in its plans; put it into a file, and name that in "
+                "kafka.ssl.keystore.location"
+            )
 
 
 def includes_headers(options: Mapping[str, str]) -> bool:

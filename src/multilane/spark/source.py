@@ -16,7 +16,13 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from multilane.spark.options import SourceOptions, includes_headers, sink_options, source_options
+from multilane.spark.options import (
+    SourceOptions,
+    includes_headers,
+    refuse_shown_secrets,
+    sink_options,
+    source_options,
+)
 from multilane.spark.places import Offsets, Tree, to_json
 from multilane.spark.planning import Planner, StreamPlanner
 from multilane.spark.ranges import Range, cut, grouped, split
@@ -34,6 +40,7 @@ class KafkaSource(DataSource):
         return "multilane"
 
     def schema(self) -> StructType:
+        refuse_shown_secrets(self.options)  # a plan is there before anything is read
         return spark_schema(include_headers=includes_headers(self.options))
 
     def reader(self, schema: StructType) -> BatchReader:

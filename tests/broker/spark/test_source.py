@@ -233,10 +233,13 @@ def test_what_is_gone_from_the_log_is_never_passed_over_in_silence(topic, fill, 
 
 
 def test_secrets_do_not_show_in_plans(topic, table, kafka):
-    hidden = {"kafka.ssl.key.password": "do-not-tell"}
-    frame = table(topic(1), **hidden)
-    assert "do-not-tell" not in frame._jdf.queryExecution().toString()
-    assert "do-not-tell" not in str(frame._jdf.queryExecution().logical())
+    name = topic(1)
+    for is_stream in (False, True):
+        frame = table(name, is_stream=is_stream, **{"kafka.ssl.key.password": "do-not-tell"})
+        assert "do-not-tell" not in frame._jdf.queryExecution().toString()
+        assert "do-not-tell" not in str(frame._jdf.queryExecution().logical())
+        with pytest.raises(Exception, match=r"Spark would show the private key .* kafka\.ssl\.keystore\.location"):
+            table(name, is_stream=is_stream, **{"kafka.ssl.keystore.key": "do-not-tell"})
 
 
 @pytest.mark.long

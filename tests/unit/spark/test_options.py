@@ -155,3 +155,10 @@ def test_when_a_batch_is_worth_it():
         source_options(BROKERS | {"subscribe": "a", "maxTriggerDelay": "soon"}, is_stream=True)
     with pytest.raises(ConfigError, match="minOffsetsPerTrigger is for streams"):
         source_options(BROKERS | {"subscribe": "a", "minOffsetsPerTrigger": "9"}, is_stream=False)
+
+
+@pytest.mark.parametrize("name", ["kafka.ssl.keystore.key", "kafka.SSL.key.pem", "kafka.ssl.key.store.key"])
+def test_a_private_key_that_spark_would_show_is_refused(name):
+    with pytest.raises(ConfigError, match=r"in its plans; put it into a file") as told:
+        source_options(ORDERS | {name: "-----BEGIN PRIVATE KEY-----"}, is_stream=True)
+    assert "BEGIN" not in str(told.value)
