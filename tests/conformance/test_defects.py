@@ -254,7 +254,7 @@ def test_a_full_lane_keeps_a_member_from_its_group(run, tmp_path):
     since = run.now()
     run.look_until(lambda: run.now() - since > 4.0)
     run.start("B1")
-    run.look_until(run.is_shared, 30.0)
+    run.look_until(run.is_shared)
     gate.touch()
     run.finish()
     assert all(len(run.done(case)) == 600 for case in cases)
