@@ -170,7 +170,7 @@ class SparkMember(ProcessMember):
         deadline = self._clock.monotonic() + _PATIENCE
         while any(map(_is_alive, doomed)):
             assert self._clock.monotonic() < deadline, f"some of the processes {doomed} live on"
-            threading.Event().wait(0.05)
+            threading.Event().wait(0.01)
         self._endings.append(Killed(self._clock.monotonic(), self.name))
 
     def wait_failed(self) -> int:
@@ -195,16 +195,24 @@ class BatchesMember(SparkMember):
         """Spark starts its task again, in another one."""
         self._kill_logged("worker")
 
+    def kill_jvm(self) -> None:
+        """Calls end with the worker; the keeper lives a moment longer, and leaves its groups in order."""
+        jvm, worker = self._tree()[1], self._logged("worker")
+        _signal(jvm, signal.SIGKILL)
+        self._wait_gone([jvm, worker])
+
     def kill_keeper(self) -> None:
         """The query fails, and is started again with another one. Its worker ends with its task."""
         self._kill_logged("keeper", "worker")
 
     def _kill_logged(self, who: str, *beside: str) -> None:
-        """They are children of Spark's, and nothing but their own words tells them apart."""
-        told = self.log.read_text(errors="replace")
-        pids = [int(re.findall(rf" {one} (\d+) ", told)[-1]) for one in (who, *beside)]
+        pids = [self._logged(one) for one in (who, *beside)]
         _signal(pids[0], signal.SIGKILL)
         self._wait_gone(pids)
+
+    def _logged(self, who: str) -> int:
+        """The last of them. They are children of Spark's, and nothing but their own words tells them apart."""
+        return int(re.findall(rf" {who} (\d+) ", self.log.read_text(errors="replace"))[-1])
 
 
 def _cpu_seconds(pid: int) -> float:
