@@ -118,7 +118,7 @@ class Planner:
         committed = self._consumer.committed(partitions)
         missing = [p for p in partitions if committed.get(p) is None]
         found = {p: int(place.offset) for p, place in committed.items() if place is not None}
-        ends = self._named(LATEST, list(found))
+        ends = self._named(LATEST, list(found)) if found else {}
         for partition, offset in found.items():
             if offset > ends[partition]:
                 self._lost(f"the group is at {offset} of {partition}, and its log ends at {ends[partition]}")
@@ -175,7 +175,7 @@ class StreamPlanner(Planner):
         self._committed: Offsets = {}
         self._newest: Offsets = {}
         self._last_batch = float("-inf")
-        self._ids: dict[str, str] = {}  # of topics; only brokers that are very old have none
+        self._ids: dict[str, str] = {}  # of topics; empty where there is none
 
     def close(self) -> None:
         super().close()
@@ -240,7 +240,8 @@ class StreamPlanner(Planner):
         if unknown:
             with Admin(self._admin_properties()) as admin:
                 known = admin.topics()
-            self._ids |= {topic: str(known[topic].id or "") for topic in unknown if topic in known}
+            # One that is not there is not asked for again and again.
+            self._ids |= {topic: str(known[topic].id or "") if topic in known else "" for topic in unknown}
         return {topic: self._ids[topic] for topic in topics if self._ids.get(topic)}
 
     def recall(self, tree: Tree) -> Offsets:

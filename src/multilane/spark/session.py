@@ -178,8 +178,8 @@ def prepare_environment(master: str, environ: MutableMapping[str, str]) -> None:
 def _choose_java(environ: MutableMapping[str, str]) -> None:
     """Spark takes JAVA_HOME's, or else the one on the PATH; neither need be the one that is new enough."""
     program = find_java(environ).program
-    taken = environ.get("JAVA_HOME") or None
-    taken = shutil.which("java", path=environ.get("PATH", "")) if taken is None else os.path.join(taken, "bin", "java")
+    home = environ.get("JAVA_HOME")
+    taken = os.path.join(home, "bin", "java") if home else shutil.which("java", path=environ.get("PATH", ""))
     if taken is None or Path(taken) != program:
         environ["JAVA_HOME"] = os.fspath(program.resolve().parents[1])
 

@@ -206,6 +206,12 @@ def test_a_topic_that_was_made_again_between_two_runs_is_another(topic, fill, ta
     assert run(table(name, is_stream=True), tmp_path).values == [120]
 
 
+def test_a_group_that_was_nowhere_yet_begins_at_the_beginning(topic, fill, table):
+    name = topic(1)
+    fill(name, [(b"%d" % n,) for n in range(3)])
+    assert table(name, startingOffsets="group", **{"kafka.group.id": f"{name}.group"}).count() == 3
+
+
 def test_a_group_beyond_the_end_of_its_log(topic, fill, table, kafka):
     name = topic(1)
     fill(name, [(b"%d" % n,) for n in range(3)])

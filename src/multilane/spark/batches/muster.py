@@ -19,7 +19,6 @@ class Muster:
     def __init__(self, tasks: int) -> None:
         self.numbers = list(range(-tasks, 0))  # loans have numbers above zero
         self._present: dict[int, Says] = {}
-        self._is_over = False
 
     @property
     def is_complete(self) -> bool:
@@ -33,16 +32,9 @@ class Muster:
     def arrive(self, number: int, line: Says) -> None:
         """A task has begun, or was started again."""
         self._present[number] = line
-        if self._is_over:
-            _dismiss(number, line)
 
     def end(self) -> None:
         """The tasks may end."""
-        self._is_over = True
         for number, line in self._present.items():
-            _dismiss(number, line)
-
-
-def _dismiss(number: int, line: Says) -> None:
-    with suppress(LineLost):  # its task is started again, and comes again
-        line.send("loan", number=number, loan=None)
+            with suppress(LineLost):  # its task is started again, and comes again
+                line.send("loan", number=number, loan=None)
