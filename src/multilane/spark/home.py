@@ -4,7 +4,8 @@ Thread: the worker's own.
 
 A Spark worker may serve one task after the other. A member finds a process as if it were new: its directory is the
 current one, its modules are imported from there, and when it ends they are forgotten. Else the next life would be given
-the objects of the last one, with a closed event loop and another member's number.
+the objects of the last one, with a closed event loop and another member's number. Libraries stay, also where their
+environment lies in the application's directory: few can be imported twice.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 from multilane.errors import ConfigError
 
 MEMBER_VARIABLE: Final = "MULTILANE_MEMBER"
+_OURS: Final = Path(__file__).parents[1]  # this library
+_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 
 
 def placed(home: str) -> str:
@@ -47,7 +51,7 @@ def at_home(home: str, number: int, *, forgets: bool = True) -> Iterator[None]:
         sys.path[:] = path
         os.chdir(directory)
         for name in set(sys.modules) - modules if forgets else ():
-            if _is_below(sys.modules[name], place):
+            if _is_of_application(sys.modules[name], place):
                 del sys.modules[name]
 
 
@@ -63,6 +67,9 @@ def _unpacked() -> str:
     return SparkFiles.getRootDirectory()
 
 
-def _is_below(module: object, place: str) -> bool:
+def _is_of_application(module: object, place: str) -> bool:
     file = getattr(module, "__file__", None)
-    return isinstance(file, str) and os.path.abspath(file).startswith(os.path.join(place, ""))
+    if not isinstance(file, str):
+        return False
+    path = Path(os.path.abspath(file))
+    return path.is_relative_to(place) and not path.is_relative_to(_OURS) and _INSTALLED.isdisjoint(path.parts)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
+import multilane
 from multilane.errors import ConfigError, LineLost
 from multilane.spark.continuous.task import TaskPlan, serve
 from multilane.spark.home import at_home
@@ -37,6 +39,27 @@ def test_each_life_has_modules_of_its_own_and_leaves_nothing(shop, monkeypatch):
     assert "shop_at_home" not in sys.modules
     assert "MULTILANE_MEMBER" not in os.environ
     assert before == (os.getcwd(), sys.path)
+
+
+def test_libraries_of_an_environment_in_the_home_are_not_forgotten(shop, monkeypatch):
+    """Objects of theirs outlive the life: a class whose module is gone can break a library."""
+    site = Path(shop, ".venv", "lib", "python3", "site-packages")
+    site.mkdir(parents=True)
+    (site / "library_at_home.py").touch()
+    monkeypatch.syspath_prepend(str(site))
+    with at_home(shop, 0):
+        library = importlib.import_module("library_at_home")
+        importlib.import_module("shop_at_home")
+    assert sys.modules.pop("library_at_home") is library
+    assert "shop_at_home" not in sys.modules
+
+
+def test_multilane_itself_is_not_forgotten_in_a_checkout_of_it(monkeypatch):
+    name = "multilane.sizing.history"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    with at_home(str(Path(multilane.__file__).parents[1]), 0):
+        ours = importlib.import_module(name)
+    assert sys.modules[name] is ours
 
 
 def test_a_home_that_is_not_there_changes_nothing(tmp_path):
