@@ -62,6 +62,7 @@ Asked = TypeVar("Asked", Backend, Participant)
 
 _numbers: Final = count(1)
 _JOIN_SECONDS: Final = 2.0
+_SMALL_FRAME: Final = 16_384  # bytes: records that trickle, decoded sooner than handed over
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +342,8 @@ class NetworkThread:
             max_decompressed_bytes=policy.max_decompressed_bytes,
             memory=self._delegate.memory.take,
         )
-        self._decoders.submit(FrameJob(frame, tasks, options))
+        decode = self._decoders.run if frame.nbytes <= _SMALL_FRAME else self._decoders.submit
+        decode(FrameJob(frame, tasks, options))
 
     def _tell(self, backend: Backend, event: ApplicationEvent) -> None:
         self._events.put(ForBackend(backend, event))

@@ -148,6 +148,21 @@ def test_a_pool_works_in_order_and_ends():
     assert done == [0, 1, 2, 3, 4]
 
 
+def test_what_is_run_at_once_is_run_on_this_thread_and_a_crash_is_told_too():
+    ran: list[threading.Thread] = []
+    crashed: list[BaseException] = []
+    pool = DecoderPool("test-decoder", crashed.append)
+
+    def crash() -> None:
+        raise MemoryError("too much")
+
+    pool.run(lambda: ran.append(threading.current_thread()))
+    pool.run(crash)
+    assert ran == [threading.current_thread()]
+    assert [type(e) for e in crashed] == [MemoryError]
+    assert pool._threads == []
+
+
 def test_a_job_that_crashes_is_told_and_the_pool_goes_on():
     crashed: list[BaseException] = []
     finished = threading.Event()

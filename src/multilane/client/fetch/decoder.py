@@ -1,6 +1,6 @@
 """Decodes fetched frames on threads of its own, while the network thread receives the next.
 
-Thread: decoder (a small pool, started on first use).
+Thread: decoder (a small pool, started on first use); the network thread itself for small frames.
 
 Each partition of a frame is decoded once, for every consumer that wanted it: a block is immutable, and each gets it in
 its own slot of its own buffer. What cannot be decoded is told to the network thread, which owns the cursors. The
@@ -52,6 +52,14 @@ class DecoderPool:
             thread.start()
         self._jobs.put(job)
 
+    def run(self, job: Job) -> None:
+        """On the thread that calls: for what takes less time than to hand it over."""
+        try:
+            job()
+        except BaseException as error:  # noqa: BLE001 - whatever it is, nobody may wait for this frame in silence
+            with contextlib.suppress(Exception):
+                self._on_crash(error)
+
     def close(self) -> None:
         for _ in self._threads:
             self._jobs.put(None)
@@ -62,11 +70,7 @@ class DecoderPool:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            try:
-                job()
-            except BaseException as error:  # noqa: BLE001 - whatever it is, nobody may wait for this frame in silence
-                with contextlib.suppress(Exception):
-                    self._on_crash(error)
+            self.run(job)
             del job  # not to keep a frame alive while there is nothing to do
 
 
