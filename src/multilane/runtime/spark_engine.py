@@ -28,6 +28,7 @@ from multilane.spark.batches.conductor import Conductor
 from multilane.spark.batches.keeper import KeeperPlan
 from multilane.spark.continuous.jobs import Jobs
 from multilane.spark.continuous.supervisor import RunPlan, Supervisor
+from multilane.spark.first_slot import START_SECONDS
 from multilane.spark.home import MEMBER_VARIABLE
 from multilane.spark.packing import UNPACKED
 from multilane.spark.session import QUICK_START, ended_with, is_connect, is_local, local_slots, shown, start_session
@@ -43,7 +44,6 @@ BATCHES: Final = "batches"
 _MEMBER: Final = "multilane.runtime.member:AppMember"
 KEPT: Final = "multilane.runtime.kept_app:KeptApp"
 LEASED: Final = "multilane.runtime.leased_app:LeasedApp"
-_START_SECONDS: Final = 120.0  # for all members to find a slot
 _BEYOND_DRAIN: Final = 60.0  # seconds for leaving the groups and closing producers
 
 
@@ -118,7 +118,7 @@ class Continuous(_Flow):
             host=host,
             log_level=self._settings.log_level,
             drain_seconds=self._drain_seconds,
-            start_seconds=_START_SECONDS,
+            start_seconds=START_SECONDS,
         )
         self._supervisor.run(plan, Jobs(spark, uuid.uuid4().hex[:12], run_title(self._target, self._consumers)))
 
@@ -151,7 +151,7 @@ class Batches(_Flow):
             host=host,
             log_level=self._settings.log_level,
             token=secrets.token_hex(32),
-            start_seconds=_START_SECONDS,
+            start_seconds=START_SECONDS,
             consumers=self._consumers,
         )
         self._conductor.run(spark, plan, self._drain_seconds)

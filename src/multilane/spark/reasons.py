@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from multilane.errors import NoHistory
+from multilane.errors import MultilaneError, NoHistory
 
 _PYTHONS: Final = re.compile(
     r"multilane\.errors\.\w+: |[A-Za-z_][\w.]*(Error|Exception|Lost|Failed|Exit|Interrupt)\b(: |$)"
@@ -29,8 +29,9 @@ def reason(error: Exception) -> str:
 
 
 def in_short(error: BaseException) -> str:
-    """What a worker tells of it."""
-    return f"{type(error).__name__}: {error}"[:_MOST_TEXT]
+    """What a worker tells of it. Our own errors are sentences that say all."""
+    told = str(error) if isinstance(error, MultilaneError) else f"{type(error).__name__}: {error}"
+    return told[:_MOST_TEXT]
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from multilane.errors import MemberFailed, MultilaneError, SparkStartError
 from multilane.outcome.in_place import GivenUp
 from multilane.spark.backfill.book import Book, report_from
 from multilane.spark.backfill.task import Errand, TaskPlan
+from multilane.spark.first_slot import START_SECONDS, no_slot
 from multilane.spark.line import Line, Message
 from multilane.spark.reasons import reason
 from multilane.spark.switchboard import Switchboard
@@ -63,6 +64,7 @@ class RunPlan:
     host: str = "127.0.0.1"  # as executors reach this process
     log_level: str = "WARNING"
     drain_seconds: float = 90.0  # until tasks that were told to end are cancelled
+    start_seconds: float = START_SECONDS  # until one of the tasks has to have begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ class Foreman:
     _plan: RunPlan
     _job: Job
     _shares: list[list[int]]
+    _start_by: float
 
     def __init__(
         self, book: Book, files: Keeps, on_standing: Callable[[Standing], object], clock: Clock | None = None
@@ -110,6 +113,7 @@ class Foreman:
     def run(self, plan: RunPlan, job: Job) -> None:
         """Until all is done, or `stop` and every task has ended, or something is wrong that Spark does not mend."""
         self._plan, self._job, self._shares = plan, job, self._book.shares(plan.tasks)
+        self._start_by = self._clock.monotonic() + plan.start_seconds
         address = self._board.open(plan.bind, plan.host, len(self._shares), self)
         try:
             told = TaskPlan(plan.factory, plan.target, plan.home, plan.log_level, address, token=self._board.token)
@@ -147,6 +151,8 @@ class Foreman:
         now = self._clock.monotonic()
         if self._deadline is not None and now >= self._deadline:
             self._be_late(now)
+        if self._began is None and now >= self._start_by and not self.is_stopping:
+            self._fail(SparkStartError(no_slot(self._plan.start_seconds)))
         if now >= self._write_at:
             self._write_at = now + _WRITE_EVERY
             self._write()

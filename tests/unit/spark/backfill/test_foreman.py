@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import pytest
 
-from multilane.errors import ConfigError, LineLost, MemberFailed
+from multilane.errors import ConfigError, LineLost, MemberFailed, SparkStartError
 from multilane.outcome.in_place import GivenUp
 from multilane.spark.backfill.book import Plan, Report, new_book
 from multilane.spark.backfill.foreman import Foreman, RunPlan
@@ -193,7 +193,7 @@ def test_what_would_be_the_same_next_time_ends_the_run_at_once(world, error):
     world.behaviour = behave
     running = Running(world, tasks=1)
     running.run()
-    assert "task 0 failed: ConfigError: no such consumer" in str(running.error)
+    assert "task 0 failed: no such consumer" in str(running.error)
     assert world.errands.get_nowait()
     assert world.errands.empty(), "nobody tries it again"
 
@@ -203,6 +203,24 @@ def test_an_application_that_cannot_be_imported_there(world):
     running = Running(world)
     running.run()
     assert "ImportError: no module named 'shop'" in str(running.error)
+
+
+class FullCluster:
+    """Has no slot for anybody; a job that is cancelled ends."""
+
+    def start(self, plan, tasks, on_end):
+        self._on_end = on_end
+
+    def cancel(self):
+        self._on_end(RuntimeError("the job was cancelled"))
+
+
+def test_a_cluster_without_a_slot_is_not_waited_for_for_ever(world):
+    running = Running(world, FullCluster(), start_seconds=0.0)
+    running.run()
+    assert isinstance(running.error, SparkStartError)
+    assert "no task has found a slot within 0 s: Spark has no executor for us" in str(running.error)
+    assert not running.kept.saved, "nothing was done"
 
 
 def test_an_application_that_is_not_there(world):

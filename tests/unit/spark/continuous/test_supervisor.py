@@ -208,7 +208,7 @@ def test_what_starting_again_does_not_mend_ends_the_run(world, error):
     running = Running(world, ThreadJobs())
     told = running.wait()
     assert isinstance(told, MemberFailed)
-    assert "cannot run: ConfigError: retryOrder key needs equally many" in str(told)
+    assert "cannot run: retryOrder key needs equally many" in str(told)
 
 
 def test_an_application_that_cannot_be_imported_there(world):
