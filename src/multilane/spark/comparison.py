@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
 from multilane.audit.order import OrderRule
 from multilane.audit.spans import Span
 from multilane.audit.verdict import Inverted, Repeated, Tally, Unaccounted, Verdict
@@ -25,6 +27,12 @@ if TYPE_CHECKING:
 
 _PLACE: Final = ("topic", "partition")
 _RECORD: Final = ("topic", "partition", "offset")
+_BOUNDS: Final = (
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("span_start", pa.int64()),
+    ("span_end", pa.int64()),
+)
 _SCHEMA: Final = (
     "topic string, partition int, offset long, outcome string, settled_at timestamp, session string, sequence long, "
     "copy_topic string, copy_partition int, copy_offset long"
@@ -116,7 +124,8 @@ def _within(spark: SparkSession, accounts: DataFrame, spans: Mapping[TopicPartit
     from pyspark.sql import functions as F
 
     rows = [(topic, partition, span.start, span.end) for (topic, partition), span in spans.items()]
-    bounds = spark.createDataFrame(rows, "topic string, partition int, span_start long, span_end long")
+    columns = zip(_BOUNDS, zip(*rows, strict=True), strict=True)  # as columns: rows would go through Python workers
+    bounds = spark.createDataFrame(pa.table({name: pa.array(values, kind) for (name, kind), values in columns}))
     of_records = accounts.where(F.col("outcome") != Outcome.BEGUN.value)
     inside = (F.col("offset") >= F.col("span_start")) & (F.col("offset") < F.col("span_end"))
     return of_records.join(F.broadcast(bounds), [*_PLACE]).where(inside).drop("span_start", "span_end")

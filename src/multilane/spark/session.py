@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from multilane.errors import SparkStartError
 from multilane.java import find_java
+from multilane.spark.class_archive import mapped
+from multilane.spark.first_slot import await_slot
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +41,11 @@ _TASKS_FOR_A_SLOT: Final = 4
 _NO_SURFACE: Final = {"spark.ui.enabled": "false"}
 # For a JVM that plans and leaves the work to Python: its start and its first jobs take two thirds of the time.
 QUICK_START: Final = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-_ON_THIS_MACHINE: Final = {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
+_ON_THIS_MACHINE: Final = {
+    "spark.driver.host": _LOOPBACK,
+    "spark.driver.bindAddress": _LOOPBACK,
+    "spark.python.daemon.module": "multilane.spark.python_daemon",
+}
 
 
 def start_session(master: str, name: str, settings: Mapping[str, str]) -> SparkSession:
@@ -62,7 +68,7 @@ def start_session(master: str, name: str, settings: Mapping[str, str]) -> SparkS
     else:
         prepare_environment(master, os.environ)
         builder = SparkSession.builder.master(with_retries(master))
-        told = _QUIET | (_ON_THIS_MACHINE if is_local(master) else {}) | told
+        told = _QUIET | mapped(os.environ) | (_ON_THIS_MACHINE if is_local(master) else {}) | told
     with _interrupts_stay():
         try:
             session = builder.appName(name).config(map=told).getOrCreate()
@@ -116,6 +122,8 @@ def one_job(master: str, name: str, conf: Mapping[str, str]) -> Iterator[SparkSe
     with _jvm_is_heard_of_failures():
         spark = start_session(master, name, of_one_job(master, conf))
     with ended_with(spark):
+        if not is_local(master):
+            await_slot(spark)
         yield spark
 
 

@@ -19,6 +19,9 @@ from io import BytesIO
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
+import multilane.wire.kio_alone  # noqa: F401 - before kio
+
+# isort: split
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 

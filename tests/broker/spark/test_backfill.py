@@ -209,7 +209,7 @@ def test_the_run_is_killed_and_gone_on_with(backfill):
 @pytest.mark.timeout(600)
 def test_what_would_be_the_same_next_time_ends_it_at_once(backfill):
     (backfill.shop.directory / "shop_app.py").write_text(
-        "import sys\nif 'pyspark.daemon' in ' '.join(sys.orig_argv): import no_such_module\n" + MODULE
+        "import sys\nif 'daemon pyspark.worker' in ' '.join(sys.orig_argv): import no_such_module\n" + MODULE
     )
     code, _, log = backfill.run_to_its_end("--from", "earliest")
     assert code == 1
@@ -249,3 +249,16 @@ def test_a_history_on_a_cluster(backfill, tmp_path):
     assert set(backfill.handled().values()) == {1}
     assert len({pid for *_, pid in backfill.done}) == 2, "both executors had a part"
     backfill.assert_nothing_is_lost()
+
+
+@pytest.mark.long
+def test_a_cluster_without_a_slot_is_told_and_nothing_is_done(backfill, tmp_path):
+    options = ["--from", "earliest", "--conf", "spark.driver.host=127.0.0.1"]
+    with (
+        standalone_cluster(tmp_path, 0) as master,
+        backfill.running(*options, "--master", master, PYSPARK_PYTHON=sys.executable) as (process, log, _),
+    ):
+        assert process.wait(2 * PATIENCE) == 1
+        said = log.read_text()
+    assert "error: no task has found a slot within 120 s: Spark has no executor for us." in said
+    assert backfill.done == []

@@ -37,7 +37,7 @@ def test_tasks_share_the_work_of_one_member_and_end_in_order(shop):
 def test_a_module_that_workers_cannot_import(shop):
     """It is there for the driver and the keeper only."""
     (shop.directory / "shop_app.py").write_text(
-        "import threading\nif threading.current_thread().name == 'MainThread' and 'pyspark.daemon' in ' '.join("
+        "import threading\nif threading.current_thread().name == 'MainThread' and 'daemon pyspark.worker' in ' '.join("
         "__import__('sys').orig_argv): import no_such_module\n" + MODULE
     )
     code, log = shop.run_to_its_end("--master", "local[1]", *OPTIONS)

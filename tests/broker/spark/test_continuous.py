@@ -62,7 +62,8 @@ def test_what_is_wrong_is_said_in_one_line_before_anything_is_read(shop, options
 def test_a_module_that_workers_cannot_import(shop):
     """It is there for the driver only."""
     (shop.directory / "shop_app.py").write_text(
-        "import os\nif 'pyspark.daemon' in ' '.join(__import__('sys').orig_argv): import no_such_module\n" + MODULE
+        "import os\nif 'daemon pyspark.worker' in ' '.join(__import__('sys').orig_argv): import no_such_module\n"
+        + MODULE
     )
     code, log = shop.run_to_its_end("--master", "local[1]", *OPTIONS)
     assert code == 1

@@ -10,6 +10,7 @@ from collections import Counter
 
 import pytest
 
+from broker.spark.clusters import standalone_cluster
 from multilane.errors import NoHistory
 from multilane.sizing.history import Busiest, History
 from multilane.spark.history import HEAVIEST, Asked, read_arrivals, read_history
@@ -178,3 +179,12 @@ def test_what_cannot_be_planned_is_one_line(plan, topic, filled):
         assert done.stderr.count("\n") == 1
     done = plan(filled, program=("-c", WITHOUT_PYSPARK))
     assert (done.returncode, done.stderr) == (1, 'error: pyspark is not installed: pip install "multilane[spark]"\n')
+
+
+@pytest.mark.long
+def test_a_cluster_without_a_slot_is_told(plan, filled, tmp_path):
+    with standalone_cluster(tmp_path, 0) as master:
+        done = plan(filled, "--master", master, "--conf", "spark.driver.host=127.0.0.1")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: no task has found a slot within 120 s: Spark has no executor for us.")
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,78 @@
+"""A process that uses Spark as our commands do and ends, so that its JVM writes down the classes that it had.
+
+Thread: application.
+
+`python -m multilane.spark.class_training FILE`; `class_archive` starts it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from multilane.spark.first_slot import await_slot
+from multilane.spark.session import QUICK_START, of_one_job, start_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MASTER: Final = "local[2]"
+_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_ROWS: Final = 1_000
+_PATIENCE: Final = 120.0
+
+
+def _count(spark: SparkSession, folder: Path) -> None:
+    """Files, shuffles, joins and windows: an audit, a plan."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    rows = spark.range(_ROWS).selectExpr(
+        "id", "id % 7 as place", "cast(id as timestamp) as at", "cast(id as string) as s"
+    )
+    rows.write.parquet(str(folder / "rows"))
+    kept = spark.read.schema(rows.schema).parquet(str(folder / "rows"))
+    first = kept.groupBy("id").agg(
+        F.max_by("s", F.struct("at", "id")).alias("last"), F.collect_set("place").alias("all")
+    )
+    joined = rows.join(F.broadcast(first), ["id"], "left").persist()
+    before = Window.partitionBy("place").orderBy("id").rowsBetween(Window.unboundedPreceding, -1)
+    joined.withColumn("latest", F.max(F.struct("at", "id")).over(before)).groupBy("place").count().collect()
+    joined.join(first, ["id"], "full_outer").groupBy("place").agg(F.count(F.when(F.col("id") > 1, 1))).collect()
+    joined.unpersist()
+
+
+def _stream(spark: SparkSession, folder: Path) -> None:
+    """A query of batches, as an application is."""
+    rows = spark.readStream.format("rate").option("rowsPerSecond", _ROWS).load()
+    query = rows.writeStream.format("noop").option("checkpointLocation", str(folder / "checkpoint"))
+    running = query.trigger(availableNow=True).start()
+    running.awaitTermination(int(_PATIENCE))
+
+
+def train(archive: str) -> int:
+    """The exit code of the JVM."""
+    from pyspark import SparkContext
+
+    # Not with the archive that is there, in the setting that maps it.
+    options = {
+        _OPTIONS: f"{QUICK_START[_OPTIONS]} -XX:ArchiveClassesAtExit={archive}",
+        "spark.driver.defaultJavaOptions": "",
+    }
+    with tempfile.TemporaryDirectory(prefix="multilane-") as folder:
+        spark = start_session(_MASTER, "multilane", of_one_job(_MASTER, options))
+        jvm: Any = SparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001 - it has no other name
+        await_slot(spark)  # a Python worker
+        _count(spark, Path(folder))
+        _stream(spark, Path(folder))
+        spark.stop()
+    jvm.communicate()  # it ends with the process that it serves, whose end it sees here
+    return int(jvm.returncode)
+
+
+if __name__ == "__main__":
+    os.umask(0o022)  # for all who use the environment
+    sys.exit(train(sys.argv[1]))
