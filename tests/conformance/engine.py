@@ -77,7 +77,11 @@ class ProcessMember:
         return _cpu_seconds(self.pid)
 
     def terminate(self) -> None:
-        """SIGTERM, without waiting for what comes of it."""
+        """SIGTERM, without waiting for what comes of it; when it is heard, not while a process is still beginning."""
+        deadline = self._clock.monotonic() + _PATIENCE
+        while self.running and not _catches(self.pid, signal.SIGTERM):
+            assert self._clock.monotonic() < deadline, f"{self.name} is not up\n{self.tail()}"
+            threading.Event().wait(0.01)
         self._process.send_signal(signal.SIGTERM)
 
     def wait_ended(self) -> None:
@@ -218,6 +222,11 @@ class BatchesMember(SparkMember):
 def _cpu_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _catches(pid: int, number: signal.Signals) -> bool:
+    caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return caught is not None and bool(int(caught[1], 16) >> (number - 1) & 1)
 
 
 def _is_alive(pid: int) -> bool:

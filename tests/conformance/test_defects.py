@@ -224,7 +224,7 @@ def _write(kafka, case, *values, partition=0):
 def test_many_lanes_end_one_after_the_other(run):
     (case,) = cases = new_cases(("single", "none", "consumer"), keys={"virtualPartitionCount": 200})
     run = run(cases)
-    run.produce((case, Item(f"k{i}", i % 3, Order(i, wait=0.2))) for i in range(1_800))
+    run.produce((case, Item(f"k{i}", i % 3, Order(i, wait=0.2))) for i in range(3_000))
     run.start("A1")
     run.look_until(lambda: len(run.started(case)) >= 200)
     since = run.now()

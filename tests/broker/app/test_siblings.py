@@ -23,7 +23,7 @@ import multilane
 app = multilane.App("multilane.yaml")
 @app.listener("orders")
 async def handle(record: multilane.Record) -> None:
-    print(os.getpid(), record.partition, record.value.decode(), flush=True)
+    os.write(1, f"{os.getpid()} {record.partition} {record.value.decode()}\\n".encode())  # a line is one write
 """
 
 
