@@ -4,12 +4,11 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-CLASSES := $(VENV)/.classes
 QUICK := not broker and not cluster and not slow and not fuzz and not long
 BELOW := tests/unit/client tests/unit/wire
 ABOVE := tests/unit/cli tests/unit/runtime tests/unit/spark
 
-.PHONY: help demo test test-long every-test unit unit-below unit-between unit-above lint types imports fuzz bench-consume bench-groups bench-lanes bench-spark jars lock clean
+.PHONY: help demo test test-long every-test unit unit-below unit-between unit-above lint types imports fuzz bench-consume bench-groups bench-lanes bench-spark jars classes lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -26,17 +25,17 @@ help:
 	@echo "make lock           resolve requirements.lock anew"
 	@echo "make clean          remove the environment and caches (not the Kafka jars)"
 
-demo: $(READY) jars $(CLASSES)
+demo: $(READY) jars classes
 	@$(BIN)/multilane demo
 
 # Most tests wait for brokers: several runs of them, and the linters, have room beside each other.
-test: jars $(CLASSES)
+test: jars classes
 	@$(MAKE) --no-print-directory --jobs=2 lint every-test
 
 every-test: $(READY)
 	@$(BIN)/python tests/side_by_side.py
 
-test-long: $(READY) jars $(CLASSES)
+test-long: $(READY) jars classes
 	@$(BIN)/python -m pytest -m long --timeout 600
 
 # Three parts beside each other: what is above mostly waits.
@@ -78,10 +77,9 @@ bench-spark: $(READY) jars
 jars: $(READY)
 	@$(BIN)/multilane dev fetch-jars
 
-# Spark starts in half the time: once for an environment.
-$(CLASSES): $(READY)
+# Spark starts in half the time: made once for a Java.
+classes: $(READY)
 	@$(BIN)/multilane dev archive-spark
-	@touch $@
 
 # The lock names every package with its hashes; ours comes last and brings no dependency of its own.
 $(READY): requirements.lock pyproject.toml

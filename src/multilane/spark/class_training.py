@@ -7,13 +7,12 @@ Thread: application.
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from multilane.spark.first_slot import await_slot
+from multilane.spark.first_slot import START_SECONDS, await_slot
 from multilane.spark.session import QUICK_START, of_one_job, start_session
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def train(archive: str) -> int:
     with tempfile.TemporaryDirectory(prefix="multilane-") as folder:
         spark = start_session(_MASTER, "multilane", of_one_job(_MASTER, options))
         jvm: Any = SparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001 - it has no other name
-        await_slot(spark)  # a Python worker
+        await_slot(spark, START_SECONDS)  # a Python worker
         _count(spark, Path(folder))
         _stream(spark, Path(folder))
         spark.stop()
@@ -74,5 +73,4 @@ def train(archive: str) -> int:
 
 
 if __name__ == "__main__":
-    os.umask(0o022)  # for all who use the environment
     sys.exit(train(sys.argv[1]))

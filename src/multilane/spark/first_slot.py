@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from multilane.errors import SparkStartError
+from multilane.config.app.units import NotAUnit, parse_duration
+from multilane.errors import ConfigError, SparkStartError
 from multilane.spark.reasons import reason
 from multilane.spark.tagged_job import TaggedJob
 
@@ -21,10 +22,26 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-START_SECONDS: Final = 120.0  # for a cluster to find room: it may have to start a machine
+START_SECONDS: Final = 120.0  # for a cluster to find room
+_SETTING: Final = "spark.multilane.startTimeout"
+LONGER: Final = f"If it takes its time to start them, wait longer: --conf {_SETTING}=10m"
 
 
-def await_slot(spark: SparkSession, seconds: float = START_SECONDS) -> None:
+def start_seconds(conf: Mapping[str, str]) -> float:
+    """How long a cluster has to find room for us: it may have to start machines."""
+    text = conf.get(_SETTING)
+    if text is None:
+        return START_SECONDS
+    try:
+        seconds = parse_duration(text)
+    except NotAUnit as error:
+        raise ConfigError(f"{_SETTING}={text}: {error}") from None
+    if seconds <= 0:
+        raise ConfigError(f"{_SETTING}={text}: it has to be longer than nothing, as 10m")
+    return seconds
+
+
+def await_slot(spark: SparkSession, seconds: float) -> None:
     """Returns when a task has run, and raises when none has."""
     ended = threading.Event()
     failures: list[Exception] = []
@@ -45,7 +62,7 @@ def await_slot(spark: SparkSession, seconds: float = START_SECONDS) -> None:
 def no_slot(seconds: float) -> str:
     return (
         f"no task has found a slot within {seconds:g} s: Spark has no executor for us. See whether its workers run and "
-        "have the cores and the memory that are asked for (--conf spark.executor.memory=...)"
+        f"have the cores and the memory that are asked for (--conf spark.executor.memory=...). {LONGER}"
     )
 
 

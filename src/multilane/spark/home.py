@@ -4,8 +4,8 @@ Thread: the worker's own.
 
 A Spark worker may serve one task after the other. A member finds a process as if it were new: its directory is the
 current one, its modules are imported from there, and when it ends they are forgotten. Else the next life would be given
-the objects of the last one, with a closed event loop and another member's number. Libraries stay, also where their
-environment lies in the application's directory: few can be imported twice.
+the objects of the last one, with a closed event loop and another member's number. Libraries stay, also where the
+environment or the whole Python lies in the application's directory: few can be imported twice.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from multilane.errors import ConfigError
 MEMBER_VARIABLE: Final = "MULTILANE_MEMBER"
 _OURS: Final = Path(__file__).parents[1]  # this library
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
+_PYTHONS: Final = tuple(Path(os.path.abspath(prefix)) for prefix in {sys.prefix, sys.base_prefix})
 
 
 def placed(home: str) -> str:
@@ -50,9 +51,9 @@ def at_home(home: str, number: int, *, forgets: bool = True) -> Iterator[None]:
         os.environ.pop(MEMBER_VARIABLE, None)
         sys.path[:] = path
         os.chdir(directory)
-        for name in set(sys.modules) - modules if forgets else ():
-            if _is_of_application(sys.modules[name], place):
-                del sys.modules[name]
+        came = set(sys.modules) - modules if forgets else set()
+        for name in [name for name in came if _is_of_application(sys.modules[name], Path(place))]:
+            del sys.modules[name]
 
 
 def found(path: str) -> Any:
@@ -67,9 +68,15 @@ def _unpacked() -> str:
     return SparkFiles.getRootDirectory()
 
 
-def _is_of_application(module: object, place: str) -> bool:
+def _is_of_application(module: object, place: Path) -> bool:
+    """A package without an `__init__.py` has no file, but places: with its modules it goes."""
     file = getattr(module, "__file__", None)
-    if not isinstance(file, str):
+    paths = [file] if isinstance(file, str) else list(getattr(module, "__path__", None) or ())
+    return bool(paths) and all(_is_below(Path(os.path.abspath(path)), place) for path in paths)
+
+
+def _is_below(path: Path, place: Path) -> bool:
+    if not path.is_relative_to(place) or not _INSTALLED.isdisjoint(path.relative_to(place).parts):
         return False
-    path = Path(os.path.abspath(file))
-    return path.is_relative_to(place) and not path.is_relative_to(_OURS) and _INSTALLED.isdisjoint(path.parts)
+    libraries = [one for one in (_OURS, *_PYTHONS) if one.is_relative_to(place) and one != place]
+    return not any(path.is_relative_to(one) for one in libraries)

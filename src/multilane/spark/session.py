@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from multilane.errors import SparkStartError
-from multilane.java import find_java
+from multilane.java import Java, find_java
 from multilane.spark.class_archive import mapped
-from multilane.spark.first_slot import await_slot
+from multilane.spark.first_slot import await_slot, start_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,9 +66,9 @@ def start_session(master: str, name: str, settings: Mapping[str, str]) -> SparkS
     if is_connect(master):
         builder = SparkSession.builder.remote(master)
     else:
-        prepare_environment(master, os.environ)
+        java = prepare_environment(master, os.environ)
         builder = SparkSession.builder.master(with_retries(master))
-        told = _QUIET | mapped(os.environ) | (_ON_THIS_MACHINE if is_local(master) else {}) | told
+        told = _QUIET | mapped(java, os.environ) | (_ON_THIS_MACHINE if is_local(master) else {}) | told
     with _interrupts_stay():
         try:
             session = builder.appName(name).config(map=told).getOrCreate()
@@ -119,11 +119,12 @@ def local_slots(master: str) -> int | None:
 def one_job(master: str, name: str, conf: Mapping[str, str]) -> Iterator[SparkSession]:
     """A session for somebody who counts something and waits for it: what its JVM says by itself is not for them, unless
     it does not start."""
+    seconds = start_seconds(conf)
     with _jvm_is_heard_of_failures():
         spark = start_session(master, name, of_one_job(master, conf))
     with ended_with(spark):
         if not is_local(master):
-            await_slot(spark)
+            await_slot(spark, seconds)
         yield spark
 
 
@@ -174,18 +175,20 @@ def with_retries(master: str) -> str:
     return master if match is None else f"local[{match['threads'] or 1},{_RETRIES}]"
 
 
-def prepare_environment(master: str, environ: MutableMapping[str, str]) -> None:
-    """What Spark's launcher reads. What is set already stays, but for a Java that is too old."""
-    _choose_java(environ)
+def prepare_environment(master: str, environ: MutableMapping[str, str]) -> Java:
+    """What Spark's launcher reads. What is set already stays, but for a Java that is too old. Gives the one that Spark
+    will start."""
+    java = find_java(environ)
+    _choose_java(java.program, environ)
     if is_local(master):
         environ.setdefault("PYSPARK_PYTHON", sys.executable)
         environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    return java
 
 
-def _choose_java(environ: MutableMapping[str, str]) -> None:
+def _choose_java(program: Path, environ: MutableMapping[str, str]) -> None:
     """Spark takes JAVA_HOME's, or else the one on the PATH; neither need be the one that is new enough."""
-    program = find_java(environ).program
     home = environ.get("JAVA_HOME")
     taken = os.path.join(home, "bin", "java") if home else shutil.which("java", path=environ.get("PATH", ""))
     if taken is None or Path(taken) != program:

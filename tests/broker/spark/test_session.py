@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from multilane.java import find_java
 from multilane.spark.class_archive import archive_file, mapped
 
 pytestmark = pytest.mark.broker
@@ -19,7 +20,7 @@ def test_the_jvm_maps_the_archive_of_its_classes_where_there_is_one(spark):
 
     maps = Path(f"/proc/{SparkContext._gateway.proc.pid}/maps").read_text()
 
-    assert (str(archive_file()) in maps) == bool(mapped(os.environ))
+    assert (str(archive_file(find_java())) in maps) == bool(mapped(find_java(), os.environ))
 
 
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")

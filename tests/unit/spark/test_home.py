@@ -11,6 +11,7 @@ import pytest
 
 import multilane
 from multilane.errors import ConfigError, LineLost
+from multilane.spark import home
 from multilane.spark.continuous.task import TaskPlan, serve
 from multilane.spark.home import at_home
 
@@ -52,6 +53,40 @@ def test_libraries_of_an_environment_in_the_home_are_not_forgotten(shop, monkeyp
         importlib.import_module("shop_at_home")
     assert sys.modules.pop("library_at_home") is library
     assert "shop_at_home" not in sys.modules
+
+
+def test_nor_is_a_python_in_the_home(shop, monkeypatch):
+    prefix = Path(shop, "python")
+    prefix.mkdir()
+    (prefix / "of_python_itself.py").touch()
+    monkeypatch.setattr(home, "_PYTHONS", (prefix,))
+    monkeypatch.syspath_prepend(str(prefix))
+    with at_home(shop, 0):
+        ours = importlib.import_module("of_python_itself")
+    assert sys.modules.pop("of_python_itself") is ours
+
+
+def test_an_application_may_lie_among_libraries(tmp_path):
+    place = tmp_path / "site-packages" / "shop"
+    place.mkdir(parents=True)
+    (place / "shop_among_libraries.py").touch()
+    with at_home(str(place), 0):
+        importlib.import_module("shop_among_libraries")
+    assert "shop_among_libraries" not in sys.modules
+
+
+def test_a_package_without_a_file_of_its_own_is_forgotten_with_its_modules(tmp_path, monkeypatch):
+    monkeypatch.delenv("MULTILANE_MEMBER", raising=False)
+    package = tmp_path / "namespace_at_home" / "deeper"
+    package.mkdir(parents=True)
+    (package / "orders.py").write_text(MODULE)
+    seen = []
+    for number in (3, 4):
+        with at_home(str(tmp_path), number):
+            importlib.import_module("namespace_at_home.deeper.orders")
+            seen.append(sys.modules["namespace_at_home"].deeper.orders.number)
+    assert seen == ["3", "4"]
+    assert not [name for name in sys.modules if name.startswith("namespace_at_home")]
 
 
 def test_multilane_itself_is_not_forgotten_in_a_checkout_of_it(monkeypatch):

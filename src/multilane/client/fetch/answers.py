@@ -3,8 +3,9 @@
 Thread: none (pure); owned by a fetch manager on the network thread.
 
 As soon as a frame is in, the headers of its record batches tell where each partition goes on, so that the next fetch
-leaves before anything of this frame is decoded: receiving and decoding overlap. The frame itself goes to the decoders,
-each partition once, with a reserved slot in the buffer of every reader that wanted it.
+leaves before anything of this frame is decoded: receiving and decoding overlap (not for what trickles, which
+is decoded at once). The frame itself goes to the decoders, each partition once, with a reserved slot in the buffer of
+every reader that wanted it.
 
 Never touches a record, never skips: an answer that is not understood leaves the cursor where it is. What it decides
 about one reader's cursor says nothing about another's.

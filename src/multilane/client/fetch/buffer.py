@@ -159,7 +159,7 @@ class FetchBuffer:
             voided = self._runs.get(cursor.partition, 0) != cursor.run
             return not voided and all(s.content is not None for s in self._queues.get(cursor.partition, ()))
 
-    # --- decoder thread ----------------------------------------------------------------------------------------------
+    # --- whoever decodes ---------------------------------------------------------------------------------------------
 
     def fill(self, slot: Slot, block: Block) -> int | None:
         """What was decoded. If that is not all of it, the run in which the rest must be fetched again."""

@@ -1,6 +1,6 @@
 """Decodes fetched frames on threads of its own, while the network thread receives the next.
 
-Thread: decoder (a small pool, started on first use); the network thread itself for small frames.
+Thread: decoder (a small pool, started on first use); the network thread itself for small, plain frames.
 
 Each partition of a frame is decoded once, for every consumer that wanted it: a block is immutable, and each gets it in
 its own slot of its own buffer. What cannot be decoded is told to the network thread, which owns the cursors. The
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from multilane.client.events import ApplicationEvent, BatchReadable, BatchUnreadable
 from multilane.errors import RecordBatchError
 from multilane.wire.records.decode import DecodeOptions, decode
+from multilane.wire.records.layout import CODEC_MASK, Row
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from multilane.wire.records.block import Block
 
 _MOST_THREADS: Final = 2
+_SMALL_FRAME: Final = 16_384  # bytes
 
 Job = Callable[[], None]
 
@@ -103,6 +105,11 @@ class FrameJob:
     tasks: list[DecodeTask]
     options: DecodeOptions
 
+    @property
+    def is_quick(self) -> bool:
+        """Whether it is decoded sooner than handed over, as what trickles is. What is compressed may have any size."""
+        return self.frame.nbytes <= _SMALL_FRAME and not any(_is_compressed(task.table) for task in self.tasks)
+
     def __call__(self) -> None:
         for task in self.tasks:
             if not all(taker.slot.void for taker in task.takers):  # sought away or revoked in the meantime
@@ -129,6 +136,10 @@ class FrameJob:
         block = block.with_watermarks(fetched.high_watermark, fetched.last_stable_offset, fetched.log_start_offset)
         for taker in task.takers:
             _hand_over(taker, task.broker, block)
+
+
+def _is_compressed(table: BatchTable) -> bool:
+    return bool((table.rows[:, Row.ATTRIBUTES] & CODEC_MASK).any())
 
 
 def _hand_over(taker: Taker, broker: str, block: Block) -> None:

@@ -24,6 +24,7 @@ from multilane.errors import ConfigError, LineLost
 from multilane.spark.batches.board import Board, LoanTerms
 from multilane.spark.batches.muster import Muster
 from multilane.spark.batches.terms import held_from, tried_from, unit_from
+from multilane.spark.first_slot import LONGER
 from multilane.spark.home import at_home
 from multilane.spark.line import Desk, Line, Message, call
 from multilane.spark.reasons import in_short
@@ -180,7 +181,7 @@ class Keeper:
         deadline = self._loop.time() + seconds
         while not muster.is_complete and not self._is_stopping:
             if self._loop.time() >= deadline:
-                advice = "ask for fewer with --members, or for more slots"
+                advice = f"ask for fewer with --members, or for more slots. {LONGER}"
                 raise ConfigError(f"{muster.told} within {seconds:g} s: {advice}")
             await asyncio.wait([self._loop.create_future()], timeout=_LOOK)
         self._muster = None

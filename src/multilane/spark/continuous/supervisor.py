@@ -21,6 +21,7 @@ from multilane.hooks import NO_OBSERVER, Observer
 from multilane.lanes.steering import Steering
 from multilane.spark.continuous.roster import Do, Order, Roster, State
 from multilane.spark.continuous.task import REFUSED, STARTING, TaskPlan
+from multilane.spark.first_slot import LONGER, START_SECONDS
 from multilane.spark.line import Line, Message
 from multilane.spark.progress import Progress
 from multilane.spark.reasons import reason
@@ -52,7 +53,7 @@ class RunPlan:
     bind: str = "127.0.0.1"
     host: str = "127.0.0.1"  # as executors reach this process
     log_level: str = "INFO"
-    start_seconds: float = 120.0  # until all members are ready
+    start_seconds: float = START_SECONDS  # until all members are ready
     drain_seconds: float = 90.0  # until those that were told to end are cancelled
 
 
@@ -133,7 +134,7 @@ class Supervisor:
         elif not self._roster.is_open:
             missing = self._roster.count(State.STARTING, State.WAITING)
             told = f"{missing} of {self._plan.members} members were not ready within {self._plan.start_seconds:g} s"
-            advice = "are there as many free slots? Ask for fewer members, or give Spark more cores"
+            advice = f"are there as many free slots? Ask for fewer members, or give Spark more cores. {LONGER}"
             self._fail(SparkStartError(f"{told}: {self._last_error or advice}"))
 
     # --- what is to be done ------------------------------------------------------------------------------------------

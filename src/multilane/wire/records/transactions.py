@@ -1,6 +1,6 @@
 """Which batches of a span belong to aborted transactions.
 
-Thread: decoder (pure).
+Thread: decoder, or network for small frames (pure).
 Owns: the rule of `read_committed`. Never: looks at a data batch's records.
 
 The broker lists (producer, first offset) of every aborted transaction that touches the span. Such a transaction holds

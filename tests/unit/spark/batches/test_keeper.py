@@ -225,7 +225,7 @@ def test_too_few_slots_are_told_before_anything_begins(driver, plan):
     told = driver.wait_for("failed")
     assert told["is_refused"]
     said = "of 2 tasks have found a slot within 0.5 s: ask for fewer with --members, or for more slots"
-    assert told["error"].endswith(said)
+    assert said in told["error"]
     assert not hasattr(app, "team")
     with suppress(LineLost, MemberFailed):  # it may not have come at all
         assert waiting.result(30) == []
