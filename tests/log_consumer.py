@@ -17,6 +17,7 @@ class LogConsumer:
     def __init__(self, **logs: list[str]) -> None:
         self.logs: dict[TopicPartition, list[str]] = {}
         self.positions: dict[TopicPartition, int] = {}
+        self.sought: dict[TopicPartition, tuple] = {}
         self.committed_offsets: dict[TopicPartition, int] = {}
         self.paused: frozenset[TopicPartition] = frozenset()
         self.steps: list[tuple[str, frozenset[TopicPartition]]] = []
@@ -42,8 +43,9 @@ class LogConsumer:
     def resume(self, partitions: Iterable[TopicPartition]):
         self.paused -= frozenset(partitions)
 
-    def seek(self, partition, offset):
+    def seek(self, partition, offset, leader_epoch=None, topic_id=None):
         self.positions[partition] = offset
+        self.sought[partition] = (offset, leader_epoch, topic_id)
 
     def seek_to_beginning(self, partitions):
         self.positions.update(dict.fromkeys(partitions, 0))

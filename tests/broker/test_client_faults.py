@@ -195,6 +195,26 @@ def test_a_topic_made_again_is_read_from_its_beginning(kafka, topic, caplog, eve
     assert f"{name}-0: the topic was deleted and made again" in caplog.text
 
 
+@pytest.mark.parametrize("records", [30, 200])
+def test_nor_is_anything_skipped_by_one_who_comes_with_a_place_in_the_old_topic(kafka, topic, eventually, records):
+    name = topic()
+    produce(kafka.bootstrap(), name, numbered(0, 100))
+    partition, admin = TopicPartition(name, 0), admin_of(kafka)
+    with consumer_of(kafka, name) as consumer:
+        ids = consumer.topic_ids([name])
+        consumer.seek(partition, 60, topic_id=ids[name])
+        assert read_rows(consumer, 40)[0].offset == 60
+    admin.delete_topics([name], operation_timeout=30)[name].result(30)
+    eventually(lambda: name not in admin.list_topics(timeout=10).topics)
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
+    eventually(lambda: name in admin.list_topics(timeout=10).topics)
+    new = produce(kafka.bootstrap(), name, numbered(1_000, records))
+    with consumer_of(kafka, name) as consumer:
+        consumer.seek(partition, 100, topic_id=ids[name])
+        assert read_rows(consumer, records) == new
+        assert consumer.topic_ids([name]) != ids
+
+
 def test_partitions_may_be_added(kafka, topic):
     """A partition that is assigned before it exists is read from its first record on."""
     name = topic()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
+from uuid import UUID
 
 from multilane.client.fetch.cursor import At, Lookup
 from multilane.client.group.wishes import checked_topic
@@ -23,11 +24,12 @@ def at_time(timestamp: int) -> Lookup:
     return Lookup(_within("timestamp", timestamp, _LARGEST_INT64, "milliseconds since 1970"), "seek to a time")
 
 
-def at_offset(offset: int, leader_epoch: int | None) -> At:
+def at_offset(offset: int, leader_epoch: int | None = None, topic_id: UUID | None = None) -> At:
     place = _within("offset", offset, _LARGEST_INT64, "a number from 0; or use seek_to_beginning or seek_to_end")
     if leader_epoch is None:
-        return At(Offset(place))
-    return At(Offset(place), LeaderEpoch(_within("leader epoch", leader_epoch, _LARGEST_INT32, "a number from 0")))
+        return At(Offset(place), topic_id=topic_id)
+    epoch = _within("leader epoch", leader_epoch, _LARGEST_INT32, "a number from 0")
+    return At(Offset(place), LeaderEpoch(epoch), topic_id)
 
 
 def _within(what: str, value: Any, largest: int, instead: str) -> int:

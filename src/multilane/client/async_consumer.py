@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Collection, Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Final, TypeVar
+from uuid import UUID
 
-from multilane.client.admin.topics import partitions_of, topic_metadata_call
+from multilane.client.admin.topics import ids_of, partitions_of, topic_metadata_call
 from multilane.client.arguments import at_time
 from multilane.client.blocks import Blocks
 from multilane.client.fetch.offsets import Found
@@ -102,6 +103,12 @@ class AsyncConsumer(Steering):
         with self._front.used() as front:
             call = topic_metadata_call((checked_topic(topic),), self._deadline(timeout))
             return partitions_of(await self._wait(front.call(call), timeout), topic)
+
+    async def topic_ids(self, topics: Collection[str], timeout: float | None = None) -> dict[str, UUID]:
+        """As the brokers know them now: a topic that is made again has another one."""
+        with self._front.used() as front:
+            call = topic_metadata_call(tuple(map(checked_topic, topics)), self._deadline(timeout))
+            return ids_of(await self._wait(front.call(call), timeout))
 
     # --- records -----------------------------------------------------------------------------------------------------
 
@@ -259,7 +266,15 @@ class AsyncConsumer(Steering):
     async def _wait(self, future: Future[T], timeout: float | None, grace: float = _GRACE) -> T:
         """The network thread keeps the deadline; ours is a little later, in case it cannot."""
         patience = (self._timeout if timeout is None else timeout) + grace
-        done, _ = await asyncio.wait([wrapped := asyncio.wrap_future(future)], timeout=patience)
+        wrapped = asyncio.wrap_future(future)
+        wrapped.add_done_callback(_heard)  # whoever waits may be cancelled before
+        done, _ = await asyncio.wait([wrapped], timeout=patience)
         if not done:
             raise OperationTimeout("the network thread did not answer in time")
         return wrapped.result()
+
+
+def _heard(answered: asyncio.Future[Any]) -> None:
+    """Else asyncio would log that nobody has asked for an error."""
+    if not answered.cancelled():
+        answered.exception()

@@ -15,8 +15,9 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, TypeVar
+from uuid import UUID
 
-from multilane.client.admin.topics import partitions_of, topic_metadata_call
+from multilane.client.admin.topics import ids_of, partitions_of, topic_metadata_call
 from multilane.client.arguments import at_time
 from multilane.client.blocks import Blocks
 from multilane.client.fetch.offsets import Found
@@ -87,6 +88,12 @@ class Consumer(Steering):
         with self._front.used() as front:
             call = topic_metadata_call((checked_topic(topic),), self._deadline(timeout))
             return partitions_of(self._wait(front.call(call), timeout), topic)
+
+    def topic_ids(self, topics: Collection[str], timeout: float | None = None) -> dict[str, UUID]:
+        """As the brokers know them now: a topic that is made again has another one."""
+        with self._front.used() as front:
+            call = topic_metadata_call(tuple(map(checked_topic, topics)), self._deadline(timeout))
+            return ids_of(self._wait(front.call(call), timeout))
 
     # --- records -----------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from uuid import UUID
 
 from multilane.client.arguments import at_offset, at_time
 from multilane.client.front import Front
@@ -102,10 +103,17 @@ class Steering:
 
     # --- positions ---------------------------------------------------------------------------------------------------
 
-    def seek(self, partition: TopicPartition, offset: int, leader_epoch: int | None = None) -> None:
-        """Go on at this offset. With the epoch of the record before it, a cut log is noticed."""
+    def seek(
+        self,
+        partition: TopicPartition,
+        offset: int,
+        leader_epoch: int | None = None,
+        topic_id: UUID | None = None,
+    ) -> None:
+        """Go on at this offset. With the epoch of the record before it, a cut log is noticed; with the id of the topic
+        that it is an offset of, one that was made again."""
         with self._front.used() as front:
-            front.seek(partition, at_offset(offset, leader_epoch))
+            front.seek(partition, at_offset(offset, leader_epoch, topic_id))
 
     def seek_to_beginning(self, partitions: Collection[TopicPartition] = ()) -> None:
         """Go on at the first record there is; all assigned partitions when none is named."""

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
+from uuid import UUID
 
 from multilane.commit.completion_map import Run
 from multilane.commit.ledger import Place
@@ -23,6 +24,14 @@ log = logging.getLogger(__name__)
 
 Start = tuple[int, tuple[Run, ...]]  # where a partition begins, and what beyond is settled already
 Starts = Mapping[TopicPartition, Start]
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What is known of the log that a partition's beginning is a place in: the leader's epoch there, the topic's id."""
+
+    leader_epoch: int | None = None
+    topic_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)

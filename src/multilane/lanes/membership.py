@@ -21,7 +21,7 @@ from multilane.clock import Clock
 from multilane.commit import completion_map
 from multilane.errors import MultilaneError, OperationTimeout, WakeupError
 from multilane.lanes.holding import Holding, Start, T
-from multilane.types import LeaderEpoch, Offset, OffsetAndMetadata, TopicPartition
+from multilane.types import NO_EPOCH, LeaderEpoch, Offset, OffsetAndMetadata, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +63,11 @@ class Membership(RebalanceListener, Generic[T]):
         await self._consumer.close(self._timing.drain + 30.0)
         for team in self._holding.teams:  # none, unless the group was lost in the middle
             await team.drain(self._clock.monotonic())
+
+    def leader_epoch(self, partition: TopicPartition) -> int:
+        """That of the committed offset, where it has one."""
+        committed = self._committed.get(partition)
+        return NO_EPOCH if committed is None else committed.leader_epoch
 
     # --- commits -----------------------------------------------------------------------------------------------------
 

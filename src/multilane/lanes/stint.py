@@ -17,7 +17,7 @@ from typing import Any, Final
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock
 from multilane.lanes.feeding import Feeding
-from multilane.lanes.holding import Holding, Starts, Topics
+from multilane.lanes.holding import Holding, Log, Starts, Topics
 from multilane.lanes.team import Team
 from multilane.types import TopicPartition
 
@@ -47,20 +47,21 @@ class Stint:
         self._tell_at = clock.monotonic() + _TELL_EVERY
 
     async def run(
-        self, starts: Starts, seconds: float, patience: float, ends: Mapping[TopicPartition, int] | None = None
+        self,
+        starts: Starts,
+        seconds: float,
+        patience: float,
+        ends: Mapping[TopicPartition, int] | None = None,
+        logs: Mapping[TopicPartition, Log] | None = None,
     ) -> Collection[Team]:
         """Gives the teams, of which nothing is begun any more. How long they take to be formed does not count. With
-        `ends`, one for each partition, nothing beyond them is handled, and it is over when all before them is."""
+        `ends`, one for each partition, nothing beyond them is handled, and it is over when all before them is. With
+        `logs` it is noticed when a log was cut or made anew since somebody read it."""
         self._feeding.ends = ends or {}
-        self._consumer.assign(starts)
-        for partition, (offset, _) in starts.items():
-            if offset >= 0:
-                self._consumer.seek(partition, offset)
-            elif partition.topic in self._holding.topics.whole:
-                self._consumer.seek_to_beginning([partition])
-        self._consumer.resume(starts)
+        self._begin_reading(starts, logs or {})
         try:
             await self._holding.begin(starts)
+            await self._give_back_wanted()  # forming a team may take longer than somebody waits for it
             until = self._clock.monotonic() + seconds
             while (left := until - self._clock.monotonic()) > 0 and not self._is_over:
                 await self._feeding.step(min(left, _POLL, max(0.0, self._tell_at - self._clock.monotonic())))
@@ -74,6 +75,16 @@ class Stint:
             self._consumer.pause(starts)
             for *_, answer in self._wanted_back:
                 answer.set_result(())
+
+    def _begin_reading(self, starts: Starts, logs: Mapping[TopicPartition, Log]) -> None:
+        self._consumer.assign(starts)
+        for partition, (offset, _) in starts.items():
+            log = logs.get(partition, Log())
+            if offset >= 0:
+                self._consumer.seek(partition, offset, log.leader_epoch, log.topic_id)
+            elif partition.topic in self._holding.topics.whole:
+                self._consumer.seek_to_beginning([partition])
+        self._consumer.resume(starts)
 
     @property
     def _is_over(self) -> bool:

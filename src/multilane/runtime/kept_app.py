@@ -12,12 +12,13 @@ import asyncio
 import logging
 from contextlib import suppress
 from typing import Final
+from uuid import UUID
 
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock, SystemClock
 from multilane.errors import MultilaneError, WakeupError
 from multilane.hooks import Observer
-from multilane.lanes.holding import Holding, Starts
+from multilane.lanes.holding import Holding, Starts, start_of
 from multilane.lanes.membership import Membership, Timing
 from multilane.runtime.member import News
 from multilane.runtime.outfit import Outfit
@@ -93,12 +94,14 @@ class KeptGroup:
         self._observer = observer
         self._holding: Holding[RemoteTeam] = Holding(outfit.topics, self._build, self._keep_quiet)
         self._consumer: AsyncConsumer | None = None
+        self._member: Membership[RemoteTeam] | None = None
+        self._topic_ids: dict[str, UUID] = {}
 
     async def run(self) -> None:
         config = self._outfit.config
         self._consumer = consumer = await member_of(self._outfit, self._clock, self._observer)
         timing = Timing(config.commit_interval, config.rebalance_timeout / 2)
-        member = Membership(consumer, self._holding, timing, self._clock)
+        self._member = member = Membership(consumer, self._holding, timing, self._clock)
         log.info("consumer %s: group %s reads %s", self._name, config.group_id, ", ".join(self._outfit.topics.names))
         member.join()
         looking = asyncio.create_task(self._look_at_ends())
@@ -109,6 +112,7 @@ class KeptGroup:
                 with suppress(WakeupError):
                     await consumer.poll(min(_POLL, member.until_commit))
                 await member.commit_when_due()
+                await self._begin_new_logs(timing.drain)
         finally:
             looking.cancel()
             await member.leave()
@@ -119,7 +123,24 @@ class KeptGroup:
             self._consumer.wakeup()
 
     async def _build(self, starts: Starts) -> RemoteTeam:
-        return self._board.new_team(self._name, starts)
+        self._topic_ids = {}  # of a time when we did not have these
+        epochs = {} if self._member is None else {p: self._member.leader_epoch(p) for p in starts}
+        return self._board.new_team(self._name, starts, epochs)
+
+    async def _begin_new_logs(self, patience: float) -> None:
+        """A topic that was deleted and made again is another log. Borrowers notice when they read; while there is
+        nothing to read, or when the new log is as long as the old one was, this does."""
+        for team in self._holding.teams:
+            if not team.note_ids(self._topic_ids):
+                continue
+            await team.drain(self._clock.monotonic() + patience)
+            topics = team.note_ids(self._topic_ids)  # without those of which its borrower has told meanwhile
+            for partition in sorted(p for p in team.partitions if p.topic in topics):
+                log.warning(
+                    "%s: the topic was deleted and made again; reading the new one from its beginning", partition
+                )
+            starts = {p: (0, ()) if p.topic in topics else start_of(team, p) for p in team.partitions}
+            await self._holding.form(starts)
 
     def _keep_quiet(self, team: RemoteTeam) -> None:
         """Whoever borrows it reads."""
@@ -133,7 +154,7 @@ class KeptGroup:
                 is_known = True
                 partitions = list(self._holding.partitions)
                 if partitions:
-                    is_known = await self._note_ends(consumer, partitions)
+                    is_known = await self._note_ends(consumer, partitions) and await self._note_ids(consumer)
                 rest = _LOOK if is_known and not self._board.is_lent else _LOOK_SELDOM
                 await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=rest)
 
@@ -145,4 +166,10 @@ class KeptGroup:
                 log.warning("consumer %s: where its logs end is not known now: %s", self._name, error)
             self._board.note_unknown_ends(self._name, partitions)
             return False
+        return True
+
+    async def _note_ids(self, consumer: AsyncConsumer) -> bool:
+        """A topic that is deleted has none for a while, and that is no trouble of this look's."""
+        with suppress(MultilaneError):
+            self._topic_ids = await consumer.topic_ids(self._outfit.topics.names, _LOOK_TIMEOUT)
         return True

@@ -55,6 +55,7 @@ class _Lent:
     unit: Unit  # as it was lent
     team: Team | None = None
     settled_before: int = 0
+    began_again: int = 0  # how often a log of it went back
     counted: int = 0  # settled records that the observer was told of
     told: Unit | None = None  # how the lender knows it, if it was told since
     wanted_back_by: float | None = None
@@ -167,12 +168,14 @@ class LeasedApp:
             self._tell("given", units=[one.as_known.to_json() for one in unwanted])
             lent = [one for one in lent if one not in unwanted]
         by_partition = {p: one for one in lent for p in one.unit.places}
-        starts = {p: (place.offset, place.runs) for one in lent for p, place in one.unit.places.items()}
+        starts = {p: start for one in lent for p, start in one.unit.starts.items()}
+        logs = {p: one.unit.log(p) for p, one in by_partition.items()}
 
         async def build(some: Starts) -> Team:
             one = by_partition[next(iter(some))]
             team = await desk.outfit.build(some, _remains(one.unit))
             one.settled_before = one.settled  # by a team whose log went back
+            one.began_again += one.team is not None
             one.team = team
             return team
 
@@ -188,7 +191,7 @@ class LeasedApp:
         if self._ends_early:
             desk.stint.end()
         try:
-            teams = await desk.stint.run(starts, loan.seconds, loan.patience)
+            teams = await desk.stint.run(starts, loan.seconds, loan.patience, logs=logs)
         finally:
             desk.stint = None
         return [await self._ended(one) for one in lent if one.team in teams]
@@ -201,7 +204,7 @@ class LeasedApp:
         self._news.count(_SETTLED, one.settled - one.counted, consumer=one.unit.consumer)
         one.counted = one.settled
         places = {p: team.whole_place(p) for p in one.unit.places}
-        return Unit(one.unit.number, one.unit.consumer, places, settled=one.settled)
+        return replace(one.unit, places=places, held=(), tried=(), settled=one.settled, began_again=one.began_again)
 
     async def _ended(self, one: _Lent) -> Unit:
         """Nothing of it is begun any more. What has not ended goes on, unless the unit is wanted back altogether."""
@@ -218,7 +221,9 @@ class LeasedApp:
         if held:
             team.listen(lambda team: None, self._fail)
             self._unfinished.append((one, team, held))
-        return Unit(unit.number, unit.consumer, unit.places, tuple(held.values()), tried, unit.settled)
+        else:
+            await team.drain(self._clock.monotonic())  # what it was at has been settled a moment ago
+        return replace(unit, held=tuple(held.values()), tried=tried)
 
     async def _linger(self, one: _Lent, team: Team, held: dict[Record, HeldRecord]) -> None:
         """Until all that was in work has ended, or somebody else is to have the unit. Nobody cancels this: a task that

@@ -9,7 +9,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from multilane import Admin
@@ -106,6 +106,19 @@ class Shop:
 
     def fill(self, values: Iterable[bytes]) -> None:
         self._fill(self.name, [(value, value, (), n % 4) for n, value in enumerate(values)])
+
+    def make_again(self, log: Path) -> None:
+        """The topic is deleted, and another one of its name is made."""
+        with Admin({"bootstrap.servers": self.bootstrap}) as admin:
+            admin.delete_topics([self.name])
+
+            def is_made() -> bool:
+                with suppress(MultilaneError):  # it is still being deleted
+                    admin.create_topics({self.name: 4})
+                    return True
+                return False
+
+            self.wait_for(is_made, log)
 
     @property
     def done(self) -> list[tuple[str, str]]:

@@ -58,6 +58,25 @@ async def hang():
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("many", [20, 400])
+def test_a_topic_made_again_is_read_from_its_beginning(shop, many):
+    """Also where a group would not notice it, and the new log is longer than the old one was."""
+    shop.configure(offsetInitial="newest", **{"group.protocol": "classic"})
+    with shop.running("--master", "local[2]", "--target-batch-duration", "1s", *OPTIONS) as (process, log):
+        shop.wait_for(lambda: len(shop.committed()) == 8, log)
+        shop.fill(b"old%d" % n for n in range(40))
+        shop.wait_for(lambda: len(shop.done) == 40, log)
+        shop.make_again(log)
+        shop.fill(b"new%d" % n for n in range(many))
+        shop.wait_for(lambda: len({value for value, _ in shop.done}) == 40 + many, log)
+        shop.wait_for(lambda: sum(shop.committed().values()) == many, log)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0, log.read_text()[-4_000:]
+    assert sum(shop.committed().values()) == many
+    assert "was deleted and made again" in log.read_text()
+
+
+@pytest.mark.long
 def test_batches_last_as_long_as_was_said(shop):
     """While something hangs there is always a batch. Each of the usual ones would last ten seconds."""
     (shop.directory / "shop_app.py").write_text(HANGING)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from uuid import uuid4
 
 import pytest
 
@@ -11,7 +12,7 @@ from log_consumer import LogConsumer
 from multilane.clock import SystemClock
 from multilane.commit.ledger import Ledger
 from multilane.lanes.chains import Chains
-from multilane.lanes.holding import Topics
+from multilane.lanes.holding import Log, Topics
 from multilane.lanes.intake import Intake
 from multilane.lanes.ordering import by_key
 from multilane.lanes.stint import Stint
@@ -69,8 +70,8 @@ class Lent:
         self.teams.append(Team(yard, Work(yard, listener, self._failures, WorkRules(LONG)), {MAIN: 4}, CLOCK))
         return self.teams[-1]
 
-    def run(self, starts, seconds=LONG, patience=0.0, ends=None):
-        self.running = asyncio.create_task(self.stint.run(starts, seconds, patience, ends))
+    def run(self, starts, seconds=LONG, patience=0.0, ends=None, logs=None):
+        self.running = asyncio.create_task(self.stint.run(starts, seconds, patience, ends, logs))
         return self.running
 
     async def has_handled(self, many):
@@ -90,6 +91,33 @@ async def test_it_begins_where_it_was_told_to_and_passes_over_what_is_settled():
     assert sorted(lent.handled) == [(1, 1), (1, 4), (2, 0)]
     assert {p: team.place(p).offset for team in teams for p in team.partitions} == {ONE: 5, TWO: 1}
     assert lent.consumer.paused == {ONE, TWO}, "nothing is read until the next time"
+
+
+async def test_what_is_known_of_a_log_is_for_whoever_reads_it():
+    lent, topic_id = Lent({ONE: ["a", "b"], TWO: ["x"]}), uuid4()
+    running = lent.run({ONE: (1, ()), TWO: (0, ())}, logs={ONE: Log(7, topic_id)})
+    await lent.has_handled(2)
+    lent.stint.end()
+    await running
+    assert lent.consumer.sought == {ONE: (1, 7, topic_id), TWO: (0, None, None)}
+
+
+async def test_a_unit_that_is_wanted_back_while_it_is_formed_is_not_begun():
+    lent, may_build = Lent({ONE: ["a", "b"]}), asyncio.Event()
+    build = lent._build
+
+    async def slowly(starts):
+        await may_build.wait()
+        return await build(starts)
+
+    lent.stint = Stint(lent.consumer, Topics(("t",)), slowly, lent._tell, 0.0, CLOCK)
+    running = lent.run({ONE: (0, ())})
+    asked = asyncio.create_task(lent.stint.give_back(frozenset({ONE}), 0.0))
+    await until(lambda: lent.stint._wanted_back)
+    may_build.set()
+    assert set(await asked) == set(lent.teams)
+    assert not await running
+    assert lent.handled == []
 
 
 async def test_when_the_time_is_up_nothing_more_is_begun():

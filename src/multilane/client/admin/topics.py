@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from typing import Any, Final
+from uuid import UUID
 
 from multilane.client.calls import Call
 from multilane.errors import MultilaneError, broker_error
@@ -39,6 +40,12 @@ def _judge(response: Any) -> MultilaneError | None:
         if code:
             return broker_error(code, f"Metadata of topic {topic.name}")
     return None
+
+
+def ids_of(response: Any) -> dict[str, UUID]:
+    """By name; without those of brokers that have none."""
+    told = {str(topic.name): getattr(topic, "topic_id", None) for topic in response.topics}
+    return {name: topic_id for name, topic_id in told.items() if topic_id is not None}
 
 
 def partitions_of(response: Any, topic: str) -> tuple[TopicPartition, ...]:

@@ -51,10 +51,11 @@ TRANSITIONS: Final[Mapping[Phase, frozenset[Phase]]] = {
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Start at this offset; `epoch` is that of the record before it, where known."""
+    """Start at this offset; `epoch` is that of the record before it, and `topic_id` that of the log, where known."""
 
     offset: Offset
     epoch: LeaderEpoch = NO_EPOCH
+    topic_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,7 @@ class Cursor:
         self.lookup: Lookup | None = None
         if isinstance(start, At):
             self.offset, self.epoch, self.phase = start.offset, start.epoch, Phase.FETCHING
+            self.topic_id = start.topic_id
         elif isinstance(start, Committed):
             self.phase = Phase.AWAIT_COMMITTED
         else:

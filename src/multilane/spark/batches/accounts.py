@@ -20,9 +20,9 @@ from multilane.lanes.holding import Start
 class Account:
     __slots__ = ("_epoch", "_held", "_told", "_undone")
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: Start, epoch: int = NO_EPOCH) -> None:
         self._told = start
-        self._epoch = NO_EPOCH
+        self._epoch = epoch
         self._held: set[int] = set()
         self._undone: set[int] = set()
 
@@ -37,22 +37,29 @@ class Account:
         """The first offset that a borrower would have to look at."""
         return self._start()[0]
 
-    def lend(self) -> Start:
+    def lend(self) -> Place:
         """Where the next borrower begins."""
         start = self._start()
         if start[0] != self._told[0]:
             self._epoch = NO_EPOCH
         self._told = start
         self._undone.clear()
-        return start
+        return Place(start[0], self._epoch, start[1])
 
     def _start(self) -> Start:
         return including(without(self._told, self._undone), self._held)
 
-    def tell(self, place: Place) -> None:
-        """The borrower is here by now."""
+    def tell(self, place: Place) -> bool:
+        """The borrower is here by now. Whether that is further back than it was: its log was cut or made anew."""
+        went_back = place.offset < self._told[0]
         self._told = (place.offset, place.runs)
         self._epoch = place.leader_epoch
+        return went_back
+
+    def forget_from(self, offset: int) -> None:
+        """What is held or undone from there on is of a log that is no more."""
+        self._held = {one for one in self._held if one < offset}
+        self._undone = {one for one in self._undone if one < offset}
 
     def hold(self, offsets: Iterable[int]) -> None:
         """The borrower has given the partition back, and is still at these."""

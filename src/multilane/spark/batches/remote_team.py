@@ -11,14 +11,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
+from uuid import UUID
 
 from multilane.clock import Clock
-from multilane.commit.ledger import Place
+from multilane.commit.ledger import NO_EPOCH, Place
 from multilane.lanes.holding import Starts
 from multilane.spark.batches.accounts import Account
-from multilane.spark.batches.terms import HeldRecord, Says, Unit, at_start
+from multilane.spark.batches.terms import HeldRecord, Says, Unit
 from multilane.types import TopicPartition
 from multilane.wire.records.record import Record
+
+Tried = dict[tuple[str, int], Record]
 
 _GRACE: Final = 2.0  # seconds beyond a deadline, for the words that tell how it ended
 
@@ -29,6 +32,7 @@ class RemoteTeam:
         number: int,
         consumer: str,
         starts: Starts,
+        epochs: Mapping[TopicPartition, int],
         clock: Clock,
         ask_back: Callable[[RemoteTeam, float], None],
     ) -> None:
@@ -40,10 +44,13 @@ class RemoteTeam:
         self.is_wanted_back = False
         self._clock = clock
         self._ask_back = ask_back
-        self._accounts = {partition: Account(start) for partition, start in starts.items()}
+        self._accounts = {p: Account(start, epochs.get(p, NO_EPOCH)) for p, start in starts.items()}
+        self._logs: dict[str, UUID] = {}  # the ids of its topics
+        self._began_again = 0  # how often its borrower has
+        self._is_up_to_date = False  # the borrower knows of a log that is new, if there is one
         self._held: dict[HeldRecord, Says | None] = {}  # and who is at it
-        self._tried: dict[tuple[str, int], Record] = {}
-        self._tried_since: dict[tuple[str, int], Record] = {}  # by former borrowers, since it was lent
+        self._tried: Tried = {}
+        self._tried_since: Tried = {}  # by former borrowers, since it was lent
         self._settled_before = 0
         self._is_free = asyncio.Event()
         self._is_free.set()
@@ -63,6 +70,19 @@ class RemoteTeam:
         """Whether a log ends before its place: it was cut or made anew, and whoever reads it notices."""
         return any(account.begins > ends[p] for p, account in self._accounts.items() if p in ends)
 
+    def note_ids(self, topic_ids: Mapping[str, UUID]) -> frozenset[str]:
+        """Which of its topics have another id than before: they were made again, and its places are in the old ones,
+        unless its borrower has found out by itself."""
+        told = {topic: topic_ids[topic] for topic in {p.topic for p in self._accounts} & topic_ids.keys()}
+        made_again = frozenset(t for t, topic_id in told.items() if self._logs.get(t, topic_id) != topic_id)
+        if made_again and not self._is_up_to_date:
+            return made_again
+        for partition in [p for p in self._accounts if p.topic in made_again]:
+            self._forget_from(partition, 0)
+        self._logs |= told
+        self._is_up_to_date = self._is_up_to_date and not told
+        return frozenset()
+
     @property
     def holders(self) -> list[Says]:
         """Who has it, or is still at records of it."""
@@ -75,14 +95,26 @@ class RemoteTeam:
         self._settled_before = self.settled
         self._is_free.clear()
         self._tried_since = {}
-        places = {p: at_start(*account.lend()) for p, account in self._accounts.items()}
-        return Unit(self.number, self.consumer, places, tuple(self._held), tuple(self._tried.values()))
+        self._began_again = 0
+        places = {p: account.lend() for p, account in self._accounts.items()}
+        tried = tuple(self._tried.values())
+        return Unit(self.number, self.consumer, places, tuple(self._held), tried, logs=dict(self._logs))
 
     def tell(self, unit: Unit) -> None:
         """How far its borrower is."""
         for partition, place in unit.places.items():
-            self._accounts[partition].tell(place)
+            if self._accounts[partition].tell(place):
+                self._forget_from(partition, place.offset)
+        if unit.began_again > self._began_again:
+            self._began_again, self._is_up_to_date = unit.began_again, True
         self.settled = self._settled_before + unit.settled
+
+    def _forget_from(self, partition: TopicPartition, offset: int) -> None:
+        """What was there is no more: whatever comes of it counts for nothing."""
+        self._accounts[partition].forget_from(offset)
+        self._held = {r: who for r, who in self._held.items() if r.partition != partition or r.offset < offset}
+        self._tried = _without(self._tried, partition, offset)
+        self._tried_since = _without(self._tried_since, partition, offset)
 
     def give_back(self, unit: Unit) -> None:
         """It comes back, perhaps without some records."""
@@ -135,3 +167,11 @@ class RemoteTeam:
         self._ask_back(self, left)
         await asyncio.wait([waiting := asyncio.ensure_future(self._is_free.wait())], timeout=left + _GRACE)
         waiting.cancel()
+
+
+def _without(tried: Tried, partition: TopicPartition, offset: int) -> Tried:
+    return {
+        place: record
+        for place, record in tried.items()
+        if (record.topic, record.partition) != partition or record.offset < offset
+    }

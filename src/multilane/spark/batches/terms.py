@@ -12,8 +12,10 @@ import base64
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
+from uuid import UUID
 
 from multilane.commit.ledger import NO_EPOCH, Place
+from multilane.lanes.holding import Log, Starts
 from multilane.types import TopicPartition
 from multilane.wire.records.record import Record
 
@@ -43,6 +45,16 @@ class Unit:
     held: tuple[HeldRecord, ...] = ()
     tried: tuple[Record, ...] = ()  # to be tried again in their places; without values
     settled: int = 0  # records, by this borrower
+    logs: Mapping[str, UUID] = field(default_factory=dict)  # the ids of its topics, as far as they are known
+    began_again: int = 0  # how often its borrower found a log cut or made anew
+
+    @property
+    def starts(self) -> Starts:
+        return {p: (place.offset, place.runs) for p, place in self.places.items()}
+
+    def log(self, partition: TopicPartition) -> Log:
+        epoch = self.places[partition].leader_epoch
+        return Log(None if epoch == NO_EPOCH else epoch, self.logs.get(partition.topic))
 
     def to_json(self) -> Json:
         return {
@@ -52,6 +64,8 @@ class Unit:
             "held": held_to_json(self.held),
             "tried": tried_to_json(self.tried),
             "settled": self.settled,
+            "logs": {topic: topic_id.hex for topic, topic_id in self.logs.items()},
+            "began_again": self.began_again,
         }
 
 
@@ -66,6 +80,8 @@ def unit_from(told: Json) -> Unit:
         held_from(told["held"]),
         tried_from(told["tried"]),
         told["settled"],
+        {topic: UUID(topic_id) for topic, topic_id in told["logs"].items()},
+        told["began_again"],
     )
 
 
@@ -104,10 +120,6 @@ def tried_from(told: Json) -> tuple[Record, ...]:
         Record(t, p, offset, timestamp, 0, None, None, tuple((name, _bytes(v)) for name, v in headers))
         for t, p, offset, timestamp, headers in told
     )
-
-
-def at_start(offset: int, runs: tuple[tuple[int, int], ...]) -> Place:
-    return Place(offset, NO_EPOCH, runs)
 
 
 def _text(value: bytes | None) -> str | None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from uuid import uuid4
 
 import pytest
 
 from multilane.clock import SystemClock
 from multilane.commit.ledger import Place
 from multilane.errors import LineLost
+from multilane.lanes.holding import Log
 from multilane.spark.batches.board import Board, LoanTerms
-from multilane.spark.batches.terms import HeldRecord, Unit
+from multilane.spark.batches.terms import HeldRecord, Unit, unit_from
 from multilane.types import TopicPartition
 from multilane.wire.records.record import Record
 
@@ -253,6 +256,58 @@ async def test_attempts_are_known_from_loan_to_loan(board):
     [number] = board.plan(1)
     [unit] = board.lend(number, other).units
     assert {record.offset: record.headers for record in unit.tried} == {4: one.headers, 6: two.headers}
+
+
+async def test_what_is_known_of_a_log_goes_along(board):
+    """So that whoever reads it notices when it was cut or made anew."""
+    team = board.new_team("Orders", {P[0]: (7, ())}, {P[0]: 3})
+    old, new = uuid4(), uuid4()
+    assert team.note_ids({"orders": old, "others": new}) == frozenset()
+    [number] = board.plan(1)
+    [unit] = board.lend(number, worker := Worker()).units
+    assert unit.log(P[0]) == Log(3, old)
+    assert unit_from(json.loads(json.dumps(unit.to_json()))) == unit
+    board.give_back([at(team, 9)], worker)
+    assert team.note_ids({}) == team.note_ids({"orders": old}) == frozenset(), "nobody could tell, or nothing is new"
+    assert team.note_ids({"orders": new}) == {"orders"}
+
+
+async def test_what_comes_of_a_log_that_is_no_more_counts_for_nothing(board):
+    team = board.new_team("Orders", {P[0]: (7, ())})
+    team.note_ids({"orders": uuid4()})
+    slow = HeldRecord(P[0], 8, b"slow")
+    tried = Record("orders", 0, 8, 0, 0, None, None)
+    [number] = board.plan(1)
+    board.lend(number, former := Worker())
+    board.give_back([at(team, 8, ((9, 11),), held=(slow,), tried=(tried,))], former)
+    board.close(number, former)
+    [number] = board.plan(1)
+    board.lend(number, worker := Worker())
+    board.tell([at(team, 2, began_again=1)], worker)
+    assert team.note_ids({"orders": uuid4()}) == frozenset(), "the borrower knows already"
+    assert team.note_ids({"orders": uuid4()}) == {"orders"}, "but not of yet another one"
+    board.release(team.number, [slow], former, is_settled=False)
+    board.give_back([at(team, 9)], worker)
+    board.close(number, worker)
+    [number] = board.plan(1)
+    [unit] = board.lend(number, worker).units
+    assert (unit.places[P[0]].offset, unit.held, unit.tried) == (9, (), ())
+
+
+async def test_a_log_that_was_made_anew_may_be_longer_than_the_old_one_was(board):
+    team = board.new_team("Orders", {P[0]: (7, ())})
+    team.note_ids({"orders": uuid4()})
+    slow = HeldRecord(P[0], 8, b"slow")
+    [number] = board.plan(1)
+    board.lend(number, former := Worker())
+    board.give_back([at(team, 8, held=(slow,))], former)
+    board.close(number, former)
+    [number] = board.plan(1)
+    board.lend(number, worker := Worker())
+    board.tell([at(team, 50, began_again=1)], worker)
+    assert team.note_ids({"orders": uuid4()}) == frozenset()
+    board.release(team.number, [slow], former, is_settled=False)
+    assert team.place(P[0]).offset == 50, "offset 8 was one of the old log"
 
 
 async def test_a_log_that_ends_before_its_place_is_looked_at(board):
