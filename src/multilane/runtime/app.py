@@ -20,7 +20,7 @@ from multilane.clock import Clock, SystemClock
 from multilane.config.app.advice import advice
 from multilane.config.app.clients import producer_properties
 from multilane.config.app.kafka_names import fault, given_properties, owner
-from multilane.config.app.loading import load_app
+from multilane.config.app.loading import MEMBER_VARIABLE, load_app
 from multilane.config.app.model import AppConfig
 from multilane.errors import ConfigError, ConfigProblems
 from multilane.hooks import NO_OBSERVER, Both, Observer
@@ -65,8 +65,10 @@ class App:
     ) -> None:
         """The files of a configuration, one or several, or a configuration that is loaded already. `properties` are
         Kafka's, for every client: what cannot stand in a file, as `sasl.oauthbearer.token.provider`."""
-        loaded = files if isinstance(files, AppConfig) else load_app(files, profile)
-        self.config = _with_properties(loaded, properties or {})
+        self._sources = files if isinstance(files, AppConfig | str | os.PathLike) else tuple(files)
+        self._profile = profile
+        self._properties = properties or {}
+        self.config = self._configured(os.environ)
         for hint in advice(self.config):
             log.warning("%s", hint)
         self._clock = clock or SystemClock()
@@ -78,6 +80,15 @@ class App:
         self._engine: Engine | None = None
         self._is_stopped = False
         self.helm = Helm()
+
+    def _configured(self, env: Mapping[str, str]) -> AppConfig:
+        files = self._sources
+        loaded = files if isinstance(files, AppConfig) else load_app(files, self._profile, env)
+        return _with_properties(loaded, self._properties)
+
+    def config_of(self, member: int) -> AppConfig:
+        """As one of several members of this app reads it, which know their number."""
+        return self._configured({**os.environ, MEMBER_VARIABLE: str(member)})
 
     # --- registering -------------------------------------------------------------------------------------------------
 

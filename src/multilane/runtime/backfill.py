@@ -10,7 +10,6 @@ is committed anywhere: the state is the only truth.
 from __future__ import annotations
 
 import logging
-import os
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -33,7 +32,6 @@ from multilane.spark.backfill.foreman import Foreman, RunPlan, Standing
 from multilane.spark.backfill.job import BackfillJob
 from multilane.spark.backfill.state_files import StateFiles
 from multilane.spark.first_slot import start_seconds
-from multilane.spark.home import MEMBER_VARIABLE
 from multilane.spark.session import ended_with, local_slots, start_session
 from multilane.types import TopicPartition
 
@@ -81,7 +79,6 @@ class Listeners:
 def backfill(request: BackfillRequest, listeners: Listeners | None = None) -> Outcome:
     """Until it is through, or a signal; then it can be gone on with."""
     heard = listeners or Listeners()
-    os.environ.setdefault(MEMBER_VARIABLE, "0")  # a configuration may name it
     app = find_app(request.target)
     config = app.registered(request.consumer).config
     if request.to_error_topic and config.error is None:

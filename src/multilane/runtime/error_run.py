@@ -59,9 +59,10 @@ class ErrorRun(RebalanceListener):
         self._shares: dict[TopicPartition, Share] = {}
         self._stopping = asyncio.Event()
         self._replayed: dict[TopicPartition, Marks] = {}
+        # No static member: it comes for a run, and other processes of the application beside it.
         self._properties = {k: v for k, v in properties.items() if fold(k) != "group.instance.id"}
         self._consumer = AsyncConsumer(
-            {"auto.offset.reset": "earliest", **properties, "enable.auto.commit": False}, clock=clock
+            {"auto.offset.reset": "earliest", **self._properties, "enable.auto.commit": False}, clock=clock
         )
 
     def stop(self) -> None:

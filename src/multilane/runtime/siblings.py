@@ -18,10 +18,10 @@ import threading
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
-from multilane.config.app.clients import consumer_properties
-from multilane.config.consumer import parse_consumer
-from multilane.errors import ConfigError, MemberFailed, MultilaneError
+from multilane.config.app.loading import MEMBER_VARIABLE
+from multilane.errors import MemberFailed, MultilaneError
 from multilane.runtime.app import App
+from multilane.runtime.members import check_members_differ
 from multilane.runtime.signals import signals_stop
 from multilane.runtime.targets import find_app
 
@@ -30,13 +30,13 @@ log = logging.getLogger(__name__)
 
 def run_siblings(target: str, members: int, log_level: str) -> None:
     """Until SIGTERM, SIGINT, or the end of one of them."""
-    _check(find_app(target))  # what is wrong with it is said once, and nothing has begun
+    check_members_differ(find_app(target))  # what is wrong with it is said once, and nothing has begun
     context = multiprocessing.get_context("spawn")
     ear, mouth = context.Pipe(duplex=False)
     # Not named daemons: those may not have processes of their own, and `processes: n` needs some.
     siblings = [
-        context.Process(target=_member, args=(target, log_level), name=f"member {number} of {members}")
-        for number in range(1, members + 1)
+        context.Process(target=_member, args=(target, number, log_level), name=f"member {number + 1} of {members}")
+        for number in range(members)
     ]
     with signals_stop(lambda: mouth.send(None)):
         try:
@@ -52,16 +52,6 @@ def run_siblings(target: str, members: int, log_level: str) -> None:
     failed = next((sibling for sibling in siblings if _has_failed(sibling, sibling is early)), None)
     if failed is not None:
         raise MemberFailed(f"{failed.name} {_told(failed.exitcode or 0)}; the others were ended in order")
-
-
-def _check(app: App) -> None:
-    for name, consumer in app.config.consumers.items():
-        properties = consumer_properties(consumer, app.config.cluster(consumer.cluster))
-        if parse_consumer(properties).group.group_instance_id is not None:
-            raise ConfigError(
-                f"consumers.{name} has a group.instance.id, and each of several members would be the one it names: "
-                "leave it out, or run one member"
-            )
 
 
 def _first_to_end(siblings: list[SpawnProcess], ear: Connection) -> SpawnProcess | None:
@@ -91,7 +81,8 @@ def _told(code: int) -> str:
 # --- in a process of its own -----------------------------------------------------------------------------------------
 
 
-def _member(target: str, log_level: str) -> None:
+def _member(target: str, number: int, log_level: str) -> None:
+    os.environ[MEMBER_VARIABLE] = str(number)
     os.setsid()  # Ctrl-C is for the parent, who passes it on: two signals would end us at once
     form = f"%(asctime)s %(levelname)s %(name)s [{multiprocessing.current_process().name}]: %(message)s"
     logging.basicConfig(level=log_level, format=form)

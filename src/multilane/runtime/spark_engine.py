@@ -21,6 +21,7 @@ from multilane.errors import ConfigError, SparkStartError
 from multilane.lanes.steering import Steering
 from multilane.runtime.app import App
 from multilane.runtime.control import controlled_at
+from multilane.runtime.members import check_members_differ
 from multilane.runtime.signals import signals_stop
 from multilane.runtime.targets import find_app
 from multilane.spark.batches.board import LoanTerms
@@ -29,7 +30,6 @@ from multilane.spark.batches.keeper import KeeperPlan
 from multilane.spark.continuous.jobs import Jobs
 from multilane.spark.continuous.supervisor import RunPlan, Supervisor
 from multilane.spark.first_slot import start_seconds
-from multilane.spark.home import MEMBER_VARIABLE
 from multilane.spark.packing import UNPACKED
 from multilane.spark.session import QUICK_START, ended_with, is_connect, is_local, local_slots, shown, start_session
 from multilane.spark.titles import run_title
@@ -44,6 +44,7 @@ BATCHES: Final = "batches"
 _MEMBER: Final = "multilane.runtime.member:AppMember"
 KEPT: Final = "multilane.runtime.kept_app:KeptApp"
 LEASED: Final = "multilane.runtime.leased_app:LeasedApp"
+_REUSE: Final = "spark.python.worker.reuse"
 _BEYOND_DRAIN: Final = 60.0  # seconds for leaving the groups and closing producers
 
 
@@ -66,9 +67,10 @@ class SparkSettings:
 def run_on_spark(target: str, settings: SparkSettings) -> None:
     """Until SIGTERM, Ctrl-C, or something that starting again does not mend."""
     members = _members(settings)
-    os.environ.setdefault(MEMBER_VARIABLE, "0")  # a configuration may name it
     app = find_app(target)
     app.check_runnable()
+    if settings.flow == CONTINUOUS and members > 1:
+        check_members_differ(app)
     flow = (Batches if settings.flow == BATCHES else Continuous)(app, target, members, settings)
     with signals_stop(flow.stop):  # from now on: Spark takes seconds to start
         # As many threads as members were counted on: a container may allow the JVM fewer processors.
@@ -202,7 +204,12 @@ def session_conf(settings: SparkSettings) -> dict[str, str]:
     # A process for each life of a member: what a module keeps belongs to the event loop of its own life. In batches the
     # event loop lives as long as the process, which has to last.
     quick = QUICK_START if is_local(settings.master) else {}
-    conf = {"spark.python.worker.reuse": str(settings.flow == BATCHES).lower(), **quick, **settings.conf}
+    conf = {_REUSE: str(settings.flow == BATCHES).lower(), **quick, **settings.conf}
+    if settings.flow == BATCHES and conf[_REUSE].strip().lower() != "true":
+        raise ConfigError(
+            f"{_REUSE}={conf[_REUSE]} ends workers with their batch, and what takes longer would begin anew each time: "
+            "leave it out, or use --flow continuous"
+        )
     if settings.archive is not None:
         if not settings.archive.is_file():
             raise ConfigError(f"there is no archive {settings.archive}: multilane pack {settings.archive}")

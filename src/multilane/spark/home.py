@@ -19,9 +19,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from multilane.config.app.loading import MEMBER_VARIABLE
 from multilane.errors import ConfigError
 
-MEMBER_VARIABLE: Final = "MULTILANE_MEMBER"
 _OURS: Final = Path(__file__).parents[1]  # this library
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 _PYTHONS: Final = tuple(Path(os.path.abspath(prefix)) for prefix in {sys.prefix, sys.base_prefix})

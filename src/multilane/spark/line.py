@@ -3,8 +3,8 @@
 Thread: `send` from any, `receive` from one; a `Desk` has a thread for itself and one for each line.
 
 Spark has no way to tell a running task anything, and hears from it only when it ends. Before anything else each side
-proves that it has the token, which itself is never sent. Nothing secret goes over a line. A peer whose machine is gone
-is noticed within half a minute.
+proves that it has the token, which itself is never sent. What is said then is neither hidden nor signed: a network that
+others can listen to, or write to, is not for it. A peer whose machine is gone is noticed within half a minute.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import json
 import logging
+import re
 import secrets
 import socket
 import threading
@@ -26,12 +27,15 @@ log = logging.getLogger(__name__)
 
 Message = dict[str, Any]
 
-_LONGEST: Final = 64 << 20  # bytes in a message
+_LONGEST: Final = 1 << 30  # bytes in a message
 _LONGEST_OF_STRANGERS: Final = 1 << 12
 _HANDSHAKE_SECONDS: Final = 10.0
 _GONE_AFTER: Final = 30  # seconds without a sign of the other machine
 _ASK_EVERY: Final = 5
 _BACKLOG: Final = 128
+_MOST_STRANGERS: Final = 64  # at a time, who have not proved yet who they are
+_PAUSE: Final = 0.1  # seconds until somebody can call again, after that has failed
+_HEX: Final = re.compile(r"[0-9a-f]{32,64}")
 
 
 class Line:
@@ -68,16 +72,22 @@ class Line:
         except (OSError, ValueError):
             return None
         if not told.endswith(b"\n"):
-            return None  # the end, or more than anybody says in one message
+            if len(told) > self._longest:
+                log.error("a message of more than %d bytes ends the line that it came over", self._longest)
+            return None
         try:
             message = json.loads(told)
         except (ValueError, RecursionError):
             return None
         return message if isinstance(message, dict) and isinstance(message.get("kind"), str) else None
 
-    def close(self) -> None:
+    def hang_up(self) -> None:
+        """From any thread: whoever listens hears that it is over."""
         with suppress(OSError):  # the other side was faster
             self._connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.hang_up()
         self._incoming.close()
         self._connection.close()
 
@@ -88,27 +98,45 @@ class Desk:
     def __init__(self, bind: str, host: str, token: str, on_line: Callable[[Line], None]) -> None:
         self._token = token
         self._on_line = on_line
+        self._is_closed = threading.Event()
+        self._strangers = threading.BoundedSemaphore(_MOST_STRANGERS)
         self._listening = socket.create_server((bind, 0), backlog=_BACKLOG)
         self.address: tuple[str, int] = (host, self._listening.getsockname()[1])
         threading.Thread(target=self._listen, name="multilane-desk", daemon=True).start()
 
     def close(self) -> None:
+        self._is_closed.set()
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
 
     def _listen(self) -> None:
-        while True:
+        while not self._is_closed.is_set():
             try:
                 connection, _ = self._listening.accept()
-            except OSError:
-                return  # closed
-            threading.Thread(target=self._welcome, args=(connection,), name="multilane-line", daemon=True).start()
+            except OSError as error:  # closed, or this process has no room for one more at present
+                if not self._is_closed.wait(_PAUSE):
+                    log.warning("nobody can call this process now: %s", error)
+                continue
+            if not self._strangers.acquire(blocking=False):
+                connection.close()
+                continue
+            try:
+                threading.Thread(target=self._welcome, args=(connection,), name="multilane-line", daemon=True).start()
+            except RuntimeError as error:  # no thread more
+                log.warning("nobody can call this process now: %s", error)
+                self._strangers.release()
+                connection.close()
 
     def _welcome(self, connection: socket.socket) -> None:
-        line = _tuned(connection)
         try:
-            if _prove(line, self._token, "driver", "member"):
+            line = _tuned(connection)
+        except OSError:  # it is gone again
+            self._strangers.release()
+            connection.close()
+            return
+        try:
+            if self._is_ours(line):
                 line.trust()
                 self._on_line(line)
             else:
@@ -117,6 +145,17 @@ class Desk:
             pass
         finally:
             line.close()
+
+    def _is_ours(self, line: Line) -> bool:
+        """Within the time that there is for it, however slowly somebody speaks."""
+        patience = threading.Timer(_HANDSHAKE_SECONDS, line.hang_up)
+        patience.daemon = True
+        try:
+            patience.start()
+            return _prove(line, self._token, "driver", "member")
+        finally:
+            patience.cancel()
+            self._strangers.release()
 
 
 def call(address: tuple[str, int], token: str) -> Line:
@@ -154,13 +193,17 @@ def _prove(line: Line, token: str, mine: str, others: str) -> bool:
     number = secrets.token_hex(16)
     line.send("number", number=number)
     asked = line.receive()
-    if asked is None or asked["kind"] != "number" or not isinstance(asked.get("number"), str):
+    theirs = _digits(asked, "number")
+    if theirs is None:
         return False
-    line.send("proof", proof=_answer(token, mine, asked["number"]))
-    told = line.receive()
-    if told is None or told["kind"] != "proof":
-        return False
-    return hmac.compare_digest(str(told.get("proof")).encode(), _answer(token, others, number).encode())
+    line.send("proof", proof=_answer(token, mine, theirs))
+    proof = _digits(line.receive(), "proof")
+    return proof is not None and hmac.compare_digest(proof, _answer(token, others, number))
+
+
+def _digits(message: Message | None, kind: str) -> str | None:
+    told = None if message is None or message["kind"] != kind else message.get(kind)
+    return told if isinstance(told, str) and _HEX.fullmatch(told) is not None else None
 
 
 def _answer(token: str, role: str, number: str) -> str:

@@ -73,7 +73,7 @@ def start_session(master: str, name: str, settings: Mapping[str, str]) -> SparkS
         try:
             session = builder.appName(name).config(map=told).getOrCreate()
         except Exception as error:
-            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            first = _without_parameters((str(error).strip().splitlines() or [type(error).__name__])[0], master)
             raise SparkStartError(f"Spark does not start with master {shown(master)}: {first}") from error
     if is_speculating(session):
         session.stop()
@@ -104,6 +104,13 @@ def shown(master: str) -> str:
     """Without what may stand behind the address: parameters of Spark Connect have tokens among them."""
     scheme, is_address, rest = master.partition("://")
     return f"{scheme}://{rest.split('/', 1)[0].split(';', 1)[0]}" if is_address and scheme == "sc" else master
+
+
+def _without_parameters(text: str, master: str) -> str:
+    """What pyspark says of an address may repeat its parameters, one by one."""
+    for parameter in master.split(";")[1:] if is_connect(master) else ():
+        text = text.replace(parameter, f"{parameter.partition('=')[0]}=...") if parameter else text
+    return text
 
 
 def local_slots(master: str) -> int | None:

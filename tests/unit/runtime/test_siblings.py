@@ -7,7 +7,19 @@ import json
 import pytest
 
 from multilane.errors import ConfigError, TargetNotFound
+from multilane.runtime import spark_engine
+from multilane.runtime.app import App
+from multilane.runtime.members import check_members_differ
 from multilane.runtime.siblings import run_siblings
+from multilane.runtime.spark_engine import BATCHES, CONTINUOUS, SparkSettings, run_on_spark
+
+
+class Reached(Exception):
+    """Spark would be started now."""
+
+    @classmethod
+    def here(cls, *told):
+        raise cls
 
 
 @pytest.fixture
@@ -22,8 +34,28 @@ def static_app(tmp_path, monkeypatch):
 
 
 def test_members_that_would_be_one_and_the_same_are_refused(static_app):
-    with pytest.raises(ConfigError, match=r"consumers.orders has a group.instance.id.*leave it out, or run one member"):
+    told = r"consumers.orders has a group.instance.id that is the same.*put \$\{MULTILANE_MEMBER\} into it.*run one member"
+    with pytest.raises(ConfigError, match=told):
         run_siblings(static_app, 2, "INFO")
+
+
+def test_so_are_they_on_spark_but_not_where_the_query_is_the_one_member(static_app, monkeypatch):
+    monkeypatch.setattr(App, "check_runnable", lambda self: None)
+    monkeypatch.setattr(spark_engine, "start_session", Reached.here)
+    with pytest.raises(ConfigError, match="is the same for all members"):
+        run_on_spark(static_app, SparkSettings(CONTINUOUS, "local[2]"))
+    for settings in (SparkSettings(CONTINUOUS, "local[1]"), SparkSettings(BATCHES, "local[2]")):
+        with pytest.raises(Reached):
+            run_on_spark(static_app, settings)
+
+
+def test_members_with_a_number_of_their_own_are_told_apart(static_app, tmp_path):
+    file = tmp_path / "multilane.yaml"
+    file.write_text(file.read_text().replace("shop-1", "shop-${MULTILANE_MEMBER}"))
+    app = App(file)
+    check_members_differ(app)
+    ids = [app.config_of(number).consumers["orders"].properties["group.instance.id"] for number in (0, 3)]
+    assert ids == ["shop-0", "shop-3"]
 
 
 def test_an_app_that_is_not_there_is_told_once():

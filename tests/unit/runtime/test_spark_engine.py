@@ -24,6 +24,11 @@ def test_a_worker_lasts_as_long_as_its_event_loop(flow, reused):
     assert session_conf(SparkSettings(flow=flow))["spark.python.worker.reuse"] == reused
 
 
+def test_workers_that_end_with_each_batch_are_refused():
+    with pytest.raises(ConfigError, match=r"spark.python.worker.reuse=false ends workers with their batch"):
+        session_conf(SparkSettings(flow=BATCHES, conf={"spark.python.worker.reuse": "false"}))
+
+
 def test_what_an_archive_brings_is_added_to_others(tmp_path):
     archive = tmp_path / "app.zip"
     archive.touch()

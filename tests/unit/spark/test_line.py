@@ -10,6 +10,7 @@ from contextlib import suppress
 import pytest
 
 from multilane.errors import LineLost
+from multilane.spark import line as line_module
 from multilane.spark.line import Desk, call
 
 PATIENCE = 10.0
@@ -95,6 +96,7 @@ NONSENSE = [
     b"[" * 100_000 + b"\n",
     b"x" * 1_100_000,
     b"GET /\r\n",
+    b'{"kind": "number", "number": "\\ud800"}\n',
 ]
 
 
@@ -108,6 +110,55 @@ def test_nonsense_ends_the_line_and_nothing_else(desk, heard, sent):
             assert b"proof" not in file.read()
     assert heard.lines == []
     greet(desk)
+
+
+def test_who_speaks_too_slowly_is_turned_away(heard, monkeypatch):
+    """A byte now and then would keep each single wait from its end."""
+    monkeypatch.setattr(line_module, "_HANDSHAKE_SECONDS", 0.3)
+    desk = Desk("127.0.0.1", "127.0.0.1", "the token", heard)
+    with socket.create_connection(desk.address, PATIENCE) as connection, suppress(OSError):
+        while connection.send(b" "):
+            threading.Event().wait(0.05)
+    greet(desk)
+    desk.close()
+
+
+def test_strangers_are_few_at_a_time_and_others_come_after_them(heard, monkeypatch, eventually):
+    monkeypatch.setattr(line_module, "_MOST_STRANGERS", 2)
+    desk = Desk("127.0.0.1", "127.0.0.1", "the token", heard)
+    silent = [socket.create_connection(desk.address, PATIENCE) for _ in range(2)]
+    assert all(one.recv(1) for one in silent)
+    with socket.create_connection(desk.address, PATIENCE) as one_more:
+        assert one_more.recv(1) == b""
+    for one in silent:
+        one.close()
+    eventually(lambda: _can_call(desk), PATIENCE)
+    desk.close()
+
+
+def _can_call(desk):
+    with suppress(LineLost):
+        call(desk.address, "the token").close()
+        return True
+    return False
+
+
+def test_a_desk_that_cannot_take_a_call_takes_the_next(desk, heard, monkeypatch, caplog):
+    real, left = desk._listening, [OSError("too many open files")]
+
+    class Full:
+        def accept(self):
+            if left:
+                raise left.pop()
+            return real.accept()
+
+        def __getattr__(self, name):
+            return getattr(real, name)
+
+    desk._listening = Full()
+    greet(desk)  # the call that the desk was waiting for
+    greet(desk)
+    assert "nobody can call this process now: too many open files" in caplog.text
 
 
 def test_nobody_is_there():
@@ -124,7 +175,7 @@ def test_the_token_is_never_sent():
         def swallow():
             connection, _ = listening.accept()
             with connection:
-                connection.sendall(b'{"kind": "number", "number": "1"}\n')
+                connection.sendall(b'{"kind": "number", "number": "%032d"}\n' % 1)
                 while more := connection.recv(4096):
                     seen.extend(more)
                     if seen.count(b"\n") == 2:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from multilane.errors import SparkStartError
+from multilane.spark import session
 from multilane.spark.session import (
     check_reachable,
     is_speculating,
@@ -47,6 +48,14 @@ def test_slots_are_known_of_local_masters(master, slots):
 def test_tokens_of_spark_connect_are_not_shown():
     assert shown("sc://host:15002/;use_ssl=true;token=hush") == shown("sc://host:15002;token=hush") == "sc://host:15002"
     assert shown("spark://a:1,b:2") == "spark://a:1,b:2"
+
+
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
+def test_nor_are_they_by_what_pyspark_says_of_the_address(monkeypatch):
+    monkeypatch.setattr(session, "check_reachable", lambda master: None)
+    with pytest.raises(SparkStartError, match=r"sc://127.0.0.1:1: .*token=\.\.\.") as told:
+        start_session("sc://127.0.0.1:1/;token=YWJj==", "test", {})
+    assert "YWJj" not in str(told.value)
     with pytest.raises(SparkStartError) as told:
         check_reachable("sc://127.0.0.1:1/;token=hush")
     assert "hush" not in str(told.value)

@@ -31,6 +31,7 @@ from multilane.config.producer import parse_producer
 from multilane.errors import ConfigError, ConfigProblems, printable
 
 FilePath = str | os.PathLike[str]
+MEMBER_VARIABLE: Final = "MULTILANE_MEMBER"  # which of several members of an app reads the files, from 0
 MODELS: Final[Mapping[str, type[Frozen]]] = {
     "clusters": ClusterConfig,
     "consumers": ConsumerGroupConfig,
@@ -63,7 +64,7 @@ def load(
     paths = [files] if isinstance(files, str | os.PathLike) else list(files)
     names = [os.fspath(path) for path in paths]
     problems = Problems()
-    loader = _Loader(problems, profile, env)
+    loader = _Loader(problems, profile, {MEMBER_VARIABLE: "0", **env})
     try:
         loader.read(names)
         loader.judge()

@@ -156,6 +156,11 @@ class Board:
             if self.has_work:
                 self.on_change()
 
+    def drop(self, number: int) -> None:
+        """A task that will have no loan any more."""
+        if number in self._tasks:
+            self._close(number)
+
     def lose(self, line: Says) -> None:
         """A worker is gone. Its task may be started again, and then has its loan again."""
         for team in self._teams.values():

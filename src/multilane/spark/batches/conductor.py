@@ -223,10 +223,11 @@ class Conductor:
             self._is_over = self._is_over or self._is_stopping
 
     def _on_message(self, line: Line, message: Message) -> None:
-        del line
         kind = message["kind"]
         if kind == "beat":
             self._progress.add(message.get("counts") or [])
+        elif line is not self._line:
+            log.debug("the keeper of a query that has failed says %r", kind)
         elif kind == "failed":
             told = str(message.get("error"))
             log.error("the application failed: %s", told)

@@ -31,7 +31,7 @@ from multilane.spark.reasons import in_short
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-_ANSWER_SECONDS: Final = 180.0  # longer than a run waits for all of its slots
+_ANSWER_SECONDS: Final = 60.0
 _BEAT_SECONDS: Final = 1.0
 
 
@@ -60,6 +60,7 @@ class Worker(Protocol):
 class Hands:
     def __init__(self, plan: KeeperPlan, address: tuple[str, int], number: int, make: Callable[[str], Worker]) -> None:
         self.address = address
+        self._patience = _ANSWER_SECONDS + (plan.start_seconds or 0.0)  # the first loan comes when all have a slot
         self._stack = ExitStack()
         self._line: Line = call(address, plan.token)
         self._stack.callback(self._line.close)
@@ -86,11 +87,11 @@ class Hands:
             self._line.send("hello", number=number, pid=os.getpid())
             if self.is_lost:  # it ended before this was asked
                 raise LineLost("the keeper of this run is gone")
-            serving: Future[list[Unit]] | None = begun.result(_ANSWER_SECONDS)
+            serving: Future[list[Unit]] | None = begun.result(self._patience)
             if serving is None:
                 return []
             units = serving.result()
-            closed.result(_ANSWER_SECONDS)
+            closed.result(self._patience)
             return units
         finally:
             self._answers.pop(("closed", number), None)

@@ -197,6 +197,7 @@ class Keeper:
         told = list(self._workers)
         for worker in told:
             worker.tell("finish")
+        deadline = self._loop.time() + _FINISH_SECONDS
         while any(worker in self._workers for worker in told) and self._loop.time() < deadline:
             await asyncio.wait([self._loop.create_future()], timeout=_LOOK)
 
@@ -267,7 +268,9 @@ class Keeper:
             self._muster.arrive(number, line)
             return
         self._has_served = True
-        loan = None if self._is_stopping else self._board.lend(number, line)
+        if self._is_stopping:
+            self._board.drop(number)  # nobody would wait for it
+        loan = self._board.lend(number, line)
         line.tell("loan", number=number, loan=None if loan is None else loan.to_json())
 
     def _on_told(self, line: Line, message: Message) -> None:

@@ -260,6 +260,19 @@ def test_workers_have_closed_what_they_have_when_it_ends(driver, plan):
     assert Worker.closed.is_set()
 
 
+def test_a_task_that_was_planned_and_comes_too_late_is_not_waited_for(driver, plan):
+    keeper, app = kept(driver, plan)
+    assert keeper.wait_for_work(30)
+    [number] = keeper.plan()
+    work(plan, keeper.address, number, Worker)
+    [late] = keeper.plan()
+    driver.line.send("stop")
+    assert app._over.wait(30)
+    assert work(plan, keeper.address, late, Worker) == []
+    driver.wait_for("ended")
+    assert Worker.closed.is_set()
+
+
 def test_it_ends_in_order_when_its_query_does(driver, plan):
     keeper, app = kept(driver, plan)
     keeper.end(30)
