@@ -41,6 +41,7 @@ class Run:
                 found = admin.describe_groups([group])[group].members
             except BrokerError:  # nobody has joined yet
                 return []
+        self.instance_ids = {member.instance_id for member in found}
         return sorted(len(member.assignment or ()) for member in found)
 
     def read(self, records: int) -> None:
@@ -56,9 +57,9 @@ class Run:
 @pytest.fixture
 def run(shop, eventually):
     @contextmanager
-    def begin() -> Iterator[Run]:
+    def begin(**settings: object) -> Iterator[Run]:
         shop.fill([], partitions=4)
-        shop.app()
+        shop.app(**settings)
         (shop.folder / "shop_program.py").write_text(PROGRAM)
         arguments = ["run", "shop_program:app", "--engine", "process", "--members", str(MEMBERS)]
         command = [sys.executable, "-m", "multilane", *arguments]
@@ -75,6 +76,15 @@ def run(shop, eventually):
                 child.terminate()
 
     return begin
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_static_members_are_told_apart_by_their_numbers(run, protocol):
+    properties = {"group.instance.id": "shop-${MULTILANE_MEMBER}", "group.protocol": protocol}
+    with run(properties=properties) as siblings:
+        siblings.members()
+    assert siblings.instance_ids == {"shop-0", "shop-1"}
+    assert len(siblings.processes) == MEMBERS
 
 
 def test_they_share_the_partitions_and_end_in_order(run, shop):

@@ -190,8 +190,8 @@ def _of_group(config: AppConfig, consumer: ConsumerGroupConfig) -> Iterator[Advi
         yield Advice(
             "a static member comes back from a restart without a rebalance",
             f"{path} is in a classic group without group.instance.id",
-            "Set it below `properties` to a name that each process has alone, such as ${HOSTNAME}-${MULTILANE_MEMBER}; or "
-            "use groupProtocol: consumer",
+            "Set it below `properties` to a name that each process has alone, such as ${HOSTNAME}-${MULTILANE_MEMBER}; "
+            "or use groupProtocol: consumer",
         )
 
 
