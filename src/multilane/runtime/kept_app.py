@@ -130,15 +130,14 @@ class KeptGroup:
     async def _begin_new_logs(self, patience: float) -> None:
         """A topic that was deleted and made again is another log. Borrowers notice when they read; while there is
         nothing to read, or when the new log is as long as the old one was, this does."""
-        for team in self._holding.teams:
-            if not team.note_ids(self._topic_ids):
-                continue
-            await team.drain(self._clock.monotonic() + patience)
-            topics = team.note_ids(self._topic_ids)  # without those of which its borrower has told meanwhile
+        ids = self._topic_ids
+        teams = [team for team in self._holding.teams if team.note_ids(ids)]
+        await asyncio.gather(*(team.drain(self._clock.monotonic() + patience) for team in teams))
+        told = "%s: the topic was deleted and made again; reading the new one from its beginning"
+        for team in teams:
+            topics = team.note_ids(ids)  # without those of which its borrower has told meanwhile
             for partition in sorted(p for p in team.partitions if p.topic in topics):
-                log.warning(
-                    "%s: the topic was deleted and made again; reading the new one from its beginning", partition
-                )
+                log.warning(told, partition)
             starts = {p: (0, ()) if p.topic in topics else start_of(team, p) for p in team.partitions}
             await self._holding.form(starts)
 
@@ -154,7 +153,8 @@ class KeptGroup:
                 is_known = True
                 partitions = list(self._holding.partitions)
                 if partitions:
-                    is_known = await self._note_ends(consumer, partitions) and await self._note_ids(consumer)
+                    is_known = await self._note_ends(consumer, partitions)
+                    await self._note_ids(consumer)
                 rest = _LOOK if is_known and not self._board.is_lent else _LOOK_SELDOM
                 await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=rest)
 
@@ -168,8 +168,6 @@ class KeptGroup:
             return False
         return True
 
-    async def _note_ids(self, consumer: AsyncConsumer) -> bool:
-        """A topic that is deleted has none for a while, and that is no trouble of this look's."""
-        with suppress(MultilaneError):
+    async def _note_ids(self, consumer: AsyncConsumer) -> None:
+        with suppress(MultilaneError):  # a topic that is deleted has none for a while
             self._topic_ids = await consumer.topic_ids(self._outfit.topics.names, _LOOK_TIMEOUT)
-        return True
