@@ -47,6 +47,9 @@ class LogConsumer:
         self.positions[partition] = offset
         self.sought[partition] = (offset, leader_epoch, topic_id)
 
+    def leader_epoch(self, partition):
+        return -1
+
     def seek_to_beginning(self, partitions):
         self.positions.update(dict.fromkeys(partitions, 0))
 

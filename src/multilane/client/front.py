@@ -229,6 +229,9 @@ class Front:
             raise state.failure
         return state.position
 
+    def leader_epoch(self, partition: TopicPartition) -> LeaderEpoch:
+        return self._state(partition).epoch
+
     def consumed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """How far each of these was handed out."""
         places = {p: self._partitions[p].place() for p in partitions if p in self._partitions}

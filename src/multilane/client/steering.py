@@ -115,6 +115,11 @@ class Steering:
         with self._front.used() as front:
             front.seek(partition, at_offset(offset, leader_epoch, topic_id))
 
+    def leader_epoch(self, partition: TopicPartition) -> int:
+        """That of the last record before the position, or -1 where it is not known."""
+        with self._front.used() as front:
+            return front.leader_epoch(partition)
+
     def seek_to_beginning(self, partitions: Collection[TopicPartition] = ()) -> None:
         """Go on at the first record there is; all assigned partitions when none is named."""
         with self._front.used() as front:

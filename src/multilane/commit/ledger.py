@@ -78,7 +78,8 @@ class Ledger:
         """The log was read up to here; the epoch is that of the last record before."""
         if position < self.position:
             raise ValueError(f"the position moves from {self.position} back to {position}")
-        if leader_epoch != NO_EPOCH and (not self._epochs or self._epochs[-1][1] != leader_epoch):
+        known = self._epochs[-1][1] if self._epochs else NO_EPOCH
+        if position > self.position and known != leader_epoch:
             self._epochs.append((self.position, leader_epoch))
         self.position = position
         if self._done and position > self._done[-1][1]:
@@ -100,7 +101,9 @@ class Ledger:
     def place(self, most_runs: int = MOST_RUNS) -> Place:
         """With no more runs than a commit could tell anyway, unless more are asked for."""
         frontier = self.frontier
-        return Place(frontier, self._epoch_before(frontier), tuple(self._runs(frontier, most_runs)))
+        # What is settled beyond the position was read by others, under a leader that nobody told of.
+        epoch = self._epoch_before(frontier) if frontier <= self.position else NO_EPOCH
+        return Place(frontier, epoch, tuple(self._runs(frontier, most_runs)))
 
     def _runs(self, frontier: int, most: int) -> list[Run]:
         """Between what is open there is nothing but what is settled or was never there."""

@@ -67,7 +67,7 @@ class Feeding:
         if team is not None and team.is_idle(partition) and not self._is_giving:
             with suppress(MultilaneError):
                 position = await self._consumer.position(partition, 0)
-                team.yard.intakes[partition].pass_to(position)
+                team.yard.intakes[partition].pass_to(position, self._consumer.leader_epoch(partition))
                 self._note_end(partition, position)
 
     async def _give_all(self, blocks: Iterable[Block]) -> None:

@@ -83,10 +83,10 @@ class Intake:
         """The offset behind all that came."""
         return self._blocks[-1].block.next_offset if self._blocks else self.ledger.position
 
-    def pass_to(self, position: int) -> None:
+    def pass_to(self, position: int, leader_epoch: int) -> None:
         """The log has nothing for us below: said when nothing is open or waits."""
         if position > self.ledger.position:
-            self.ledger.advance(position)
+            self.ledger.advance(position, leader_epoch)
 
     @property
     def is_full(self) -> bool:

@@ -100,9 +100,12 @@ class Membership(RebalanceListener, Generic[T]):
         team = self._holding.team(partition)
         if team is None:
             return None
-        place = team.place(partition)
+        place, known = team.place(partition), self._committed.get(partition)
+        epoch = place.leader_epoch
+        if epoch == NO_EPOCH and known is not None and known.offset == place.offset:
+            epoch = known.leader_epoch  # where nobody has got on since
         metadata = completion_map.encode(place.offset, place.runs)
-        return OffsetAndMetadata(Offset(place.offset), LeaderEpoch(place.leader_epoch), metadata)
+        return OffsetAndMetadata(Offset(place.offset), LeaderEpoch(epoch), metadata)
 
     def _on_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: BaseException | None) -> None:
         if error is None:

@@ -86,8 +86,10 @@ class App:
         loaded = files if isinstance(files, AppConfig) else load_app(files, self._profile, env)
         return _with_properties(loaded, self._properties)
 
-    def config_of(self, member: int) -> AppConfig:
-        """As one of several members of this app reads it, which know their number."""
+    def config_of(self, member: int) -> AppConfig | None:
+        """As one of several members of this app reads it, which know their number; None where it reads no files."""
+        if isinstance(self._sources, AppConfig):
+            return None
         return self._configured({**os.environ, MEMBER_VARIABLE: str(member)})
 
     # --- registering -------------------------------------------------------------------------------------------------

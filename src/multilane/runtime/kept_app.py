@@ -26,7 +26,7 @@ from multilane.runtime.process_group import member_of
 from multilane.runtime.targets import find_app
 from multilane.spark.batches.board import Board
 from multilane.spark.batches.remote_team import RemoteTeam
-from multilane.types import TopicPartition
+from multilane.types import NO_EPOCH, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +96,7 @@ class KeptGroup:
         self._consumer: AsyncConsumer | None = None
         self._member: Membership[RemoteTeam] | None = None
         self._topic_ids: dict[str, UUID] = {}
+        self._epochs: dict[TopicPartition, int] = {}  # of leaders at places that are not those that were committed
 
     async def run(self) -> None:
         config = self._outfit.config
@@ -124,8 +125,11 @@ class KeptGroup:
 
     async def _build(self, starts: Starts) -> RemoteTeam:
         self._topic_ids = {}  # of a time when we did not have these
-        epochs = {} if self._member is None else {p: self._member.leader_epoch(p) for p in starts}
+        epochs = {p: self._epochs[p] if p in self._epochs else self._committed_epoch(p) for p in starts}
         return self._board.new_team(self._name, starts, epochs)
+
+    def _committed_epoch(self, partition: TopicPartition) -> int:
+        return NO_EPOCH if self._member is None else self._member.leader_epoch(partition)
 
     async def _begin_new_logs(self, patience: float) -> None:
         """A topic that was deleted and made again is another log. Borrowers notice when they read; while there is
@@ -139,7 +143,9 @@ class KeptGroup:
             for partition in sorted(p for p in team.partitions if p.topic in topics):
                 log.warning(told, partition)
             starts = {p: (0, ()) if p.topic in topics else start_of(team, p) for p in team.partitions}
+            self._epochs = {p: NO_EPOCH if p.topic in topics else team.place(p).leader_epoch for p in starts}
             await self._holding.form(starts)
+            self._epochs = {}
 
     def _keep_quiet(self, team: RemoteTeam) -> None:
         """Whoever borrows it reads."""
@@ -169,5 +175,8 @@ class KeptGroup:
         return True
 
     async def _note_ids(self, consumer: AsyncConsumer) -> None:
-        with suppress(MultilaneError):  # a topic that is deleted has none for a while
-            self._topic_ids = await consumer.topic_ids(self._outfit.topics.names, _LOOK_TIMEOUT)
+        found: dict[str, UUID] = {}
+        for topic in self._outfit.topics.names:
+            with suppress(MultilaneError):  # one that is deleted has none for a while
+                found |= await consumer.topic_ids([topic], _LOOK_TIMEOUT)
+        self._topic_ids = found

@@ -11,19 +11,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import SystemClock
-from multilane.lanes.holding import Starts
+from multilane.lanes.holding import Starts, start_of
 from multilane.lanes.steering import Steering
 from multilane.lanes.stint import Stint
 from multilane.lanes.team import Team
 from multilane.runtime.member import News
 from multilane.runtime.outfit import Outfit, Remains
 from multilane.runtime.targets import find_app
-from multilane.spark.batches.terms import HeldRecord, Loan, Unit, held_to_json, tried_to_json
+from multilane.spark.batches.terms import Again, HeldRecord, Loan, Unit, held_to_json, tried_to_json
 from multilane.types import TopicPartition
 from multilane.wire.records.record import Record
 
@@ -55,7 +55,7 @@ class _Lent:
     unit: Unit  # as it was lent
     team: Team | None = None
     settled_before: int = 0
-    began_again: int = 0  # how often a log of it went back
+    began_again: dict[TopicPartition, Again] = field(default_factory=dict)  # its logs that went back
     counted: int = 0  # settled records that the observer was told of
     told: Unit | None = None  # how the lender knows it, if it was told since
     wanted_back_by: float | None = None
@@ -63,6 +63,14 @@ class _Lent:
     @property
     def settled(self) -> int:
         return self.settled_before + (0 if self.team is None else self.team.settled)
+
+    def begin_again(self, former: Team, starts: Starts) -> None:
+        """A log of it goes on below what was read."""
+        for partition, start in starts.items():
+            if start != start_of(former, partition):
+                times, offset = self.began_again.get(partition, Again(0, start[0]))
+                self.began_again[partition] = Again(times + 1, min(offset, start[0]))
+                self.unit = self.unit.before(partition, start[0])
 
     @property
     def as_known(self) -> Unit:
@@ -173,9 +181,10 @@ class LeasedApp:
 
         async def build(some: Starts) -> Team:
             one = by_partition[next(iter(some))]
+            if one.team is not None:
+                one.begin_again(one.team, some)
             team = await desk.outfit.build(some, _remains(one.unit))
             one.settled_before = one.settled  # by a team whose log went back
-            one.began_again += one.team is not None
             one.team = team
             return team
 
@@ -204,7 +213,9 @@ class LeasedApp:
         self._news.count(_SETTLED, one.settled - one.counted, consumer=one.unit.consumer)
         one.counted = one.settled
         places = {p: team.whole_place(p) for p in one.unit.places}
-        return replace(one.unit, places=places, held=(), tried=(), settled=one.settled, began_again=one.began_again)
+        return replace(
+            one.unit, places=places, held=(), tried=(), settled=one.settled, began_again=dict(one.began_again)
+        )
 
     async def _ended(self, one: _Lent) -> Unit:
         """Nothing of it is begun any more. What has not ended goes on, unless the unit is wanted back altogether."""

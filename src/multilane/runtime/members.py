@@ -14,9 +14,12 @@ from multilane.runtime.app import App
 
 
 def check_members_differ(app: App) -> None:
-    """Those with the same group.instance.id would throw each other out of their group, again and again."""
+    """Those with the same group.instance.id would throw each other out of their group, again and again. What a
+    configuration that was made elsewhere would be for another member cannot be known."""
     first, second = app.config_of(0), app.config_of(1)
-    for name in first.consumers:
+    if first is None or second is None:
+        return
+    for name in app.consumers:
         if (same := _instance_id(first, name)) is not None and same == _instance_id(second, name):
             raise ConfigError(
                 f"consumers.{name} has a group.instance.id that is the same for all members, and each would be the one "

@@ -45,7 +45,7 @@ _MEMBER: Final = "multilane.runtime.member:AppMember"
 KEPT: Final = "multilane.runtime.kept_app:KeptApp"
 LEASED: Final = "multilane.runtime.leased_app:LeasedApp"
 _REUSE: Final = "spark.python.worker.reuse"
-_BEYOND_DRAIN: Final = 60.0  # seconds for leaving the groups and closing producers
+_BEYOND_DRAIN: Final = 100.0  # seconds for leaving the groups and closing producers
 
 
 @dataclass(frozen=True, slots=True)

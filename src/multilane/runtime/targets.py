@@ -9,10 +9,12 @@ may lead to a function without parameters that makes the application.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from multilane.config.app.loading import MEMBER_VARIABLE
 from multilane.errors import TargetNotFound
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ def find_app(target: str) -> App:
         raise TargetNotFound(f"{target!r} is not MODULE:APP, as in shop.consumers:app")
     if "" not in sys.path:
         sys.path.insert(0, "")
+    os.environ.setdefault(MEMBER_VARIABLE, "0")  # its module may ask for it
     try:
         found: object = importlib.import_module(module_name)
     except ModuleNotFoundError as error:

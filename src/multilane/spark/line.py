@@ -118,9 +118,10 @@ class Desk:
                 if not self._is_closed.wait(_PAUSE):
                     log.warning("nobody can call this process now: %s", error)
                 continue
-            if not self._strangers.acquire(blocking=False):
-                connection.close()
-                continue
+            while not self._strangers.acquire(timeout=_PAUSE):
+                if self._is_closed.is_set():
+                    connection.close()
+                    return
             try:
                 threading.Thread(target=self._welcome, args=(connection,), name="multilane-line", daemon=True).start()
             except RuntimeError as error:  # no thread more

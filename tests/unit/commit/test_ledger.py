@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from multilane.commit.completion_map import MOST_RUNS, decode, encode
-from multilane.commit.ledger import NO_EPOCH, Ledger
+from multilane.commit.ledger import NO_EPOCH, Ledger, Place
 
 
 def test_the_frontier_is_the_lowest_that_is_not_settled():
@@ -85,6 +85,22 @@ def test_the_epoch_is_that_of_the_last_record_below_the_frontier():
     assert ledger.place().leader_epoch == 4
     ledger.settle(2)
     assert ledger.place().leader_epoch == 5
+
+
+def test_an_epoch_that_is_too_low_is_not_told():
+    """Whoever begins there would be told that the log was cut."""
+    ledger = Ledger(0)
+    ledger.advance(10, 3)
+    ledger.advance(11)  # by somebody who does not know it
+    assert ledger.place() == Place(11, NO_EPOCH, ())
+    ledger.advance(12, 4)
+    assert ledger.place() == Place(12, 4, ())
+
+
+def test_what_others_have_settled_beyond_the_position_has_an_epoch_that_they_know():
+    ledger = Ledger(0, [(5, 9)])
+    ledger.advance(5, 3)
+    assert ledger.place() == Place(10, NO_EPOCH, ())
 
 
 def test_one_that_stays_open_keeps_nothing_else():

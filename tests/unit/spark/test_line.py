@@ -123,24 +123,21 @@ def test_who_speaks_too_slowly_is_turned_away(heard, monkeypatch):
     desk.close()
 
 
-def test_strangers_are_few_at_a_time_and_others_come_after_them(heard, monkeypatch, eventually):
+def test_strangers_are_few_at_a_time_and_others_wait_for_their_turn(heard, monkeypatch):
     monkeypatch.setattr(line_module, "_MOST_STRANGERS", 2)
     desk = Desk("127.0.0.1", "127.0.0.1", "the token", heard)
     silent = [socket.create_connection(desk.address, PATIENCE) for _ in range(2)]
     assert all(one.recv(1) for one in silent)
     with socket.create_connection(desk.address, PATIENCE) as one_more:
-        assert one_more.recv(1) == b""
-    for one in silent:
-        one.close()
-    eventually(lambda: _can_call(desk), PATIENCE)
+        one_more.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            one_more.recv(1)
+        for one in silent:
+            one.close()
+        one_more.settimeout(PATIENCE)
+        assert one_more.recv(1)
+    greet(desk)
     desk.close()
-
-
-def _can_call(desk):
-    with suppress(LineLost):
-        call(desk.address, "the token").close()
-        return True
-    return False
 
 
 def test_a_desk_that_cannot_take_a_call_takes_the_next(desk, heard, monkeypatch, caplog):

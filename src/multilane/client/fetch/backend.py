@@ -200,6 +200,8 @@ class Backend:
         cursor = Cursor(event.partition, event.generation, event.start)
         self._beginnings.give_up([old])
         cursor.paused = old.paused  # but not the leader's epoch: an epoch that was given is to be validated
+        if isinstance(event.start, At) and cursor.topic_id is None:  # an offset of the log as it was known until now
+            cursor.topic_id, cursor.former_topic_ids = old.topic_id, old.former_topic_ids
         self._cursors.put(cursor)
 
     def _set_paused(self, event: SetPaused) -> None:

@@ -49,12 +49,11 @@ class Account:
     def _start(self) -> Start:
         return including(without(self._told, self._undone), self._held)
 
-    def tell(self, place: Place) -> bool:
-        """The borrower is here by now. Whether that is further back than it was: its log was cut or made anew."""
-        went_back = place.offset < self._told[0]
+    def tell(self, place: Place) -> None:
+        """The borrower is here by now. One that has not got on does not know the leader's epoch here."""
+        if place.offset != self._told[0] or place.leader_epoch != NO_EPOCH:
+            self._epoch = place.leader_epoch
         self._told = (place.offset, place.runs)
-        self._epoch = place.leader_epoch
-        return went_back
 
     def forget_from(self, offset: int) -> None:
         """What is held or undone from there on is of a log that is no more."""
@@ -69,7 +68,8 @@ class Account:
         """It is not at this one any more."""
         self._held.discard(offset)
         if is_settled:
-            self._told = including(self._told, {offset})
+            before, self._told = self._told[0], including(self._told, {offset})
+            self._epoch = self._epoch if self._told[0] == before else NO_EPOCH
         else:
             self._undone.add(offset)
 

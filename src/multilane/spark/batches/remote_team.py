@@ -46,8 +46,7 @@ class RemoteTeam:
         self._ask_back = ask_back
         self._accounts = {p: Account(start, epochs.get(p, NO_EPOCH)) for p, start in starts.items()}
         self._logs: dict[str, UUID] = {}  # the ids of its topics
-        self._began_again = 0  # how often its borrower has
-        self._is_up_to_date = False  # the borrower knows of a log that is new, if there is one
+        self._began_again: dict[TopicPartition, int] = {}  # how often its borrower has
         self._held: dict[HeldRecord, Says | None] = {}  # and who is at it
         self._tried: Tried = {}
         self._tried_since: Tried = {}  # by former borrowers, since it was lent
@@ -71,17 +70,11 @@ class RemoteTeam:
         return any(account.begins > ends[p] for p, account in self._accounts.items() if p in ends)
 
     def note_ids(self, topic_ids: Mapping[str, UUID]) -> frozenset[str]:
-        """Which of its topics have another id than before: they were made again, and its places are in the old ones,
-        unless its borrower has found out by itself."""
+        """Which of its topics have another id than before: they were made again, and its places are in the old ones.
+        One whose id was not known has this one."""
         told = {topic: topic_ids[topic] for topic in {p.topic for p in self._accounts} & topic_ids.keys()}
-        made_again = frozenset(t for t, topic_id in told.items() if self._logs.get(t, topic_id) != topic_id)
-        if made_again and not self._is_up_to_date:
-            return made_again
-        for partition in [p for p in self._accounts if p.topic in made_again]:
-            self._forget_from(partition, 0)
-        self._logs |= told
-        self._is_up_to_date = self._is_up_to_date and not told
-        return frozenset()
+        self._logs = told | self._logs
+        return frozenset(topic for topic, topic_id in told.items() if self._logs[topic] != topic_id)
 
     @property
     def holders(self) -> list[Says]:
@@ -95,22 +88,24 @@ class RemoteTeam:
         self._settled_before = self.settled
         self._is_free.clear()
         self._tried_since = {}
-        self._began_again = 0
+        self._began_again = {}
         places = {p: account.lend() for p, account in self._accounts.items()}
         tried = tuple(self._tried.values())
         return Unit(self.number, self.consumer, places, tuple(self._held), tried, logs=dict(self._logs))
 
     def tell(self, unit: Unit) -> None:
         """How far its borrower is."""
+        for partition, again in unit.began_again.items():
+            if again.times > self._began_again.get(partition, 0):
+                self._began_again[partition] = again.times
+                self._forget_from(partition, again.offset)
         for partition, place in unit.places.items():
-            if self._accounts[partition].tell(place):
-                self._forget_from(partition, place.offset)
-        if unit.began_again > self._began_again:
-            self._began_again, self._is_up_to_date = unit.began_again, True
+            self._accounts[partition].tell(place)
         self.settled = self._settled_before + unit.settled
 
     def _forget_from(self, partition: TopicPartition, offset: int) -> None:
-        """What was there is no more: whatever comes of it counts for nothing."""
+        """What was there is no more: whatever comes of it counts for nothing, and which log it is has to be asked."""
+        self._logs.pop(partition.topic, None)
         self._accounts[partition].forget_from(offset)
         self._held = {r: who for r, who in self._held.items() if r.partition != partition or r.offset < offset}
         self._tried = _without(self._tried, partition, offset)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
@@ -37,6 +37,13 @@ class HeldRecord(NamedTuple):
     fences: bool = True  # what comes behind it has to wait; not where only its acknowledgement is missing
 
 
+class Again(NamedTuple):
+    """A borrower found a log cut or made anew, so often, and began again there."""
+
+    times: int
+    offset: int  # the lowest
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     number: int
@@ -46,7 +53,7 @@ class Unit:
     tried: tuple[Record, ...] = ()  # to be tried again in their places; without values
     settled: int = 0  # records, by this borrower
     logs: Mapping[str, UUID] = field(default_factory=dict)  # the ids of its topics, as far as they are known
-    began_again: int = 0  # how often its borrower found a log cut or made anew
+    began_again: Mapping[TopicPartition, Again] = field(default_factory=dict)  # logs that were cut or made anew
 
     @property
     def starts(self) -> Starts:
@@ -55,6 +62,15 @@ class Unit:
     def log(self, partition: TopicPartition) -> Log:
         epoch = self.places[partition].leader_epoch
         return Log(None if epoch == NO_EPOCH else epoch, self.logs.get(partition.topic))
+
+    def before(self, partition: TopicPartition, offset: int) -> Unit:
+        """Without what was held or tried from there on: its log is no more."""
+
+        def is_left(one: HeldRecord | Record) -> bool:
+            place = one.partition if isinstance(one, HeldRecord) else (one.topic, one.partition)
+            return place != partition or one.offset < offset
+
+        return replace(self, held=tuple(filter(is_left, self.held)), tried=tuple(filter(is_left, self.tried)))
 
     def to_json(self) -> Json:
         return {
@@ -65,7 +81,7 @@ class Unit:
             "tried": tried_to_json(self.tried),
             "settled": self.settled,
             "logs": {topic: topic_id.hex for topic, topic_id in self.logs.items()},
-            "began_again": self.began_again,
+            "began_again": [[*partition, *again] for partition, again in self.began_again.items()],
         }
 
 
@@ -81,7 +97,7 @@ def unit_from(told: Json) -> Unit:
         tried_from(told["tried"]),
         told["settled"],
         {topic: UUID(topic_id) for topic, topic_id in told["logs"].items()},
-        told["began_again"],
+        {TopicPartition(topic, number): Again(*again) for topic, number, *again in told["began_again"]},
     )
 
 

@@ -91,8 +91,19 @@ def test_the_leaders_epoch_goes_along_while_it_is_that_of_the_place():
     assert account.lend() == Place(5, 7, ())
     account.tell(Place(9, 8, ()))
     assert account.lend() == Place(9, 8, ())
+    account.tell(Place(9, -1, ((11, 20),)))
+    assert account.lend() == Place(9, 8, ((11, 20),)), "a borrower that has not got on does not know it"
     account.hold([9])
-    assert account.lend() == Place(10, -1, ()), "nobody has said which it was there"
+    assert account.lend() == Place(10, -1, ((11, 20),)), "nobody has said which it was there"
+
+
+def test_what_ends_elsewhere_has_an_epoch_that_nobody_has_told():
+    account = Account((100, ()), 3)
+    account.lend()
+    account.tell(Place(100, 3, ((101, 200),)))
+    account.hold([100])
+    account.release(100, is_settled=True)
+    assert account.place == Place(201, -1, ())
 
 
 def test_what_was_held_of_a_log_that_was_cut_or_made_anew_is_no_more():
@@ -100,10 +111,10 @@ def test_what_was_held_of_a_log_that_was_cut_or_made_anew_is_no_more():
     account = Account((5_000, ()))
     account.hold([8, 5_000])
     account.lend()
-    assert account.tell(Place(10, 1, ()))
     account.forget_from(10)
+    account.tell(Place(10, 1, ()))
     assert account.place == Place(8, -1, ((9, 9),)), "what is in work before the cut is in work still"
     assert start(account.lend()) == (10, ())
-    assert not account.tell(Place(5_002, 1, ()))
+    account.tell(Place(5_002, 1, ()))
     account.release(8, is_settled=True)
     assert account.place == Place(5_002, 1, ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
@@ -13,7 +14,7 @@ from multilane.commit.ledger import Place
 from multilane.errors import LineLost
 from multilane.lanes.holding import Log
 from multilane.spark.batches.board import Board, LoanTerms
-from multilane.spark.batches.terms import HeldRecord, Unit, unit_from
+from multilane.spark.batches.terms import Again, HeldRecord, Unit, unit_from
 from multilane.types import TopicPartition
 from multilane.wire.records.record import Record
 
@@ -266,7 +267,8 @@ async def test_what_is_known_of_a_log_goes_along(board):
     [number] = board.plan(1)
     [unit] = board.lend(number, worker := Worker()).units
     assert unit.log(P[0]) == Log(3, old)
-    assert unit_from(json.loads(json.dumps(unit.to_json()))) == unit
+    told = replace(unit, began_again={P[0]: Again(2, 5)})
+    assert unit_from(json.loads(json.dumps(told.to_json()))) == told
     board.give_back([at(team, 9)], worker)
     assert team.note_ids({}) == team.note_ids({"orders": old}) == frozenset(), "nobody could tell, or nothing is new"
     assert team.note_ids({"orders": new}) == {"orders"}
@@ -283,7 +285,7 @@ async def test_what_comes_of_a_log_that_is_no_more_counts_for_nothing(board):
     board.close(number, former)
     [number] = board.plan(1)
     board.lend(number, worker := Worker())
-    board.tell([at(team, 2, began_again=1)], worker)
+    board.tell([at(team, 2, began_again={P[0]: Again(1, 0)})], worker)
     assert team.note_ids({"orders": uuid4()}) == frozenset(), "the borrower knows already"
     assert team.note_ids({"orders": uuid4()}) == {"orders"}, "but not of yet another one"
     board.release(team.number, [slow], former, is_settled=False)
@@ -304,10 +306,48 @@ async def test_a_log_that_was_made_anew_may_be_longer_than_the_old_one_was(board
     board.close(number, former)
     [number] = board.plan(1)
     board.lend(number, worker := Worker())
-    board.tell([at(team, 50, began_again=1)], worker)
+    board.tell([at(team, 50, began_again={P[0]: Again(1, 0)})], worker)
     assert team.note_ids({"orders": uuid4()}) == frozenset()
     board.release(team.number, [slow], former, is_settled=False)
     assert team.place(P[0]).offset == 50, "offset 8 was one of the old log"
+
+
+async def test_what_is_held_of_the_new_log_stays_held(board):
+    """However late it is known that it is another one."""
+    team = board.new_team("Orders", {P[0]: (7, ())})
+    team.note_ids({"orders": uuid4()})
+    [number] = board.plan(1)
+    board.lend(number, former := Worker())
+    slow, again = HeldRecord(P[0], 5, b"slow"), {P[0]: Again(1, 0)}
+    board.tell([at(team, 3, began_again=again)], former)
+    board.give_back([at(team, 5, ((6, 9),), held=(slow,), began_again=again)], former)
+    board.close(number, former)
+    [number] = board.plan(1)
+    [unit] = board.lend(number, worker := Worker()).units
+    assert unit.held == (slow,)
+    assert team.note_ids({"orders": uuid4()}) == frozenset()
+    board.tell([at(team, 20)], worker)
+    assert team.place(P[0]).offset == 5
+    board.lose(former)
+    board.give_back([at(team, 20)], worker)
+    board.close(number, worker)
+    [number] = board.plan(1)
+    assert board.lend(number, worker).units[0].places[P[0]].offset == 5, "nobody has done it"
+
+
+async def test_a_log_that_was_cut_keeps_what_is_in_work_before_the_cut(board):
+    team = board.new_team("Orders", {P[0]: (7, ())})
+    before, behind = HeldRecord(P[0], 7, b"a"), HeldRecord(P[0], 12, b"b")
+    [number] = board.plan(1)
+    board.lend(number, former := Worker())
+    board.give_back([at(team, 7, ((8, 11),), held=(before, behind))], former)
+    board.close(number, former)
+    [number] = board.plan(1)
+    board.lend(number, worker := Worker())
+    board.tell([at(team, 30, began_again={P[0]: Again(1, 10)})], worker)
+    assert team.place(P[0]).offset == 7
+    board.release(team.number, [before, behind], former, is_settled=True)
+    assert team.place(P[0]).offset == 30
 
 
 async def test_a_log_that_ends_before_its_place_is_looked_at(board):
