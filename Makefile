@@ -69,10 +69,8 @@ bench-groups: $(READY) jars
 bench-lanes: $(READY) jars
 	@$(BIN)/python bench/lanes.py
 
-bench-spark: $(READY) jars
-	@$(BIN)/python bench/spark.py
-	@$(BIN)/python bench/spark_lanes.py
-	@$(BIN)/python bench/spark_latency.py
+bench-spark: $(READY) jars classes
+	@status=0; for part in spark spark_lanes spark_latency; do $(BIN)/python bench/$$part.py || status=1; done; exit $$status
 
 jars: $(READY)
 	@$(BIN)/multilane dev fetch-jars

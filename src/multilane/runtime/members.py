@@ -16,11 +16,12 @@ from multilane.runtime.app import App
 def check_members_differ(app: App) -> None:
     """Those with the same group.instance.id would throw each other out of their group, again and again. What a
     configuration that was made elsewhere would be for another member cannot be known."""
-    first, second = app.config_of(0), app.config_of(1)
+    static = [name for name in app.consumers if _instance_id(app.config, name) is not None]
+    first, second = (app.config_of(0), app.config_of(1)) if static else (None, None)
     if first is None or second is None:
         return
-    for name in app.consumers:
-        if (same := _instance_id(first, name)) is not None and same == _instance_id(second, name):
+    for name in static:
+        if _instance_id(first, name) == _instance_id(second, name):
             raise ConfigError(
                 f"consumers.{name} has a group.instance.id that is the same for all members, and each would be the one "
                 f"it names: put ${{{MEMBER_VARIABLE}}} into it, which is a member's number, or run one member"

@@ -47,25 +47,33 @@ class _Writes:
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Stored:
         with _writer(self.options.properties) as writer:
-            records = sum(writer.put(self._records(batch)) for batch in iterator)
+            if {"headers", "partition"} & set(self.columns):
+                records = sum(writer.put(self._whole(batch)) for batch in iterator)
+            else:
+                records = sum(writer.put_plain(zip(*self._plain(batch), strict=False)) for batch in iterator)
             writer.flush()
         return Stored(records)
 
-    def _records(self, batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
-        """By C loops as far as it goes: whatever is done here for a row is done for millions."""
-        has = self.columns
-        topics: Iterable[str | None] = repeat(self.options.topic)
+    def _plain(self, batch: pa.RecordBatch) -> tuple[Iterable[str], Iterable[bytes | None], Iterable[bytes | None]]:
+        """Topics, values and keys; what is repeated has no end. By C loops as far as it goes: whatever is done here for
+        a row is done for millions."""
+        topics: Iterable[str] = repeat(self.options.topic or "")
         if self.options.topic is None:
             topics = batch.column("topic").to_pylist()
             if None in topics:
                 raise ConfigError("a row has no topic: fill the column, or set the option topic")
+        return topics, _contents(batch.column("value")), self._keys(batch)
+
+    def _keys(self, batch: pa.RecordBatch) -> Iterable[bytes | None]:
+        return _contents(batch.column("key")) if "key" in self.columns else repeat(None)
+
+    def _whole(self, batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+        has = self.columns
         return zip(
-            topics,
-            _contents(batch.column("value")),
-            _contents(batch.column("key")) if "key" in has else repeat(None),
+            *self._plain(batch),
             map(_headers, batch.column("headers").to_pylist()) if "headers" in has else repeat(()),
             batch.column("partition").to_pylist() if "partition" in has else repeat(None),
-            strict=False,  # what is repeated has no end
+            strict=False,
         )
 
     def commit(self, messages: list[WriterCommitMessage | None], *batch: int) -> None:

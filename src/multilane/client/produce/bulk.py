@@ -9,7 +9,8 @@ left to send is stored. Owns its client; after a failure it is of no use any mor
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import starmap
 from typing import Any, Final
 
 from multilane.client.produce.librdkafka import (
@@ -58,25 +59,49 @@ class BulkWriter:
     def put(self, records: Iterable[tuple[Any, ...]]) -> int:
         """Puts records (topic, value, key, headers, partition, timestamp) on their way, in order; how many. Waits for
         room at most `max.block.ms`. Raises what became of earlier ones as soon as it is known."""
-        kafka = self._started()
-        produce, put = kafka.produce, 0
-        for record in records:
-            topic, value, key, partition, more = librdkafka_record(*record)
-            while True:
-                try:
-                    produce(topic, value, key, partition, **more)
-                    break
-                except BufferError:
-                    self._wait_for_room(kafka)
-                except Exception as error:
-                    if type(error).__name__ != "KafkaException":
-                        raise
-                    raise raised_error(error, f"a record to {topic}", self._hush) from None
+        kafka, put = self._started(), 0
+        produce = kafka.produce
+        for topic, value, key, partition, more in starmap(librdkafka_record, records):
+            try:
+                produce(topic, value, key, partition, **more)
+            except Exception as error:  # noqa: BLE001 - judged there
+                self._try_again(kafka, error, (topic, value, key, partition), more)
             put += 1
             if not put % _SERVE_EVERY:
-                kafka.poll(0)
-                self._check()
+                self._serve(kafka)
         return put
+
+    def put_plain(self, records: Iterable[tuple[str, bytes | None, bytes | None]]) -> int:
+        """As `put`, for (topic, value, key) of which nothing has to be looked at: that is less work for each."""
+        kafka, put = self._started(), 0
+        produce = kafka.produce
+        for record in records:
+            try:
+                produce(*record)
+            except Exception as error:  # noqa: BLE001 - judged there
+                self._try_again(kafka, error, record, {})
+            put += 1
+            if not put % _SERVE_EVERY:
+                self._serve(kafka)
+        return put
+
+    def _serve(self, kafka: Any) -> None:
+        kafka.poll(0)
+        self._check()
+
+    def _try_again(self, kafka: Any, error: Exception, record: Sequence[Any], more: Mapping[str, Any]) -> None:
+        """Until there is room for it, or something else is wrong with it."""
+        while isinstance(error, BufferError):
+            self._wait_for_room(kafka)
+            try:
+                kafka.produce(*record, **more)
+            except Exception as again:  # noqa: BLE001 - judged here
+                error = again
+            else:
+                return
+        if type(error).__name__ != "KafkaException":
+            raise error
+        raise raised_error(error, f"a record to {record[0]}", self._hush) from None
 
     def flush(self) -> None:
         """Returns when all are stored; raises when one is not, after `delivery.timeout.ms` at the latest."""
