@@ -59,8 +59,8 @@ class _Writes:
         a row is done for millions."""
         topics: Iterable[str] = repeat(self.options.topic or "")
         if self.options.topic is None:
-            topics = batch.column("topic").to_pylist()
-            if None in topics:
+            topics = named = batch.column("topic").to_pylist()
+            if None in named:
                 raise ConfigError("a row has no topic: fill the column, or set the option topic")
         return topics, _contents(batch.column("value")), self._keys(batch)
 
