@@ -49,12 +49,27 @@ def test_all_is_stored_in_order(kafka, topic):
     writer.discard()
 
 
-def test_a_full_queue_is_waited_for(kafka, topic):
+@pytest.mark.parametrize("how", ["put", "put_plain"])
+def test_a_full_queue_is_waited_for(kafka, topic, how):
     name = topic(1)
     writer = writer_to(kafka, **{"buffer.memory": 1_048_576})
-    assert writer.put((name, bytes(10_000)) for _ in range(500)) == 500
+    records = ((name, b"%d" % n + bytes(10_000), b"k") for n in range(500))
+    assert getattr(writer, how)(records) == 500
     writer.flush()
-    assert len(read(kafka, name, 1, 500)) == 500
+    assert [int(row.value.rstrip(b"\0")) for row in read(kafka, name, 1, 500)] == list(range(500))
+    writer.discard()
+
+
+def test_plain_records_are_stored_in_order_and_what_is_not_is_told(kafka, topic):
+    name = topic(1)
+    writer = writer_to(kafka, **{"delivery.timeout.ms": 3_000, "request.timeout.ms": 1_000, "max.block.ms": 3_000})
+    assert writer.put_plain((name, b"%d" % n if n % 2 else None, None) for n in range(3_000)) == 3_000
+    writer.flush()
+    stored = [row.value for row in read(kafka, name, 1, 3_000)]
+    assert stored == [b"%d" % n if n % 2 else None for n in range(3_000)]
+    with pytest.raises(MultilaneError, match="a record to"):
+        writer.put_plain([("there-is-no-such-topic", b"x", None)])
+        writer.flush()
     writer.discard()
 
 
