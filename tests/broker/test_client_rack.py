@@ -28,19 +28,32 @@ def near(cluster, topic: str, node: int) -> tuple[Consumer, Counts]:
     return consumer, counts
 
 
-def leader_and_follower(cluster, topic: str) -> tuple[int, int]:
-    told = AdminClient({"bootstrap.servers": cluster.bootstrap()}).list_topics(topic, timeout=10)
-    leader = int(told.topics[topic].partitions[0].leader)
-    return leader, leader % 3 + 1
+@pytest.fixture
+def leader_and_follower(cluster, eventually):
+    """Of a topic. Whichever broker is asked may not have heard of it yet."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap()})
+
+    def find(topic: str) -> tuple[int, int]:
+        leaders: list[int] = []
+
+        def is_known() -> bool:
+            partition = admin.list_topics(topic, timeout=10).topics[topic].partitions.get(0)
+            leaders[:] = [] if partition is None or partition.leader < 0 else [int(partition.leader)]
+            return bool(leaders)
+
+        eventually(is_known)
+        return leaders[0], leaders[0] % 3 + 1
+
+    return find
 
 
 def fetched(counts: Counts) -> dict[int, float]:
     return {int(broker): size for broker, size in counts.by("broker", "fetch.bytes").items()}
 
 
-def test_records_come_from_the_replica_nearby(cluster, cluster_topic):
+def test_records_come_from_the_replica_nearby(cluster, cluster_topic, leader_and_follower):
     name = cluster_topic()
-    leader, follower = leader_and_follower(cluster, name)
+    leader, follower = leader_and_follower(name)
     written = produce(cluster.bootstrap(), name, numbered(0, 2_000, size=1_000), acks="all", linger_ms=20)
     consumer, counts = near(cluster, name, follower)
     with consumer:
@@ -51,9 +64,9 @@ def test_records_come_from_the_replica_nearby(cluster, cluster_topic):
     assert sizes[leader] < 10_000  # only where to read
 
 
-def test_without_a_rack_the_leader_is_read(cluster, cluster_topic):
+def test_without_a_rack_the_leader_is_read(cluster, cluster_topic, leader_and_follower):
     name = cluster_topic()
-    leader, _ = leader_and_follower(cluster, name)
+    leader, _ = leader_and_follower(name)
     written = produce(cluster.bootstrap(), name, numbered(0, 100), acks="all")
     consumer, counts = near(cluster, name, 99)
     with consumer:
@@ -62,9 +75,9 @@ def test_without_a_rack_the_leader_is_read(cluster, cluster_topic):
 
 
 @pytest.mark.long
-def test_the_leader_is_read_while_the_replica_is_away(cluster, cluster_topic):
+def test_the_leader_is_read_while_the_replica_is_away(cluster, cluster_topic, leader_and_follower):
     name = cluster_topic(min_insync_replicas=2)
-    leader, follower = leader_and_follower(cluster, name)
+    leader, follower = leader_and_follower(name)
     consumer, counts = near(cluster, name, follower)
     rows = []
 
