@@ -1,4 +1,4 @@
-"""A string that does not show itself.
+"""A string that does not show itself, and addresses without the credentials in them.
 
 Thread: any (a frozen value).
 
@@ -9,9 +9,15 @@ and only the code that sends or loads it may call that. Pickling is refused: a p
 from __future__ import annotations
 
 import hmac
-from typing import NoReturn
+import re
+from typing import Final, NoReturn
 
 MASK = "***"
+_LOGIN: Final = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]*)://([^\s?#'\"<>]*)@")
+_PARAMETER: Final = re.compile(
+    r"([?&;][\w.-]*(?:pass|pwd|secret|token|key|sig|cred|auth|sas)[\w.-]*=)[^\s&;#'\"<>]+", re.IGNORECASE
+)
+_CONTAINERS: Final = frozenset({"abfs", "abfss", "wasb", "wasbs"})  # container@account: not a login
 
 
 class Secret:
@@ -40,3 +46,17 @@ class Secret:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Secret is not pickled: hand its source over (environment, file), not its text")
+
+
+def without_credentials(text: str) -> str:
+    """The text with the logins and secret parameters of all addresses in it masked.
+
+    A secret may contain a raw `/` or `@`, so everything between `://` and the last `@` before the query is masked.
+    """
+    return _PARAMETER.sub(rf"\1{MASK}", _LOGIN.sub(_masked_login, text)) if "://" in text else text
+
+
+def _masked_login(found: re.Match[str]) -> str:
+    scheme, login = found.groups()
+    is_container = scheme.lower() in _CONTAINERS and not set(":/@") & set(login)
+    return found[0] if is_container else f"{scheme}://{MASK}@"

@@ -116,14 +116,14 @@ WAYS_IN: dict[str, Callable[[Secured], Properties]] = {
     "TLS": lambda s: s.tls("SSL"),
     "mTLS": lambda s: s.tls("MTLS") | dict(s.clients["good"]),
     "PLAIN over TLS": lambda s: s.sasl("SASL_SSL", "PLAIN"),
-    "PLAIN in the clear, allowed by name": lambda s: (
-        s.sasl("SASL_PLAINTEXT", "PLAIN") | {"sasl.plain.allow.insecure": True}
-    ),
+    "PLAIN in the clear, allowed by name": lambda s: s.sasl("SASL_PLAINTEXT", "PLAIN") | {"sasl.allow.insecure": True},
     "SCRAM-SHA-256": lambda s: s.sasl("SASL_PLAINTEXT", "SCRAM-SHA-256"),
     "SCRAM-SHA-256 over TLS": lambda s: s.sasl("SASL_SSL", "SCRAM-SHA-256"),
     "SCRAM-SHA-512": lambda s: s.sasl("SASL_PLAINTEXT", "SCRAM-SHA-512"),
     "SCRAM-SHA-512 over TLS": lambda s: s.sasl("SASL_SSL", "SCRAM-SHA-512"),
-    "OAUTHBEARER": lambda s: s.sasl("SASL_PLAINTEXT", "OAUTHBEARER"),
+    "OAUTHBEARER in the clear, allowed by name": lambda s: (
+        s.sasl("SASL_PLAINTEXT", "OAUTHBEARER") | {"sasl.allow.insecure": True}
+    ),
     "OAUTHBEARER over TLS": lambda s: s.sasl("SASL_SSL", "OAUTHBEARER"),
 }
 

@@ -15,6 +15,7 @@ import typer
 
 from multilane.cli import audit, backfill, config, control, demo, dev, errors, pack, plan, run, top
 from multilane.errors import MultilaneError
+from multilane.secret import without_credentials
 
 app = typer.Typer(
     name="multilane",
@@ -58,5 +59,5 @@ def main() -> None:
     try:
         app()
     except (MultilaneError, OSError) as error:  # a file or port of the user's: the text names it
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(f"error: {without_credentials(str(error))}", err=True)
         sys.exit(1)

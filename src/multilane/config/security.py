@@ -80,6 +80,8 @@ class SecurityConfig:
     sasl: SaslLogin | None = None
 
 
+# Mechanisms that hand the secret itself to the broker: what it is, and what to use instead of sending it in the clear.
+_SENT_AS_IS: Final = {"PLAIN": ("password", "SASL_SSL or a SCRAM mechanism"), "OAUTHBEARER": ("token", "SASL_SSL")}
 _NO_LOGIN: Final = "set sasl.username and sasl.password (or sasl.jaas.config)"
 
 
@@ -94,8 +96,8 @@ def parse_security(values: Values) -> tuple[SecurityConfig, tuple[str, ...]]:
             key = values.spelled("ssl.endpoint.identification.algorithm")
             warnings.append(f"{key} is empty: the host name in the broker's certificate is not verified")
     sasl = _login(values) if protocol.sasl else None
-    if sasl is not None and sasl.mechanism == "PLAIN" and not protocol.tls:
-        warnings.append(_allow_plain(values))
+    if sasl is not None and sasl.mechanism in _SENT_AS_IS and not protocol.tls:
+        warnings.append(_allow_insecure(values, sasl.mechanism))
     return SecurityConfig(protocol, tls, sasl), tuple(warnings)
 
 
@@ -118,13 +120,14 @@ def _matters(values: Values, name: str) -> bool:
     return not PROPERTIES[name].no_effect and values.parsed.get(name) not in (None, "", (), Secret(""))
 
 
-def _allow_plain(values: Values) -> str:
-    if not values.flag("sasl.plain.allow.insecure"):
+def _allow_insecure(values: Values, mechanism: str) -> str:
+    secret, instead = _SENT_AS_IS[mechanism]
+    if not values.flag("sasl.allow.insecure"):
         raise ConfigError(
-            "sasl.mechanism PLAIN over SASL_PLAINTEXT sends the password unencrypted; use SASL_SSL or a SCRAM "
-            "mechanism, or set sasl.plain.allow.insecure=true if the network is yours alone"
+            f"sasl.mechanism {mechanism} over SASL_PLAINTEXT sends the {secret} unencrypted; use {instead}, "
+            "or set sasl.allow.insecure=true if you trust everyone on the network"
         )
-    return "sasl.plain.allow.insecure is set: the password is sent unencrypted"
+    return f"{values.spelled('sasl.allow.insecure')} is set: the {secret} is sent unencrypted"
 
 
 def _login(values: Values) -> SaslLogin:

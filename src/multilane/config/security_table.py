@@ -39,10 +39,11 @@ SECURITY_PROPERTIES: Final[tuple[Property, ...]] = (
         "password=...; it is read as text, no class is loaded.",
     ),
     Property(
-        name="sasl.plain.allow.insecure",
+        name="sasl.allow.insecure",
         kind=Kind.FLAG,
         default=False,
-        doc="Allows PLAIN without TLS, which shows the password to everyone on the way.",
+        aliases=("sasl.plain.allow.insecure",),
+        doc="Allows PLAIN and OAUTHBEARER without TLS, which shows the password or token to anyone on the network.",
     ),
     Property(
         name="sasl.oauthbearer.token.provider",

@@ -18,7 +18,7 @@ from typing import Final
 from multilane.config.properties import LONG_MAX, Kind, Property, Scope
 from multilane.config.spelling import PROPERTIES, Spelling, lookup
 from multilane.errors import ConfigError, printable
-from multilane.secret import Secret
+from multilane.secret import Secret, without_credentials
 
 _NUMBER: Final = re.compile(r"([+-]?\d+)\s*([a-z]*)", re.ASCII)
 _MILLIS_UNITS: Final = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -125,7 +125,7 @@ def _wrong(key: str, row: Property, value: object) -> ConfigError:
 def _shown(row: Property, value: object) -> str:
     if row.kind in (Kind.SECRET, Kind.FUNCTION) or not isinstance(value, (str, int, float, bool)):
         return f"a value of type {type(value).__name__}"
-    return repr(printable(str(value), 80)) if isinstance(value, str) else repr(value)
+    return repr(printable(without_credentials(str(value)), 80)) if isinstance(value, str) else repr(value)
 
 
 def _whole(key: str, spelling: Spelling, value: object, units: Mapping[str, int]) -> int:

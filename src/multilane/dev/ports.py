@@ -13,14 +13,17 @@ import fcntl
 import os
 import random
 import socket
+import stat
 import tempfile
 import weakref
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from multilane.errors import DevKafkaError, PortInUse
+from multilane.user_cache import is_trusted
 
 HOST: Final = "127.0.0.1"
 _LOWEST: Final = 20_000
@@ -69,15 +72,28 @@ def _close_all(locks: dict[int, int]) -> None:
 
 def _lock_of(port: int) -> int | None:
     """The lock of this port, unless somebody has it. The files stay: one that is removed can be locked twice."""
-    directory = Path(tempfile.gettempdir(), f"multilane-ports-{os.getuid()}")
-    directory.mkdir(mode=0o700, exist_ok=True)
-    file = os.open(directory / str(port), os.O_RDWR | os.O_CREAT, 0o600)
+    file = os.open(_lock_directory() / str(port), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(file)
         return None
     return file
+
+
+def _lock_directory() -> Path:
+    """Anyone can create a directory of this name before we do: in one that others write to, locks mean nothing, and a
+    file that we open there may be a link to another."""
+    directory = Path(tempfile.gettempdir(), f"multilane-ports-{os.getuid()}")
+    with suppress(FileExistsError):
+        directory.mkdir(mode=0o700)
+    facts = directory.lstat()
+    if not stat.S_ISDIR(facts.st_mode) or not is_trusted(facts):
+        raise DevKafkaError(
+            f"{directory} is not a directory that only this user can write to: remove it, or set TMPDIR to a directory "
+            "of your own"
+        )
+    return directory
 
 
 def is_free(port: int) -> bool:

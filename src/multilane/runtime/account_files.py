@@ -22,6 +22,7 @@ from multilane.commit.journal import OUTCOMES, Accounts, Journal
 from multilane.errors import AccountsNotWritten
 from multilane.runtime.account_folder import Folder
 from multilane.runtime.account_merging import Merging
+from multilane.secret import without_credentials
 
 log = logging.getLogger(__name__)
 
@@ -136,4 +137,4 @@ def _rising(clock: Clock) -> Callable[[], int]:
 
 
 def _told(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+    return without_credentials(str(error)) or type(error).__name__  # Arrow repeats addresses

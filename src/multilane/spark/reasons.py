@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from multilane.errors import MultilaneError, NoHistory
+from multilane.secret import without_credentials
 
 _PYTHONS: Final = re.compile(
     r"multilane\.errors\.\w+: |[A-Za-z_][\w.]*(Error|Exception|Lost|Failed|Exit|Interrupt)\b(: |$)"
@@ -25,13 +26,13 @@ def reason(error: Exception) -> str:
     in the middle of its own."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = [line for line in lines if _PYTHONS.match(line) and not line.startswith(_SPARKS)]
-    return (told or lines or [type(error).__name__])[-1 if told else 0]
+    return without_credentials((told or lines or [type(error).__name__])[-1 if told else 0])
 
 
 def in_short(error: BaseException) -> str:
     """What a worker tells of it. Our own errors are sentences that say all."""
     told = str(error) if isinstance(error, MultilaneError) else f"{type(error).__name__}: {error}"
-    return told[:_MOST_TEXT]
+    return without_credentials(told[:_MOST_TEXT])
 
 
 @contextmanager

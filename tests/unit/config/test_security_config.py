@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from certificates import Authority
+from multilane import Admin, Producer
 from multilane.client.net.tls import tls_context
 from multilane.config.connection import ConnectionConfig, connection_key, parse_connection
 from multilane.config.security import PasswordLogin, SecurityProtocol, Token, TokenLogin
@@ -131,8 +132,12 @@ class TestLogin:
         assert "sends the password unencrypted" in fault("SASL_PLAINTEXT", **{**SCRAM, "sasl.mechanism": "PLAIN"})
 
     def test_plain_without_tls_by_name(self) -> None:
-        config = parse("SASL_PLAINTEXT", **{**SCRAM, "sasl.mechanism": "PLAIN", "sasl.plain.allow.insecure": "true"})
+        config = parse("SASL_PLAINTEXT", **{**SCRAM, "sasl.mechanism": "PLAIN", "sasl.allow.insecure": "true"})
         assert config.security.sasl == PasswordLogin("PLAIN", "alice", Secret(CANARY))
+        assert config.warnings == ("sasl.allow.insecure is set: the password is sent unencrypted",)
+
+    def test_plain_without_tls_by_the_flag_as_it_was_spelled_before(self) -> None:
+        config = parse("SASL_PLAINTEXT", **{**SCRAM, "sasl.mechanism": "PLAIN", "sasl.plain.allow.insecure": "true"})
         assert config.warnings == ("sasl.plain.allow.insecure is set: the password is sent unencrypted",)
 
     def test_pickle_is_refused_with_a_secret(self) -> None:
@@ -146,6 +151,22 @@ class TestTokenLogin:
     def test_provider_and_extensions(self) -> None:
         login = parse("SASL_SSL", **self.OAUTH, **{"sasl.oauthbearer.extensions": "b=2, a=1"}).security.sasl
         assert login == TokenLogin(provider, (("a", "1"), ("b", "2")))
+
+    def test_a_token_without_tls_is_refused(self) -> None:
+        told = fault("SASL_PLAINTEXT", **self.OAUTH)
+        assert "OAUTHBEARER over SASL_PLAINTEXT sends the token unencrypted; use SASL_SSL" in told
+        assert "sasl.allow.insecure=true" in told
+
+    def test_a_token_without_tls_by_name(self) -> None:
+        config = parse("SASL_PLAINTEXT", **self.OAUTH, **{"sasl.allow.insecure": "true"})
+        assert config.security.sasl == TokenLogin(provider)
+        assert config.warnings == ("sasl.allow.insecure is set: the token is sent unencrypted",)
+
+    @pytest.mark.parametrize("client", [Producer, Admin])
+    def test_clients_of_librdkafka_have_the_same_rule(self, client: Any) -> None:
+        properties = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SASL_PLAINTEXT", **self.OAUTH}
+        with pytest.raises(ConfigError, match="sends the token unencrypted"):
+            client(properties)
 
     def test_the_function_is_not_shown(self) -> None:
         class Provider:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -80,3 +81,44 @@ def test_a_port_in_use_is_named():
         taken = server.getsockname()[1]
         with pytest.raises(PortInUse, match=rf"port {taken} .* is in use.*--port"):
             ports.require_free([*reserved.ports, taken])
+
+
+@pytest.mark.parametrize("kind", ["writable by others", "a link", "a file"])
+def test_a_lock_directory_of_others_is_refused(few_ports, tmp_path, kind):
+    directory = tmp_path / f"multilane-ports-{os.getuid()}"
+    if kind == "a link":
+        (tmp_path / "elsewhere").mkdir(mode=0o700)
+        directory.symlink_to("elsewhere")
+    elif kind == "a file":
+        directory.touch()
+    else:
+        directory.mkdir()
+        directory.chmod(0o777)
+    with pytest.raises(DevKafkaError, match=rf"{directory} is not a directory that only this user can write to"):
+        ports.ReservedPorts(1)
+
+
+def test_a_lock_directory_that_belongs_to_another_user_is_refused(few_ports, tmp_path, monkeypatch):
+    with ports.ReservedPorts(1):
+        pass
+    [directory] = tmp_path.iterdir()
+    if os.getuid() == 0:
+        os.chown(directory, 4_321, -1)
+    else:
+        me = os.getuid() + 1
+        directory.rename(tmp_path / f"multilane-ports-{me}")
+        monkeypatch.setattr("os.getuid", lambda: me)
+    with pytest.raises(DevKafkaError, match="set TMPDIR"):
+        ports.ReservedPorts(1)
+
+
+def test_a_lock_that_is_a_link_is_not_followed(few_ports, tmp_path):
+    with ports.ReservedPorts(1):
+        pass
+    [directory] = tmp_path.iterdir()
+    for port in few_ports:
+        (directory / str(port)).unlink(missing_ok=True)
+        (directory / str(port)).symlink_to(tmp_path / "target")
+    with pytest.raises(OSError, match="symbolic links"):
+        ports.ReservedPorts(1)
+    assert not (tmp_path / "target").exists()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 import threading
+from contextlib import ExitStack, suppress
 
 import pytest
 from typer.testing import CliRunner
@@ -15,6 +17,7 @@ from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.app.model import AppConfig
 from multilane.errors import ConfigError
 from multilane.lanes.steering import Steering
+from multilane.runtime import control as control_module
 from multilane.runtime.app import App
 from multilane.runtime.control import ask, controlled
 from multilane.runtime.helm import Helm
@@ -112,7 +115,19 @@ def test_what_a_killed_run_left_is_replaced_and_nothing_else_is(path):
 
 
 @pytest.mark.parametrize(
-    "said", [b"", b"hello\n", b"[]\n", b'{"do":"dance"}\n', b'{"do":"lanes","consumer":"orders"}\n']
+    "said",
+    [
+        b"",
+        b"hello\n",
+        b"[]\n",
+        b'{"do":"dance"}\n',
+        b'{"do":"lanes","consumer":"orders"}\n',
+        b"\xff\xfe\n",
+        b"[" * 60_000 + b"\n",
+        b'{"do":' * 5_000 + b"\n",
+        b" " * 65_536,
+    ],
+    ids=["nothing", "no JSON", "a list", "unknown", "incomplete", "no UTF-8", "deep lists", "deep objects", "too long"],
 )
 def test_what_is_not_understood_changes_nothing_and_ends_nothing(path, said):
     app = application()
@@ -123,6 +138,31 @@ def test_what_is_not_understood_changes_nothing_and_ends_nothing(path, said):
             line.shutdown(socket.SHUT_WR)
             assert "not understood" in line.recv(1_000).decode()
         assert ask(path, {"do": "show"})["consumers"]["orders"]["lanes"] == 20
+
+
+def test_a_slow_caller_keeps_nobody_waiting_and_is_cut_off(path, monkeypatch):
+    monkeypatch.setattr(control_module, "_PATIENCE", 0.5)
+    with controlled(application(), path), ExitStack() as stack:
+        slow = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(8)]
+        for line in slow:
+            line.connect(str(path))
+            line.sendall(b"{")
+        assert "consumers" in ask(path, {"do": "show"})
+        slow[0].settimeout(20.0)
+        with suppress(BrokenPipeError):  # each byte would start a timeout of the socket over
+            while not select.select([slow[0]], [], [], 0.05)[0]:
+                slow[0].sendall(b" ")
+        assert slow[0].recv(1_000) in (b"", b'{"error": "%s"}\n' % control_module._NOT_UNDERSTOOD.encode())
+
+
+def test_an_unexpected_failure_is_answered_and_ends_nothing(path, monkeypatch, caplog):
+    app = application()
+    monkeypatch.setattr(app, "pause", lambda name: 1 / 0)
+    with controlled(app, path):
+        with pytest.raises(ConfigError, match="failed with ZeroDivisionError"):
+            ask(path, {"do": "pause", "consumer": "orders"})
+        assert "consumers" in ask(path, {"do": "show"})
+    assert "a request failed" in caplog.text
 
 
 def test_what_was_said_before_a_run_counts_and_is_forgotten_with_it():

@@ -20,6 +20,7 @@ from multilane.config.app.files.tree import Branch, Entry, Listing, Node, Scalar
 from multilane.config.app.kinds import Unfit
 from multilane.config.app.shape import Frozen, folded_keys_of, is_entry_name, key_of, keys_of, kind_of, nested_model
 from multilane.errors import printable
+from multilane.secret import without_credentials
 
 Model = TypeVar("Model", bound=Frozen)
 Steps = tuple[str, ...]
@@ -183,7 +184,7 @@ def variables_of(node: Node) -> tuple[str, ...]:
 def _shown(node: Node | None) -> str:
     """A value as the file has it: a variable's text may be anything."""
     if isinstance(node, Scalar):
-        return repr(printable(node.written if node.variables else node.text, 60))
+        return repr(printable(without_credentials(node.written if node.variables else node.text), 60))
     return " and ".join(f"${{{name}}}" for name in variables_of(node)) if node is not None else ""
 
 

@@ -2,7 +2,8 @@
 
 Thread: none (pure).
 
-Owns the wording of origins. A secret is never shown: not one whose key is secret, and not a property whose name is.
+Owns the wording of origins. A secret is never shown: not one whose key is secret, not a property whose name is, and not
+the login in an address.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from multilane.config.app.loading import Loaded
 from multilane.config.app.shape import Frozen, is_entry_name, kind_of, nested_model
 from multilane.config.app.units import format_duration, format_size
 from multilane.errors import printable
-from multilane.secret import MASK, Secret
+from multilane.secret import MASK, Secret, without_credentials
 
 _SHOWN: Final = 2_000
 
@@ -82,7 +83,11 @@ def _setting(reading: Reading[Any], steps: tuple[str, ...], value: object, form:
 def _plain(value: object) -> object:
     if isinstance(value, Secret):
         return MASK
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, str):
+        return without_credentials(value)
+    if isinstance(value, dict):
+        return {name: _plain(held) for name, held in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, tuple | list) else value
 
 
 def _shown(value: object, form: str) -> str:

@@ -59,6 +59,21 @@ clusters:
     assert "geheim" not in repr(explain(found))
 
 
+def test_credentials_in_addresses_are_masked(loaded):
+    text = """
+clusters:
+  k:
+    clientId: c
+    brokers: b
+consumers:
+  orders: {groupId: g, name: orders, cluster: k, audit: "s3://AKIA:${P}@bucket/audit?region=eu&session_token=${P}"}
+"""
+    found = loaded(text, env={"P": "geheim1"})
+    masked = "s3://***@bucket/audit?region=eu&session_token=***"
+    assert origins(found)["consumers.orders.audit"][:2] == (masked, masked)
+    assert "geheim" not in repr(explain(found))
+
+
 def resolve(whole, part):
     return whole["$defs"][part["$ref"].removeprefix("#/$defs/")] if "$ref" in part else part
 
