@@ -42,6 +42,16 @@ def test_plain_characters(path):
     path.read_bytes().decode("ascii")
 
 
+LOGGERS_OF_OTHERS = {"logs.py", "readiness.py", "spark_options.py", "top.py", "demo.py", "run.py"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_loggers_escape_foreign_text(path):
+    """`multilane.logs.logger`; the modules named here only set up handlers and levels."""
+    if path.name not in LOGGERS_OF_OTHERS:
+        assert "logging.getLogger(" not in path.read_text()
+
+
 def test_tests_never_sleep():
     guilty = [relative(path) for path in ROOT.glob("tests/**/*.py") if path != Path(__file__) and _sleeps(path)]
     assert not guilty

@@ -8,13 +8,13 @@ the cluster cannot be reached. Nothing is written and no group is touched.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from multilane.cli.brokers import connected
+from multilane.cli.foreign_text import as_json
 from multilane.cli.option_values import Output, time_span
 from multilane.cli.progress import doing
 from multilane.cli.spark_options import Conf, conf_pairs, hush_libraries
@@ -66,7 +66,7 @@ def audit(  # noqa: PLR0913 - each is an option of the command
         request = AuditRequest(found, app.cluster(found.cluster), accounts, begin, end, examples, master, pairs)
         made = audit_group(request, tell)
     if output is Output.json:
-        typer.echo(json.dumps(audit_shown.facts(made, exactly_once=exactly_once), indent=2, ensure_ascii=False))
+        typer.echo(as_json(audit_shown.facts(made, exactly_once=exactly_once)))
     else:
         audit_shown.show(made, exactly_once=exactly_once)
     if not audit_shown.is_proved(made, exactly_once=exactly_once):

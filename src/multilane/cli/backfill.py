@@ -8,7 +8,6 @@ wrongly, 3 the cluster cannot be reached, 4 it was ended by a signal before it w
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,10 +18,12 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from multilane.cli.brokers import connected
+from multilane.cli.foreign_text import as_json
 from multilane.cli.option_values import Output, moment
 from multilane.cli.run import Level
 from multilane.cli.spark_options import Conf, conf_pairs, hush_libraries
 from multilane.errors import TargetNotFound
+from multilane.logs import logger
 
 if TYPE_CHECKING:
     from multilane.runtime.backfill import Listeners
@@ -96,7 +97,7 @@ def backfill(  # noqa: PLR0913 - each is an option of the command
     except TargetNotFound as error:
         raise typer.BadParameter(str(error)) from None
     if output is Output.json:
-        typer.echo(json.dumps(backfill_shown.facts(outcome, state), indent=2, ensure_ascii=False))
+        typer.echo(as_json(backfill_shown.facts(outcome, state)))
     else:
         backfill_shown.show(outcome)
     backfill_shown.tell_what_is_left(outcome, state)
@@ -128,7 +129,7 @@ def _progress() -> Iterator[Listeners]:
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        log = logging.getLogger("multilane.backfill")
+        log = logger("multilane.backfill")
 
         calls = count()
 

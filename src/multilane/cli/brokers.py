@@ -12,7 +12,9 @@ from typing import Annotated, Final
 
 import typer
 
+from multilane.cli.foreign_text import by_line
 from multilane.errors import AuthenticationError, NetworkError, OperationTimeout
+from multilane.escaping import text_of
 
 CANNOT_CONNECT: Final = 3  # the exit code
 
@@ -29,5 +31,5 @@ def connected() -> Iterator[None]:
     try:
         yield
     except (NetworkError, AuthenticationError, OperationTimeout) as error:
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(f"error: {by_line(text_of(error))}", err=True)
         raise typer.Exit(CANNOT_CONNECT) from None

@@ -8,7 +8,6 @@ command was used wrongly, 3 the cluster cannot be reached. Nothing is sent witho
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -17,6 +16,7 @@ import typer
 
 from multilane.cli.brokers import Bootstrap, CommandConfig, Timeout, connected
 from multilane.cli.command_config import client_properties
+from multilane.cli.foreign_text import as_json
 from multilane.cli.option_values import Output, moment, rate_of
 
 if TYPE_CHECKING:
@@ -158,4 +158,4 @@ def _report(reports: dict[str, ReplayReport], *, execute: bool, output: Output) 
 
 
 def _tell(facts: Any) -> None:
-    typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
+    typer.echo(as_json(facts))

@@ -1,4 +1,4 @@
-"""What records hold, made fit to be shown: times, texts and bytes.
+"""What records hold, made fit to be shown: times, texts, bytes and JSON.
 
 Thread: none (pure).
 
@@ -9,10 +9,16 @@ write to the terminal in its own way.
 from __future__ import annotations
 
 import base64
+import json
+import re
 from datetime import UTC, datetime
 from typing import Any, Final
 
-_LONGEST: Final = 2_000
+from multilane.escaping import escape_controls, escaped
+
+__all__ = ["as_json", "by_line", "escaped", "moment", "payload"]
+
+_NOT_ASCII: Final = re.compile(r"[^\x0a\x20-\x7e]")
 _LARGEST: Final = 1_000_000
 
 
@@ -24,16 +30,6 @@ def moment(milliseconds: float) -> str:
         return f"{milliseconds:.0f}"
 
 
-def escaped(content: bytes | str | None, limit: int = _LONGEST) -> str:
-    """Text as it is but for what is not printable; bytes that are no text with backslashes; cut."""
-    if content is None:
-        return "null"
-    is_bytes = isinstance(content, bytes)
-    text = content[: 4 * limit + 4].decode("utf-8", "backslashreplace") if isinstance(content, bytes) else content
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text[:limit])
-    return shown if len(text) <= limit else f"{shown}... ({len(content)} {'bytes' if is_bytes else 'characters'})"
-
-
 def payload(content: bytes | None) -> dict[str, Any] | None:
     """Bytes for JSON: as text where they are text, else in base64; with their size, for they may be cut."""
     if content is None:
@@ -43,3 +39,17 @@ def payload(content: bytes | None) -> dict[str, Any] | None:
         return {"size": len(content), "text": part.decode()}
     except UnicodeDecodeError:
         return {"size": len(content), "base64": base64.b64encode(part).decode()}
+
+
+def as_json(facts: Any, indent: int | None = 2) -> str:
+    """JSON that a terminal takes: readable characters as they are, all others in JSON's own escapes."""
+    return _NOT_ASCII.sub(_in_json, json.dumps(facts, indent=indent, ensure_ascii=False))
+
+
+def _in_json(found: re.Match[str]) -> str:
+    return found[0] if found[0].isprintable() else json.dumps(found[0])[1:-1] if found[0] != "\x7f" else "\\u007f"
+
+
+def by_line(text: str) -> str:
+    """A text of several lines, each of them escaped."""
+    return "\n".join(map(escape_controls, text.split("\n")))

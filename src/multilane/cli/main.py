@@ -14,7 +14,9 @@ from typing import Annotated
 import typer
 
 from multilane.cli import audit, backfill, config, control, demo, dev, errors, pack, plan, run, top
+from multilane.cli.foreign_text import by_line
 from multilane.errors import MultilaneError
+from multilane.escaping import text_of
 from multilane.secret import without_credentials
 
 app = typer.Typer(
@@ -59,5 +61,5 @@ def main() -> None:
     try:
         app()
     except (MultilaneError, OSError) as error:  # a file or port of the user's: the text names it
-        typer.echo(f"error: {without_credentials(str(error))}", err=True)
+        typer.echo(f"error: {by_line(without_credentials(text_of(error)))}", err=True)
         sys.exit(1)

@@ -8,12 +8,12 @@ command was used wrongly, 3 the cluster cannot be reached. Nothing is written an
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from multilane.cli import foreign_text
 from multilane.cli.brokers import Bootstrap, CommandConfig, Timeout, connected
 from multilane.cli.command_config import client_properties
 from multilane.cli.option_values import Output, duration, time_span
@@ -97,7 +97,7 @@ def plan(  # noqa: PLR0913 - each is an option of the command
     with connected(), doing() as tell:
         made = plan_topic(PlanRequest(topic, properties, goals, seconds, begin, end, master, pairs), tell)
     if as_json or output is Output.json:
-        typer.echo(json.dumps(plan_shown.facts(made, consumer), indent=2, ensure_ascii=False))
+        typer.echo(foreign_text.as_json(plan_shown.facts(made, consumer)))
     else:
         plan_shown.show(made, consumer)
 

@@ -7,7 +7,6 @@ Names come from anywhere: they are cut, and control characters are escaped.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from multilane.cli.foreign_text import escaped, moment
+from multilane.cli.foreign_text import as_json, escaped, moment
 from multilane.group.movement import Report, Row, Verdict, named_members
 from multilane.types import TopicPartition
 
@@ -263,7 +262,7 @@ def line(reports: Iterable[Report], wall: float, trouble: str = "") -> str:
     """One JSON object. After a look that failed it says why, and nothing that was seen before."""
     told: dict[str, Any] = {"at": moment(wall * 1_000)}
     told |= {"error": trouble} if trouble else {"groups": [_group_facts(report) for report in reports]}
-    return json.dumps(told, ensure_ascii=False, allow_nan=False)
+    return as_json(told, indent=None)
 
 
 def _group_facts(report: Report) -> dict[str, Any]:

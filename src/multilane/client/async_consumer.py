@@ -6,7 +6,6 @@ Thread: the event loop's, one task at a time; `wakeup` from any.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Collection, Mapping
 from concurrent.futures import Future
 from types import TracebackType
@@ -28,10 +27,11 @@ from multilane.clock import Clock, SystemClock
 from multilane.config.consumer import parse_consumer
 from multilane.errors import OperationTimeout
 from multilane.hooks import Observer
+from multilane.logs import logger
 from multilane.types import Offset, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from multilane.wire.compose import MAX_TIMESTAMP
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 T = TypeVar("T")
 

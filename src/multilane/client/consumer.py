@@ -6,7 +6,6 @@ Thread: application, one at a time; `wakeup` from any.
 from __future__ import annotations
 
 import inspect
-import logging
 import re
 import threading
 from collections.abc import Awaitable, Collection, Iterable, Mapping
@@ -33,10 +32,11 @@ from multilane.clock import Clock, SystemClock
 from multilane.config.consumer import parse_consumer
 from multilane.errors import MultilaneError, OperationTimeout
 from multilane.hooks import Observer
+from multilane.logs import logger
 from multilane.types import Offset, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from multilane.wire.compose import MAX_TIMESTAMP
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 T = TypeVar("T")
 

@@ -17,7 +17,6 @@ what is absent and may be created. It follows one that does not: the two take tu
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from multilane.client.net.request_state import Backoff, RequestState
 from multilane.client.net.requests import NEVER, NOTHING, Poll, UnsentRequest
 from multilane.client.topic_ids import TopicIdLookup
 from multilane.errors import AuthenticationError, BrokerError, MultilaneError, NetworkError, broker_error
+from multilane.logs import logger
 from multilane.wire.compose import METADATA_AT_LEAST, metadata_request
 from multilane.wire.messages import ApiKey
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from multilane.types import Node, TopicPartition
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _UNKNOWN_TOPIC: Final = 3
 _REBOOTSTRAP_REQUIRED: Final = 129

@@ -9,7 +9,6 @@ everybody: every pending future gets it and every consumer's next poll raises it
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -48,6 +47,7 @@ from multilane.client.net.wakeup import Wakeup
 from multilane.clock import Clock
 from multilane.errors import BrokerError, ClientClosed, ClientFailed, MultilaneError
 from multilane.hooks import Observer
+from multilane.logs import logger
 from multilane.wire.records.decode import DecodeOptions, load_kernels
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from multilane.client.cluster import Cluster
     from multilane.config.connection import ConnectionConfig
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 Asked = TypeVar("Asked", Backend, Participant)
 

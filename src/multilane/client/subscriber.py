@@ -10,7 +10,6 @@ application polls again, gives a partition up or closes, never before. Asks the 
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -37,6 +36,7 @@ from multilane.client.plans import Plan, Wait
 from multilane.client.rebalance import RebalanceListener
 from multilane.config.tuning import of_handling, of_settings
 from multilane.errors import CommitRefused, ConcurrentUse, GroupError, MultilaneError, WrongSubscription
+from multilane.logs import logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from multilane.client.front import Front
     from multilane.types import OffsetAndMetadata, TopicPartition
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 Offsets = Mapping["TopicPartition", "OffsetAndMetadata"]
 CommitCallback = Callable[[Offsets, BaseException | None], object]

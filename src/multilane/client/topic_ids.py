@@ -10,7 +10,6 @@ Never touches the picture itself: what a broker answers is handed on.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from uuid import UUID
 
 from multilane.client.net.request_state import Backoff, RequestState
 from multilane.client.net.requests import NOTHING, Poll, UnsentRequest
+from multilane.logs import logger
 from multilane.wire.compose import IDS_AT_LEAST, metadata_request
 from multilane.wire.messages import ApiKey
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from multilane.client.cluster import Cluster
     from multilane.errors import MultilaneError
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class TopicIdLookup:

@@ -12,7 +12,6 @@ Owns its lanes. Never commits and never settles (see `work`).
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
@@ -27,9 +26,10 @@ from multilane.lanes.row_chains import RowChains
 from multilane.lanes.threads import NotBegun
 from multilane.lanes.work import Work
 from multilane.lanes.yard import Yard
+from multilane.logs import logger
 from multilane.wire.records.record import Record
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _TURN: Final = 64  # records that a lane handles before others get the loop
 _GRACE: Final = 1.0  # for functions that were cancelled, to end

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -23,6 +22,7 @@ from multilane.hooks import NO_OBSERVER, Observer
 from multilane.listeners.context import Context
 from multilane.listeners.signature import is_async
 from multilane.listeners.surroundings import Surroundings
+from multilane.logs import logger
 from multilane.outcome.breaker import Breaker
 from multilane.outcome.flow import Flow, LastStep, Publish, after_failure, follow, given_up, undecodable
 from multilane.outcome.in_place import InPlace
@@ -31,7 +31,7 @@ from multilane.outcome.parking import Parking
 from multilane.wire.records.keyed_rows import TakenRows
 from multilane.wire.records.record import Record
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 LastStepFunction = Callable[[Context, Record, BaseException], Any]
 _SHORTEST_REST: Final = 1.0

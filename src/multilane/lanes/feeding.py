@@ -7,7 +7,6 @@ Never commits, and does not know why the consumer reads what it reads.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
@@ -16,10 +15,11 @@ from multilane.clock import Clock
 from multilane.errors import ClientFailed, MultilaneError, WakeupError
 from multilane.lanes.holding import Holding, start_of
 from multilane.lanes.team import Team
+from multilane.logs import logger
 from multilane.types import TopicPartition
 from multilane.wire.records.block import Block
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class Feeding:

@@ -9,7 +9,6 @@ which is formed when all are there; until then they wait. Owns the teams. Never 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
@@ -18,9 +17,10 @@ from uuid import UUID
 from multilane.commit.completion_map import Run
 from multilane.commit.ledger import Place
 from multilane.errors import MultilaneError, OperationTimeout
+from multilane.logs import logger
 from multilane.types import TopicPartition
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 Start = tuple[int, tuple[Run, ...]]  # where a partition begins, and what beyond is settled already
 Starts = Mapping[TopicPartition, Start]

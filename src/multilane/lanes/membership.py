@@ -9,7 +9,6 @@ dropped without a commit.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,9 +20,10 @@ from multilane.clock import Clock
 from multilane.commit import completion_map
 from multilane.errors import MultilaneError, OperationTimeout, WakeupError
 from multilane.lanes.holding import Holding, Start, T
+from multilane.logs import logger
 from multilane.types import NO_EPOCH, LeaderEpoch, Offset, OffsetAndMetadata, TopicPartition
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _FIRST_POSITIONS: Final = 10.0  # seconds, for all partitions without a commit together
 _UNKNOWN: Final = -1

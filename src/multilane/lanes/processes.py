@@ -10,7 +10,6 @@ fails the calls it was at, and is replaced. Owns the pool.
 from __future__ import annotations
 
 import asyncio
-import logging
 import multiprocessing
 import os
 import signal
@@ -20,7 +19,9 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-log = logging.getLogger(__name__)
+from multilane.logs import logger
+
+log = logger(__name__)
 
 
 class Processes:

@@ -9,7 +9,6 @@ a topic to its retry topic. Never runs anything, and knows neither clock nor eng
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -17,10 +16,11 @@ from multilane.commit.ledger import Place
 from multilane.lanes.chains import Chains
 from multilane.lanes.intake import Intake, Piece
 from multilane.lanes.row_chains import RowChains
+from multilane.logs import logger
 from multilane.types import TopicPartition
 from multilane.wire.records.record import Record
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 MAIN: Final = ""  # the class of lanes for everything that no routing function sends elsewhere
 Route = Callable[[Record], str]

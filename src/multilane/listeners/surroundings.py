@@ -8,14 +8,14 @@ raises fails the record as the function would: a filter may refuse that way.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from multilane.listeners.context import Context, context_of
+from multilane.logs import logger
 from multilane.wire.records.record import Record
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 End = Callable[[BaseException | None], object]
 

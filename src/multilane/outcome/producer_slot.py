@@ -8,17 +8,17 @@ sees `ClientFailed` gives it back here and takes a fresh one. Never replaces one
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from multilane.errors import ClientClosed
+from multilane.logs import logger
 
 if TYPE_CHECKING:
     from multilane.client.produce.producer import Producer
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class ProducerSlot:

@@ -11,7 +11,6 @@ Never loses a record: `stop` ends every wait with `PublishStopped`, and what was
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from multilane.client.produce.delivery import RecordMetadata
 from multilane.errors import BrokerError, MultilaneError, PublishStopped
+from multilane.logs import logger
 from multilane.outcome.outbox import Outbox
 from multilane.outcome.own_thread import on_own_thread
 from multilane.outcome.producer_slot import ProducerSlot
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from multilane.client.produce.producer import Producer
     from multilane.outcome.flow import Publish
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 # MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD: the record's own fault, which waiting does not cure.
 _OF_THE_RECORD: Final = frozenset({10, 18, 87})

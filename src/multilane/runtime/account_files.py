@@ -11,7 +11,6 @@ bounded by anything else. Owns the journal.
 from __future__ import annotations
 
 import asyncio
-import logging
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -20,11 +19,12 @@ from typing import Any, Final
 from multilane.clock import Clock
 from multilane.commit.journal import OUTCOMES, Accounts, Journal
 from multilane.errors import AccountsNotWritten
+from multilane.logs import logger
 from multilane.runtime.account_folder import Folder
 from multilane.runtime.account_merging import Merging
 from multilane.secret import without_credentials
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _PATIENCE: Final = 30.0  # seconds in which writing may fail
 _MICROSECONDS: Final = 1_000_000

@@ -10,16 +10,16 @@ process ends. Nobody waits for it, and what cannot be merged stays as it is. Own
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from multilane.clock import Clock
+from multilane.logs import logger
 from multilane.runtime.account_folder import Folder
 from multilane.secret import without_credentials
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 MANY: Final = 256  # files
 MOST_ROWS: Final = 1_000_000

@@ -9,7 +9,6 @@ once. Nothing connects before the application runs.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from multilane.hooks import NO_OBSERVER, Both, Observer
 from multilane.lanes.failing import LastStepFunction
 from multilane.lanes.interpreter import loop_factory, tuned_interpreter
 from multilane.listeners.surroundings import ConsumerInterceptor, ErrorInterceptor, Tracer
+from multilane.logs import logger
 from multilane.runtime.engine import Engine
 from multilane.runtime.error_wiring import ErrorConsumers
 from multilane.runtime.helm import Helm
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from multilane.runtime.spark_stage import StageOptions
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 F = TypeVar("F", bound=Function)
 FilePath = str | os.PathLike[str]

@@ -9,7 +9,6 @@ is committed anywhere: the state is the only truth.
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from multilane.config.app.cluster import ClusterConfig
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.consumer import parse_consumer
 from multilane.errors import BrokerError, ConfigError, DataLoss, NoHistory
+from multilane.logs import logger
 from multilane.runtime.signals import signals_stop
 from multilane.runtime.spark_engine import CONTINUOUS, SparkSettings, home_of, hosts_of, session_conf
 from multilane.runtime.targets import find_app
@@ -35,7 +35,7 @@ from multilane.spark.first_slot import start_seconds
 from multilane.spark.session import ended_with, local_slots, start_session
 from multilane.types import TopicPartition
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _UNKNOWN_TOPIC: Final = 3
 _WORKER: Final = "multilane.runtime.backfilled_app:BackfilledApp"

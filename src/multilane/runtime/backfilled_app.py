@@ -10,7 +10,6 @@ topic is for the live group.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -27,6 +26,7 @@ from multilane.lanes.interpreter import loop_factory, tuned_interpreter
 from multilane.lanes.stint import Stint
 from multilane.lanes.team import Team
 from multilane.listeners.context import Context
+from multilane.logs import logger
 from multilane.outcome.in_place import InPlace
 from multilane.runtime.outfit import Outfit, flow_of
 from multilane.runtime.registration import Registration
@@ -36,7 +36,7 @@ from multilane.spark.backfill.task import Errand, Tell
 from multilane.types import TopicPartition
 from multilane.wire.records.record import Record
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _LATENCY: Final = 0.05  # seconds: all of history is there, so a window that is not full waits for nothing
 

@@ -10,7 +10,6 @@ the application, and nobody else can open it.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import socket
 import threading
@@ -20,11 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from multilane.errors import ConfigError, MultilaneError
+from multilane.logs import logger
 
 if TYPE_CHECKING:
     from multilane.runtime.app import App
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _PATIENCE: Final = 5.0  # seconds for a whole request, and for its answer
 _PAUSE: Final = 0.1

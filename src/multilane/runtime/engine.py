@@ -9,17 +9,17 @@ does half of its work without anybody knowing is worse than one that is started 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from multilane.clock import Clock
 from multilane.hooks import Observer
 from multilane.lanes.steering import Steering
+from multilane.logs import logger
 from multilane.runtime.error_wiring import ErrorConsumers
 from multilane.runtime.outfit import Outfit
 from multilane.runtime.process_group import ProcessGroup
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class Engine:

@@ -9,18 +9,18 @@ told, and the next one begins anew: nothing was committed that was not done.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final, Protocol
 
 from multilane.clock import Clock, SystemClock
 from multilane.errors import ClientClosed, MultilaneError
+from multilane.logs import logger
 from multilane.outcome.error_policy import ErrorRules
 from multilane.runtime.error_run import ErrorRun, RunReport
 from multilane.runtime.error_share import ErrorSteps
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _LONGEST_WAIT: Final = 60.0  # then the clock on the wall is read again: it may have been set
 

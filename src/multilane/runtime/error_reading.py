@@ -8,7 +8,6 @@ a consumer that joins no group. Never reads beyond the ends that the log had whe
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -16,13 +15,14 @@ from typing import TYPE_CHECKING, Final, Self
 from multilane.client.consumer import Consumer
 from multilane.commit.completion_map import decode, encode
 from multilane.errors import MarksDoNotFit, MultilaneError
+from multilane.logs import logger
 from multilane.outcome.redrive import Marks
 from multilane.types import Offset, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from multilane.wire.records.record import Record
 
-logger = logging.getLogger(__name__)
+log = logger(__name__)
 
 GROUP_PREFIX: Final = "multilane-errors-replay."
 _POLL_SECONDS: Final = 0.5
@@ -33,10 +33,10 @@ def replayed_marks(properties: Mapping[str, object], topics: Iterable[str]) -> d
     found: dict[TopicPartition, Marks] = {}
     for topic in topics:
         try:
-            with ErrorLog(properties, topic) as log:
-                found |= log.marks()
+            with ErrorLog(properties, topic) as opened:
+                found |= opened.marks()
         except MultilaneError as error:
-            logger.warning("what was replayed of %s by hand is not known, it may be given back again: %s", topic, error)
+            log.warning("what was replayed of %s by hand is not known, it may be given back again: %s", topic, error)
     return found
 
 

@@ -10,7 +10,6 @@ it runs. Never commits a record before its copy is acknowledged or its handler i
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from multilane.client.async_consumer import AsyncConsumer
 from multilane.client.rebalance import RebalanceListener
 from multilane.config.spelling import fold
 from multilane.errors import MultilaneError, WakeupError
+from multilane.logs import logger
 from multilane.outcome.error_policy import ErrorRules, Run
 from multilane.outcome.own_thread import on_own_thread
 from multilane.outcome.redrive import Marks
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from multilane.client.blocks import Blocks
     from multilane.clock import Clock
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _LOOK_SECONDS: Final = 0.5
 _DRAIN_SECONDS: Final = 10.0

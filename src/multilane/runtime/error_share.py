@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, assert_never
 from multilane.commit.ledger import Ledger
 from multilane.errors import PublishStopped
 from multilane.hooks import NO_OBSERVER, Observer
+from multilane.logs import logger
 from multilane.outcome.error_policy import ErrorRules, GiveUp, Handle, Keep, Republish, Verdict, Wait, judge
 from multilane.outcome.flow import Flow, Publish, moved
 from multilane.outcome.own_thread import on_own_thread
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from multilane.types import TopicPartition
     from multilane.wire.records.record import Record
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 Handler = Callable[["Record"], Any]
 LastStepFunction = Callable[["Record", str], Any]

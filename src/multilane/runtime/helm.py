@@ -5,14 +5,14 @@ Thread: any; whoever hears must only pass it on.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from multilane.lanes.steering import AS_CONFIGURED, Steering
+from multilane.logs import logger
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 Hear = Callable[[str, Steering], object]
 

@@ -9,7 +9,6 @@ board to be lent, and commits what their borrowers have settled. Error consumers
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import suppress
 from typing import Final
 from uuid import UUID
@@ -20,6 +19,7 @@ from multilane.errors import MultilaneError, WakeupError
 from multilane.hooks import Observer
 from multilane.lanes.holding import Holding, Starts, start_of
 from multilane.lanes.membership import Membership, Timing
+from multilane.logs import logger
 from multilane.runtime.member import News
 from multilane.runtime.outfit import Outfit
 from multilane.runtime.process_group import member_of
@@ -28,7 +28,7 @@ from multilane.spark.batches.board import Board
 from multilane.spark.batches.remote_team import RemoteTeam
 from multilane.types import NO_EPOCH, TopicPartition
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _POLL: Final = 0.5
 _LOOK: Final = 0.2  # seconds between looks at the ends of logs, while nobody reads them

@@ -9,7 +9,6 @@ here until it has ended, and the lender is told.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
@@ -20,6 +19,7 @@ from multilane.lanes.holding import Starts, start_of
 from multilane.lanes.steering import Steering
 from multilane.lanes.stint import Stint
 from multilane.lanes.team import Team
+from multilane.logs import logger
 from multilane.runtime.member import News
 from multilane.runtime.outfit import Outfit, Remains
 from multilane.runtime.targets import find_app
@@ -27,7 +27,7 @@ from multilane.spark.batches.terms import Again, HeldRecord, Loan, Unit, held_to
 from multilane.types import TopicPartition
 from multilane.wire.records.record import Record
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _LOOK: Final = 0.1  # seconds between looks at what goes on beyond its loan
 _SETTLED: Final = "lanes.records.settled"

@@ -10,7 +10,6 @@ processes, from `open` to `close`.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -42,6 +41,7 @@ from multilane.listeners.listener import Listener, Runner
 from multilane.listeners.signature import read_signature
 from multilane.listeners.surroundings import Surroundings
 from multilane.listeners.window import newest_of_each_key
+from multilane.logs import logger
 from multilane.outcome import backoff
 from multilane.outcome.breaker import Breaker
 from multilane.outcome.flow import Flow
@@ -55,7 +55,7 @@ from multilane.types import TopicPartition
 from multilane.wire.records.loading import load_kernels
 from multilane.wire.records.record import Record
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _FETCHING: Final = {
     "fetch.buffer.bytes": 64 * 1024 * 1024,  # lanes have enough with less than a reader of columns

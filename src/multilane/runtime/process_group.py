@@ -7,7 +7,6 @@ A composition root: an outfit, a consumer, and the pump between them. Owns all o
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from multilane.client.async_consumer import AsyncConsumer
@@ -18,9 +17,10 @@ from multilane.lanes.membership import Timing
 from multilane.lanes.pump import Pump
 from multilane.lanes.steering import Steering
 from multilane.lanes.team import Team
+from multilane.logs import logger
 from multilane.runtime.outfit import Outfit
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class ProcessGroup:

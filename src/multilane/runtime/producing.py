@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 from multilane.client.produce.producer import Producer, RecordMetadata
 from multilane.errors import ClientClosed, ClientFailed, ConfigError, MultilaneError, ProduceFailed
 from multilane.listeners.context import current_context
+from multilane.logs import logger
 from multilane.outcome.flow import Publish
 from multilane.outcome.outbox import Outbox
 from multilane.outcome.producer_slot import ProducerSlot
@@ -30,7 +30,7 @@ from multilane.runtime.messages import CustomMessage, Message, body_bytes, draft
 if TYPE_CHECKING:
     from multilane.wire.records.record import Headers
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 T = TypeVar("T")
 OnProduced = Callable[[RecordMetadata | None, BaseException | None], object]

@@ -20,12 +20,13 @@ from multiprocessing.context import SpawnProcess
 
 from multilane.config.app.loading import MEMBER_VARIABLE
 from multilane.errors import MemberFailed, MultilaneError
+from multilane.logs import logger
 from multilane.runtime.app import App
 from multilane.runtime.members import check_members_differ
 from multilane.runtime.signals import signals_stop
 from multilane.runtime.targets import find_app
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 def run_siblings(target: str, members: int, log_level: str) -> None:
@@ -91,7 +92,8 @@ def _member(target: str, number: int, log_level: str) -> None:
         threading.Thread(target=_end_with_parent, args=(app,), name="multilane-parent", daemon=True).start()
         app.run()
     except MultilaneError as error:
-        log.error("%s", error)  # noqa: TRY400 - the sentence is enough
+        for line in str(error).splitlines():  # the sentences are enough; problems of a configuration have a line each
+            log.error("%s", line)  # noqa: TRY400
         sys.exit(1)
 
 

@@ -5,13 +5,14 @@ Thread: application (the main thread: signal handlers).
 
 from __future__ import annotations
 
-import logging
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-log = logging.getLogger(__name__)
+from multilane.logs import logger
+
+log = logger(__name__)
 
 
 @contextmanager

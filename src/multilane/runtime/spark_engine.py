@@ -8,7 +8,6 @@ application, its functions, Java, the master, the slots. Nothing has been handle
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
 import uuid
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from multilane.errors import ConfigError, SparkStartError
 from multilane.lanes.steering import Steering
+from multilane.logs import logger
 from multilane.runtime.app import App
 from multilane.runtime.control import controlled_at
 from multilane.runtime.members import check_members_differ
@@ -37,7 +37,7 @@ from multilane.spark.titles import run_title
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 CONTINUOUS: Final = "continuous"
 BATCHES: Final = "batches"

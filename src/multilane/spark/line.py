@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import logging
 import re
 import secrets
 import socket
@@ -22,8 +21,9 @@ from contextlib import suppress
 from typing import Any, Final
 
 from multilane.errors import LineLost
+from multilane.logs import logger
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 Message = dict[str, Any]
 

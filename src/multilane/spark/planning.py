@@ -8,7 +8,6 @@ unless the options say otherwise; it is never passed over in silence.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -17,6 +16,7 @@ from multilane.client.admin.admin import Admin
 from multilane.client.consumer import Consumer
 from multilane.clock import Clock, SystemClock
 from multilane.errors import BrokerError, ConfigError, DataLoss, MultilaneError
+from multilane.logs import logger
 from multilane.spark.options import SourceOptions
 from multilane.spark.places import (
     EARLIEST,
@@ -34,7 +34,7 @@ from multilane.spark.places import (
 from multilane.spark.ranges import Range, admitted, ranges_between
 from multilane.types import TopicPartition
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _QUIET: Final = {"enable.auto.commit": False}
 _UNKNOWN_TOPIC: Final = 3

@@ -5,14 +5,14 @@ Thread: none of its own; one owner.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
 from multilane.hooks import Observer
+from multilane.logs import logger
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 Count = tuple[str, dict[str, str], float]  # name, labels, how many more
 TELL_EVERY: Final = 10.0  # seconds

@@ -21,12 +21,13 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from multilane.clock import Clock, SystemClock
 from multilane.hooks import NO_OBSERVER, Observer
+from multilane.logs import logger
 from multilane.spark.reasons import reason
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 STARTED, RUNNING, IDLE, ENDED, FAILED = "started", "running", "idle", "ended", "failed"
 TELL_EVERY: Final = 10.0  # seconds

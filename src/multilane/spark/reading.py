@@ -9,7 +9,6 @@ bytes that are there already. Owns the readers of this process.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -22,11 +21,12 @@ import numpy as np
 from multilane.client.consumer import Consumer
 from multilane.clock import Clock, SystemClock
 from multilane.errors import DataLoss, OffsetOutOfRange, OperationTimeout
+from multilane.logs import logger
 from multilane.spark.ranges import Range
 from multilane.types import TopicPartition
 from multilane.wire.records.block import Block
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _MOST_READERS: Final = 4  # of different properties in one process
 _LOOK: Final = 0.25  # seconds between looks at positions that move without rows, as over the end of a transaction

@@ -8,7 +8,6 @@ started a task again, and the one before gives up when it notices that nobody li
 
 from __future__ import annotations
 
-import logging
 import queue
 import secrets
 from collections.abc import Callable, Iterator
@@ -17,9 +16,10 @@ from typing import Final, Protocol
 
 from multilane.clock import Clock
 from multilane.errors import LineLost
+from multilane.logs import logger
 from multilane.spark.line import Desk, Line, Message
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _LAST_WORDS: Final = 1.0  # seconds
 

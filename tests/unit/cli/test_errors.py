@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from typer.testing import CliRunner
 
@@ -68,6 +70,18 @@ def test_bytes_for_programs():
     assert foreign_text.payload(None) is None
     assert foreign_text.payload(b"a") == {"size": 1, "text": "a"}
     assert foreign_text.payload(b"\xff") == {"size": 1, "base64": "/w=="}
+
+
+@pytest.mark.parametrize("character", ["\x9b", "\x7f", "\u202e", "\x1b", "\U000e0041", "\n"])
+def test_json_for_programs_is_safe_on_a_terminal(character):
+    record = Record(
+        "e", 0, 5, 0, 0, f"a{character}b".encode(), None, (("X-ErrorMessage", f"\u65e5{character}".encode()),)
+    )
+    facts = errors_shown.record_facts(record, is_replayed=False)
+    told = foreign_text.as_json(facts)
+    assert all(line.isprintable() for line in told.split("\n"))
+    assert json.loads(told) == facts
+    assert "\u65e5" in told
 
 
 def test_a_record_is_shown_without_markup(capsys):

@@ -23,6 +23,7 @@ from multilane.client.fetch.decoder import DecodeTask, Taker
 from multilane.client.fetch.reader import FetchPolicy, Reader
 from multilane.errors import CorruptBatch, RecordBatchError, broker_error
 from multilane.hooks import Observer
+from multilane.logs import logger
 from multilane.types import LeaderEpoch, NodeId, Offset, TopicPartition
 from multilane.wire.fetch import FetchedFrame, FetchedPartition
 from multilane.wire.records.batches import BatchTable, scan
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from multilane.client.metadata import MetadataManager
     from multilane.client.net.requests import RawResponse
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 OFFSET_OUT_OF_RANGE: Final = 1
 CORRUPT_MESSAGE: Final = 2

@@ -8,7 +8,6 @@ of them: reset policies, truncation, corrupt batches, topics made anew.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -44,6 +43,7 @@ from multilane.errors import (
     RecordBatchError,
 )
 from multilane.hooks import Observer
+from multilane.logs import logger
 from multilane.types import NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset
 from multilane.wire.compose import EARLIEST, FetchClass
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from multilane.config.consumer import ConsumerConfig
     from multilane.wire.fetch import FetchedPartition
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

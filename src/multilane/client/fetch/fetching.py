@@ -12,7 +12,6 @@ Never touches a record, never blocks.
 from __future__ import annotations
 
 import heapq
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
@@ -30,6 +29,7 @@ from multilane.client.fetch.wishes import Wish, Wishes, WishKey
 from multilane.client.net.requests import NEVER, Poll, RawResponse, UnsentRequest
 from multilane.errors import AuthenticationError, MultilaneError, NetworkError, UnsupportedVersion, broker_error
 from multilane.hooks import NO_OBSERVER, Observer
+from multilane.logs import logger
 from multilane.types import LeaderEpoch, NodeId
 from multilane.wire.compose import FETCH_AT_LEAST, FETCH_WITH_TOPIC_IDS, FetchClass, fetch_request
 from multilane.wire.fetch import walk_fetch_response
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from multilane.client.metadata import MetadataManager
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from multilane.client.net.request_state import Backoff, RequestState
 from multilane.client.net.requests import NOTHING, Poll, UnsentRequest
 from multilane.errors import CommitRefused, MultilaneError, TooManyCommits
 from multilane.hooks import NO_OBSERVER, Observer
+from multilane.logs import logger
 from multilane.types import NodeId, TopicPartition
 from multilane.wire.compose_offsets import (
     COMMIT_OF_EPOCH_AT_LEAST,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from multilane.client.cluster import Cluster
     from multilane.client.group.membership import Coordinators, Identity
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 # A topic that is not there may be about to be known everywhere, or be gone for good.
 _MISSING_TOPIC_SECONDS: Final = 5.0

@@ -34,6 +34,7 @@ from multilane.errors import (
     WireError,
     broker_error,
 )
+from multilane.logs import logger
 from multilane.types import NodeId, OffsetAndMetadata, TopicPartition
 from multilane.wire.compose_offsets import (
     COMMITTED_AT_LEAST,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from multilane.client.cluster import Cluster
     from multilane.client.group.membership import Coordinators, Identity
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _COORDINATOR_MOVED: Final = frozenset({15, 16})
 # Not retriable for everybody, but a reader has only to wait: its membership finds out by its heartbeat.

@@ -13,7 +13,6 @@ the answer held back until it is there. A refusal is told each time it is given,
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -30,6 +29,7 @@ from multilane.errors import (
     UnsupportedVersion,
     broker_error,
 )
+from multilane.logs import logger
 from multilane.types import NodeId
 from multilane.wire.compose_groups import (
     COORDINATORS_TOGETHER,
@@ -41,7 +41,7 @@ from multilane.wire.messages import ApiKey
 if TYPE_CHECKING:
     from multilane.client.cluster import Cluster
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _REFUSED_AT_LEAST: Final = 2.0
 _REFUSED_AT_MOST: Final = 60.0

@@ -8,7 +8,6 @@ the membership wants done travels to the application as an event and its end com
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -51,6 +50,7 @@ from multilane.client.net.requests import NEVER
 from multilane.config.tuning import SessionLimits, of_assignment, of_session
 from multilane.errors import ClientClosed, MultilaneError
 from multilane.hooks import Observer
+from multilane.logs import logger
 
 if TYPE_CHECKING:
     from multilane.client.cluster import Cluster
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from multilane.config.consumer import ConsumerConfig
     from multilane.types import OffsetAndMetadata, TopicPartition
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _IDLE_FOR_GOOD: Final = 30.0
 

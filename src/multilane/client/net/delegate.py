@@ -32,6 +32,7 @@ from multilane.errors import (
     WireError,
 )
 from multilane.hooks import Observer
+from multilane.logs import logger
 from multilane.types import Node, NodeId
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from multilane.client.net.wakeup import Wakeup
     from multilane.config.connection import ConnectionConfig
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _LONGEST_THROTTLE: Final = 60.0
 

@@ -8,7 +8,6 @@ for in good time, so a function that fails then has failed for nobody yet: the o
 
 from __future__ import annotations
 
-import logging
 import math
 import secrets
 from collections.abc import Callable
@@ -17,9 +16,10 @@ from typing import Final
 
 from multilane.config.security import SaslLogin, Token, TokenLogin
 from multilane.errors import SaslError
+from multilane.logs import logger
 from multilane.wire.sasl import Conversation, begin
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _NONCE_BYTES: Final = 24
 # A token that is about to expire would be refused on its way.

@@ -9,7 +9,6 @@ logged or raised. Never imports confluent-kafka when it is loaded.
 from __future__ import annotations
 
 import ctypes
-import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
@@ -30,12 +29,13 @@ from multilane.errors import (
     broker_error,
     printable,
 )
+from multilane.logs import logger
 from multilane.secret import MASK, Secret
 
 if TYPE_CHECKING:
     from multilane.config.connection import ConnectionConfig
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 T = TypeVar("T")
 LibrdkafkaToken = tuple[str, float, str, dict[str, str]]

@@ -9,7 +9,6 @@ acknowledged, refused, out of time, or given up by close.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,13 +35,14 @@ from multilane.client.produce.outgoing import Headers, OutgoingRecord, Payload, 
 from multilane.clock import Clock, SystemClock
 from multilane.config.producer import parse_producer
 from multilane.errors import ClientClosed, ClientFailed, ForkedClient, MultilaneError, OperationTimeout, SaslError
+from multilane.logs import logger
 
 if TYPE_CHECKING:
     from multilane.config.producer import ProducerConfig
 
 __all__ = ["Deliveries", "OutgoingRecord", "Producer", "RecordMetadata", "Written"]
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _POLL_SECONDS: Final = 0.2
 _STAY_AWAY_SECONDS: Final = 0.02

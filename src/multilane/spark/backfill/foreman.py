@@ -10,7 +10,6 @@ which would be the same next time ends the run.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Final, Protocol
 
 from multilane.clock import Clock, SystemClock
 from multilane.errors import MemberFailed, MultilaneError, SparkStartError
+from multilane.logs import logger
 from multilane.outcome.in_place import GivenUp
 from multilane.spark.backfill.book import Book, report_from
 from multilane.spark.backfill.task import Errand, TaskPlan
@@ -27,7 +27,7 @@ from multilane.spark.line import Line, Message
 from multilane.spark.reasons import reason
 from multilane.spark.switchboard import Switchboard
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _WRITE_EVERY: Final = 1.0
 _CUT_SECONDS: Final = 30.0

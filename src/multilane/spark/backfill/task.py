@@ -26,12 +26,13 @@ from multilane.errors import (
     LineLost,
     LogTruncated,
 )
+from multilane.logs import logger
 from multilane.spark.backfill.book import Json, Report, Start, places_from, places_to_json
 from multilane.spark.home import at_home, found
 from multilane.spark.line import Line, call
 from multilane.spark.reasons import in_short
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 SCHEMA: Final = "task int, ended string"
 _ANSWER_SECONDS: Final = 60.0

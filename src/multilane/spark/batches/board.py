@@ -9,7 +9,6 @@ lines, and calls what they are for.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,12 +17,13 @@ from typing import Any, Final
 from multilane.clock import Clock
 from multilane.errors import LineLost
 from multilane.lanes.holding import Starts
+from multilane.logs import logger
 from multilane.spark.batches.remote_team import RemoteTeam
 from multilane.spark.batches.terms import HeldRecord, Loan, Says, Unit, held_to_json
 from multilane.types import TopicPartition
 from multilane.wire.records.record import Record
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _UNKNOWN: Final = (1 << 63) - 1
 _SHORTEST: Final = 0.5  # seconds of work that are worth a loan

@@ -5,7 +5,6 @@ Thread: whoever calls `run`, which owns all state; the line, the query and `stop
 
 from __future__ import annotations
 
-import logging
 import queue
 import shutil
 import tempfile
@@ -21,6 +20,7 @@ from multilane.clock import Clock, SystemClock
 from multilane.errors import LineLost, MemberFailed, MultilaneError, SparkStartError
 from multilane.hooks import NO_OBSERVER, Observer
 from multilane.lanes.steering import Steering
+from multilane.logs import logger
 from multilane.spark.batches.keeper import KeeperPlan
 from multilane.spark.line import Desk, Line, Message
 from multilane.spark.progress import Progress
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _FIRST_WAIT: Final = 1.0
 _LONGEST_WAIT: Final = 60.0

@@ -22,13 +22,14 @@ from typing import Any, Final, Protocol, TypeVar
 from multilane.errors import LineLost, MemberFailed
 from multilane.lanes.interpreter import loop_on_thread
 from multilane.lanes.steering import Steering, steering_from
+from multilane.logs import logger
 from multilane.spark.batches.keeper import KeeperPlan
 from multilane.spark.batches.terms import HeldRecord, Loan, Unit, held_from, loan_from
 from multilane.spark.home import at_home
 from multilane.spark.line import Line, Message, call
 from multilane.spark.reasons import in_short
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 T = TypeVar("T")
 _ANSWER_SECONDS: Final = 60.0

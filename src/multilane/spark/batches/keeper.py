@@ -10,7 +10,6 @@ loans. The driver stops it over a line of its own; when that line ends it stops 
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -21,6 +20,7 @@ from typing import Any, Final, Protocol
 
 from multilane.clock import SystemClock
 from multilane.errors import ConfigError, LineLost
+from multilane.logs import logger
 from multilane.spark.batches.board import Board, LoanTerms
 from multilane.spark.batches.muster import Muster
 from multilane.spark.batches.terms import held_from, tried_from, unit_from
@@ -29,7 +29,7 @@ from multilane.spark.home import at_home
 from multilane.spark.line import Desk, Line, Message, call
 from multilane.spark.reasons import in_short
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _BEAT_SECONDS: Final = 1.0
 _PATIENCE: Final = 60.0  # seconds for the loop to answer Spark

@@ -8,7 +8,6 @@ raises: nobody has served before all were ready.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from multilane.clock import Clock, SystemClock
 from multilane.errors import MemberFailed, MultilaneError, SparkStartError
 from multilane.hooks import NO_OBSERVER, Observer
 from multilane.lanes.steering import Steering
+from multilane.logs import logger
 from multilane.spark.continuous.roster import Do, Order, Roster, State
 from multilane.spark.continuous.task import REFUSED, STARTING, TaskPlan
 from multilane.spark.first_slot import LONGER, START_SECONDS
@@ -27,7 +27,7 @@ from multilane.spark.progress import Progress
 from multilane.spark.reasons import reason
 from multilane.spark.switchboard import Switchboard
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _FIRST_TRIES: Final = 2  # jobs of a member that fail before all are ready; Spark tries each four times
 _TRIES: Final = 8  # later: some three minutes

@@ -21,11 +21,12 @@ from typing import Any, Final, Protocol
 
 from multilane.errors import ConfigError
 from multilane.lanes.steering import Steering, steering_from
+from multilane.logs import logger
 from multilane.spark.home import at_home, found
 from multilane.spark.line import Line, call
 from multilane.spark.reasons import in_short
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 STARTING, REFUSED, SERVING = "starting", "refused", "serving"  # when a member failed; refused: by its configuration
 _BEAT_SECONDS: Final = 1.0

@@ -9,14 +9,15 @@ known.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from multilane.logs import logger
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 # Each takes the rows of a task in their order, and gives them on in it.
 _NARROW: Final = frozenset(

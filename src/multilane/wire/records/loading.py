@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
-import logging
 import os
 import tempfile
 import threading
@@ -29,9 +28,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
+from multilane.logs import logger
 from multilane.user_cache import is_trusted, make_private, user_cache
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _lock = threading.RLock()
 _loaded: list[Any] = []  # the module `kernels`, or the same functions as machine code

@@ -10,7 +10,6 @@ name. Everything else is for the membership (`Hearer`) to judge.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -19,6 +18,7 @@ from multilane.client.group.classic.verdicts import Verdict, judge
 from multilane.client.group.membership import EARLY, HUNGRY_PACE
 from multilane.client.net.requests import CONTROL, NEVER, Channel, UnsentRequest
 from multilane.errors import MultilaneError, broker_error, printable
+from multilane.logs import logger
 from multilane.wire.compose_classic import (
     HEARTBEAT_AT_LEAST,
     JOIN_GROUP_AT_LEAST,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from multilane.client.group.membership import Coordinators, MemberPolicy
     from multilane.types import NodeId
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _ANSWER_LAPSE: Final = 5.0  # what a coordinator may take to answer once it has stopped waiting
 LOOK_AGAIN: Final = 1.0  # for a coordinator that is being looked for

@@ -8,7 +8,6 @@ also when it was given up since. Leads where we are told to.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from multilane.client.group.classic.leading import Leader
 from multilane.client.group.membership import Subscription
 from multilane.client.net.requests import NEVER
 from multilane.errors import printable
+from multilane.logs import logger
 from multilane.wire.messages import ApiKey
 from multilane.wire.subscription import NO_GENERATION
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from multilane.client.group.membership import MemberListeners
     from multilane.client.net.requests import UnsentRequest
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class Entry:

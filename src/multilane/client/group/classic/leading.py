@@ -10,13 +10,13 @@ is more to read, and where there is less only if it stays so, since brokers forg
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from multilane.client.group.assignors import GroupMember, TopicShape
 from multilane.client.net.requests import NEVER
 from multilane.errors import FrameError, GroupError, printable
+from multilane.logs import logger
 from multilane.wire.subscription import MemberSubscription, read_subscription, write_assignment
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from multilane.client.group.membership import MemberListeners
     from multilane.types import TopicPartition
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 TOPIC_PATIENCE: Final = 2.0
 GONE_PATIENCE: Final = 5.0

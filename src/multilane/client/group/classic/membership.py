@@ -12,7 +12,6 @@ only what is not ours any more; then we join again, so that others can have it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +25,7 @@ from multilane.client.group.classic.verdicts import Verdict, is_fenced_instance,
 from multilane.client.group.membership import HUNGRY_FOR, Change, Identity, Subscription
 from multilane.client.net.requests import NEVER, Poll, UnsentRequest
 from multilane.errors import BrokerError, GroupError, MultilaneError, WireError, printable
+from multilane.logs import logger
 from multilane.wire.messages import ApiKey
 from multilane.wire.subscription import NO_GENERATION
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from multilane.client.group.membership import Coordinators, MemberListeners, MemberPolicy, Pulse
     from multilane.types import TopicPartition
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _BROKEN_ANSWERS: Final = 4  # in a row, until we believe that the next will be no better
 _TICK: Final = 0.001

@@ -14,7 +14,6 @@ application, and never gives up a partition that the application has not given u
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -36,6 +35,7 @@ from multilane.errors import (
     UnsupportedVersion,
     WireError,
 )
+from multilane.logs import logger
 from multilane.wire.compose_members import (
     HEARTBEAT_AT_LEAST,
     JOIN_EPOCH,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from multilane.client.group.membership import MemberListeners, MemberPolicy, Pulse
     from multilane.types import NodeId, TopicPartition
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 PROTOCOL: Final = "consumer"
 _LOOK_FOR_APPLICATION: Final = 1.0  # seconds between looks whether a stale member's application polls again

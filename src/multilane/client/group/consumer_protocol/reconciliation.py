@@ -11,13 +11,13 @@ Owns no state of the protocol and tells nobody: the membership asks for the next
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from multilane.errors import WireError
+from multilane.logs import logger
 from multilane.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from multilane.client.cluster import Cluster
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 MOST_PARTITIONS: Final = 1_000_000
 

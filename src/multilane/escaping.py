@@ -1,0 +1,38 @@
+"""Foreign text, made safe to log or print: control characters escaped, length bounded.
+
+Thread: none (pure).
+
+Keys, headers, error messages and names come from anywhere. A newline in one of them must not start a log line, and an
+escape sequence must not reach a terminal.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_LONGEST: Final = 2_000
+
+
+def escaped(content: bytes | str | None, limit: int = _LONGEST) -> str:
+    """Text as it is but for what is not printable; bytes that are no text with backslashes; cut."""
+    if content is None:
+        return "null"
+    is_bytes = isinstance(content, bytes)
+    text = content[: 4 * limit + 4].decode("utf-8", "backslashreplace") if isinstance(content, bytes) else content
+    shown = escape_controls(text[:limit])
+    return shown if len(text) <= limit else f"{shown}... ({len(content)} {'bytes' if is_bytes else 'characters'})"
+
+
+def escape_controls(text: str) -> str:
+    """The whole text: controls (C0, C1), line separators, bidirectional marks, ... become `\\x9b`, `\\u202e`."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def text_of(value: object) -> str:
+    """`str(value)`, also where that raises: an error whose own text fails is still an error to report."""
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - __str__ is the user's
+        return f"({type(value).__name__} without a printable text)"

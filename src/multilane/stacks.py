@@ -1,0 +1,117 @@
+"""Tracebacks as bounded, escaped text, and the line of user code that raised.
+
+Thread: any.
+
+Formatting is cheap enough for every failed record: lines of frames are cached, and only the first time is a source file
+read. The text of an error is foreign: its control characters are escaped, and its further lines carry a prefix, so
+that none of them can pass for a log line.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from multilane.escaping import escape_controls, text_of
+
+_OURS: Final = str(Path(__file__).parent)
+_STANDARD: Final = sysconfig.get_path("stdlib")
+_LIBRARIES: Final = ("site-packages", "dist-packages")
+_MOST_CAUSES: Final = 4
+_MOST_TEXT: Final = 1_000  # characters of an error's own text
+_MORE_TEXT: Final = "\n    | "
+_REMOTE: Final = re.compile(r'File "([^"]+)", line ([0-9]+)')  # how a worker process tells of its frames
+
+
+class Frame(NamedTuple):
+    file: str
+    line: int
+    function: str
+
+
+def stack_of(error: BaseException, limit: int = 20_000, *, hides_ours: bool = False) -> str:
+    """The traceback, causes first, without a newline at the end; where it is too long its middle is left out.
+    `hides_ours`: without the outer frames of this library, where code of others failed."""
+    parts = [_one(cause, hides_ours=hides_ours) for cause in _chain(error)]
+    return _bounded("\nwhich led to:\n".join(parts), limit)
+
+
+def raised_at(error: BaseException) -> str:
+    """`shop/orders.py:20`: the innermost line of user code, or of any code that is not ours; empty without one."""
+    frames = [*_frames(error), *_remote_frames(error)]
+    users = [frame for frame in frames if _is_users(frame.file)]
+    others = [frame for frame in frames if not frame.file.startswith(_OURS)]
+    found = next((some[-1] for some in (users, others, frames) if some), None)
+    return "" if found is None else f"{'/'.join(Path(found.file).parts[-2:])}:{found.line}"
+
+
+def class_of(error: BaseException) -> str:
+    """`httpx.HTTPStatusError`; built-in errors without their module."""
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """The causes of an error, the first one first."""
+    found: list[BaseException] = []
+    at: BaseException | None = error
+    while at is not None and at not in found and len(found) < _MOST_CAUSES:
+        found.append(at)
+        at = at.__cause__ if at.__cause__ is not None or at.__suppress_context__ else at.__context__
+    return found[::-1]
+
+
+def _one(error: BaseException, *, hides_ours: bool) -> str:
+    frames = _frames(error)
+    if hides_ours:
+        first = next((n for n, frame in enumerate(frames) if not frame.file.startswith(_OURS)), 0)
+        frames = frames[first:]
+    head = ["Traceback (most recent call last):"] if frames else []
+    return "\n".join([*head, *(_shown(*frame) for frame in frames), _told(error)])
+
+
+def _told(error: BaseException) -> str:
+    text = text_of(error)
+    lines = text[:_MOST_TEXT].splitlines()
+    ending = "..." if len(text) > _MOST_TEXT else ""
+    told = _MORE_TEXT.join(escape_controls(line) for line in lines)
+    return f"{class_of(error)}: {told}{ending}" if told else class_of(error)
+
+
+def _frames(error: BaseException) -> list[Frame]:
+    walked = traceback.walk_tb(error.__traceback__)
+    return [Frame(frame.f_code.co_filename, line or 0, frame.f_code.co_name) for frame, line in walked]
+
+
+def _remote_frames(error: BaseException) -> Iterator[Frame]:
+    told = getattr(error.__cause__, "tb", None)  # concurrent.futures carries it as text
+    for file, line in _REMOTE.findall(told) if isinstance(told, str) else ():
+        yield Frame(file, int(line), "")
+
+
+@lru_cache(maxsize=4_096)
+def _shown(file: str, line: int, function: str) -> str:
+    source = escape_controls(linecache.getline(file, line).strip())
+    return f'  File "{escape_controls(file)}", line {line}, in {function}' + (f"\n    {source}" if source else "")
+
+
+@lru_cache(maxsize=4_096)
+def _is_users(file: str) -> bool:
+    parts = Path(file).parts
+    is_installed = any(name in parts for name in _LIBRARIES) or file.startswith((_STANDARD, "<frozen"))
+    return not is_installed and not file.startswith(_OURS)
+
+
+def _bounded(text: str, limit: int) -> str:
+    """A quarter of it from the beginning, the rest from the end: there are the raising line and the error."""
+    if len(text) <= limit:
+        return text
+    gap = "\n  ...\n"
+    head = limit // 4
+    return text[:head].rpartition("\n")[0] + gap + text[len(text) - (limit - head - len(gap)) :].partition("\n")[2]
