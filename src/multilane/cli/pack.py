@@ -5,10 +5,24 @@ Thread: application.
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+_ENDED_BY_SIGNAL: Final = 128
+
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(metavar="PATTERN", help="Pack it although it looks like a key or password file; may be repeated."),
+]
+Exclude = Annotated[
+    list[str] | None, typer.Option(metavar="PATTERN", help="Leave it out: a name, path or pattern; may be repeated.")
+]
 
 
 def pack(
@@ -16,9 +30,20 @@ def pack(
     directory: Annotated[
         Path, typer.Option(help="Where the application is imported from.", exists=True, file_okay=False)
     ] = Path(),
+    allow: Allow = None,
+    exclude: Exclude = None,
 ) -> None:
     """Pack an application's modules and files for the executors of a cluster: multilane run ... --archive APP.zip."""
     from multilane.spark.packing import pack as write_archive
 
-    files = write_archive(directory, archive)
+    before = signal.signal(signal.SIGTERM, _end)  # as an exception: an unfinished archive is removed
+    try:
+        files = write_archive(directory, archive, allow or (), exclude or ())
+    finally:
+        signal.signal(signal.SIGTERM, before)
     typer.echo(f"{archive}: {len(files)} files, {archive.stat().st_size:,} bytes")
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    del frame
+    raise SystemExit(_ENDED_BY_SIGNAL + number)

@@ -3,50 +3,128 @@
 Thread: application.
 
 The application alone: its modules, its configuration, what else lies there. multilane itself and other packages have to
-be installed in the executors' Python. Left out are hidden files, caches, virtual environments and the archive itself.
+be installed in the executors' Python. Left out are hidden files, caches, virtual environments, whatever is no regular
+file, and the archive itself. An archive is copied to many machines: what looks like a key or a password file is refused
+(see `key_like`), and so is a link that leads out of the directory.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
+import stat
+import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from multilane.errors import ConfigError
+from multilane.spark.key_like import looks_like_key, sounds_like_key
 
 UNPACKED: Final = "multilane-app"  # the directory on executors
 _EARLIEST: Final = (1980, 1, 1, 0, 0, 0)  # one time for all: equal content makes equal archives
+_MOST_NAMED: Final = 10
 
 
-def pack(directory: Path, archive: Path) -> list[Path]:
-    """Writes the archive and gives the files in it, relative to the directory."""
+def pack(directory: Path, archive: Path, allow: Sequence[str] = (), exclude: Sequence[str] = ()) -> list[Path]:
+    """Writes the archive, readable by this user alone, and gives the files in it, relative to the directory.
+
+    `allow` and `exclude` are patterns of names or relative paths: what to pack although it looks like a key, and what
+    to leave out.
+    """
     if archive.suffix != ".zip":
         raise ConfigError(f"{archive}: Spark knows archives by their names, and this one has to end with .zip")
-    files = sorted(_files(directory, archive.resolve()))
+    files = sorted(file for file in _files(directory, archive.resolve()) if not _matches(file, exclude))
     if not any(file.suffix == ".py" for file in files):
         raise ConfigError(f"{directory} has no Python module: pack the directory that the application is imported from")
-    partial = archive.with_name(f".{archive.name}.part")
-    with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as out:
-        for file in files:
-            info = zipfile.ZipInfo(file.as_posix(), _EARLIEST)
-            info.compress_type = zipfile.ZIP_DEFLATED
-            info.external_attr = (directory / file).stat().st_mode << 16
-            out.writestr(info, (directory / file).read_bytes())
-    partial.replace(archive)
+    _refuse_links(directory, files)
+    with tempfile.TemporaryFile() as content:  # without a name: nothing is left of it, however this ends
+        _refuse_keys([*_packed(directory, files, content, allow)])
+        content.seek(0)
+        _write_whole(archive, content)
     return files
 
 
+def _packed(directory: Path, files: Sequence[Path], content: IO[bytes], allow: Sequence[str]) -> Iterator[Path]:
+    """Gives the files that look like keys."""
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as out:
+        for file in files:
+            mode, data = _read(directory / file)
+            if (sounds_like_key(file.name) or looks_like_key(data)) and not _matches(file, allow):
+                yield file
+            info = zipfile.ZipInfo(file.as_posix(), _EARLIEST)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            info.external_attr = (stat.S_IFREG | mode & 0o777) << 16
+            out.writestr(info, data)
+
+
+def _read(path: Path) -> tuple[int, bytes]:
+    """A link was found to stay inside; whatever has taken the file's place since is not followed, nor waited for."""
+    file = os.open(path.resolve(), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(file, "rb") as opened:
+        facts = os.fstat(file)
+        if not stat.S_ISREG(facts.st_mode):
+            raise ConfigError(f"{path} is no longer a regular file")
+        return facts.st_mode, opened.read()
+
+
+def _refuse_links(directory: Path, files: Sequence[Path]) -> None:
+    """A link to a file inside is packed as that file."""
+    inside, advice = directory.resolve(), "copy what the app needs, or leave it out with --exclude"
+    if out := [file for file in files if not (directory / file).resolve().is_relative_to(inside)]:
+        raise ConfigError(f"{_named(out)}: links lead out of {directory}; {advice}")
+    if directories := [file for file in files if (directory / file).is_dir()]:
+        raise ConfigError(f"{_named(directories)}: links to directories are not packed; {advice}")
+
+
+def _refuse_keys(found: Sequence[Path]) -> None:
+    if found:
+        raise ConfigError(
+            f"{_named(found)}: these look like keys or passwords, and an archive is copied to every executor. Keep "
+            "them elsewhere and name them with ${NAME} in the configuration, leave them out with --exclude, or pack "
+            "them with --allow"
+        )
+
+
+def _named(files: Sequence[Path]) -> str:
+    more = len(files) - _MOST_NAMED
+    return ", ".join(map(str, files[:_MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
+
+
+def _write_whole(archive: Path, content: IO[bytes]) -> None:
+    """For this user alone (as mkstemp makes files), and under its name only when it is whole."""
+    file, name = tempfile.mkstemp(".part", f".{archive.name}.", archive.parent)
+    try:
+        with open(file, "wb") as out:
+            shutil.copyfileobj(content, out)
+            out.flush()
+            os.fsync(file)
+        Path(name).replace(archive)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
 def _files(directory: Path, archive: Path) -> Iterator[Path]:
+    """Also links to directories, to be judged: they are not followed."""
     for where, below, names in os.walk(directory):
         below[:] = [name for name in below if not _is_left_out(Path(where, name))]
-        for name in names:
+        links = [name for name in below if Path(where, name).is_symlink()]
+        for name in (*names, *links):
             path = Path(where, name)
-            if not name.startswith(".") and not name.endswith(".pyc") and path.resolve() != archive:
+            is_ours = not name.startswith(".") and not name.endswith(".pyc") and path.resolve() != archive
+            if is_ours and (path.is_file() or name in links):
                 yield path.relative_to(directory)
 
 
 def _is_left_out(directory: Path) -> bool:
     name = directory.name
     return name.startswith(".") or name == "__pycache__" or (directory / "pyvenv.cfg").exists()
+
+
+def _matches(file: Path, patterns: Sequence[str]) -> bool:
+    """By its name, its path, or a directory above it."""
+    names = (file.name, file.as_posix(), *(above.as_posix() for above in file.parents))
+    return any(fnmatchcase(name, pattern.rstrip("/")) for pattern in patterns for name in names)

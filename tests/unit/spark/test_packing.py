@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import stat
 import zipfile
 
 import pytest
@@ -59,3 +62,104 @@ def test_the_command(shop, tmp_path):
     told = CliRunner().invoke(app, ["pack", str(tmp_path / "app.zip"), "--directory", str(shop)])
     assert told.exit_code == 0
     assert "app.zip: 4 files" in told.output
+
+
+# --- what must not leave this machine ---------------------------------------------------------------------------------
+
+PRIVATE = "-----BEGIN EC PRIVATE KEY-----\nMHcC\n-----END EC PRIVATE KEY-----\n"
+KEY_LIKE = {
+    "client.key": "x",
+    "keys/server.pem": f"-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n{PRIVATE}",
+    "settings.py": f'KEY = """{PRIVATE}"""',
+    "secrets.yaml": "password: x",
+    "deep/prod-secrets.json": "{}",
+    "DB_PASSWORD.txt": "x",
+    "credentials": "x",
+    "client.p12": "x",
+    "trust.JKS": "x",
+    "prod.env": "PASSWORD=x",
+    "id_ed25519": "x",
+    "kafka.keytab": "x",
+}
+
+
+@pytest.mark.parametrize("name", KEY_LIKE)
+def test_what_looks_like_a_key_is_refused_by_name(shop, tmp_path, name):
+    _write(shop / name, KEY_LIKE[name])
+    with pytest.raises(ConfigError, match=rf"^{name}: these look like keys"):
+        pack(shop, tmp_path / "app.zip")
+    assert sorted(tmp_path.iterdir()) == [shop]
+    assert name in map(str, pack(shop, tmp_path / "app.zip", allow=[name]))
+    assert name not in map(str, pack(shop, tmp_path / "app.zip", exclude=[name]))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("ca.pem", "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n"),
+        ("secret_santa.py", "import secrets"),
+        ("monkey.csv", "a,b"),
+        ("tokens.py", "BEGIN = '-----BEGIN CERTIFICATE-----'"),
+    ],
+)
+def test_what_only_sounds_like_one_is_packed(shop, tmp_path, name, text):
+    _write(shop / name, text)
+    assert name in map(str, pack(shop, tmp_path / "app.zip"))
+
+
+def test_links_that_lead_out_are_refused_by_name(shop, tmp_path):
+    _write(tmp_path / "outside" / "data.csv", "not for others")
+    (shop / "deep" / "link.csv").symlink_to(tmp_path / "outside" / "data.csv")
+    (shop / "folder").symlink_to(tmp_path / "outside")
+    with pytest.raises(ConfigError, match=r"^deep/link\.csv, folder: links lead out of .*--exclude"):
+        pack(shop, tmp_path / "app.zip")
+    assert not (tmp_path / "app.zip").exists()
+    assert pack(shop, tmp_path / "app.zip", exclude=["folder", "*.csv"])
+
+
+def test_links_that_stay_inside_are_files_and_directories_are_not_linked(shop, tmp_path):
+    (shop / "same.csv").symlink_to("deep/er/table.csv")
+    (shop / "dead").symlink_to("nowhere")
+    pack(shop, tmp_path / "app.zip")
+    with zipfile.ZipFile(tmp_path / "app.zip") as packed:
+        assert packed.read("same.csv") == b"deep/er/table.csv"
+        assert "dead" not in packed.namelist()
+    (shop / "again").symlink_to("deep")
+    with pytest.raises(ConfigError, match=r"^again: links to directories are not packed"):
+        pack(shop, tmp_path / "app.zip")
+
+
+def test_only_regular_files_are_packed(shop, tmp_path):
+    os.mkfifo(shop / "pipe")  # who opens it waits for ever
+    with socket.socket(socket.AF_UNIX) as control:
+        control.bind(str(shop / "control"))
+        files = pack(shop, tmp_path / "app.zip")
+    assert not {"pipe", "control"} & set(map(str, files))
+
+
+def test_the_archive_is_its_users_alone(shop, tmp_path):
+    archive = tmp_path / "app.zip"
+    before = os.umask(0)
+    try:
+        archive.touch(mode=0o666)
+        pack(shop, archive)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(archive.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("failure", [OSError("no space left"), KeyboardInterrupt(), SystemExit(143)])
+def test_a_pack_that_fails_leaves_the_old_archive_and_nothing_else(shop, tmp_path, monkeypatch, failure):
+    archive = tmp_path / "app.zip"
+    pack(shop, archive)
+    whole = archive.read_bytes()
+    (shop / "consumers.py").write_text("changed")
+
+    def fail(file):
+        raise failure
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(type(failure)):
+        pack(shop, archive)
+    assert archive.read_bytes() == whole
+    assert sorted(tmp_path.iterdir()) == [archive, shop]
