@@ -15,8 +15,7 @@ from multilane.config.app.clients import consumer_properties
 from multilane.config.app.cluster import ClusterConfig
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.app.kafka_names import owner
-from multilane.errors import ConfigError
-from multilane.secret import Secret
+from multilane.spark.options import as_option
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,7 +37,7 @@ def stream_of(
     from multilane.spark.typed import with_payload
 
     session = spark or SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
-    told = source_settings(group, cluster) | {name: _text(name, value) for name, value in options.items()}
+    told = source_settings(group, cluster) | {name: as_option(name, value) for name, value in options.items()}
     frame = session.readStream.format("multilane").options(**told).load()
     return frame if model is None else with_payload(frame, model)
 
@@ -51,12 +50,6 @@ def source_settings(group: ConsumerGroupConfig, cluster: ClusterConfig) -> dict[
 
 def kafka_options(properties: Mapping[str, object]) -> dict[str, str]:
     """Properties of a consumer as options of the source, but for what the source decides itself."""
-    return {f"kafka.{name}": _text(name, value) for name, value in properties.items() if owner(name) not in _NOT_SPARKS}
-
-
-def _text(name: str, value: object) -> str:
-    if callable(value):
-        raise ConfigError(f"{name}: a function cannot be handed to Spark's workers; use another way to log in")
-    if isinstance(value, Secret):
-        return value.reveal()
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return {
+        f"kafka.{name}": as_option(name, value) for name, value in properties.items() if owner(name) not in _NOT_SPARKS
+    }

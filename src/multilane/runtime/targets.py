@@ -12,13 +12,19 @@ import importlib
 import os
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from multilane.config.app.loading import MEMBER_VARIABLE
 from multilane.errors import TargetNotFound
 
 if TYPE_CHECKING:
     from multilane.runtime.app import App
+
+_MAIN: Final = frozenset({"__main__", "__mp_main__"})  # multiprocessing's name for the same module
+_NOT_MAIN: Final = (
+    "workers have to import the application. Move the app and its listeners to a module of their own, outside of the "
+    "script or notebook that is run"
+)
 
 
 def find_app(target: str) -> App:
@@ -27,6 +33,8 @@ def find_app(target: str) -> App:
     module_name, _, path = target.partition(":")
     if not module_name or not path:
         raise TargetNotFound(f"{target!r} is not MODULE:APP, as in shop.consumers:app")
+    if module_name in _MAIN:
+        raise TargetNotFound(f"{target!r} is the script that runs here: {_NOT_MAIN}")
     if "" not in sys.path:
         sys.path.insert(0, "")
     os.environ.setdefault(MEMBER_VARIABLE, "0")  # its module may ask for it
@@ -43,24 +51,32 @@ def find_app(target: str) -> App:
     if not isinstance(found, App):
         what = "nothing" if found is None else f"a {type(found).__name__}"
         raise TargetNotFound(f"{target!r} leads to {what}, not to a multilane.App")
+    _check_listeners(found)
     return found
+
+
+def _check_listeners(app: App) -> None:
+    """Whoever imports the app elsewhere would not have them."""
+    for function in app.functions:
+        if function.__module__ in _MAIN:
+            name = getattr(function, "__qualname__", type(function).__qualname__)
+            raise TargetNotFound(f"the listener {name} is in the script that runs here: {_NOT_MAIN}")
 
 
 def target_of(app: App) -> str:
     """Where others find this application: a module that is loaded here and has it under some name. Best one that also
     has a function of the application's: that is where it was made, and not just used."""
+    _check_listeners(app)
+    main = sys.modules.get("__main__")  # which multiprocessing also calls __mp_main__
     homes = [
         (module_name, name)
         for module_name, module in list(sys.modules.items())
-        if module_name != "__main__" and isinstance(module, ModuleType)
+        if module is not main and module_name not in _MAIN and isinstance(module, ModuleType)
         for name, value in list(vars(module).items())
         if value is app
     ]
     if not homes:
-        raise TargetNotFound(
-            "workers have to import the application, and no module here has it: make it in a module of its own, "
-            'outside of the script that is run, or say target="module:name"'
-        )
+        raise TargetNotFound(f'no module here has the application: {_NOT_MAIN}, or say target="module:name"')
     own = {function.__module__ for function in app.functions}
     module_name, name = min(homes, key=lambda home: home[0] not in own)
     return f"{module_name}:{name}"

@@ -2,3 +2,7 @@
 
 Whoever has installed multilane beside PySpark can use the format at once (see `pyspark_multilane`).
 """
+
+from multilane.spark.writing import write
+
+__all__ = ["write"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,8 +20,11 @@ from multilane.config.app.units import NotAUnit, parse_duration
 from multilane.config.consumer import parse_consumer
 from multilane.config.producer import parse_producer
 from multilane.errors import ConfigError
+from multilane.secret import Secret
 from multilane.spark.places import EARLIEST, GROUP, LATEST, Named, Place, parse_place, parse_time, parse_times
 from multilane.types import TopicPartition
+
+log = logging.getLogger(__name__)
 
 _SOURCE: Final = (
     "subscribe",
@@ -49,7 +53,8 @@ _SOURCE: Final = (
 _NEEDLESS: Final = ("groupIdPrefix", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
 _SINK: Final = ("topic", "includeHeaders")  # headers are written where there is a column of them: as in Spark's own
 _ENDS: Final = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
-_STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "commitGroup")
+# How a stream paces itself. A batch read ignores these, as in Spark's own source.
+_PACE: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 # What Spark itself puts among the options of a stream.
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "path", "queryname", "retries", "outputmode"})
 # What the source decides itself: positions and commits are not the consumer's affair.
@@ -109,9 +114,7 @@ class SinkOptions:
 def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
     refuse_shown_secrets(options)
     given, properties = _sorted_out(options, (*_SOURCE, *_NEEDLESS))
-    for name in _ENDS if is_stream else _STREAM_ONLY:
-        if name in given:
-            raise ConfigError(f"{name} is for {'batch reads; a stream has no end' if is_stream else 'streams'}")
+    _check_kind(given, is_stream=is_stream)
     for name in _OURS:
         if name in properties:
             raise ConfigError(f"kafka.{name}: the source decides that; see startingOffsets and commitGroup")
@@ -135,6 +138,16 @@ def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOpti
         poll_seconds=(_count(given, "kafkaConsumer.pollTimeoutMs") or _POLL_SECONDS * 1000) / 1000,
         commit_group=given.get("commitGroup"),
     )
+
+
+def _check_kind(given: dict[str, str], *, is_stream: bool) -> None:
+    """Streams have no end, and only streams have a pace and a position to commit."""
+    for name in _ENDS if is_stream else ("commitGroup",):
+        if name in given:
+            raise ConfigError(f"{name} is for {'batch reads; a stream has no end' if is_stream else 'streams'}")
+    for name in () if is_stream else _PACE:
+        if given.pop(name, None) is not None:
+            log.warning("%s is ignored: it is for streams, and this is a batch read", name)
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -172,9 +185,23 @@ def _sorted_out(options: Mapping[str, str], known: tuple[str, ...]) -> tuple[dic
             near = difflib.get_close_matches(fold, [*by_fold, f"kafka.{fold}"], n=1)
             hint = f"; did you mean {by_fold.get(near[0], near[0])}?" if near else ""
             raise ConfigError(f"there is no option {key!r}{hint}")
+    if not options:
+        raise ConfigError(
+            "no options arrived: Spark does not pass the options of a table to a data source in Python. To read the "
+            "table, create it without a column list; to write, use multilane.spark.write(df, ...)"
+        )
     if "bootstrap.servers" not in properties:
         raise ConfigError("kafka.bootstrap.servers is missing: say where the brokers are, as in localhost:9092")
     return given, properties
+
+
+def as_option(name: str, value: object) -> str:
+    """A property of a client as Spark takes it, as text."""
+    if callable(value):
+        raise ConfigError(f"{name}: a function cannot be handed to Spark's workers; use another way to log in")
+    if isinstance(value, Secret):
+        return value.reveal()
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _topics(given: Mapping[str, str]) -> Topics:

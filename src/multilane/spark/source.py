@@ -16,6 +16,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from multilane.errors import ConfigError
+from multilane.spark.catalog_options import kept_in, options_in, table_options
 from multilane.spark.options import (
     SourceOptions,
     includes_headers,
@@ -41,15 +43,20 @@ class KafkaSource(DataSource):
 
     def schema(self) -> StructType:
         refuse_shown_secrets(self.options)  # a plan is there before anything is read
-        return spark_schema(include_headers=includes_headers(self.options))
+        kept = table_options(self.options)
+        if kept is None:
+            return spark_schema(include_headers=includes_headers(self.options))
+        return kept_in(spark_schema(include_headers=includes_headers(kept)), kept)
 
     def reader(self, schema: StructType) -> BatchReader:
-        return BatchReader(source_options(self.options, is_stream=False))
+        return BatchReader(source_options(options_in(schema) | dict(self.options), is_stream=False))
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        return StreamReader(source_options(self.options, is_stream=True))
+        return StreamReader(source_options(options_in(schema) | dict(self.options), is_stream=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        if overwrite:
+            raise ConfigError('mode("overwrite"): a Kafka topic cannot be overwritten. Use mode("append")')
         return BatchWriter(sink_options(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:

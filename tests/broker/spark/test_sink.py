@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import multilane.spark
 from multilane.client.consumer import Consumer
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -40,6 +41,17 @@ def test_every_column(spark, kafka, topic):
     assert (first.partition, first.key, first.value) == (1, b"k", b"v")
     assert first.headers == (("a", b"1"), ("a", None))
     assert {(record.key, record.value) for record in read_all(kafka, other)} == {(None, None), (b"", b"")}
+
+
+def test_a_topic_is_not_overwritten(spark, kafka, topic):
+    name = topic(1)
+    rows = spark.range(3).selectExpr("cast(id as string) as value")
+    options = {"kafka.bootstrap.servers": kafka.bootstrap(), "topic": name}
+    with pytest.raises(Exception, match="a Kafka topic cannot be overwritten"):
+        rows.write.format("multilane").options(**options).mode("overwrite").save()
+    assert read_all(kafka, name) == []
+    multilane.spark.write(rows, {"bootstrap.servers": kafka.bootstrap()}, topic=name)
+    assert sorted(record.value for record in read_all(kafka, name)) == [b"0", b"1", b"2"]
 
 
 @pytest.mark.long

@@ -291,3 +291,19 @@ def test_a_consumers_topic_as_typed_rows(topic, fill, spark, kafka, tmp_path):
     )
     assert query.awaitTermination(120)
     assert sorted((row.id or 0, row.item) for row in found) == [(0, None), (1, "apple"), (2, None)]
+
+
+def test_a_table_of_the_catalog_and_the_pace_of_streams(spark, kafka, topic, fill):
+    name = topic(1)
+    fill(name, [(b"v", b"k", (("a", b"1"),))] * 7)
+    options = {"kafka.bootstrap.servers": kafka.bootstrap(), "subscribe": name, "includeHeaders": "true"}
+    options["maxOffsetsPerTrigger"] = "2"
+    written = ", ".join(f"'{key}' = '{value}'" for key, value in options.items())
+    spark.sql(f"CREATE TABLE kept USING multilane OPTIONS ({written}) COMMENT 'orders' TBLPROPERTIES ('own' = 'one')")
+    try:
+        found = spark.sql("SELECT * FROM kept").collect()
+        assert [row.offset for row in found] == list(range(7))
+        assert found[0].headers[0].value == b"1"
+        assert spark.sql("SELECT 1 FROM kept WITH (`startingOffsets` = 'latest')").collect() == []
+    finally:
+        spark.sql("DROP TABLE kept")

@@ -57,7 +57,29 @@ def test_best_where_its_functions_are(tmp_path, modules):
 def test_not_in_the_script_that_is_run(tmp_path, modules):
     app = app_of(tmp_path)
     modules(__main__=("app", app))
-    with pytest.raises(TargetNotFound, match="make it in a module of its own"):
+    with pytest.raises(TargetNotFound, match="a module of their own"):
+        target_of(app)
+
+
+def test_nor_by_another_name_of_that_script(tmp_path, modules, monkeypatch):
+    """As multiprocessing gives it, or whoever imports the script."""
+    app = app_of(tmp_path)
+    modules(__main__=("app", app))
+    for alias in ("__mp_main__", "script_of_this_test"):
+        monkeypatch.setitem(sys.modules, alias, sys.modules["__main__"])
+    with pytest.raises(TargetNotFound, match="a module of their own"):
+        target_of(app)
+
+
+def test_listeners_of_a_notebook_do_not_come_along(tmp_path, modules):
+    app = app_of(tmp_path)
+
+    async def handle(record: Record) -> None: ...
+
+    handle.__module__ = "__main__"
+    app.listener("orders")(handle)
+    modules(shop_makes_it=("app", app))
+    with pytest.raises(TargetNotFound, match=r"the listener .*handle is in the script"):
         target_of(app)
 
 

@@ -47,6 +47,8 @@ def test_an_app_is_found(shop, path):
     [
         ("shop_of_this_test", "is not MODULE:APP"),
         (":app", "is not MODULE:APP"),
+        ("__main__:app", "a module of their own"),
+        ("__mp_main__:app", "a module of their own"),
         ("no_such_shop:app", "there is no module 'no_such_shop'"),
         ("shop_of_this_test:missing", "leads to nothing"),
         ("shop_of_this_test:number", "leads to a int"),

@@ -109,6 +109,17 @@ def test_what_does_not_work_is_told(said, is_stream, why):
         source_options(said, is_stream=is_stream)
 
 
+@pytest.mark.parametrize("name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"])
+def test_a_batch_read_ignores_the_pace_of_streams(name, caplog):
+    assert source_options(ORDERS | {name: "5"}, is_stream=False) == source_options(ORDERS, is_stream=False)
+    assert f"{name} is ignored" in caplog.text
+
+
+def test_without_any_option_a_table_is_suspected():
+    with pytest.raises(ConfigError, match="create it without a column list"):
+        sink_options({})
+
+
 def test_sinks():
     made = sink_options(BROKERS | {"topic": "out", "kafka.linger.ms": "5", "checkpointLocation": "/x"})
     assert (made.topic, made.properties["linger.ms"]) == ("out", "5")
@@ -153,8 +164,6 @@ def test_when_a_batch_is_worth_it():
     assert source_options(BROKERS | {"subscribe": "a"}, is_stream=True).trigger_delay == 900.0
     with pytest.raises(ConfigError, match="maxTriggerDelay='soon': this is not a duration"):
         source_options(BROKERS | {"subscribe": "a", "maxTriggerDelay": "soon"}, is_stream=True)
-    with pytest.raises(ConfigError, match="minOffsetsPerTrigger is for streams"):
-        source_options(BROKERS | {"subscribe": "a", "minOffsetsPerTrigger": "9"}, is_stream=False)
 
 
 @pytest.mark.parametrize("name", ["kafka.ssl.keystore.key", "kafka.SSL.key.pem", "kafka.ssl.key.store.key"])

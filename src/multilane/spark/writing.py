@@ -1,0 +1,34 @@
+"""`multilane.spark.write`: a DataFrame written to Kafka.
+
+Thread: application (the driver's).
+
+Without `mode("append")` Spark refuses to write to a data source in Python, and what it suggests is no help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from multilane.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def write(rows: DataFrame, properties: Mapping[str, object], *, topic: str | None = None) -> None:
+    """Append the rows of a batch DataFrame to Kafka, and return when the broker has acknowledged all of them.
+
+    `properties` are those of a producer, `topic` is for rows without a column of that name.
+
+    >>> multilane.spark.write(orders.selectExpr("id as key", "to_json(struct(*)) as value"),
+    ...                       {"bootstrap.servers": "localhost:9092"}, topic="orders")
+    """
+    from multilane.spark.options import as_option  # here: every worker of Spark imports this package
+
+    if rows.isStreaming:
+        raise ConfigError('this DataFrame is a stream: write it with rows.writeStream.format("multilane")')
+    options = {f"kafka.{name.removeprefix('kafka.')}": as_option(name, value) for name, value in properties.items()}
+    if topic is not None:
+        options["topic"] = topic
+    rows.write.format("multilane").options(**options).mode("append").save()
