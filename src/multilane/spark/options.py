@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,11 +19,12 @@ from multilane.config.app.units import NotAUnit, parse_duration
 from multilane.config.consumer import parse_consumer
 from multilane.config.producer import parse_producer
 from multilane.errors import ConfigError
+from multilane.logs import logger
 from multilane.secret import Secret
 from multilane.spark.places import EARLIEST, GROUP, LATEST, Named, Place, parse_place, parse_time, parse_times
 from multilane.types import TopicPartition
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _SOURCE: Final = (
     "subscribe",
