@@ -83,7 +83,8 @@ class Front:
         self.background: EventQueue[BackgroundEvent] = EventQueue(signal)
         self._buffer = FetchBuffer(config.fetch_buffer_bytes, on_ready=signal.set, on_room=lease.thread.wake)
         name = f"fetch-{next(_consumers)}"
-        self.pulse, self.standing = Pulse(clock.monotonic()), Standing()
+        self.standing = Standing()
+        self.pulse = Pulse(clock.monotonic(), self.standing)
         self._participant = None
         if config.group_id is not None:
             self._participant = Participant(
@@ -268,10 +269,16 @@ class Front:
     def begin_poll(self) -> None:
         self._polls += 1
 
-    def collect(self) -> Blocks:
-        """What is there now. Raises new failures when nothing else is."""
+    def collect(self, *, has_standing: bool = True) -> Blocks:
+        """What is there now. Raises new failures when nothing else is.
+
+        Without standing in its group a consumer gets nothing: what is buffered may be in others' hands already, and the
+        step that says so is on its way.
+        """
         if self._closed:
             raise ClientClosed("this consumer was closed while it polled")
+        if not has_standing:
+            return Blocks()
         taken = self._buffer.take(self.config.max_poll_records, self.paused | self._held)
         blocks = [b for item in taken if (b := self._note(item)) is not None and len(b)]
         if not blocks:

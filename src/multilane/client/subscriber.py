@@ -81,6 +81,11 @@ class Subscriber:
     def identity(self) -> Identity | None:
         return self._front.standing.identity
 
+    @property
+    def has_standing(self) -> bool:
+        """Whether records may be handed out. Partitions that were assigned by hand need no standing."""
+        return self._subscription is None or self._front.standing.identity is not None
+
     def subscribe(self, wanted: Any, listener: RebalanceListener | None) -> None:
         if self._config.group_id is None:
             raise WrongSubscription("subscribe() shares partitions in a group: set group.id, or assign() them by hand")
@@ -90,7 +95,7 @@ class Subscriber:
         if self._subscription is None and self._front.assignment:
             raise WrongSubscription("partitions are assigned by hand: assign([]) first, then subscribe")
         if self._subscription is None:
-            self._pulse.last = self._now()  # whoever begins is there
+            self._pulse.beat(self._now(), is_polling=self._pulse.is_polling)  # whoever begins is there
         self._listener = listener or RebalanceListener()
         self._subscription = wish
         self._tell(Subscribe(wish))
@@ -99,7 +104,7 @@ class Subscriber:
         """Give everything up and leave; the group is told without waiting for its answer."""
         if self._subscription is None:
             self._commit_by_itself()
-            self._front.give_up(self._front.assignment)
+            self._give_up(self._front.assignment)
             return
         try:
             yield from self._part(self._now() + self._timeout)
@@ -123,8 +128,7 @@ class Subscriber:
         if self._calling_back:
             raise ConcurrentUse("poll() must not be called from within a rebalance or commit callback")
         now = self._now()
-        absence = now - self._pulse.last
-        self._pulse.is_polling = True
+        absence = self._pulse.beat(now, is_polling=True)
         if self._subscription is not None:
             self._note_absence(absence)
         self._front.begin_poll()
@@ -141,8 +145,7 @@ class Subscriber:
                 log.warning("group %s: %s", self._config.group_id, advice)
 
     def leave_poll(self) -> None:
-        self._pulse.last = self._now()
-        self._pulse.is_polling = False
+        self._pulse.beat(self._now(), is_polling=False)
 
     def attend(self, event: RebalanceStep | CommitAnswered | CommittedFirst | Parted) -> Plan[None]:
         if isinstance(event, CommitAnswered):
@@ -194,7 +197,7 @@ class Subscriber:
                     yield from self._take_loss(step.partitions)
         finally:  # whatever the application's code raises, the group must not wait for us
             if step.change is not Change.ASSIGNED:
-                self._front.give_up(step.partitions)
+                self._give_up(step.partitions)
             self._tell(StepDone(step.ticket))
 
     def _take_leave(self, partitions: frozenset[TopicPartition]) -> Plan[None]:
@@ -219,14 +222,14 @@ class Subscriber:
         """Code of the application's, whose time counts as its own: a call that never ends is no poll."""
         calling_back, is_polling = self._calling_back, self._pulse.is_polling
         self._calling_back = True
-        self._pulse.last, self._pulse.is_polling = self._now(), False
+        self._pulse.beat(self._now(), is_polling=False)
         try:
             answer = function(*arguments)
             if inspect.isawaitable(answer):
                 yield answer
         finally:
             self._calling_back = calling_back
-            self._pulse.last, self._pulse.is_polling = self._now(), is_polling
+            self._pulse.beat(self._now(), is_polling=is_polling)
 
     # --- commits -----------------------------------------------------------------------------------------------------
 
@@ -271,6 +274,7 @@ class Subscriber:
         if offsets is None:
             return self._front.consumed(self._front.assignment)
         wanted = checked_commit(offsets)
+        self._forget_committed(wanted)
         strange = sorted(wanted.keys() - self._front.assignment) if self._subscription is not None else []
         if strange:
             raise CommitRefused(f"{strange[0]} is not assigned to this consumer: commit only what is")
@@ -283,8 +287,9 @@ class Subscriber:
     def _commit_by_itself(self) -> None:
         if self._commits_itself:
             before = self._committed_by_itself
-            self._committed_by_itself = consumed = self._front.consumed(self._front.assignment)
+            consumed = self._front.consumed(self._front.assignment)
             self.commit_async({p: o for p, o in consumed.items() if before.get(p) != o}, None)
+            self._committed_by_itself = consumed
 
     @property
     def _commits_itself(self) -> bool:
@@ -329,8 +334,17 @@ class Subscriber:
                 yield from self._take_leave(assignment)
             yield from self._await_answers(deadline)
         finally:
-            self._front.give_up(assignment)
+            self._give_up(assignment)
             self._front.forget_steps()
+
+    def _give_up(self, partitions: frozenset[TopicPartition]) -> None:
+        """What was committed of these says nothing about them when they come back: others may have gone elsewhere."""
+        self._front.give_up(partitions)
+        self._forget_committed(partitions)
+
+    def _forget_committed(self, partitions: Iterable[TopicPartition]) -> None:
+        gone = frozenset(partitions)
+        self._committed_by_itself = {p: o for p, o in self._committed_by_itself.items() if p not in gone}
 
     def _leave(self) -> Future[None]:
         left: Future[None] = Future()

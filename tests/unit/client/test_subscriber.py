@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from multilane.client.events import CommitOffsets, Leave, Parted, Returned, StepDone, Subscribe, announce
+from multilane.client.fetch.buffer import Failed
+from multilane.client.fetch.cursor import Cursor
 from multilane.client.front import Front
 from multilane.client.group.membership import Change, Identity, RebalanceStep
 from multilane.client.network import ForParticipant, NetworkThread
@@ -329,6 +331,38 @@ def test_an_application_is_back_before_it_says_so(desk):
 # --- answers to commits that nobody waited for -----------------------------------------------------------------------
 
 
+def test_an_application_that_was_away_for_too_long_has_no_standing_when_it_is_back(desk):
+    own(desk)
+    assert desk.subscriber.has_standing
+    desk.now = 300.0
+    assert desk.front.pulse.expire(desk.now, 300.0)  # what the network thread does, long before it says so
+    desk.subscriber.enter_poll()
+    assert not desk.subscriber.has_standing
+
+
+def test_no_standing_expires_while_the_application_polls(desk):
+    own(desk)
+    desk.now = 300.0
+    desk.subscriber.enter_poll()
+    assert not desk.front.pulse.expire(desk.now, 300.0)
+    assert desk.subscriber.has_standing
+
+
+def test_what_is_kept_is_not_handed_out_either_when_standing_ends_within_a_step(desk):
+    own(desk)
+    desk.front._buffer.put(Cursor(ORDERS, 2, _at(7)), Failed(ORDERS, MultilaneError("would be raised")))
+    desk.front.standing.identity = None  # fenced; the loss is told when the open step is done
+    assert not desk.front.collect(has_standing=desk.subscriber.has_standing)
+    desk.front.standing.identity = Identity("g", "member", 2, None, "classic")
+    with pytest.raises(MultilaneError, match="would be raised"):
+        desk.front.collect(has_standing=desk.subscriber.has_standing)
+
+
+def test_partitions_assigned_by_hand_need_no_standing(desk):
+    desk.front.assign([ORDERS])
+    assert desk.subscriber.has_standing
+
+
 def test_callbacks_run_when_the_consumer_closes(desk):
     own(desk)
     answers: list[BaseException | None] = []
@@ -421,6 +455,32 @@ def test_what_failed_to_commit_is_committed_again_the_next_time(thrifty, caplog)
         run(thrifty.subscriber.attend(thrifty.front.next_event()))
         thrifty.subscriber.leave_poll()
     assert "a commit failed: the coordinator is away" in caplog.text
+
+
+def _commits_of(desk: Desk) -> list[int]:
+    desk.now += 10.0
+    desk.subscriber.enter_poll()
+    desk.subscriber.leave_poll()
+    return [e.offsets[ORDERS].offset for e in desk.hear() if isinstance(e, CommitOffsets)]
+
+
+def test_what_was_committed_before_a_loss_is_committed_again_when_the_partition_is_back_there(thrifty):
+    own(thrifty)
+    assert _commits_of(thrifty) == [7]
+    assert _commits_of(thrifty) == []
+    run(thrifty.subscriber.attend(step(Change.LOST, ticket=2)))
+    run(thrifty.subscriber.attend(step(Change.ASSIGNED, ticket=3)))
+    thrifty.front.seek(ORDERS, _at(7))
+    thrifty.hear()
+    assert _commits_of(thrifty) == [7], "whoever had it meanwhile may have committed something else"
+
+
+def test_so_is_what_the_application_has_overwritten(thrifty):
+    own(thrifty)
+    assert _commits_of(thrifty) == [7]
+    thrifty.subscriber.commit_async({ORDERS: 3}, None)
+    thrifty.hear()
+    assert _commits_of(thrifty) == [7]
 
 
 def test_who_leaves_meanwhile_hears_of_it_once(thrifty):

@@ -1,7 +1,7 @@
 """What the two group protocols have in common: the words between a membership, its consumer and its coordinator.
 
-Thread: none (pure values and interfaces); memberships belong to the network thread. Only `Pulse` and `Standing` have
-two sides: one thread writes, the other reads.
+Thread: network, which owns memberships. Only `Pulse` and `Standing` have two sides: one thread writes, the other
+reads.
 
 A membership is a request manager. It never calls the application: it tells a `RebalanceStep`, which travels to the
 application thread as an event, and goes on when `step_done` brings the ticket back. At most one step is open. The
@@ -11,6 +11,7 @@ partitions of a step are the application's to give up (REVOKED, LOST) or to begi
 from __future__ import annotations
 
 import enum
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
@@ -69,28 +70,50 @@ class RebalanceStep:
     deadline: float
 
 
-class Pulse:
-    """When the application was last heard of. Written by its thread, read by the network thread: one float each."""
-
-    __slots__ = ("is_polling", "last")
-
-    def __init__(self, now: float) -> None:
-        self.last = now
-        self.is_polling = False  # whoever waits in poll() is there, however long it takes
-
-    def idle(self, now: float) -> float:
-        return 0.0 if self.is_polling else now - self.last
-
-
 class Standing:
     """Who we are to the group at present, or why we are nobody. Written by the network thread, read by the application:
-    one reference each."""
+    one reference each. Without an identity nothing may be handed out: others may have our partitions."""
 
     __slots__ = ("identity", "refusal")
 
     def __init__(self) -> None:
         self.identity: Identity | None = None
         self.refusal: MultilaneError | None = None
+
+
+class Pulse:
+    """When the application was last heard of. Written by its thread, read by the network thread.
+
+    The lock makes two things one: that the application polls again, and that it has been away for too long. Whichever
+    comes first, a poll that begins after `expire` finds no standing, and none expires while it polls.
+    """
+
+    __slots__ = ("_lock", "_standing", "is_polling", "last")
+
+    def __init__(self, now: float, standing: Standing | None = None) -> None:
+        self._lock = threading.Lock()
+        self._standing = standing
+        self.last = now
+        self.is_polling = False  # whoever waits in poll() is there, however long it takes
+
+    def idle(self, now: float) -> float:
+        return 0.0 if self.is_polling else now - self.last
+
+    def beat(self, now: float, *, is_polling: bool) -> float:
+        """The application enters poll() or leaves it. Returns for how long it has been away."""
+        with self._lock:
+            idle = self.idle(now)
+            self.last, self.is_polling = now, is_polling
+            return idle
+
+    def expire(self, now: float, limit: float) -> bool:
+        """Whether the application has not polled for `limit` seconds: then its standing ends at this moment."""
+        with self._lock:
+            if self.idle(now) < limit:
+                return False
+            if self._standing is not None:
+                self._standing.identity = None
+            return True
 
 
 class Coordinators(Protocol):

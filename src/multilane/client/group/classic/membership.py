@@ -174,13 +174,12 @@ class ClassicMembership:
 
     def _watch_application(self, now: float) -> float:
         limit = self._policy.group.max_poll_interval
-        is_away = self._pulse.idle(now) > limit
         if self.state is State.AWAY:
-            if is_away:
+            if self._pulse.idle(now) >= limit:
                 return LOOK_AGAIN
             self._lose(now)
         elif self.state in MEMBER and self._talk.member_id:
-            if is_away:
+            if self._pulse.expire(now, limit):
                 self._go_away(now)
                 return LOOK_AGAIN
             if not self._pulse.is_polling:

@@ -159,9 +159,10 @@ class ConsumerMembership:
     def poll(self, now: float) -> Poll:
         if self.state is State.LEAVING:
             return self._poll_leaving(now)
-        patience = self._policy.group.max_poll_interval - self._pulse.idle(now)
-        if self.state in BEATING and patience <= 0:
+        limit = self._policy.group.max_poll_interval
+        if self.state in BEATING and self._pulse.expire(now, limit):
             return self._go_stale(now)
+        patience = limit - self._pulse.idle(now)
         self._advance(now)
         if self.state in BEATING:
             return self._poll_beating(patience, now)
