@@ -20,7 +20,7 @@ from multilane.client.group.membership import (
 from multilane.client.net.request_state import Backoff
 from multilane.client.net.requests import UnsentRequest
 from multilane.config.group import GroupConfig
-from multilane.errors import MultilaneError
+from multilane.errors import MultilaneError, NetworkError
 from multilane.hooks import Counts
 from multilane.types import NodeId, TopicPartition
 from multilane.wire.messages import ApiKey
@@ -62,6 +62,7 @@ class KnownCoordinator:
     def __init__(self) -> None:
         self.node: NodeId | None = NodeId(1)
         self.forgotten: list[int] = []
+        self.is_looking = False
 
     def of(self, group: str) -> NodeId | None:
         assert group == "g"
@@ -70,6 +71,9 @@ class KnownCoordinator:
     def forget(self, group: str, node: NodeId) -> None:
         assert group == "g"
         self.forgotten.append(node)
+
+    def why(self, group: str) -> MultilaneError | None:
+        return None if self.is_looking else NetworkError("no broker answers")
 
 
 class Desk:

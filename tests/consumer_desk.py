@@ -21,7 +21,7 @@ from multilane.client.group.membership import (
 from multilane.client.net.request_state import Backoff
 from multilane.client.net.requests import UnsentRequest
 from multilane.config.group import GroupConfig
-from multilane.errors import MultilaneError
+from multilane.errors import MultilaneError, NetworkError
 from multilane.types import NodeId, TopicPartition
 from multilane.wire.messages import ApiKey, encode_request
 from response_builder import cluster_of, make, response_parts
@@ -100,6 +100,7 @@ class Desk:
         self.unsupported: list[MultilaneError] = []
         self.refreshes = 0
         self.forgotten: list[NodeId] = []
+        self.is_looking = False  # for a coordinator that is not known
         self.wanted: set[UUID] = set()
         self.requests: list[UnsentRequest] = []
         self.wait = 0.0
@@ -127,6 +128,9 @@ class Desk:
 
     def forget(self, group: str, node: NodeId) -> None:
         self.forgotten.append(node)
+
+    def why(self, group: str) -> MultilaneError | None:
+        return None if self.is_looking else NetworkError("no broker answers")
 
     def add_ids(self, ids: Any) -> None:
         assert not self.wanted & set(ids)

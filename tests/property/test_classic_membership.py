@@ -141,6 +141,9 @@ class Process:
         if self._node == node:
             self._node = None
 
+    def why(self, group: str) -> MultilaneError | None:
+        return NetworkError("no broker answers")
+
     # --- the application ---------------------------------------------------------------------------------------------
 
     def on_step(self, step: RebalanceStep) -> None:

@@ -231,6 +231,7 @@ class NetworkThread:
                 self._size_memory()
                 if event.participant is not None:
                     self._participants.add(event.participant)
+                    self._coordinators.hold(event.participant.group)
             case Detach():
                 self._detach(event)
             case ForBackend():
@@ -251,6 +252,7 @@ class NetworkThread:
         if event.participant is not None:
             event.participant.close(self._clock.monotonic())
             self._participants.remove(event.participant)
+            self._coordinators.release(event.participant.group)
         fulfil(event.future, None)
 
     def _size_memory(self) -> None:

@@ -3,7 +3,8 @@
 Thread: none (pure state machine); owned by the network thread and shared by all consumers on it.
 
 Owns what is known of coordinators. Whoever needs one asks `of` again and again until it is told; a group is looked for
-only while somebody does, so that nothing has to be undone when a consumer goes. All groups that are looked for at the
+only while somebody does. What is known of a group is kept until the last consumer that holds it has released it: the
+others still have to commit and to leave. All groups that are looked for at the
 same time go into one request, to any broker. Must be polled after those who ask, in the same turn of the loop; they are
 to be asked again when an answer comes and when the picture of the cluster changes.
 
@@ -13,6 +14,7 @@ the answer held back until it is there. A refusal is told each time it is given,
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -87,6 +89,7 @@ class CoordinatorManager:
         )
         self._listeners = listeners
         self._searches: dict[str, _Search] = {}
+        self._holders: Counter[str] = Counter()
         self._wanted: dict[str, _Search] = {}  # those that somebody asked for since they were last looked for
         self._one_by_one = False  # the last broker asked was too old to be asked for many
 
@@ -111,8 +114,16 @@ class CoordinatorManager:
         search = self._searches.get(group)
         return None if search is None or self._is_known(search) else search.error
 
+    def hold(self, group: str) -> None:
+        """One more consumer of this group. Each releases it once."""
+        self._holders[group] += 1
+
     def release(self, group: str) -> None:
-        """A consumer of this group has gone. Others who are left lose nothing but one look-up."""
+        """A consumer of this group has gone. With the last one goes what is known of it."""
+        self._holders[group] -= 1
+        if self._holders[group] > 0:
+            return
+        del self._holders[group]
         self._searches.pop(group, None)
         self._wanted.pop(group, None)
 

@@ -125,6 +125,10 @@ class Coordinators(Protocol):
         """This broker is not, or no longer, the coordinator, or cannot be reached."""
         ...
 
+    def why(self, group: str) -> MultilaneError | None:
+        """Why the last look-up of an unknown one failed; None while nothing went wrong."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class MemberPolicy:

@@ -188,7 +188,6 @@ class Participant:
         self._around.metadata.drop_interest(self._interest, create=self._config.allow_auto_create_topics)
         self._interest = frozenset()
         self._watch_all(False)
-        self._around.coordinators.release(self._group)
 
     # --- what the network thread tells -------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from multilane.errors import (
     UnsupportedVersion,
     broker_error,
 )
-from multilane.types import TopicPartition
+from multilane.types import NodeId, TopicPartition
 from multilane.wire.messages import ApiKey
 
 JOIN, SYNC, BEAT, LEAVE = ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP
@@ -633,8 +633,22 @@ def test_nobody_to_say_it_to():
     desk.coordinators.node = None
     left = []
     desk.member.leave(lambda: left.append(True), desk.now)
-    assert left == [True]
     assert desk.poll() == []
+    assert left == [True]
+
+
+def test_a_coordinator_that_is_being_looked_for_is_told_when_it_is_found():
+    desk = stable()
+    desk.coordinators.node, desk.coordinators.is_looking = None, True
+    left = []
+    desk.member.leave(lambda: left.append(True), desk.now)
+    assert desk.poll() == []
+    assert left == []
+    desk.coordinators.node = NodeId(2)
+    _, said = desk.sent(LEAVE)
+    assert said.members[0].member_id == "m1"
+    desk.answer(LEAVE)
+    assert left == [True]
 
 
 def test_a_static_member_leaves_without_a_word():

@@ -294,6 +294,18 @@ def test_leaving_ends_when_the_coordinator_is_gone_or_nobody_is_to_be_told():
     assert desk.left == 3
 
 
+def test_leaving_is_said_when_a_coordinator_that_is_being_looked_for_is_found():
+    desk = Desk()
+    desk.settle(0)
+    node, desk.node, desk.is_looking = desk.node, None, True
+    desk.leave()
+    assert (desk.poll(), desk.left) == ([], 0)
+    desk.node = node
+    assert desk.said().member_epoch == -1
+    desk.answer(-1)
+    assert desk.left == 1
+
+
 def test_subscribing_while_leaving_joins_afterwards():
     desk = Desk()
     desk.settle(0)

@@ -259,6 +259,17 @@ def test_a_released_group_is_known_no_more_and_its_late_answer_harms_nobody():
     assert watch.manager.of("g") == 2
 
 
+def test_a_group_is_known_until_the_last_of_its_consumers_has_gone():
+    watch = Watch()
+    watch.manager.hold("g")
+    watch.manager.hold("g")
+    watch.answer(0.0, {"g": (0, 2)})
+    watch.manager.release("g")
+    assert watch.manager.of("g") == 2
+    watch.manager.release("g")
+    assert watch.manager.of("g") is None
+
+
 def test_a_released_group_is_not_looked_for_because_it_went_with_others():
     watch = Watch()
     request = watch.ask(0.0, "g", "h", "i")

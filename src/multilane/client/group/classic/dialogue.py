@@ -11,6 +11,7 @@ name. Everything else is for the membership (`Hearer`) to judge.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from multilane.client.group.classic.exchange import Exchange, Kind
@@ -58,6 +59,15 @@ class Hearer(Protocol):
     def on_error(self, api: ApiKey, error: MultilaneError, now: float) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Farewell:
+    """A LeaveGroup that is still to be sent, by the name we had then."""
+
+    who: ClassicMember
+    reason: str
+    done: Callable[[float], None]
+
+
 class Dialogue:
     def __init__(self, policy: MemberPolicy, coordinators: Coordinators, hearer: Hearer) -> None:
         config = policy.group
@@ -68,7 +78,7 @@ class Dialogue:
         self.member_id = ""
         self.generation = NO_GENERATION
         self.owner: Final = f"join-{policy.name}"
-        self.outbox: list[UnsentRequest] = []
+        self._farewells: list[_Farewell] = []
         self._policy = policy
         self._coordinators = coordinators
         self._hearer = hearer
@@ -173,36 +183,51 @@ class Dialogue:
     # --- leaving -----------------------------------------------------------------------------------------------------
 
     def goodbye(self, reason: str, done: Callable[[float], None]) -> bool:
-        """Say LeaveGroup, unless there is nothing to say or nobody to say it to. A static member never says it: its
-        place is kept for it until the session is over."""
-        node = self._coordinators.of(self.group) if self.member_id and not self.is_static else None
-        if node is None:
+        """Say LeaveGroup as soon as the coordinator is known; False when there is nothing to say. A static member never
+        says it: its place is kept for it until the session is over."""
+        if not self.member_id or self.is_static:
             return False
-        who = self.who
+        self._farewells.append(_Farewell(self.who, reason, done))
+        return True
+
+    def say_goodbyes(self, now: float) -> list[UnsentRequest]:
+        """What is to be sent of them. Nobody waits for a coordinator that cannot be found."""
+        if not self._farewells:
+            return []
+        node = self._coordinators.of(self.group)
+        error = self._coordinators.why(self.group) if node is None else None
+        if node is None and error is None:
+            return []  # it is being looked for
+        farewells, self._farewells = self._farewells, []
+        if node is not None:
+            return [self._leave_request(node, farewell) for farewell in farewells]
+        log.warning("%s was not sent, because the coordinator is not known: %s", self.what(ApiKey.LEAVE_GROUP), error)
+        for farewell in farewells:
+            farewell.done(now)
+        return []
+
+    def _leave_request(self, node: NodeId, farewell: _Farewell) -> UnsentRequest:
 
         def answered(response: Any, now: float) -> None:
             codes = [int(response.error_code), *(int(member.error_code) for member in response.members)]
             if any(codes):
                 error = broker_error(next(filter(None, codes)), self.what(ApiKey.LEAVE_GROUP))
                 log.info("%s; the group will notice when the session is over", error)
-            done(now)
+            farewell.done(now)
 
         def failed(error: MultilaneError, now: float) -> None:
             log.info("%s failed: %s; the group will notice when the session is over", ApiKey.LEAVE_GROUP.name, error)
             self._coordinators.forget(self.group, node)
-            done(now)
+            farewell.done(now)
 
-        self.outbox.append(
-            UnsentRequest(
-                api=ApiKey.LEAVE_GROUP,
-                build=lambda version: leave_group_request(version, who, reason),
-                on_response=answered,
-                on_failure=failed,
-                node=node,
-                at_least=LEAVE_GROUP_AT_LEAST,
-            )
+        return UnsentRequest(
+            api=ApiKey.LEAVE_GROUP,
+            build=lambda version: leave_group_request(version, farewell.who, farewell.reason),
+            on_response=answered,
+            on_failure=failed,
+            node=node,
+            at_least=LEAVE_GROUP_AT_LEAST,
         )
-        return True
 
     # --- answers -----------------------------------------------------------------------------------------------------
 

@@ -152,6 +152,7 @@ class ClassicMembership:
     # --- the loop ----------------------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> Poll:
+        goodbyes = self._talk.say_goodbyes(now)  # first: who cannot say it is out at once, and may join again
         waits = [self._watch_application(now)]
         if self.state is State.STABLE:
             waits.append(self._look_for_reasons(now))
@@ -165,8 +166,8 @@ class ClassicMembership:
             if self._is_hungry(now):
                 self._talk.soon(now)
             waits.append(self._talk.beat(requests, now))
-        said, self._talk.outbox = self._talk.outbox, []
-        return Poll((*said, *requests), min(waits))
+        goodbyes += self._talk.say_goodbyes(now)  # an application that went away a moment ago
+        return Poll((*goodbyes, *requests), min(waits))
 
     def _is_hungry(self, now: float) -> bool:
         """Just joined, cooperatively, and with nothing yet: others are giving up what the next rebalance gives us."""
