@@ -9,10 +9,9 @@ differ only in how they wait.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,11 +41,11 @@ from multilane.client.fetch.reset import ResetRule
 from multilane.client.group.membership import Pulse, RebalanceStep, Standing
 from multilane.client.group.participant import Participant
 from multilane.client.network import Attach, Detach, ForBackend, ForParticipant
+from multilane.client.one_at_a_time import OneAtATime
 from multilane.client.partition_state import PartitionState
 from multilane.client.sharing import Lease
 from multilane.errors import (
     ClientClosed,
-    ConcurrentUse,
     ForkedClient,
     GroupError,
     MultilaneError,
@@ -95,9 +94,7 @@ class Front:
         )
         self._polls = 0
         self._held: frozenset[TopicPartition] = frozenset()  # about to be given up
-        self._in_use = threading.Lock()
-        self._caller = caller
-        self._user: object = None
+        self._users = OneAtATime(caller)
         self._wakeups = 0
         self._closed = False
         lease.thread.put(Attach(self._backend, self._participant))
@@ -113,45 +110,25 @@ class Front:
     def used(self) -> Iterator[Front]:
         """Around every public call but wakeup: one thread or task at a time, and only while there is a client. The one
         that polls may come again, from its callbacks."""
-        if self._user is not None and self._user is self._caller():
-            self._check_open()
+        with self._users.one(self._check_usable):
             yield self
-            return
-        self._enter()
-        try:
-            yield self
-        finally:
-            self._user = None
-            self._in_use.release()
 
     @contextmanager
     def parting(self) -> Iterator[bool]:
         """Around the last words to the group; False when somebody else uses the consumer, or nobody can any more."""
-        if self._user is not None and self._user is self._caller():
-            yield not self._closed  # from within a callback
-            return
-        try:
-            self._enter()
-        except MultilaneError:
-            yield False
-            return
-        try:
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(self._users.one(self._check_usable))
+            except MultilaneError:
+                yield False
+                return
             yield True
-        finally:
-            self._user = None
-            self._in_use.release()
 
-    def _check_open(self) -> None:
+    def _check_usable(self) -> None:
         if self._closed:
             raise ClientClosed("this consumer is closed")
-
-    def _enter(self) -> None:
-        self._check_open()
         if self._lease.is_inherited:
             raise ForkedClient("this consumer was made before a fork; make a new one in this process")
-        if not self._in_use.acquire(blocking=False):
-            raise ConcurrentUse("another thread or task uses this consumer; give each its own, or use a lock")
-        self._user = self._caller()
 
     # --- assignment --------------------------------------------------------------------------------------------------
 

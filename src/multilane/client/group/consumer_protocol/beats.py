@@ -11,10 +11,21 @@ under way is nobody's.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from multilane.client.group.membership import EARLY, HUNGRY_FOR, HUNGRY_PACE
 from multilane.client.net.request_state import Backoff, RequestState
+from multilane.client.net.requests import UnsentRequest
+from multilane.errors import MultilaneError
+from multilane.types import NodeId
+from multilane.wire.compose_members import (
+    HEARTBEAT_AT_LEAST,
+    REGEX_AT_LEAST,
+    MemberHeartbeat,
+    member_heartbeat_request,
+)
+from multilane.wire.messages import ApiKey
 
 FIRST_INTERVAL: Final = 5.0  # until the coordinator has told its own
 SHORTEST_INTERVAL: Final = 0.05
@@ -75,3 +86,19 @@ class Beats:
         self._talk += 1
         self._state = RequestState(self._backoff)
         self.is_urgent = True
+
+
+def heartbeat_to(
+    node: NodeId,
+    said: MemberHeartbeat,
+    on_response: Callable[[Any, float], None],
+    on_failure: Callable[[MultilaneError, float], None],
+) -> UnsentRequest:
+    return UnsentRequest(
+        api=ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        build=lambda version: member_heartbeat_request(version, said),
+        on_response=on_response,
+        on_failure=on_failure,
+        node=node,
+        at_least=REGEX_AT_LEAST if said.regex else HEARTBEAT_AT_LEAST,
+    )

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from multilane.client.group.consumer_protocol.beats import Beats
+from multilane.client.group.consumer_protocol.beats import Beats, heartbeat_to
 from multilane.client.group.consumer_protocol.names import TopicIds
 from multilane.client.group.consumer_protocol.reconciler import Outcome, Reconciler
 from multilane.client.group.consumer_protocol.reconciliation import Target, read_target
@@ -36,14 +36,7 @@ from multilane.errors import (
     WireError,
 )
 from multilane.logs import logger
-from multilane.wire.compose_members import (
-    HEARTBEAT_AT_LEAST,
-    JOIN_EPOCH,
-    REGEX_AT_LEAST,
-    MemberHeartbeat,
-    member_heartbeat_request,
-)
-from multilane.wire.messages import ApiKey
+from multilane.wire.compose_members import JOIN_EPOCH
 
 if TYPE_CHECKING:
     from multilane.client.group.membership import MemberListeners, MemberPolicy, Pulse
@@ -195,7 +188,7 @@ class ConsumerMembership:
             if self._beats.is_current(talk):
                 self._gone()
 
-        return Poll((self._request(node, self._wording.farewell(self._member_id), answered, answered),))
+        return Poll((heartbeat_to(node, self._wording.farewell(self._member_id), answered, answered),))
 
     def _go_stale(self, now: float) -> Poll:
         log.warning(
@@ -215,7 +208,7 @@ class ConsumerMembership:
         def ignored(*_: object) -> None:
             return None  # whether it came through or not, the next word is to join
 
-        farewell = self._request(node, self._wording.farewell(self._member_id), ignored, ignored)
+        farewell = heartbeat_to(node, self._wording.farewell(self._member_id), ignored, ignored)
         return Poll((farewell,), _LOOK_FOR_APPLICATION)
 
     def _heartbeat(self, node: NodeId, now: float) -> UnsentRequest:
@@ -236,23 +229,7 @@ class ConsumerMembership:
             if self._beats.is_current(talk):
                 self._on_failure(node, error, now)
 
-        return self._request(node, said, on_response, on_failure)
-
-    def _request(
-        self,
-        node: NodeId,
-        said: MemberHeartbeat,
-        on_response: Callable[[Any, float], None],
-        on_failure: Callable[[MultilaneError, float], None],
-    ) -> UnsentRequest:
-        return UnsentRequest(
-            api=ApiKey.CONSUMER_GROUP_HEARTBEAT,
-            build=lambda version: member_heartbeat_request(version, said),
-            on_response=on_response,
-            on_failure=on_failure,
-            node=node,
-            at_least=REGEX_AT_LEAST if said.regex else HEARTBEAT_AT_LEAST,
-        )
+        return heartbeat_to(node, said, on_response, on_failure)
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
