@@ -101,6 +101,7 @@ class World:
         surroundings: Surroundings | None = None,
         due_at: Callable[[Record], float] | None = None,
         as_rows: bool = False,
+        runner: Any = None,
     ) -> None:
         self.clock = ManualClock()
         self.failures = TakenOver()
@@ -112,7 +113,11 @@ class World:
         self.yard = Yard([self.intake], rows if as_rows else chains, route)
         self.threads = Threads("lane")
         listener = Listener(
-            handler, read_signature(handler), window or Window(), surroundings or Surroundings("g"), self.threads
+            handler,
+            read_signature(handler),
+            window or Window(),
+            surroundings or Surroundings("g"),
+            runner or self.threads,
         )
         self.work = Work(self.yard, listener, self.failures, rules or WorkRules())
         self.team = Team(self.yard, self.work, lanes_by_class, self.clock)

@@ -3,88 +3,177 @@
 Thread: loop; the functions run in the processes.
 
 The function, its records and what it returns are pickled, so it has to be one that another process can import. As many
-calls run at once as there are workers; the others wait at the gate, and their time has not begun. A worker that dies
-fails the calls it was at, and is replaced. Owns the pool.
+calls run at once as there are workers; the others wait at the gate, and their time has not begun. Each worker runs one
+call: when a worker dies that call fails, all others go on, and a new worker is started. A call that is cancelled ends
+with its worker. Owns the workers.
 """
 
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import os
-import signal
-import threading
+import atexit
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from typing import Any
+from types import TracebackType
+from typing import Any, Final
 
+from multilane.lanes.worker import NotTaken, Worker, WorkerDied, call_of
 from multilane.logs import logger
 
 log = logger(__name__)
 
+_TAKES: Final = 3  # workers that may die before they take a call; then the call itself is suspected
+_PARTING: Final = 1.0  # seconds for workers to end by themselves
+_SHORTEST_REST: Final = 0.5
+_LONGEST_REST: Final = 30.0
+
+
+class Gate:
+    """Lets in as many as there is room for, in the order in which they came."""
+
+    def __init__(self, room: Callable[[], int]) -> None:
+        self._room = room
+        self._inside = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def __aenter__(self) -> None:
+        if not self._waiting and self._inside < self._room():
+            self._inside += 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._waiting.remove(turn)
+            else:
+                self._leave()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        self._inside -= 1
+        self.let_in()
+
+    def let_in(self) -> None:
+        """There may be more room."""
+        while self._waiting and self._inside < self._room():
+            turn = self._waiting.popleft()
+            if turn.cancelled():
+                self._waiting.appendleft(turn)  # it takes itself out
+                return
+            self._inside += 1
+            turn.set_result(None)
+
 
 class Processes:
     shares_memory = False
+    ends_calls = True
 
     def __init__(self, workers: int) -> None:
         self.limit: float = workers
-        self._workers = workers
-        self._pool: ProcessPoolExecutor | None = None
-        self.gate = asyncio.Semaphore(workers)
+        self._wanted = workers
+        self._functions: tuple[Callable[..., Any], ...] = ()
+        self._workers: set[Worker] = set()
+        self._free: asyncio.Queue[Worker] = asyncio.Queue()
+        self._hiring: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+        self.gate = Gate(lambda: len(self._workers))
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the workers that are ready or run a call."""
+        return [worker.pid for worker in self._workers if worker.pid is not None]
 
     async def start(self, *functions: Callable[..., Any]) -> None:
         """Every worker is there and has imported what it will be asked for: that takes longer than most calls may."""
-        await asyncio.gather(*(self(_Known(functions)) for _ in range(self._workers)))
+        self._functions = functions
+        atexit.register(self._kill)  # before multiprocessing waits for them
+        await asyncio.gather(*(self._hire() for _ in range(self._wanted)))
 
     async def __call__(self, function: Callable[[], Any]) -> Any:
-        if self._pool is None:
-            spawning = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(self._workers, spawning, initializer=_belong_to_parent)
-        pool = self._pool
-        try:
-            return await asyncio.get_running_loop().run_in_executor(pool, function)
-        except BrokenProcessPool:
-            if self._pool is pool:
-                log.exception("a worker process died; the others are replaced too")
-                self._end(pool)
-            raise
+        call = call_of(function)
+        for _ in range(_TAKES):
+            worker = await self._free_worker()
+            try:
+                return await worker.run(call)
+            except NotTaken:
+                continue
+            finally:
+                if worker.is_alive:
+                    self._free.put_nowait(worker)
+        raise WorkerDied(f"{_TAKES} worker processes died before they could take the call")
+
+    async def _free_worker(self) -> Worker:
+        while True:
+            worker = await self._free.get()
+            if worker.is_alive:
+                return worker
 
     def withdraw(self) -> None:
         """Nothing waits here: calls wait at the gate."""
 
-    def close(self) -> None:
-        if self._pool is not None:
-            self._end(self._pool)
+    # --- workers come and go -----------------------------------------------------------------------------------------
 
-    def _end(self, pool: ProcessPoolExecutor) -> None:
-        """Whatever a worker is at: its records are not settled, and nobody waits for it."""
-        self._pool = None
-        workers = list((getattr(pool, "_processes", None) or {}).values())
-        pool.shutdown(wait=False, cancel_futures=True)
+    async def _hire(self) -> None:
+        worker = Worker(self._has_died)
+        await worker.start(*self._functions)
+        if self._is_closed:
+            worker.kill()
+            return
+        self._workers.add(worker)
+        self._free.put_nowait(worker)
+        self.gate.let_in()
+
+    def _has_died(self, worker: Worker) -> None:
+        if worker not in self._workers:
+            return  # it was never ready
+        self._workers.discard(worker)
+        if self._is_closed:
+            return
+        if worker.is_given_up:
+            log.warning("%s, because its call was given up. Starting another", worker)
+        else:
+            when = "while it ran a function; that call fails" if worker.is_busy else "while it was idle"
+            log.error("%s %s. Starting another", worker, when)
+        task = asyncio.get_running_loop().create_task(self._replace())
+        self._hiring.add(task)
+        task.add_done_callback(self._hiring.discard)
+
+    async def _replace(self) -> None:
+        rest = _SHORTEST_REST
+        while not self._is_closed:
+            try:
+                await self._hire()
+            except Exception as error:  # noqa: BLE001 - too little memory, too many processes: it may pass
+                log.error("a worker process cannot be started, next attempt in %g s: %s", rest, error)  # noqa: TRY400
+                await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=rest)
+                rest = min(_LONGEST_REST, 2 * rest)
+            else:
+                return
+
+    async def close(self) -> None:
+        """Workers without a call end by themselves. Nobody waits for the others: what they run is not settled."""
+        self._is_closed = True
+        atexit.unregister(self._kill)
+        for task in self._hiring:
+            task.cancel()
+        workers = list(self._workers)
         for worker in workers:
-            worker.terminate()
+            worker.kill() if worker.is_busy else worker.hang_up()
+        if workers:
+            gone = [asyncio.ensure_future(worker.is_gone()) for worker in workers]
+            await asyncio.wait(gone, timeout=_PARTING)
+            self._kill()
+            await asyncio.wait(gone, timeout=_PARTING)
+            for waiting in gone:
+                waiting.cancel()
 
-
-class _Known:
-    """Does nothing, but a worker that gets it has imported the functions."""
-
-    def __init__(self, functions: tuple[Callable[..., Any], ...]) -> None:
-        self._functions = functions
-
-    def __call__(self) -> None:
-        return None
-
-
-def _belong_to_parent() -> None:
-    """Ctrl-C in a terminal reaches every process of it; ours decides when the workers end. If it is killed they would
-    wait for work for ever, so each looks after it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, name="multilane-parent", daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+    def _kill(self) -> None:
+        for worker in list(self._workers):
+            worker.kill()

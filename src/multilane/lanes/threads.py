@@ -20,6 +20,8 @@ from math import inf
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from multilane.outcome.raised import failure_on_thread
+
 Call = tuple["asyncio.Future[Any]", Callable[[], Any]]
 Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
@@ -30,6 +32,7 @@ class NotBegun(BaseException):
 
 class Threads:
     shares_memory = True
+    ends_calls = False  # a thread cannot be made to end
     gate = None  # there is a thread for every call
 
     def __init__(self, name: str, limit: float = inf) -> None:
@@ -119,7 +122,5 @@ class Threads:
                 continue  # nobody waits for it any more
             if error is None:
                 future.set_result(result)
-            elif isinstance(error, Exception) and not isinstance(error, StopIteration):
-                future.set_exception(error)
-            else:  # no future takes a StopIteration, and nothing that ends a thread ends the loop
-                future.set_exception(RuntimeError(f"the function raised {type(error).__name__}"))
+            else:  # nothing that ends a thread ends the loop
+                future.set_exception(failure_on_thread(error))

@@ -8,9 +8,9 @@ as it is: that path costs nothing.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -44,7 +44,11 @@ class Runner(Protocol):
         """Whether the function finds what is not part of its arguments."""
 
     @property
-    def gate(self) -> asyncio.Semaphore | None:
+    def ends_calls(self) -> bool:
+        """Whether a call ends when whoever waits for it is cancelled."""
+
+    @property
+    def gate(self) -> AbstractAsyncContextManager[object] | None:
         """How many calls it runs at once, where that is bounded."""
 
     def __call__(self, function: Callable[[], Any]) -> Awaitable[Any]: ...
@@ -62,7 +66,8 @@ class Listener:
         self.window = window
         self.surroundings = surroundings
         self.kind = signature.kind
-        self.cancels = signature.is_async  # whether a call can be made to end
+        self._is_async = signature.is_async
+        self.cancels = signature.is_async or runner.ends_calls  # whether a call can be made to end
         self._function = function
         self._signature = signature
         self._runner = runner
@@ -75,9 +80,9 @@ class Listener:
         return place_of(self._function)
 
     @property
-    def gate(self) -> asyncio.Semaphore | None:
+    def gate(self) -> AbstractAsyncContextManager[object] | None:
         """What a call has to wait for before its time begins."""
-        return None if self.cancels else self._runner.gate
+        return None if self._is_async else self._runner.gate
 
     # --- one record --------------------------------------------------------------------------------------------------
 
@@ -85,7 +90,7 @@ class Listener:
         is_plain = len(self._signature.parameters) == 1 and self._signature.wants(Wants.RECORD)
         if not is_plain or self._wants_context:
             return self._call_one
-        return self._function if self.cancels else self._call_plainly
+        return self._function if self._is_async else self._call_plainly
 
     async def _call_plainly(self, record: Record) -> None:
         await _ended(await self._runner(partial(self._function, record)))
@@ -134,7 +139,7 @@ class Listener:
         return {name: given[wanted] for name, wanted in self._signature.parameters}
 
     async def _run(self, arguments: Mapping[str, Any], context: Context | None) -> Any:
-        if not self.cancels:
+        if not self._is_async:
             call = partial(self._function, **arguments)
             return await _ended(await self._runner(_within(context, call) if self._runner.shares_memory else call))
         if context is None:
@@ -175,7 +180,7 @@ class Listener:
     def _only_parameter(self) -> tuple[str, Callable[[Sequence[Record]], Any]] | None:
         """Where a coroutine function takes a batch and nothing else, there is nothing to do around it."""
         makes: dict[Wants, Callable[[Sequence[Record]], Any]] = {Wants.RECORDS: list, Wants.COLUMNS: _columns}
-        if not self.cancels or self._wants_context or len(self._signature.parameters) != 1:
+        if not self._is_async or self._wants_context or len(self._signature.parameters) != 1:
             return None
         [(name, wanted)] = self._signature.parameters
         return (name, makes[wanted]) if wanted in makes else None

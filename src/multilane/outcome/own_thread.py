@@ -14,6 +14,8 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any, TypeVar
 
+from multilane.outcome.raised import failure_on_thread
+
 T = TypeVar("T")
 
 
@@ -28,10 +30,8 @@ async def on_own_thread(function: Callable[..., T], *arguments: Any) -> T:
             return
         if error is None:
             future.set_result(result)  # type: ignore[arg-type]
-        elif isinstance(error, Exception) and not isinstance(error, StopIteration):
-            future.set_exception(error)
-        else:  # no future takes a StopIteration, and nothing that ends a thread ends the loop
-            future.set_exception(RuntimeError(f"the function raised {type(error).__name__}"))
+        else:  # nothing that ends a thread ends the loop
+            future.set_exception(failure_on_thread(error))
 
     def run() -> None:
         result: T | None = None

@@ -123,7 +123,7 @@ class Outfit:
 
     async def close(self) -> None:
         if self._processes is not None:
-            self._processes.close()
+            await self._processes.close()
         try:
             await self.keep_accounts()  # of what was settled and is not ours to commit any more
         except AccountsNotWritten as error:

@@ -1,15 +1,25 @@
-"""Worker processes and the process that they belong to."""
+"""Worker processes: who fails when one dies or hangs, and the process that they belong to."""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import subprocess
 import sys
 import threading
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from lane_world import World, record_of, turns, until
 from multilane.clock import SystemClock
+from multilane.lanes.processes import Gate, Processes
+from multilane.lanes.work import WorkRules
+from multilane.lanes.worker import WorkerDied
+from process_functions import crash_on, give_a_lock, hang_on, leave, own_pid, raise_picky
 
 OWNER = """
 import asyncio, os
@@ -18,7 +28,7 @@ from multilane.lanes.processes import Processes
 async def main():
     pool = Processes(2)
     await pool.start(os.getpid)
-    print(*pool._pool._processes, flush=True)
+    print(*pool.pids, flush=True)
     await asyncio.get_running_loop().create_future()
 
 if __name__ == "__main__":
@@ -26,24 +36,158 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
+@asynccontextmanager
+async def workers(many, *functions):
+    pool = Processes(many)
+    await pool.start(*functions)
+    try:
+        yield pool
+    finally:
+        await pool.close()
+
+
 def test_workers_end_with_the_process_that_was_killed(tmp_path):
     """They would wait for work for ever."""
     script = tmp_path / "owner.py"
     script.write_text(OWNER)
     with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as owner:
-        workers = owner.stdout.readline().split()
+        found = owner.stdout.readline().split()
         owner.kill()
-    assert len(workers) == 2
+    assert len(found) == 2
+    _ends(*map(int, found))
+
+
+async def test_only_the_call_whose_worker_died_fails(tmp_path):
+    """With a shared pool the others failed with it, although nothing was wrong with them."""
+
+    async def call(number):
+        record = record_of("crash" if number == 2 else "fine", number)
+        async with pool.gate:
+            await pool(partial(crash_on, str(tmp_path), record))
+
+    async with workers(3, crash_on) as pool:
+        ended = await asyncio.gather(*map(call, range(9)), return_exceptions=True)
+    assert [type(end) for end in ended] == [WorkerDied if i == 2 else type(None) for i in range(9)]
+    assert len(list(tmp_path.glob("done-*"))) == 8, "none of the others ran twice"
+    assert "was killed by SIGKILL while it ran" in str(ended[2])
+
+
+async def test_lanes_go_on_beside_a_record_that_kills_its_worker(tmp_path):
+    async with workers(2, crash_on) as pool:
+        handler = partial(crash_on, str(tmp_path))
+        async with World(handler, lanes=4, runner=pool, rules=WorkRules(60.0)) as world:
+            await world.give("a", "crash", "b", "c", "d", "e")
+            await until(lambda: world.is_done)
+            assert world.failures.failed == [(1, "WorkerDied")]
+            assert world.errors == []
+
+
+async def test_an_idle_worker_that_is_killed_costs_no_call():
+    """By the OOM killer, for example: it may take any."""
+    async with workers(2, own_pid) as pool:
+        killed, other = pool.pids
+        os.kill(killed, signal.SIGKILL)
+
+        async def call():
+            async with pool.gate:
+                return await pool(partial(own_pid, 0.02))
+
+        ran = set(await asyncio.gather(*(call() for _ in range(20))))
+        assert killed not in ran
+        await until(lambda: len(pool.pids) == 2)
+        assert other in pool.pids
+
+
+async def test_a_call_that_hangs_is_killed_and_its_worker_replaced():
+    async with workers(1, hang_on) as pool, World(hang_on, lanes=2, runner=pool) as world:
+        [hung] = pool.pids
+        await world.give("hang", "a", "b")
+        await until(lambda: any(lane.is_calling for lane in world.crew._lanes))
+        await world.sweep_after(1.5)
+        await until(lambda: world.is_done)
+        assert world.failures.failed == [(0, "ProcessingTimeout")]
+        _ends(hung)
+
+
+async def test_the_end_does_not_wait_for_a_call_that_hangs():
+    pool = Processes(2)
+    await pool.start(hang_on)
+    pids = pool.pids
+    calling = asyncio.create_task(pool(partial(hang_on, record_of("hang", 0))))
+    await until(lambda: any(worker.is_busy for worker in pool._workers))
+    async with asyncio.timeout(20):
+        await pool.close()
+        with pytest.raises(WorkerDied):
+            await calling
+    _ends(*pids)
+
+
+async def test_signals_for_the_whole_group_do_not_end_workers():
+    """A service manager sends SIGTERM to all processes; what is in work still has its time to end."""
+    async with workers(1, own_pid) as pool:
+        [pid] = pool.pids
+        calling = asyncio.create_task(pool(partial(own_pid, 0.3)))
+        await until(lambda: any(worker.is_busy for worker in pool._workers))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            os.kill(pid, number)
+        assert await calling == pid
+        assert await pool(own_pid) == pid
+
+
+async def test_errors_come_back_whatever_they_are():
+    async with workers(1, own_pid) as pool:
+        [pid] = pool.pids
+        with pytest.raises(RuntimeError, match="Picky: one and another") as raised:
+            await pool(raise_picky)
+        assert "in raise_picky" in str(raised.value.__cause__)
+        with pytest.raises(TypeError, match="lock"):
+            await pool(give_a_lock)
+        with pytest.raises(RuntimeError, match=r"the function raised SystemExit\(0\)"):
+            await pool(partial(leave, record_of("leave", 0)))
+        assert await pool(own_pid) == pid, "none of them costs a worker"
+
+
+async def test_a_worker_that_cannot_start_says_why():
+    with pytest.raises(WorkerDied, match="before it was ready"):
+        await Processes(1).start(_Unimportable())
+
+
+async def test_the_gate_is_fair_and_survives_cancelled_waits():
+    room, entered = 1, []
+    gate = Gate(lambda: room)
+
+    async def enter(name, leaving):
+        async with gate:
+            entered.append(name)
+            await leaving.wait()
+
+    leaving = asyncio.Event()
+    tasks = [asyncio.create_task(enter(name, leaving)) for name in "abcd"]
+    await turns()
+    tasks[1].cancel()
+    leaving.set()
+    ended = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(end).__name__ for end in ended] == ["NoneType", "CancelledError", "NoneType", "NoneType"]
+    assert entered == ["a", "c", "d"]
+    async with asyncio.timeout(5), gate:
+        assert gate._inside == 1
+
+
+class _Unimportable:
+    def __reduce__(self):
+        return (__import__, ("there_is_no_such_module",))
+
+
+def _ends(*pids):
     clock = SystemClock()
     deadline = clock.monotonic() + 20.0
-    while any(_is_alive(worker) for worker in workers):
+    while any(map(_is_alive, pids)):
         assert clock.monotonic() < deadline, "they live on"
         threading.Event().wait(0.05)
 
 
 def _is_alive(pid):
     try:
-        return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False

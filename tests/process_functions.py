@@ -1,0 +1,56 @@
+"""Functions that worker processes can import."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from multilane.wire.records.record import Record
+
+
+def crash_on(folder: str, record: Record) -> None:
+    """Kills its worker for the key `crash`; others wait until that has happened."""
+    if record.key == b"crash":
+        Path(folder, "crashed").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    while not Path(folder, "crashed").exists():
+        threading.Event().wait(0.005)
+    Path(folder, f"done-{record.offset}-{os.getpid()}").touch()
+
+
+def hang_on(record: Record) -> None:
+    """Never ends for the key `hang`, whatever signal it gets."""
+    if record.key == b"hang":
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+        while True:
+            threading.Event().wait(60)
+
+
+def leave(record: Record) -> None:
+    if record.key == b"leave":
+        sys.exit(0)
+
+
+def own_pid(delay: float = 0.0) -> int:
+    threading.Event().wait(delay)
+    return os.getpid()
+
+
+class Picky(Exception):
+    """Cannot be made again from its arguments alone."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(f"{first} and {second}")
+
+
+def raise_picky() -> None:
+    raise Picky("one", "another")
+
+
+def give_a_lock() -> Any:
+    return threading.Lock()
