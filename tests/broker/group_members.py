@@ -32,7 +32,9 @@ def new_group() -> str:
 
 
 def membership(variant: str) -> dict[str, object]:
-    """The properties of a variant: an assignor of the classic protocol, or KIP-848. Sessions are short."""
+    """The properties of a variant: an assignor of the classic protocol, KIP-848 or auto. Sessions are short."""
+    if variant == "auto":
+        return {}
     if variant == KIP_848:  # the brokers of the tests have short sessions themselves
         return {"group.protocol": "consumer"}
     return {

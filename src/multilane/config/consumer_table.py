@@ -13,6 +13,8 @@ from typing import Final
 
 from multilane.config.properties import INT_MAX, Kind, Property, Scope
 
+DEFAULT_STRATEGY: Final = ("range", "cooperative-sticky")
+
 CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     Property(
         name="fetch.min.bytes",
@@ -157,8 +159,9 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
         scope=Scope.CONSUMER,
         default="auto",
         choices=("auto", "classic", "consumer"),
-        doc="How the group shares partitions: JoinGroup and SyncGroup (classic), KIP-848 (consumer), or auto: KIP-848 "
-        "where the broker offers it, unless something is set that only classic groups have. Java's default is classic.",
+        doc="How the group shares partitions: JoinGroup and SyncGroup (classic), KIP-848 (consumer, which converts a "
+        "classic group), or auto: KIP-848 where the broker offers it, unless classic members are in the group or "
+        "something is set that only classic groups have. Java's default is classic.",
     ),
     Property(
         name="group.instance.id",
@@ -176,7 +179,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
         name="partition.assignment.strategy",
         kind=Kind.THINGS,
         scope=Scope.CONSUMER,
-        default=("range", "cooperative-sticky"),
+        default=DEFAULT_STRATEGY,
         doc="Assignors of the classic protocol, by short name or Java class: range, roundrobin, sticky, "
         "cooperative-sticky; or objects that are assignors.",
     ),

@@ -17,7 +17,7 @@ class GroupConfig:
     """`group_id` None means no group: the rest then has no meaning."""
 
     group_id: str | None
-    group_protocol: str  # auto: KIP-848 where the broker offers it, else classic
+    group_protocol: str  # auto: KIP-848 where the broker offers it and no classic members are in the group
     group_instance_id: str | None
     group_remote_assignor: str | None
     partition_assignment_strategy: tuple[str, ...]
@@ -39,6 +39,7 @@ _ASSIGNORS: Final = {
     "org.apache.kafka.clients.consumer.StickyAssignor": "sticky",
     "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
 }
+STRATEGIES: Final = frozenset(_ASSIGNORS.values())
 # What the other protocol leaves to the broker, or has no place for.
 _ASSIGNORS_KEY: Final = "partition.assignment.strategy"
 _CLASSIC_ONLY: Final = ("session.timeout.ms", "heartbeat.interval.ms", _ASSIGNORS_KEY)

@@ -11,7 +11,7 @@ import pytest
 from broker.group_members import COOPERATIVE, KIP_848, Member, fill, new_group, partitions_of
 from broker.group_processes import AiokafkaMember, JavaMember, LibrdkafkaMember
 from broker.reading import Deadline
-from multilane import TopicPartition
+from multilane import Admin, TopicPartition
 from multilane.dev.kafka import KafkaCluster
 
 pytestmark = [pytest.mark.broker, pytest.mark.cluster]
@@ -141,3 +141,48 @@ def test_a_group_changes_back_to_the_classic_protocol(kafka, topic):
         ends = fill(kafka, group.partitions, 0, 20)
         group.read_everything(ends)
         assert new.consumer.group_metadata().protocol == "classic"
+
+
+AUTO = "auto"
+
+
+def _described(kafka: KafkaCluster, group: str) -> tuple[str, str, str]:
+    with Admin({"bootstrap.servers": kafka.bootstrap()}) as admin:
+        told = admin.describe_groups([group])[group]
+        return told.type, told.state, told.assignor
+
+
+@pytest.mark.parametrize("assignor", ["range", "roundrobin"])  # of which ours has one by default
+def test_auto_joins_a_live_classic_group_and_leaves_it_what_it_is(kafka, topic, assignor):
+    with ExitStack() as stack:
+        group = Mixture(kafka, stack, topic(PARTITIONS))
+        group.join(LibrdkafkaMember, assignor)
+        group.settle()
+        ours = group.join(OurMember, AUTO)
+        group.settle()
+        assert ours.consumer.group_metadata().protocol == "classic"
+        assert _described(kafka, group.group) == ("classic", "Stable", assignor)
+        ends = fill(kafka, group.partitions, 0, 20)
+        group.read_everything(ends)
+
+
+def test_auto_takes_the_newer_protocol_in_a_classic_group_that_nobody_is_in(kafka, topic):
+    with ExitStack() as stack:
+        group = Mixture(kafka, stack, topic(PARTITIONS))
+        group.join(OurMember, "range")
+        group.settle()
+        group.leave(group.members[0])
+        assert _described(kafka, group.group)[:2] == ("classic", "Empty")
+        ours = group.join(OurMember, AUTO)
+        group.settle()
+        assert ours.consumer.group_metadata().protocol == "consumer"
+
+
+def test_group_protocol_consumer_converts_a_live_classic_group(kafka, topic):
+    with ExitStack() as stack:
+        group = Mixture(kafka, stack, topic(PARTITIONS))
+        group.join(OurMember, "range")
+        group.settle()
+        group.join(OurMember, KIP_848)
+        group.settle()
+        assert _described(kafka, group.group)[0] == "consumer"

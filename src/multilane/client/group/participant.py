@@ -33,6 +33,7 @@ from multilane.client.group.classic import ClassicMembership
 from multilane.client.group.commits import CommitListeners, CommitManager, CommitPolicy
 from multilane.client.group.committed import CommittedListeners, CommittedManager
 from multilane.client.group.consumer_protocol import ConsumerMembership
+from multilane.client.group.consumer_protocol.classic_check import LiveClassicGroup
 from multilane.client.group.membership import (
     Change,
     Identity,
@@ -47,6 +48,8 @@ from multilane.client.group.membership import (
 from multilane.client.group.wishes import ClientPattern, Names, ServerPattern, Wish
 from multilane.client.net.request_state import Backoff
 from multilane.client.net.requests import NEVER
+from multilane.config.consumer_table import DEFAULT_STRATEGY
+from multilane.config.group import STRATEGIES
 from multilane.config.tuning import SessionLimits, of_assignment, of_session
 from multilane.errors import ClientClosed, MultilaneError
 from multilane.hooks import Observer
@@ -266,12 +269,24 @@ class Participant:
             self.failed(error)
 
     def _fall_back(self, error: MultilaneError, now: float) -> None:
-        """The broker has no KIP-848. Who asked for nothing in particular gets the protocol that every broker has."""
+        """The broker has no KIP-848, or others are in the group by the classic protocol. Who asked for nothing in
+        particular gets what the others have."""
         self._no_consumer_protocol = None
-        log.info("group %s: the brokers do not offer KIP-848, so the classic protocol is used (%s)", self._group, error)
+        if isinstance(error, LiveClassicGroup):
+            log.info("%s, so the classic protocol is used", error)
+            self._share_strategy(error.assignor)
+        else:
+            log.info("group %s: no KIP-848 on these brokers, so the classic protocol is used (%s)", self._group, error)
         self._membership = self._classic()
         self._told = None
         self._tell_membership(now)
+
+    def _share_strategy(self, assignor: str) -> None:
+        """A group has one assignor that all of its members know. Who chose none himself takes what the others chose."""
+        config = self._config.group
+        known = assignor in {a.name for a in self._assignors}
+        if assignor in STRATEGIES and not known and config.partition_assignment_strategy == DEFAULT_STRATEGY:
+            self._assignors.append(find_assignor(assignor))
 
     def _classic(self) -> Membership:
         self._limits = BrokerLimits(self._group, self._around.coordinators, self._advise)

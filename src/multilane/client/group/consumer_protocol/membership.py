@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from multilane.client.group.consumer_protocol.beats import Beats, heartbeat_to
+from multilane.client.group.consumer_protocol.classic_check import ClassicCheck
 from multilane.client.group.consumer_protocol.names import TopicIds
 from multilane.client.group.consumer_protocol.reconciler import Outcome, Reconciler
 from multilane.client.group.consumer_protocol.reconciliation import Target, read_target
@@ -73,6 +74,7 @@ class ConsumerMembership:
         self._epoch = JOIN_EPOCH
         self._wording = Wording(policy, self._group)
         self._beats = Beats(policy.backoff)
+        self._check = ClassicCheck(self._group, coordinators, policy.backoff, self._is_classic)
         self._parts = Reconciler(listeners, topic_ids, policy.group.max_poll_interval)
         self._node: NodeId | None = None  # whom we last spoke to
         self._refusal: MultilaneError | None = None  # why we are FATAL
@@ -166,10 +168,11 @@ class ConsumerMembership:
         node = self._coordinators.of(self._group)
         if node is None:
             return Poll(wait=patience)
-        wait = self._beats.wait(now)
+        check = self._check if self.state is State.JOINING and not self._check.is_clear else None
+        wait = self._beats.wait(now) if check is None else max(self._beats.wait(now), check.wait(now))
         if wait > 0:
             return Poll(wait=min(wait, patience))
-        return Poll((self._heartbeat(node, now),), patience)
+        return Poll((self._heartbeat(node, now) if check is None else check.ask(node),), patience)
 
     def _poll_leaving(self, now: float) -> Poll:
         if self._beats.wait(now) == NEVER:
@@ -298,6 +301,10 @@ class ConsumerMembership:
         else:
             self._refuse(error, now)
 
+    def _is_classic(self, error: MultilaneError, now: float) -> None:
+        if self.state is State.JOINING:
+            self._not_offered(error, now)
+
     def _not_offered(self, error: MultilaneError, now: float) -> None:
         no_other = self._wording.subscription.regex is not None  # has patterns for the broker either
         self._refuse(error, now, None if no_other else self._unsupported)
@@ -306,6 +313,7 @@ class ConsumerMembership:
         self._wording.unheard()
         self._parts.must_acknowledge |= self.state is State.ACKNOWLEDGING
         self._beats.failed(now)
+        self._start_check()
 
     # --- moves -------------------------------------------------------------------------------------------------------
 
@@ -316,7 +324,13 @@ class ConsumerMembership:
         self._parts.clear()
         self._wording.unheard()
         self._beats.is_urgent = True
+        self._start_check()
         self._to(State.JOINING)
+
+    def _start_check(self) -> None:
+        """Whoever asked for KIP-848 converts groups, as Kafka does."""
+        self._check.start_over()
+        self._check.is_clear = self._policy.group.group_protocol != "auto"
 
     def _gone(self) -> None:
         self._to(State.UNSUBSCRIBED)
