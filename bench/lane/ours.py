@@ -35,13 +35,15 @@ Handler = Callable[..., Any]
 
 
 def settings_of(order: Order) -> dict[str, Any]:
-    """The app's file. What is not named here has its default."""
+    """The app's file. What is not named here has its default; what would change with a default is named."""
     consumer: dict[str, Any] = {
         "cluster": CLUSTER,
         "groupId": order.group,
         "name": order.topic,
         "virtualPartitionCount": order.lanes,
         "offsetInitial": "oldest",
+        "maxProcessingTime": "1s",
+        "onFailure": "drop",  # windows wait as rows: nothing has to be put back
     }
     if order.batch > 1:
         consumer |= {"batchSize": order.batch, "uniqueListener": order.unique}

@@ -70,7 +70,7 @@ class Case:
             "group.protocol": self.protocol,
         }
         if self.retry is not None:
-            made |= {"retry": self.retry, "retryCount": 2}
+            made |= {"retry": self.retry, "retryCount": 2, "retryBackoff": {"delay": "0s"}}
             made |= {} if self.kind == "unique" else {"retryOrder": "key" if self.mode == "key" else "none"}
         if self.kind in ("batch", "columns", "unique"):
             made |= {"batchSize": 8, "consumeBatchListenerLatency": "50ms", "uniqueListener": self.kind == "unique"}

@@ -18,6 +18,7 @@ from heapq import heappop, heappush
 from itertools import count, takewhile
 from typing import Final
 
+from multilane.outcome.in_place import rests_until
 from multilane.wire.records.record import Record
 
 Chain = list[Record | None]
@@ -89,6 +90,20 @@ class Chains:
             else:
                 ready.append(chain)
                 self.takeable += 1
+
+    def put_rested(self, records: Iterable[Record], now: float) -> None:
+        """Records whose keys have gone on without them, to be taken when they have rested: behind what waits of their
+        keys, or as chains of their own."""
+        for record in records:
+            key = self._order_of(record)
+            chain = self._by_key.get(key) if key is not None else None
+            if chain is not None:
+                self.put((record,), now)
+                continue
+            chain = [record]
+            if key is not None:
+                self._by_key[key] = chain
+            self._go_on(chain, now, rests_until(record))
 
     def hold(self, records: Iterable[Record]) -> None:
         """These are in work elsewhere: what comes of their keys waits here and is not taken."""
@@ -187,15 +202,17 @@ class Chains:
         self._go_on(chain, now)
 
     def put_back(self, records: list[Record], now: float) -> None:
-        """These, taken of one key, are to be taken again, before all others of it."""
+        """These, taken of one key, are to be taken again, before all others of it, and not before they have rested."""
         key = self._order_of(records[0])
         chain: Chain = self._by_key[key] if key is not None else [None]
         chain[:1] = records
-        self._go_on(chain, now)
+        self._go_on(chain, now, rests_until(records[0]))
 
-    def _go_on(self, chain: Chain, now: float) -> None:
+    def _go_on(self, chain: Chain, now: float, due: float = 0.0) -> None:
         first = chain[0]
-        if self._due_at is not None and first is not None and (due := self._due_at(first)) > now:
+        if self._due_at is not None and first is not None:
+            due = max(due, self._due_at(first))
+        if due > now:
             self._defer(chain, due)
             return
         # A chain with more than a lane's share of what waits goes first: it is what the partition will wait for.

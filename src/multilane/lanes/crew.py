@@ -27,6 +27,7 @@ from multilane.lanes.threads import NotBegun
 from multilane.lanes.work import Work
 from multilane.lanes.yard import Yard
 from multilane.logs import logger
+from multilane.outcome.in_place import rests_until
 from multilane.wire.records.record import Record
 
 log = logger(__name__)
@@ -47,6 +48,7 @@ class Crew:
         self._context = copy_context()  # what every call begins with
         self._lanes: set[Lane] = set()
         self._parked: deque[asyncio.Future[None]] = deque()
+        self._resting: set[asyncio.Future[None]] = set()  # lanes with rows that are retried in place
         self._substitutes = 0  # for lanes whose call is overdue and does not end
         self._is_draining = False
         self._is_over = False  # draining, or there are lanes too many: who sees it ends
@@ -207,12 +209,25 @@ class Crew:
             records = chains.take(self._size, self._clock.monotonic(), one_each=self._work.one_each)
             lane.window = records
             again = await self._work.several(lane, records)
+            while again and self._yard.is_of_rows:  # rows cannot be put back: they rest where they are
+                await self._rest(max(map(rests_until, again)))
+                again = await self._work.several(lane, again)
             lane.window = ()
             chains.release_all(records, self._clock.monotonic(), again)
             del records, again  # a lane that has nothing to do keeps nothing
             self._wake(self._work_for() - 1)  # one of them is for this lane
             if self._is_changed(lane):
                 return
+
+    async def _rest(self, due: float) -> None:
+        """Until then, or not at all: a crew that is draining begins nothing."""
+        if due > self._clock.monotonic() and not self._is_draining:
+            rested: asyncio.Future[None] = self._loop.create_future()
+            self._resting.add(rested)
+            await asyncio.wait([rested], timeout=due - self._clock.monotonic())
+            self._resting.discard(rested)
+        if self._is_draining:
+            raise NotBegun
 
     def _is_changed(self, lane: Lane) -> bool:
         """After each call. What a function has set in its context is not for the next one: the lane goes on as another
@@ -360,6 +375,8 @@ class Crew:
             if timer is not None:
                 timer.cancel()
         self._wake(len(self._parked))
+        for rested in self._resting:
+            rested.set_result(None)
         if self._runs_ahead:
             self._work.listener.withdraw()
         await self._wait_for_lanes(deadline)

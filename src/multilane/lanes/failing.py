@@ -4,7 +4,8 @@ Thread: loop.
 
 Returns when a record is taken over for good: its copy was acknowledged, or the last step has it; or gives it back, to
 be tried again in its place, as its copy in the retry topic would be. Until it is taken over the record
-stays unsettled, however long that takes. An open breaker ends the group instead of filling the error topic.
+stays unsettled, however long that takes. A record that nobody takes is given back too, unless the configuration says
+`onFailure: drop`. An open breaker ends the group instead of filling the error topic.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from multilane.clock import Clock
 from multilane.commit.journal import CopyPlace, Notes, Outcome
 from multilane.errors import BreakerOpen, UndecodablePayload
 from multilane.hooks import NO_OBSERVER, Observer
+from multilane.lanes.seldom import Seldom
 from multilane.listeners.context import Context
 from multilane.listeners.signature import is_async
 from multilane.listeners.surroundings import Surroundings
 from multilane.logs import logger
+from multilane.outcome.backoff import RetryBackoff
 from multilane.outcome.breaker import Breaker
 from multilane.outcome.flow import Flow, LastStep, Publish, after_failure, follow, given_up, undecodable
-from multilane.outcome.in_place import InPlace
+from multilane.outcome.in_place import InPlace, retried
 from multilane.outcome.own_thread import on_own_thread
 from multilane.outcome.parking import Parking
 from multilane.wire.records.keyed_rows import TakenRows
@@ -36,6 +39,8 @@ log = logger(__name__)
 LastStepFunction = Callable[[Context, Record, BaseException], Any]
 _SHORTEST_REST: Final = 1.0
 _LONGEST_REST: Final = 30.0
+_SHORTEST_STAY: Final = 0.1  # before a kept record is retried, also with a back-off of zero
+_TELL_EVERY: Final = 10.0  # seconds between two log lines about records that are kept
 
 
 class Publishes(Protocol):
@@ -54,6 +59,7 @@ class Ways:
     last_step: LastStepFunction | None = None
     breaker: Breaker | None = None
     in_place: InPlace | None = None  # where no retry topic may be used
+    keeping: RetryBackoff | None = None  # what nobody takes is retried in place with this; None: it is dropped
 
 
 class Failing:
@@ -71,6 +77,8 @@ class Failing:
         self._last_step = ways.last_step
         self._breaker = ways.breaker
         self._in_place = ways.in_place
+        self._keeping = ways.keeping
+        self._kept = Seldom(_TELL_EVERY)
         self._surroundings = surroundings
         self._clock = clock
         self._observer = observer
@@ -103,11 +111,13 @@ class Failing:
         self._observer.count("lanes.records.failed", error=type(error).__name__, topic=record.topic)
         is_hopeless = isinstance(error, UndecodablePayload)
         in_place = self._in_place
-        if in_place is not None and not is_hopeless and in_place.tries_again(record):
-            return record
+        if in_place is not None and not is_hopeless and (again := in_place.try_again(record)) is not None:
+            return again
         decide = undecodable if is_hopeless else after_failure if in_place is None else given_up
         step = decide(self._flow, record, error)
         if isinstance(step, LastStep):
+            if self._last_step is None and self._keeping is not None:
+                return self._keep(record, error, step, self._keeping)
             await self._take_last_step(context, record, error, step)
             self._note(record, Outcome.DEAD, None, error)
         elif parking is not None and record.topic == step.topic == self._flow.retry:
@@ -143,6 +153,23 @@ class Failing:
     def _note(self, record: Record, outcome: Outcome, copy: CopyPlace | None, error: BaseException | None) -> None:
         if self._notes is not None:
             self._notes.note_failed(record, outcome, copy, error)
+
+    def _keep(self, record: Record, error: BaseException, step: LastStep, backoff: RetryBackoff) -> Record:
+        """Nobody takes it: it stays where it is, its key waits, and nothing is committed past it."""
+        self._observer.count("lanes.records.kept", topic=record.topic)
+        now = self._clock.monotonic()
+        again = retried(record, backoff, now)
+        again.due = max(again.due, now + _SHORTEST_STAY)
+        if many := self._kept.tell(now):
+            told = (
+                "%s failed (attempt %d in place) and stays: %s. It is retried in %.1f s; its key waits, and %s-%d is not "
+                "committed past it. %d such failures since the last line. Name an error topic or register a last step; "
+                "`onFailure: drop` passes such records over. %s"
+            )
+            rest = again.due - now
+            place = record.topic, record.partition
+            log.warning(told, record, again.attempts, step.reason, rest, *place, many, _told(error))
+        return again
 
     async def _take_last_step(self, context: Context, record: Record, error: BaseException, step: LastStep) -> None:
         if self._last_step is None:

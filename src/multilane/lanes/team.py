@@ -45,6 +45,7 @@ class Team:
             crew.peers = [other for other in self._crews.values() if other is not crew]
         self._acknowledging = work.acknowledging
         self._tried = work.tried
+        work.on_again = self._take_back
         if self._acknowledging is not None:
             self._acknowledging.on_settled = self.feed
 
@@ -80,6 +81,15 @@ class Team:
                 for record in done:
                     chains.let_go(record, now)
                 crew.poke()
+
+    def _take_back(self, records: Sequence[Record]) -> None:
+        """Rejected by hand after their keys went on, and to be handled again: behind what waits of their keys."""
+        now = self._clock.monotonic()
+        for name, some in self.yard.routed(records).items():
+            chains = self.yard.chains(name)
+            if isinstance(chains, Chains):  # rows are not acknowledged by hand
+                chains.put_rested(some, now)
+                self._crews[name].poke()
 
     def wants_blocks(self, partition: TopicPartition) -> bool:
         intake = self.yard.intakes[partition]

@@ -67,7 +67,7 @@ class Work:
         self._yard = yard
         self._failures = failures
         self._parking = parking
-        self._keeps_order = parking is not None or rules.tries_in_place
+        self._tries_in_place = rules.tries_in_place
         self._by_topic = dict(by_topic or {})
         self._settle_offset = yard.settle_offset if parking is None else None
         self._settle_offsets = (yard.settle_offsets if parking is None else None) or _nobody_settles_so
@@ -83,6 +83,7 @@ class Work:
         self.plain_call = listener.call_one
         self.plain_settle: Callable[[int], None] = self._settle_offset or _nobody_settles_so
         self.tried: dict[tuple[str, int], Record] = {}  # to be tried again in its place: with its attempts counted
+        self.on_again: Callable[[Sequence[Record]], object] = _nobody_takes_back
         self.acknowledging = Acknowledging(self._settle_done, self._reject) if rules.is_manual else None
 
     def _of(self, record: Record) -> Listener:
@@ -173,14 +174,7 @@ class Work:
     # --- a window ----------------------------------------------------------------------------------------------------
 
     async def several(self, lane: Lane, records: Sequence[Record]) -> list[Record]:
-        """The same for a window; what it gives is to be tried again. Rows cannot be put back, and wait for nothing:
-        those are tried again at once."""
-        again = await self._window(lane, records)
-        while again and self._yard.is_of_rows:
-            again = await self._window(lane, again)
-        return again
-
-    async def _window(self, lane: Lane, records: Sequence[Record]) -> list[Record]:
+        """The same for a window; what it gives is to be tried again."""
         if self._parking is not None:
             # Before anything is selected: what came from the topic belongs behind what is in the retry topic, although
             # it may have been waiting for longer.
@@ -252,8 +246,10 @@ class Work:
     async def _settle_batch(
         self, records: Sequence[Record], failures: Failures, pending: Pending | None
     ) -> list[Record]:
-        if failures and self._keeps_order:
+        if failures and self._parking is not None:
             return await self._settle_in_order(records, failures)
+        if failures and self._tries_in_place and pending is None:
+            return await self._settle_around(records, failures)
         if pending is None:
             self._settle_done([record for record in records if record not in failures] if failures else records)
         return await self._fail_all([r for r in records if r in failures], failures, pending) if failures else []
@@ -271,6 +267,25 @@ class Work:
             elif self.must_follow(record):
                 await self.follow([record])
             else:
+                self._settle_done((record,))
+        return again
+
+    async def _settle_around(self, records: Sequence[Record], failures: Failures) -> list[Record]:
+        """A batch whose failed records may stay in place. What shares no key with them is settled at once; what
+        succeeded behind a record that stays is handled once more after it."""
+        keys = {record.key for record in failures if record.key is not None}
+        self._settle_done([r for r in records if r not in failures and r.key not in keys])
+        failed = [record for record in records if record in failures]
+        staying = {record: record for record in await self._fail_all(failed, failures, None)}
+        blocked: set[bytes | None] = set()
+        again: list[Record] = []
+        for record in records:
+            if record in staying:
+                again.append(staying[record])
+                blocked |= set() if record.key is None else {record.key}
+            elif record not in failures and record.key in blocked:
+                again.append(record)
+            elif record not in failures and record.key in keys:
                 self._settle_done((record,))
         return again
 
@@ -292,7 +307,7 @@ class Work:
         again = await self._failures.take_over(record, error, self._parking)
         if again is None:
             self._settle(record)
-        elif self._parking is not None:
+        elif self._parking is not None and again.headers is not record.headers:
             self.tried[record.topic, record.offset] = again
         return again
 
@@ -316,12 +331,22 @@ class Work:
 
     def _reject(self, records: Sequence[Record], error: BaseException) -> asyncio.Future[list[Record]]:
         """Acknowledged as failed."""
-        return asyncio.ensure_future(self._fail_all(records, dict.fromkeys(records, error), None))
+        return asyncio.ensure_future(self._rejected(records, error))
+
+    async def _rejected(self, records: Sequence[Record], error: BaseException) -> list[Record]:
+        again = await self._fail_all(records, dict.fromkeys(records, error), None)
+        if again:
+            self.on_again(again)
+        return again
 
 
 def _turn(listener: Listener) -> AbstractAsyncContextManager[object]:
     """Where only so many calls run at once, the time of one begins with its turn."""
     return listener.gate or _ALWAYS_OPEN
+
+
+def _nobody_takes_back(records: Sequence[Record]) -> None:
+    raise AssertionError(f"{len(records)} records are to be handled again, and nobody takes them back")
 
 
 def _nobody_settles_so(offset: object) -> None:

@@ -86,12 +86,17 @@ class Yard:
         records = piece.records()
         if self._note is not None:
             self._note(records)
-        routed: dict[str, list[Record]] = {MAIN: records} if self._route is None else {}
-        if self._route is not None:
-            for record in records:
-                routed.setdefault(self._class_of(record, self._route), []).append(record)
-        for name, some in routed.items():
+        for name, some in self.routed(records).items():
             self._chains[name].put(some, now)
+
+    def routed(self, records: Sequence[Record]) -> Mapping[str, Sequence[Record]]:
+        """Records by their class of lanes."""
+        if self._route is None:
+            return {MAIN: records}
+        routed: dict[str, list[Record]] = {}
+        for record in records:
+            routed.setdefault(self._class_of(record, self._route), []).append(record)
+        return routed
 
     def _class_of(self, record: Record, route: Route) -> str:
         try:

@@ -1,9 +1,10 @@
-"""Failed records that are tried again where they are, without a retry topic: how often, when, and which were given up.
+"""Failed records that are retried where they are, without a copy: how often, when, and which were given up.
 
 Thread: none (pure); one owner.
 
-For work that must leave a group's topics alone. A key waits for its failed record, so that its order is kept; other
-keys do not. Attempts are counted here and not in the record, which is the same at each of them. Owns these counts.
+For records that no topic takes, and for work that must leave a group's topics alone. A key waits for its failed record,
+so that its order is kept; other keys do not. Attempts travel with the record itself (`Resting`), so nothing has to be
+forgotten when it succeeds. Owns the list of what was given up.
 """
 
 from __future__ import annotations
@@ -15,6 +16,38 @@ from multilane.outcome.backoff import RetryBackoff, due, seed_of
 from multilane.outcome.flow import Flow
 from multilane.outcome.headers import described
 from multilane.wire.records.record import Record
+
+
+class Resting(Record):
+    """A failed record that is retried in place: how often it has failed there, and when it may be handled again (on
+    the monotonic clock). Equal to the record that it is."""
+
+    attempts: int = 0
+    due: float = 0.0
+
+
+def resting(record: Record, attempts: int, due_at: float) -> Resting:
+    made = Resting(*record)
+    made.attempts, made.due = attempts, due_at
+    return made
+
+
+def attempts_in_place(record: Record) -> int:
+    """How often it has failed where it is, and was kept."""
+    return record.attempts if isinstance(record, Resting) else 0
+
+
+def rests_until(record: Record) -> float:
+    return record.due if isinstance(record, Resting) else 0.0
+
+
+def retried(record: Record, backoff: RetryBackoff | None, now: float) -> Resting:
+    """The record after one more failure, due after its back-off."""
+    attempts = attempts_in_place(record) + 1
+    if backoff is None:
+        return resting(record, attempts, now)
+    seed = seed_of(record.topic, record.partition, record.offset)
+    return resting(record, attempts, now + due(backoff, 0, attempts - 1, seed) / 1_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,49 +64,30 @@ class GivenUp:
 class InPlace:
     def __init__(self, flow: Flow, again: int, backoff: RetryBackoff | None, now: Callable[[], float]) -> None:
         """`flow`: the topics of the group, for copies of what is given up. `again`: how often after the first attempt.
-        `now` is the clock that `due_at` is on."""
+        `now` is the monotonic clock."""
         self.flow = flow
         self.again = again
         self._backoff = backoff
         self._now = now
-        self._failed: dict[tuple[int, int], tuple[int, float]] = {}  # by place: attempts, and when the next is due
         self._given_up: list[GivenUp] = []
 
     @property
     def waits(self) -> bool:
         """Whether a failed record has to wait for its next attempt."""
-        return self._backoff is not None and self.again > 0
+        return self._backoff is not None and self._backoff.delay > 0 and self.again > 0
 
-    def tries_again(self, record: Record) -> bool:
-        """It has failed once more."""
-        place = record.partition, record.offset
-        attempts = self._failed.get(place, (0, 0.0))[0] + 1
-        self._failed[place] = attempts, self._now() + self._delay(record, attempts)
-        return attempts <= self.again
-
-    def _delay(self, record: Record, attempts: int) -> float:
-        if self._backoff is None:
-            return 0.0
-        return due(self._backoff, 0, attempts - 1, seed_of(record.topic, record.partition, record.offset)) / 1_000
-
-    def due_at(self, record: Record) -> float:
-        """When it may be handled."""
-        known = self._failed.get((record.partition, record.offset)) if self._failed else None
-        return 0.0 if known is None else known[1]
+    def try_again(self, record: Record) -> Resting | None:
+        """It has failed once more: as it is to be retried, or None when it is to be given up."""
+        return retried(record, self._backoff, self._now()) if attempts_in_place(record) < self.again else None
 
     def give_up(self, record: Record, error: BaseException) -> None:
         """It is wherever such records end; before it is settled."""
-        attempts, _ = self._failed.pop((record.partition, record.offset), (1, 0.0))
         kind = type(error).__qualname__
         text = described(error).decode(errors="replace").removeprefix(f"{kind}: ")
+        attempts = attempts_in_place(record) + 1
         self._given_up.append(GivenUp(record.partition, record.offset, attempts, kind, text))
 
     def take_given_up(self) -> tuple[GivenUp, ...]:
         """Those since the last time."""
         taken, self._given_up = tuple(self._given_up), []
         return taken
-
-    def forget(self, partition: int, below: int) -> None:
-        """What is below this offset is settled."""
-        for place in [place for place in self._failed if place[0] == partition and place[1] < below]:
-            del self._failed[place]

@@ -196,12 +196,12 @@ class App:
         with signals_stop(self.stop), tuned_interpreter(), asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(self.serve())
 
-    def outfits(self, observer: Observer = NO_OBSERVER, *, are_audited: bool = True) -> dict[str, Outfit]:
-        """What each consumer needs for its lanes, by name; for engines that have other ways to feed them. The audit is
-        for those who commit. Inside a running event loop."""
+    def outfits(self, observer: Observer = NO_OBSERVER, *, for_rows: bool = False) -> dict[str, Outfit]:
+        """What each consumer needs for its lanes, by name; for engines that have other ways to feed them, `for_rows` of
+        a DataFrame too. Inside a running event loop."""
         return {
             name: Outfit(
-                registration if are_audited else registration.unaudited(),
+                registration.for_rows() if for_rows else registration,
                 self.config.cluster(registration.config.cluster),
                 registration.around.within(self._around),
                 self._clock,

@@ -150,8 +150,6 @@ class Account:
 
     def report(self, teams: Collection[Team]) -> Report:
         places = {p.partition: team.whole_place(p) for team in teams for p in team.partitions}
-        for partition, place in places.items():
-            self._in_place.forget(partition, place.offset)
         settled = sum(team.settled for team in self._teams)
         more, self._told = settled - self._told, settled
         starts = {partition: (place.offset, place.runs) for partition, place in places.items()}

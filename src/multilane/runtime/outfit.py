@@ -106,6 +106,9 @@ class Outfit:
             has_last_step=around.last_step is not None,
         )
         self._processes = Processes(config.processes) if config.processes else None
+        is_taken = config.error is not None or around.last_step is not None or in_place is not None
+        drops = config.on_failure == "drop"
+        self._keeping = None if drops or is_taken else config.retry_backoff or backoff.Backoff("exponential")
         told = config.error_breaker
         self._breaker = None if told is None else Breaker(told.share, told.window, told.minimum)
         self._publisher: Publisher | None = None
@@ -215,7 +218,7 @@ class Outfit:
             WorkRules(
                 self.config.max_processing_time,
                 self.config.ack == "manual",
-                tries_in_place=self._in_place is not None and self._in_place.again > 0,
+                tries_in_place=self._keeping is not None or (self._in_place is not None and self._in_place.again > 0),
                 runs_ahead=self._processes is None and not self.config.lane_classes,
             ),
             parking,
@@ -243,8 +246,9 @@ class Outfit:
         team.steer(is_paused=told.is_paused, lanes=lanes, waiting_per_lane=self.config.waiting_per_lane)
 
     def _waits_as_rows(self, starts: Iterable[TopicPartition]) -> bool:
-        is_due = self._in_place is None or not self._in_place.waits
-        return is_due and self.registration.waits_as_rows([partition.topic for partition in starts])
+        """Rows cannot be put back: a lane would rest with all keys of its window for the sake of one."""
+        stays = self._keeping is not None or (self._in_place is not None and self._in_place.waits)
+        return not stays and self.registration.waits_as_rows([partition.topic for partition in starts])
 
     def _feeding_order(self, partition: TopicPartition) -> int:
         return self.topics.names.index(partition.topic)
@@ -270,8 +274,6 @@ class Outfit:
             is_unique = self.registration.window.select is newest_of_each_key
             return RowChains(partition.topic, partition.partition, config.lanes, newest=is_unique)
         due_at = self._due_at() if any(p.topic == config.retry for p in starts) else None
-        if self._in_place is not None and self._in_place.waits:
-            due_at = self._in_place.due_at
         lanes = {MAIN: config.lanes, **config.lane_classes}
         chains = {
             name: Chains(order_of(config.order_by, config.lane_hash, many), max(1, many), due_at)
@@ -300,7 +302,7 @@ class Outfit:
     def _failing(self, notes: Notes | None) -> Failing:
         if self._publisher is None:
             raise AssertionError("a team is built while the group runs")
-        ways = Ways(self._flow, self._publisher, self._around.last_step, self._breaker, self._in_place)
+        ways = Ways(self._flow, self._publisher, self._around.last_step, self._breaker, self._in_place, self._keeping)
         return Failing(ways, self._surroundings, self._clock, self._observer, notes)
 
 

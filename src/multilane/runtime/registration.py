@@ -63,9 +63,11 @@ class Registration:
     route: Callable[[Record], str] | None = None
     around: Around = field(default_factory=Around)
 
-    def unaudited(self) -> Registration:
-        """For whoever commits nothing: the accounts are of what the group does."""
-        return replace(self, config=self.config.model_copy(update={"audit": None}))
+    def for_rows(self) -> Registration:
+        """For rows of a DataFrame: nobody commits, so there is nothing to audit; a row tells what became of a record
+        that nobody took, so none is kept; and no retry partition is read, so that order ends with the topic."""
+        changes = {"audit": None, "on_failure": "drop", "retry_order": "none"}
+        return replace(self, config=self.config.model_copy(update=changes))
 
     @property
     def window(self) -> Window:
@@ -79,7 +81,7 @@ class Registration:
         config = self.config
         is_by_key = config.lanes > 0 and config.order_by == "key" and config.lane_hash == "key"
         is_one_class = self.route is None and not config.lane_classes
-        is_due = config.retry_backoff is None or config.retry not in topics
+        is_due = config.retry_backoff is None or not config.retry_backoff.delay or config.retry not in topics
         has_windows = not self.window.is_single and len(topics) == 1
         return has_windows and is_by_key and is_one_class and is_due and config.max_in_flight_bytes is None
 

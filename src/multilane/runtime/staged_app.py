@@ -43,7 +43,7 @@ class StagedApp:
 
     async def _outfit(self, consumer: str) -> Outfit:
         if not self._made:
-            self._made = self._app.outfits(are_audited=False)
+            self._made = self._app.outfits(for_rows=True)
         outfit = self._made.get(consumer)
         if outfit is None:
             raise ConfigError(f"consumer {consumer!r} has no listener where Spark's workers find the application")
@@ -58,8 +58,9 @@ class StagedApp:
 
 
 def check_stageable(config: ConsumerGroupConfig) -> None:
-    """What a stage cannot promise is refused before anything runs."""
-    if config.retry_order == "key" and config.retry is not None:
+    """What a stage cannot promise is refused before anything runs, where somebody has asked for it."""
+    is_asked_for = config.unique or "retry_order" in config.model_fields_set
+    if config.retry_order == "key" and config.retry is not None and is_asked_for:
         raise ConfigError(
             f"consumer {config.name!r} has retryOrder key{' (as uniqueListener)' if config.unique else ''}: to keep "
             "the order of a key across a retry, lanes have to read the retry partition beside the topic's own, and "

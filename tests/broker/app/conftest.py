@@ -44,6 +44,7 @@ class Shop:
                     "virtualPartitionCount": 8,
                     "offsetInitial": "oldest",
                     "commitInterval": "100ms",
+                    "retryBackoff": {"delay": "0s"},
                     **consumer,
                 }
             },

@@ -218,7 +218,7 @@ async def test_interceptors_of_the_app_and_of_one_listener(shop):
 
     from multilane.runtime.registration import Around
 
-    app = shop.app()
+    app = shop.app(onFailure="drop")
     app.intercept(Tells("app"))
     app.intercept_errors(Tells("app"))
 
@@ -231,3 +231,50 @@ async def test_interceptors_of_the_app_and_of_one_listener(shop):
         await until(lambda: len(told) >= 4 or task.done())
     await task
     assert told == ["app consumes", "own consumes", "handles", "app sees ValueError in True"]
+
+
+@pytest.mark.parametrize("batch", [False, True])
+async def test_without_a_place_to_go_a_record_is_retried_in_place_and_never_committed_past(shop, batch):
+    """The minimal configuration committed past a failed record after one line in the log."""
+    shop.fill([None, "bad", "a", "bad", "b", None], partitions=1)
+    keys = {"batchSize": 3, "consumeBatchListenerLatency": "50ms"} if batch else {}
+    app = shop.app(retryBackoff={"delay": "50ms"}, **keys)
+    handled: list[int] = []
+    mended: list[bool] = []
+
+    def fails(record: Record) -> bool:
+        handled.append(record.offset)
+        return record.offset in (0, 1) and not mended
+
+    async def one(record: Record) -> None:
+        if fails(record):
+            raise ConnectionError("no answer")
+
+    async def several(records: list[Record]) -> dict[Record, Exception]:
+        return {record: ConnectionError("no answer") for record in records if fails(record)}
+
+    app.listener("orders")(several if batch else one)
+    async with running(app) as task:
+        await until(lambda: handled.count(0) > 2 and handled.count(1) > 2 and {2, 4, 5} <= set(handled) or task.done())
+        await until(lambda: shop.committed() or task.done())
+        assert set(shop.committed().values()) == {0}
+        mended.append(True)
+        await until(lambda: set(shop.committed().values()) == {6} or task.done())
+    await task
+    assert handled.index(3) > 1, "the next of its key comes after it"
+    assert shop.committed() == {f"{shop.main}-0": 6}
+
+
+async def test_a_record_is_dropped_where_that_is_written(shop):
+    shop.fill(["bad", "a"], partitions=1)
+    app = shop.app(onFailure="drop")
+
+    @app.listener("orders")
+    async def handle(record: Record) -> None:
+        if record.key == b"bad":
+            raise ValueError("never")
+
+    async with running(app) as task:
+        await until(lambda: set(shop.committed().values()) == {2} or task.done())
+    await task
+    assert shop.committed() == {f"{shop.main}-0": 2}

@@ -44,7 +44,7 @@ def app(shop, topic, fill):
     fill(shop.main, 0, numbered)
     fill(shop.main, 1, [*numbered[:10], HANG, *numbered])
     fill(shop.main, 2, [HANG] * 20)
-    app = shop.app(retry=retry, maxProcessingTime="10m", rebalanceTimeout="4s")
+    app = shop.app(retry=retry, retryOrder="none", maxProcessingTime="10m", rebalanceTimeout="4s")
     app.handled = 0
 
     @app.listener("orders")

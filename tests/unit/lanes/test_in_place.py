@@ -37,8 +37,7 @@ class Placed(World):
     def __init__(self, failing, *, again=2, backoff=None, flow=None, last_step=None, handler=None, **more):
         self.handled, self.failing, self.published = [], dict(failing), Published()
         self.in_place = InPlace(flow or Flow("t"), again, backoff, self.now)
-        due_at = self.in_place.due_at if backoff is not None else None
-        super().__init__(handler or self.one, rules=RULES, due_at=due_at, **more)
+        super().__init__(handler or self.one, rules=RULES, **more)
         ways = Ways(self.in_place.flow, self.published, last_step, None, self.in_place)
         self.work._failures = Failing(ways, Surroundings("g"), self.clock)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
+
 from multilane.outcome.backoff import Backoff
 from multilane.outcome.flow import Flow
-from multilane.outcome.in_place import GivenUp, InPlace
+from multilane.outcome.in_place import GivenUp, InPlace, rests_until, retried
 from multilane.wire.records.record import Record
 
 
@@ -12,18 +14,29 @@ def record(offset: int) -> Record:
     return Record("t", 1, offset, 0, 0, b"k", b"secret")
 
 
+def failed(place: InPlace, first: Record, times: int) -> Record | None:
+    """The record after so many failures; None when it is to be given up."""
+    again: Record | None = first
+    for _ in range(times):
+        assert again is not None
+        again = place.try_again(again)
+    return again
+
+
 def test_as_often_as_it_may_be():
     place = InPlace(Flow("t"), 2, None, lambda: 7.0)
-    assert [place.tries_again(record(4)) for _ in range(3)] == [True, True, False]
-    assert place.tries_again(record(5)), "each has its own attempts"
+    assert failed(place, record(4), 2) == record(4)
+    assert failed(place, record(4), 3) is None
+    assert failed(place, record(5), 1) == record(5), "each has its own attempts"
     assert not place.waits
 
 
 def test_what_is_given_up_is_told_once_and_without_its_content():
     place = InPlace(Flow("t"), 1, None, lambda: 0.0)
-    place.tries_again(record(4))
-    place.tries_again(record(4))
-    place.give_up(record(4), ValueError("not today"))
+    again = failed(place, record(4), 1)
+    assert again is not None
+    assert place.try_again(again) is None
+    place.give_up(again, ValueError("not today"))
     place.give_up(record(9), RuntimeError())  # one that is hopeless at once
     told = place.take_given_up()
     assert told == (GivenUp(1, 4, 2, "ValueError", "not today"), GivenUp(1, 9, 1, "RuntimeError", "RuntimeError"))
@@ -35,19 +48,24 @@ def test_it_waits_as_the_configuration_says():
     now = [100.0]
     place = InPlace(Flow("t"), 5, Backoff("exponential", 1.0, 60.0, 2.0), lambda: now[0])
     assert place.waits
-    assert place.due_at(record(4)) == 0.0
-    place.tries_again(record(4))
-    assert place.due_at(record(4)) == 101.0
+    assert rests_until(record(4)) == 0.0
+    again = failed(place, record(4), 1)
+    assert again is not None
+    assert rests_until(again) == 101.0
     now[0] = 110.0
-    place.tries_again(record(4))
-    assert place.due_at(record(4)) == 112.0
-    assert place.due_at(record(5)) == 0.0
+    later = failed(place, again, 1)
+    assert later is not None
+    assert rests_until(later) == 112.0
 
 
-def test_what_is_settled_is_forgotten():
-    place = InPlace(Flow("t"), 1, Backoff(), lambda: 0.0)
-    for offset in (3, 4, 5):
-        place.tries_again(record(offset))
-    place.forget(1, 5)
-    place.forget(2, 99)
-    assert [place.due_at(record(offset)) for offset in (3, 4, 5)] == [0.0, 0.0, 1.0]
+def test_a_resting_record_is_the_record_that_it_is():
+    again = retried(record(4), Backoff(), 0.0)
+    assert again == record(4)
+    assert hash(again) == hash(record(4))
+    assert (again.key, again.value) == (b"k", b"secret")
+    assert again.attempts == 1
+
+
+def test_worker_processes_get_it_with_its_attempts():
+    again = pickle.loads(pickle.dumps(retried(record(4), Backoff(), 0.0)))
+    assert (again, again.attempts) == (record(4), 1)

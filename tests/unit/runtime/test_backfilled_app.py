@@ -39,7 +39,7 @@ def app(tmp_path):
     ],
 )
 def test_as_many_attempts_as_live(app, consumer, again):
-    made = app(**consumer)
+    made = app(**consumer, retryBackoff={"delay": "0s"})
     in_place = in_place_for(
         made.config.consumer("orders"), made.config.cluster("main"), ManualClock(), to_error_topic=False
     )
@@ -49,7 +49,7 @@ def test_as_many_attempts_as_live(app, consumer, again):
 
 
 def test_copies_for_the_error_topic_belong_back_into_the_live_retry_topic(app):
-    made = app(**TOPICS, retryBackoff={"delay": "1s"})
+    made = app(**TOPICS)
     in_place = in_place_for(
         made.config.consumer("orders"), made.config.cluster("main"), ManualClock(), to_error_topic=True
     )

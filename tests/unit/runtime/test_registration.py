@@ -108,7 +108,7 @@ async def test_order_across_retry_leaves_the_protocol_to_the_configuration(tmp_p
 )
 async def test_a_topic_and_its_retries_are_both_shared_out(tmp_path, properties, protocol, remote):
     """Brokers gave one member all of the topic, and another all of the retry topic."""
-    app = app_with(tmp_path, retry="r", **({"properties": properties} if properties else {}))
+    app = app_with(tmp_path, retry="r", retryOrder="none", **({"properties": properties} if properties else {}))
     app.listener("orders")(single)
     config = parse_consumer(app.outfits(NO_OBSERVER)["Orders"].joining).group
     assert (config.group_protocol, config.group_remote_assignor) == (protocol, remote)
@@ -149,7 +149,7 @@ def test_what_is_said_for_one_listener_is_not_for_another():
     assert app_wide.interceptors == (outer,)
 
 
-BATCH = {"batchSize": 10, "retryCount": 2, "retry": "orders.retry"}
+BATCH = {"batchSize": 10, "retryCount": 2, "retry": "orders.retry", "retryBackoff": "{delay: 0s}"}
 
 
 @pytest.mark.parametrize(

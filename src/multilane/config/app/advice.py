@@ -101,7 +101,11 @@ def _of_idle_keys(config: AppConfig, consumer: ConsumerGroupConfig) -> Iterator[
     said = {**shared, **canonical(consumer.properties, _CONSUMER)}.get("group.protocol")
     classic = "classic" in (consumer.group_protocol, str(said).lower())
     idle = {
-        "retry_backoff": (consumer.retry is None, "there is no retry topic"),
+        "retry_backoff": (
+            consumer.retry is None and (consumer.error is not None or consumer.on_failure == "drop"),
+            "there is no retry topic",
+        ),
+        "on_failure": (consumer.error is not None, "failed records go to the error topic"),
         "retry_order": (consumer.retry is None, "there is no retry topic"),
         "batch_latency": (consumer.batch_size < 2, "there are no batches"),
         "waiting_per_lane": (not consumer.lanes, "there are no lanes"),
@@ -125,6 +129,31 @@ def _idle(
                 f"{path}.{key} has no effect: {why}",
                 "Remove it, or set what it needs",
             )
+
+
+def _of_nowhere_to_go(consumer: ConsumerGroupConfig) -> Iterator[Advice]:
+    if consumer.error is not None:
+        return
+    path = joined("consumers", consumer.name)
+    fix = "Name an `error` topic, or register a last step in the app"
+    if consumer.on_failure == "drop":
+        yield Advice(
+            "a failed record has somewhere to go",
+            f"{path} has no error topic and onFailure is drop: without a last step in the app, a record that fails "
+            f"{_times(consumer)} is logged and dropped",
+            fix,
+        )
+        return
+    yield Advice(
+        "a failed record has somewhere to go",
+        f"{path} has no error topic: without a last step in the app, a record that fails {_times(consumer)} is "
+        "retried in place until it succeeds; its key waits, and its partition is not committed past it",
+        f"{fix}; write onFailure: drop to lose such records",
+    )
+
+
+def _times(consumer: ConsumerGroupConfig) -> str:
+    return "once" if consumer.retry is None else f"{1 + max(1, consumer.retry_count)} times"
 
 
 def _of_bytesum(consumer: ConsumerGroupConfig) -> Iterator[Advice]:
@@ -273,6 +302,7 @@ def _of_two_readers(config: AppConfig) -> Iterator[Advice]:
 
 _CONSUMER_RULES: Final[tuple[Callable[[ConsumerGroupConfig], Iterator[Advice]], ...]] = (
     _of_retry_count,
+    _of_nowhere_to_go,
     _of_bytesum,
     _of_times,
 )

@@ -73,7 +73,7 @@ class ErrorReading(Frozen):
 
     cron: Cron = setting("When it starts: five cron fields, `@every 10m`, `@daily`; CRON_TZ= may stand in front.")
     time_zone: Zone | None = setting("The zone of `cron`; without it the machine's own.", None)
-    max_processing_time: Seconds = setting("How long one record may take.", 1.0)
+    max_processing_time: Seconds = setting("How long one record may take.", 30.0)
     offset_initial: Offsets = setting("Where a group without a position begins: newest or oldest.", "oldest")
     tracer: Text | None = setting("Accepted and without effect: error consumers make no spans.", None)
     fetch_max_bytes: FetchBytes = setting(FETCH_DOC, MEGABYTE)

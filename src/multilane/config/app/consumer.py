@@ -2,7 +2,8 @@
 
 Thread: none (pure values).
 
-The keys, defaults and words of the consumer-group file, and the keys that go beyond it. Times are seconds, sizes bytes.
+The keys and words of the consumer-group file, and the keys that go beyond it. The defaults are those of a
+`multilane.yaml` (decision 013); files of the Go library have their own (`scaler_defaults`). Times are seconds, sizes bytes.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ from multilane.config.app.kinds import (
 from multilane.config.app.shape import ENTRY_NAME, Frozen, setting
 
 WAITING_PER_LANE = 75
+RetryOrder = Annotated[Literal["none", "key"], choice("none", "key")]
+RETRY_ORDER_DOC = "key: later records of a failed key follow it into the retry topic, so that order survives."
+OnFailure = Annotated[Literal["retry", "drop"], choice("retry", "drop")]
 
 
 class RetryBackoff(Frozen):
@@ -54,6 +58,11 @@ class RetryBackoff(Frozen):
     jitter: Annotated[float, decimal(0.0, 1.0, share=True)] = setting(
         "The share of a wait that is left to chance, so that failures do not come back together.", 0.0
     )
+
+
+def default_backoff() -> RetryBackoff:
+    """A short outage must not use up all attempts: 1, 2, 4 ... 60 seconds, spread by a fifth."""
+    return RetryBackoff(kind="exponential", jitter=0.2)
 
 
 class ErrorBreaker(Frozen):
@@ -92,7 +101,7 @@ class ConsumerGroupConfig(Frozen):
     )
     unique: Flag = setting("Only the newest record of a key in a batch is handled.", False, key="uniqueListener")
     batch_latency: Seconds = setting("How long a batch waits to be full.", 3.0, key="consumeBatchListenerLatency")
-    max_processing_time: Seconds = setting("How long a record or a batch may take before it counts as failed.", 1.0)
+    max_processing_time: Seconds = setting("How long a record or a batch may take before it counts as failed.", 30.0)
     fetch_max_bytes: FetchBytes = setting(FETCH_DOC, MEGABYTE)
     error_consumer_disabled: Flag = setting(
         "Whether the cluster's error consumer leaves this group's error topic alone.", False,
@@ -106,11 +115,15 @@ class ConsumerGroupConfig(Frozen):
         "The name spans of this consumer have.", derived=lambda known: known.get("group_id"), derived_doc="groupId"
     )
     group_protocol: GroupProtocol = setting(GROUP_PROTOCOL_DOC, None)
-    retry_backoff: RetryBackoff | None = setting("How long a failed record waits for its next attempt.", None)
-    retry_order: Annotated[Literal["none", "key"], choice("none", "key")] = setting(
-        "key: later records of a failed key follow it into the retry topic, so that order survives.",
-        derived=lambda known: "key" if known.get("unique") else "none",
-        derived_doc="key with uniqueListener, else none",
+    retry_backoff: RetryBackoff | None = setting(
+        "How long a failed record waits for its next attempt.",
+        derived=lambda _: default_backoff(),
+        derived_doc="exponential from 1s to 1m, jitter 20%",
+    )
+    on_failure: OnFailure = setting(
+        "What happens to a failed record that no topic and no last step takes: retry keeps it and retries it in place, "
+        "drop logs it and commits past it.",
+        "retry",
     )
     order_by: Annotated[Literal["key", "partition", "none"], choice("key", "partition", "none")] = setting(
         "What is handled one after the other: the records of a key, of a partition, or nothing.", "key"
@@ -122,6 +135,11 @@ class ConsumerGroupConfig(Frozen):
     error_breaker: ErrorBreaker | None = setting("Stops the consumer when too much fails.", None)
     ack: Annotated[Literal["auto", "manual"], choice("auto", "manual")] = setting(
         "manual: a record is settled when the handler acknowledges it, not when it returns.", "auto"
+    )
+    retry_order: RetryOrder = setting(
+        RETRY_ORDER_DOC,
+        derived=lambda known: "none" if known.get("order_by") == "none" or known.get("ack") == "manual" else "key",
+        derived_doc="key; none with orderBy: none or ack: manual",
     )
     lane_classes: LaneClasses = setting(
         "Lanes of their own for kinds of records that the app's routing function names.", derived=lambda _: {}

@@ -25,6 +25,7 @@ from multilane.config.app.files.places import MOST_PROBLEMS, Place, Problems, To
 from multilane.config.app.files.tree import Entry, Scalar
 from multilane.config.app.kafka_names import meaning
 from multilane.config.app.model import AppConfig, ProducerTopicConfig, ShovelConfig
+from multilane.config.app.scaler_defaults import ScalerCluster, ScalerConsumer, ScalerShovel
 from multilane.config.app.shape import Frozen, folded_keys_of
 from multilane.config.consumer import parse_consumer
 from multilane.config.producer import parse_producer
@@ -37,6 +38,12 @@ MODELS: Final[Mapping[str, type[Frozen]]] = {
     "consumers": ConsumerGroupConfig,
     "producers": ProducerTopicConfig,
     "errorConsumers": ShovelConfig,
+}
+_SCALER_MODELS: Final[Mapping[str, type[Frozen]]] = {
+    **MODELS,
+    "clusters": ScalerCluster,
+    "consumers": ScalerConsumer,
+    "errorConsumers": ScalerShovel,
 }
 _LARGEST_FILE: Final = 512 * 1024
 _VOCABULARY: Final = {section: frozenset(folded_keys_of(model)) for section, model in MODELS.items()}
@@ -96,7 +103,8 @@ class _Loader:
                     if first is not entry.place:
                         told_twice(self.problems, joined(section, entry.key), first, entry.place)
                     else:
-                        self._entry(section, fold, entry)
+                        models = _SCALER_MODELS if layout.is_scaler else MODELS
+                        self._entry(section, fold, entry, models[section])
 
     def _layout(self, file: str) -> Layout | None:
         try:
@@ -111,9 +119,9 @@ class _Loader:
             what = f"the profile {printable(self.profile, 60)} is asked for, and no file has profiles"
             self.problems.add(Place(file), "", what, "leave the profile out, or add `profiles`")
 
-    def _entry(self, section: str, fold: str, entry: Entry) -> None:
+    def _entry(self, section: str, fold: str, entry: Entry, model: type[Frozen]) -> None:
         node = interpolate(entry.node, self.env, self.problems, (section, entry.key))
-        reading = read_entry(section, Entry(entry.key, entry.place, node), MODELS[section], self.problems)
+        reading = read_entry(section, Entry(entry.key, entry.place, node), model, self.problems)
         if reading is not None:
             self.readings[section][fold] = reading
 

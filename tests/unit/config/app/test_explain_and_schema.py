@@ -33,7 +33,7 @@ def test_every_value_has_an_origin(loaded, tmp_path):
     assert told[consumer + "virtualPartitionCount"] == (4, "4", f"{file}:44:32, profile stage")
     assert told[consumer + "retryBackoff.delay"] == (0.5, "500ms", f"{file}:19:46")
     assert told[consumer + "maxInFlightBytes"] == (64 << 20, "64mb", f"{file}:23:23")
-    assert told[consumer + "maxProcessingTime"] == (1.0, "1s", "default")
+    assert told[consumer + "maxProcessingTime"] == (30.0, "30s", "default")
     assert told[consumer + "virtualPartitionChanCount"] == (75, "75", "default")
     assert told[consumer + "laneClasses"][1] == "slow: 5, Bulk: 2"
     assert told["clusters.main.auth"] == (None, "-", "default")
@@ -168,7 +168,7 @@ def test_the_schema_has_every_key_with_its_sentence(made):
             resolve(made, held).get("description") or held.get("description") for held in entry["properties"].values()
         )
     consumer = made["$defs"]["ConsumerGroupConfig"]["properties"]
-    assert consumer["maxProcessingTime"]["default"] == "1s"
+    assert consumer["maxProcessingTime"]["default"] == "30s"
     assert consumer["fetchMaxBytes"]["default"] == "1mb"
     assert "75 times batchSize" in consumer["virtualPartitionChanCount"]["description"]
     assert made["$defs"]["ConsumerGroupConfig"]["required"] == ["groupId", "name", "cluster"]

@@ -52,6 +52,51 @@ def test_defaults_are_those_of_the_code(loaded):
     assert (consumer.order_by, consumer.retry_order, consumer.lane_hash, consumer.ack) == ("key", "none", "key", "auto")
     assert (consumer.commit_interval, consumer.processes, consumer.retry_backoff) == (1.0, 0, None)
 
+    assert (consumer.on_failure, consumer.error_breaker) == ("drop", None)
+    assert shovel.max_processing_time == 1.0
+
+
+KEYS = "{groupId: g, name: t, cluster: k, retry: r}"
+CLUSTER = "{clientId: c, brokers: b, errorConfig: {groupId: e, cron: '@daily'}}"
+SHOVEL = "{groupId: s, topics: [x], cron: '@daily', maxErrorCount: 1, cluster: k}"
+
+
+def test_a_multilane_yaml_has_safer_defaults(loaded):
+    text = f"clusters: {{k: {CLUSTER}}}\nconsumers: {{c: {KEYS}}}\nerrorConsumers: {{s: {SHOVEL}}}"
+    config = loaded(text).config
+    cluster, consumer = config.cluster("k"), config.consumer("c")
+    assert (consumer.retry_order, consumer.on_failure, consumer.max_processing_time) == ("key", "retry", 30.0)
+    backoff = consumer.retry_backoff
+    assert backoff is not None
+    assert (backoff.kind, backoff.delay, backoff.maximum, backoff.jitter) == ("exponential", 1.0, 60.0, 0.2)
+    assert consumer.max_processing_time <= consumer.rebalance_timeout / 2, "a call at its limit ends in a rebalance"
+    assert cluster.error is not None
+    assert (cluster.error.max_processing_time, config.shovel("s").max_processing_time) == (30.0, 30.0)
+
+
+@pytest.mark.parametrize("key", ["orderBy: none", "ack: manual"])
+def test_order_across_a_retry_is_not_the_default_where_order_is_given_up(loaded, key):
+    consumer = f"{{groupId: g, name: t, cluster: k, retry: r, {key}}}"
+    config = loaded(f"clusters: {{k: {CLUSTER}}}\nconsumers: {{c: {consumer}}}").config
+    assert config.consumer("c").retry_order == "none"
+
+
+def test_each_file_has_the_defaults_of_its_own_layout(loaded):
+    config = loaded(
+        f"clusters: {{k: {CLUSTER}}}\nconsumers: {{new: {KEYS}}}", f"old: {KEYS.replace('g,', 'h,')}"
+    ).config
+    assert config.consumer("new").retry_order == "key"
+    assert config.consumer("old").retry_order == "none"
+    assert config.consumer("old").max_processing_time == 1.0
+
+
+def test_every_safer_default_can_be_undone_and_had(loaded):
+    keys = "groupId: g, name: t, cluster: k, retry: r, retryOrder: %s, onFailure: %s"
+    old = loaded(f"clusters: {{k: {CLUSTER}}}\nconsumers: {{c: {{{keys % ('none', 'drop')}}}}}").config.consumer("c")
+    assert (old.retry_order, old.on_failure) == ("none", "drop")
+    new = loaded(f"k: {CLUSTER}", f"c: {{{keys % ('key', 'retry')}}}").config.consumer("c")
+    assert (new.retry_order, new.on_failure) == ("key", "retry")
+
 
 def test_one_file_with_everything(loaded):
     config = loaded(samples.WHOLE).config

@@ -32,10 +32,11 @@ Vocabulary = Mapping[str, frozenset[str]]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`profiles` are the names the file offers."""
+    """`profiles` are the names the file offers. `is_scaler`: the file is in the Go library's own layout."""
 
     sections: Sections
     profiles: tuple[str, ...] = ()
+    is_scaler: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,8 @@ class Arranger:
             names = tuple(entry.key for entry in root.entries.values())
             chosen = self._chosen(root, names)
             sections = {} if chosen is None else self._classified(stamped_branch(chosen, self.profile))
-            return Layout(sections, names)
-        return Layout(self._classified(root))
+            return Layout(sections, names, is_scaler=True)
+        return Layout(self._classified(root), is_scaler=True)
 
     def _is_section(self, root: Branch, fold: str) -> bool:
         node = root.entries[fold].node
