@@ -162,8 +162,8 @@ class Failing:
         again.due = max(again.due, now + _SHORTEST_STAY)
         if many := self._kept.tell(now):
             told = (
-                "%s failed (attempt %d in place) and stays: %s. It is retried in %.1f s; its key waits, and %s-%d is not "
-                "committed past it. %d such failures since the last line. Name an error topic or register a last step; "
+                "%s failed (attempt %d in place) and stays: %s. It is retried in %.1f s; its key waits, and %s-%d is "
+                "not committed past it. %d such failures since the last line. Name an error topic or register a last step; "
                 "`onFailure: drop` passes such records over. %s"
             )
             rest = again.due - now
