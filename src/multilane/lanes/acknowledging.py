@@ -70,9 +70,11 @@ class Acknowledging:
         for pending in list(self._pending):
             self._over(pending)
 
-    async def wait(self) -> None:
-        """Until nothing is pending."""
-        await self._empty.wait()
+    async def wait(self, seconds: float) -> None:
+        """Until nothing is pending, and no longer than that."""
+        waiting = asyncio.ensure_future(self._empty.wait())
+        await asyncio.wait([waiting], timeout=max(0.0, seconds))
+        waiting.cancel()
 
     def _tell_loop(self, pending: Pending, error: BaseException | None) -> None:
         try:

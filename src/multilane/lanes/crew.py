@@ -22,6 +22,7 @@ from multilane.clock import Clock
 from multilane.errors import PublishStopped
 from multilane.lanes.chains import Chains
 from multilane.lanes.lane import Lane
+from multilane.lanes.rests import Rests
 from multilane.lanes.row_chains import RowChains
 from multilane.lanes.threads import NotBegun
 from multilane.lanes.work import Work
@@ -48,7 +49,7 @@ class Crew:
         self._context = copy_context()  # what every call begins with
         self._lanes: set[Lane] = set()
         self._parked: deque[asyncio.Future[None]] = deque()
-        self._resting: set[asyncio.Future[None]] = set()  # lanes with rows that are retried in place
+        self._rests = Rests(clock)  # of lanes with rows that are retried in place
         self._substitutes = 0  # for lanes whose call is overdue and does not end
         self._is_draining = False
         self._is_over = False  # draining, or there are lanes too many: who sees it ends
@@ -210,7 +211,7 @@ class Crew:
             lane.window = records
             again = await self._work.several(lane, records)
             while again and self._yard.is_of_rows:  # rows cannot be put back: they rest where they are
-                await self._rest(max(map(rests_until, again)))
+                await self._rests.until(max(map(rests_until, again)))
                 again = await self._work.several(lane, again)
             lane.window = ()
             chains.release_all(records, self._clock.monotonic(), again)
@@ -218,16 +219,6 @@ class Crew:
             self._wake(self._work_for() - 1)  # one of them is for this lane
             if self._is_changed(lane):
                 return
-
-    async def _rest(self, due: float) -> None:
-        """Until then, or not at all: a crew that is draining begins nothing."""
-        if due > self._clock.monotonic() and not self._is_draining:
-            rested: asyncio.Future[None] = self._loop.create_future()
-            self._resting.add(rested)
-            await asyncio.wait([rested], timeout=due - self._clock.monotonic())
-            self._resting.discard(rested)
-        if self._is_draining:
-            raise NotBegun
 
     def _is_changed(self, lane: Lane) -> bool:
         """After each call. What a function has set in its context is not for the next one: the lane goes on as another
@@ -375,12 +366,12 @@ class Crew:
             if timer is not None:
                 timer.cancel()
         self._wake(len(self._parked))
-        for rested in self._resting:
-            rested.set_result(None)
+        self._rests.end()
         if self._runs_ahead:
             self._work.listener.withdraw()
         await self._wait_for_lanes(deadline)
-        await self._wait_for_acknowledgements(deadline)
+        if self._work.acknowledging is not None:
+            await self._work.acknowledging.wait(deadline - self._clock.monotonic())
 
     async def drain(self, deadline: float) -> tuple[Record, ...]:
         """The same, and then give up what has not ended. That stays unsettled, and is what this returns."""
@@ -403,11 +394,3 @@ class Crew:
             done, _ = await asyncio.wait(tasks, timeout=max(0.0, left), return_when=asyncio.FIRST_COMPLETED)
             if not done and left <= 0:
                 return
-
-    async def _wait_for_acknowledgements(self, deadline: float) -> None:
-        acknowledging = self._work.acknowledging
-        if acknowledging is None:
-            return
-        waiting = asyncio.ensure_future(acknowledging.wait())
-        await asyncio.wait([waiting], timeout=max(0.0, deadline - self._clock.monotonic()))
-        waiting.cancel()

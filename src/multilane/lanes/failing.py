@@ -163,8 +163,8 @@ class Failing:
         if many := self._kept.tell(now):
             told = (
                 "%s failed (attempt %d in place) and stays: %s. It is retried in %.1f s; its key waits, and %s-%d is "
-                "not committed past it. %d such failures since the last line. Name an error topic or register a last step; "
-                "`onFailure: drop` passes such records over. %s"
+                "not committed past it. %d such failures since the last line. Name an error topic or register a last "
+                "step; `onFailure: drop` passes such records over. %s"
             )
             rest = again.due - now
             place = record.topic, record.partition

@@ -67,5 +67,5 @@ def test_a_resting_record_is_the_record_that_it_is():
 
 
 def test_worker_processes_get_it_with_its_attempts():
-    again = pickle.loads(pickle.dumps(retried(record(4), Backoff(), 0.0)))
+    again = pickle.loads(pickle.dumps(retried(record(4), Backoff(), 0.0)))  # noqa: S301 - our own
     assert (again, again.attempts) == (record(4), 1)

@@ -3,7 +3,8 @@
 Thread: none (pure values).
 
 The keys and words of the consumer-group file, and the keys that go beyond it. The defaults are those of a
-`multilane.yaml` (decision 013); files of the Go library have their own (`scaler_defaults`). Times are seconds, sizes bytes.
+`multilane.yaml` (decision 013); files of the Go library have their own (`scaler_defaults`). Times are seconds, sizes
+bytes.
 """
 
 from __future__ import annotations

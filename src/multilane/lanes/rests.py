@@ -1,0 +1,36 @@
+"""Waits of lanes that nobody needs once their crew drains.
+
+Thread: loop.
+
+Owns the waits that are under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from multilane.clock import Clock
+from multilane.lanes.threads import NotBegun
+
+
+class Rests:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._waits: set[asyncio.Future[None]] = set()
+        self._is_over = False
+
+    async def until(self, due: float) -> None:
+        """Raises NotBegun when the crew drains: what waited is not begun any more."""
+        if not self._is_over and (left := due - self._clock.monotonic()) > 0:
+            rested: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waits.add(rested)
+            await asyncio.wait([rested], timeout=left)
+            self._waits.discard(rested)
+        if self._is_over:
+            raise NotBegun
+
+    def end(self) -> None:
+        self._is_over = True
+        for rested in self._waits:
+            if not rested.done():
+                rested.set_result(None)
