@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
+from uuid import uuid4
 
 from lane_world import block_of
 from multilane.errors import WakeupError
-from multilane.types import TopicPartition
+from multilane.types import OffsetAndEpoch, TopicPartition
 
 
 class LogConsumer:
@@ -22,6 +23,8 @@ class LogConsumer:
         self.paused: frozenset[TopicPartition] = frozenset()
         self.steps: list[tuple[str, frozenset[TopicPartition]]] = []
         self.most = 1000
+        self.epoch = 0
+        self.topic_id = uuid4()
         self._woken = False
 
     @property
@@ -78,6 +81,17 @@ class LogConsumer:
         keys = self.logs[partition][start : start + self.most]
         self.positions[partition] = start + len(keys)
         return replace(block_of(keys, start, partition.topic), partition=partition.partition)
+
+    async def topic_ids(self, topics):
+        return {topic: self.topic_id for topic in topics}
+
+    async def log_ends(self, partitions):
+        return {p: OffsetAndEpoch(len(self.logs.get(p, ())), self.epoch) for p in partitions}
+
+    async def epoch_ends(self, epochs):
+        """All is of one epoch."""
+        ends = await self.log_ends(epochs)
+        return {p: ends[p] for p, epoch in epochs.items() if epoch == self.epoch}
 
     async def position(self, partition, timeout=None):
         self._check()

@@ -48,6 +48,13 @@ class OffsetAndTimestamp:
     leader_epoch: LeaderEpoch = NO_EPOCH
 
 
+class OffsetAndEpoch(NamedTuple):
+    """Where a log, or a leader epoch of it, ends."""
+
+    offset: Offset
+    leader_epoch: LeaderEpoch
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
     """What a group keeps for a partition: the offset of the next record to read, the leader epoch of the last one read

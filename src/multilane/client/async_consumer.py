@@ -18,7 +18,7 @@ from multilane.client.blocks import Blocks
 from multilane.client.fetch.offsets import Found
 from multilane.client.front import Front
 from multilane.client.group.wishes import checked_topic
-from multilane.client.lookups import beginning, end, only_offsets
+from multilane.client.lookups import beginning, end, only_offsets, with_epochs
 from multilane.client.plans import Plan, Wait
 from multilane.client.sharing import THREADS
 from multilane.client.steering import Steering
@@ -28,7 +28,7 @@ from multilane.config.consumer import parse_consumer
 from multilane.errors import OperationTimeout
 from multilane.hooks import Observer
 from multilane.logs import logger
-from multilane.types import Offset, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from multilane.types import Offset, OffsetAndEpoch, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from multilane.wire.compose import MAX_TIMESTAMP
 
 log = logger(__name__)
@@ -199,6 +199,19 @@ class AsyncConsumer(Steering):
     ) -> dict[TopicPartition, Offset]:
         return only_offsets(await self._find(end(partitions), timeout))
 
+    async def log_ends(
+        self, partitions: Collection[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndEpoch]:
+        """Where each log ends, and the epoch of the leader that says so."""
+        return with_epochs(await self._find(end(partitions), timeout))
+
+    async def epoch_ends(
+        self, epochs: Mapping[TopicPartition, int], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndEpoch]:
+        """Where a leader epoch ends in each log: the newest epoch up to the one given, and the offset after its last
+        record. Left out where the leader knows of no such epoch."""
+        return with_epochs(await self._find(epochs, timeout, by_epoch=True))
+
     async def max_timestamp_offsets(
         self, partitions: Collection[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
@@ -254,10 +267,11 @@ class AsyncConsumer(Steering):
         return await wanted
 
     async def _find(
-        self, wanted: Mapping[TopicPartition, int], timeout: float | None
+        self, wanted: Mapping[TopicPartition, int], timeout: float | None, *, by_epoch: bool = False
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         with self._front.used() as front:
-            found: Found = await self._wait(front.find_offsets(wanted, self._deadline(timeout)), timeout)
+            future = front.find_offsets(wanted, self._deadline(timeout), by_epoch=by_epoch)
+            found: Found = await self._wait(future, timeout)
             return dict(found)
 
     def _deadline(self, timeout: float | None) -> float:

@@ -22,7 +22,7 @@ from multilane.client.blocks import Blocks
 from multilane.client.fetch.offsets import Found
 from multilane.client.front import Front
 from multilane.client.group.wishes import ServerPattern, checked_topic
-from multilane.client.lookups import beginning, end, only_offsets
+from multilane.client.lookups import beginning, end, only_offsets, with_epochs
 from multilane.client.plans import Plan, Wait
 from multilane.client.rebalance import RebalanceListener
 from multilane.client.sharing import THREADS
@@ -33,7 +33,7 @@ from multilane.config.consumer import parse_consumer
 from multilane.errors import MultilaneError, OperationTimeout
 from multilane.hooks import Observer
 from multilane.logs import logger
-from multilane.types import Offset, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from multilane.types import Offset, OffsetAndEpoch, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from multilane.wire.compose import MAX_TIMESTAMP
 
 log = logger(__name__)
@@ -212,6 +212,19 @@ class Consumer(Steering):
         """The offset that the next record will get; under read_committed that of the first undecided transaction."""
         return only_offsets(self._find(end(partitions), timeout))
 
+    def log_ends(
+        self, partitions: Collection[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndEpoch]:
+        """Where each log ends, and the epoch of the leader that says so."""
+        return with_epochs(self._find(end(partitions), timeout))
+
+    def epoch_ends(
+        self, epochs: Mapping[TopicPartition, int], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndEpoch]:
+        """Where a leader epoch ends in each log: the newest epoch up to the one given, and the offset after its last
+        record. Left out where the leader knows of no such epoch."""
+        return with_epochs(self._find(epochs, timeout, by_epoch=True))
+
     def max_timestamp_offsets(
         self, partitions: Collection[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
@@ -269,10 +282,11 @@ class Consumer(Steering):
         raise TypeError("the listener's methods are coroutine functions: use them with an AsyncConsumer")
 
     def _find(
-        self, wanted: Mapping[TopicPartition, int], timeout: float | None
+        self, wanted: Mapping[TopicPartition, int], timeout: float | None, *, by_epoch: bool = False
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         with self._front.used() as front:
-            found: Found = self._wait(front.find_offsets(wanted, self._deadline(timeout)), timeout)
+            future = front.find_offsets(wanted, self._deadline(timeout), by_epoch=by_epoch)
+            found: Found = self._wait(future, timeout)
             return dict(found)
 
     def _deadline(self, timeout: float | None) -> float:

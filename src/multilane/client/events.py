@@ -47,11 +47,12 @@ class SetPaused:
 
 @dataclass(frozen=True, slots=True)
 class FindOffsets:
-    """Timestamps (or EARLIEST, LATEST, MAX_TIMESTAMP) to look up."""
+    """Timestamps (or EARLIEST, LATEST, MAX_TIMESTAMP) to look up; with `by_epoch`, leader epochs whose ends to look up."""
 
     wanted: Mapping[TopicPartition, int]
     deadline: float
     future: Future[Mapping[TopicPartition, OffsetAndTimestamp | None]]
+    by_epoch: bool = False
 
 
 @dataclass(frozen=True, slots=True)

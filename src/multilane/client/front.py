@@ -325,13 +325,15 @@ class Front:
 
     # --- questions to the network thread -----------------------------------------------------------------------------
 
-    def find_offsets(self, wanted: Mapping[TopicPartition, int], deadline: float) -> Future[Found]:
+    def find_offsets(
+        self, wanted: Mapping[TopicPartition, int], deadline: float, *, by_epoch: bool = False
+    ) -> Future[Found]:
         future: Future[Found] = Future()
         checked = {checked_partition(p): int(t) for p, t in wanted.items()}
         if not checked:
             future.set_result({})
             return future
-        self._tell(FindOffsets(checked, deadline, future))
+        self._tell(FindOffsets(checked, deadline, future, by_epoch))
         return future
 
     def call(self, call: Call) -> Future[Any]:

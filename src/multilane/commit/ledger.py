@@ -3,7 +3,8 @@
 Thread: none (pure); one owner.
 
 The law: the committed offset is never above the lowest offset that was handed out and is not settled. No timer
-overrides it. The ledger knows only what it was told to hand out, so offsets that are absent from the log (compaction,
+overrides it. Nor is it ever above the position: what somebody else says is settled beyond it is passed on as they said
+it, and counts only when the log was read up to there. The ledger knows only what it was told to hand out, so offsets that are absent from the log (compaction,
 transaction markers) are never waited for; when all is settled the frontier is the position that the log was read up to.
 
 Offsets are handed out in rising order. The frontier is the first of those that are open; what is settled beyond it is
@@ -27,19 +28,23 @@ NO_EPOCH = -1
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What can be committed: everything below `offset` is settled, and `runs` beyond it."""
+    """What can be committed: everything below `offset` is settled, and `runs` beyond it. `leader_epoch` is that of the
+    record before `offset`, `end_epoch` the newest that was read."""
 
     offset: int
     leader_epoch: int
     runs: tuple[Run, ...]
+    end_epoch: int = NO_EPOCH
 
 
 class Ledger:
-    __slots__ = ("_done", "_epochs", "_open", "handed_out", "position", "settle", "settle_all")
+    __slots__ = ("_done", "_done_epoch", "_epochs", "_open", "handed_out", "position", "settle", "settle_all")
 
-    def __init__(self, position: int, done: Sequence[Run] = (), *, in_bulk: bool = False) -> None:
-        """`position`: where reading begins. `done`: settled beyond it before, by whoever had the partition. `in_bulk`:
-        many are settled at a time."""
+    def __init__(
+        self, position: int, done: Sequence[Run] = (), done_epoch: int = NO_EPOCH, *, in_bulk: bool = False
+    ) -> None:
+        """`position`: where reading begins. `done`: settled beyond it before, by whoever had the partition, who had
+        read up to `done_epoch`. `in_bulk`: many are settled at a time."""
         self.position = position
         self.handed_out = 0  # in all
         self._open: OpenOffsets = OpenArray() if in_bulk else OpenOnes()
@@ -48,6 +53,7 @@ class Ledger:
         self.settle = self._open.settle
         self.settle_all = self._open.settle_all
         self._done = tuple(done)
+        self._done_epoch = done_epoch
         self._epochs: list[tuple[int, int]] = []  # (first offset, leader epoch), where it changes
 
     def __len__(self) -> int:
@@ -68,6 +74,19 @@ class Ledger:
         run = np.searchsorted(firsts, offsets, side="right") - 1
         settled = (run >= 0) & (offsets <= lasts[run])
         return ~settled if settled.any() else None
+
+    @property
+    def done_until(self) -> int:
+        """The offset behind all that was settled before."""
+        return self._done[-1][1] + 1 if self._done else self.position
+
+    def contradicts(self, leader_epoch: int) -> bool:
+        """Whether a record that was settled before cannot have this epoch: it is another one, of a log that was cut."""
+        return bool(self._done) and NO_EPOCH < self._done_epoch < leader_epoch
+
+    def forget_done(self) -> None:
+        """What was settled before is of a log that is no more."""
+        self._done = ()
 
     def hand_out(self, offsets: Offsets) -> None:
         """These, in rising order, are somebody's work from now on."""
@@ -90,9 +109,7 @@ class Ledger:
     @property
     def frontier(self) -> int:
         lowest = self._open.first()
-        if lowest is not None:
-            return lowest
-        return next((last + 1 for first, last in self._done if first <= self.position <= last), self.position)
+        return self.position if lowest is None else lowest
 
     @property
     def unsettled(self) -> tuple[int, ...]:
@@ -101,9 +118,13 @@ class Ledger:
     def place(self, most_runs: int = MOST_RUNS) -> Place:
         """With no more runs than a commit could tell anyway, unless more are asked for."""
         frontier = self.frontier
-        # What is settled beyond the position was read by others, under a leader that nobody told of.
-        epoch = self._epoch_before(frontier) if frontier <= self.position else NO_EPOCH
-        return Place(frontier, epoch, tuple(self._runs(frontier, most_runs)))
+        return Place(frontier, self._epoch_before(frontier), tuple(self._runs(frontier, most_runs)), self._end_epoch)
+
+    @property
+    def _end_epoch(self) -> int:
+        if self._done:
+            return self._done_epoch
+        return self._epochs[-1][1] if self._epochs else NO_EPOCH
 
     def _runs(self, frontier: int, most: int) -> list[Run]:
         """Between what is open there is nothing but what is settled or was never there."""
@@ -120,7 +141,8 @@ class Ledger:
             if runs and runs[-1][1] + 1 == begin:  # the reading stands within this run
                 begin = runs.pop()[0]
             runs.append((begin, last))
-        return [run for run in runs if run[0] > frontier]
+        # The offset at the frontier is never in the map, even if it was settled before: only a position beyond it is.
+        return [(max(first, frontier + 1), last) for first, last in runs if last > frontier]
 
     def _epoch_before(self, offset: int) -> int:
         """Of the last record below the offset. What is before it is not asked for again."""

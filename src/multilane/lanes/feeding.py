@@ -13,7 +13,7 @@ from contextlib import suppress
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock
 from multilane.errors import ClientFailed, MultilaneError, WakeupError
-from multilane.lanes.holding import Holding, start_of
+from multilane.lanes.holding import Holding, Start
 from multilane.lanes.team import Team
 from multilane.logs import logger
 from multilane.types import TopicPartition
@@ -116,15 +116,13 @@ class Feeding:
         log.warning("%s goes on at %d, below what was read: its lanes begin again", partition, block.first_offset)
         self._at_end.discard(partition)
         await team.drain(self._clock.monotonic() + self._drain)
-        starts = {p: start_of(team, p) for p in team.partitions}
-        offset, runs = starts[partition]
-        kept = tuple((first, min(last, block.first_offset - 1)) for first, last in runs if first < block.first_offset)
-        starts[partition] = (min(offset, block.first_offset), kept)
+        starts = {p: self._holding.start_of(team, p) for p in team.partitions}
+        starts[partition] = _below(starts[partition], block.first_offset)
         await self._holding.form(starts)
-        for other, (begin, _) in starts.items():
-            if other != partition or begin < block.first_offset:
-                self._consumer.seek(other, begin)
-        return self._holding.team(partition) if starts[partition][0] == block.first_offset else None
+        for other, start in starts.items():
+            if other != partition or start.offset < block.first_offset:
+                self._consumer.seek(other, start.offset, start.known_epoch)
+        return self._holding.team(partition) if starts[partition].offset == block.first_offset else None
 
     def _note_hungry(self, team: Team) -> None:
         """A crew has taken in some of what waited."""
@@ -140,3 +138,11 @@ class Feeding:
         wanted = hungry & self._consumer.paused & set(self._holding.partitions)
         if wanted:
             self._consumer.resume(wanted)
+
+
+def _below(start: Start, offset: int) -> Start:
+    """What is left of it in a log that goes on at this offset."""
+    if start.offset > offset:
+        return Start(offset, topic_id=start.topic_id)
+    kept = tuple((first, min(last, offset - 1)) for first, last in start.runs if first < offset)
+    return start._replace(runs=kept)

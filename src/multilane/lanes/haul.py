@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from multilane.clock import Clock
-from multilane.lanes.holding import Starts
+from multilane.lanes.holding import Start, Starts
 from multilane.lanes.team import Team
 from multilane.lanes.verdicts import Verdict, Verdicts
 from multilane.types import TopicPartition
@@ -87,7 +87,7 @@ class Haul:
         load = self._loads.get(partition)
         if load is None:
             verdicts = Verdicts()
-            team = await self._build({partition: (block.first_offset, ())}, verdicts)
+            team = await self._build({partition: Start(block.first_offset)}, verdicts)
             load = self._loads[partition] = _Load(team, verdicts, [])
             team.listen(self._ring, self._fail)
         end = load.team.yard.intakes[partition].end

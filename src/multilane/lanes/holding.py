@@ -2,7 +2,8 @@
 
 Thread: loop (one owner).
 
-Partitions come with the place where their work begins. With `pairs` those of one number, of all topics, are one team,
+Partitions come with the place where their work begins, and with what is settled beyond it; `check` holds that against
+the log each time a team is about to pass over it. With `pairs` those of one number, of all topics, are one team,
 which is formed when all are there; until then they wait. Owns the teams. Never talks to a broker.
 """
 
@@ -11,27 +12,38 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from multilane.commit.completion_map import Run
 from multilane.commit.ledger import Place
 from multilane.errors import MultilaneError, OperationTimeout
 from multilane.logs import logger
-from multilane.types import TopicPartition
+from multilane.types import NO_EPOCH, TopicPartition
 
 log = logger(__name__)
 
-Start = tuple[int, tuple[Run, ...]]  # where a partition begins, and what beyond is settled already
-Starts = Mapping[TopicPartition, Start]
 
+class Start(NamedTuple):
+    """Where a partition begins, and what beyond is settled already; with what is known of the log that these are
+    offsets of: the newest leader epoch that was read, the epoch of the record before `offset`, the topic's id."""
 
-@dataclass(frozen=True, slots=True)
-class Log:
-    """What is known of the log that a partition's beginning is a place in: the leader's epoch there, the topic's id."""
-
-    leader_epoch: int | None = None
+    offset: int
+    runs: tuple[Run, ...] = ()
+    end_epoch: int = NO_EPOCH
+    leader_epoch: int = NO_EPOCH
     topic_id: UUID | None = None
+
+    @property
+    def known_epoch(self) -> int | None:
+        """That of the record before `offset`, as `seek` wants it."""
+        return None if self.leader_epoch == NO_EPOCH else self.leader_epoch
+
+    def without_runs(self) -> Start:
+        return self._replace(runs=(), end_epoch=NO_EPOCH)
+
+
+Starts = Mapping[TopicPartition, Start]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +77,20 @@ U = TypeVar("U")
 
 class Holding(Generic[T]):
     def __init__(
-        self, topics: Topics, build: Callable[[Starts], Awaitable[T]], on_formed: Callable[[T], object]
+        self,
+        topics: Topics,
+        build: Callable[[Starts], Awaitable[T]],
+        on_formed: Callable[[T], object],
+        check: Callable[[Starts], Awaitable[Starts]],
     ) -> None:
         self.topics = topics
         self.is_stopping = False
         self._build = build
         self._on_formed = on_formed
+        self._check = check
         self._teams: dict[TopicPartition, T] = {}
         self._starts: dict[TopicPartition, Start] = {}  # assigned, and without a team as yet
+        self._topic_ids: dict[TopicPartition, UUID | None] = {}  # of the logs that teams read
         self._settled_before = 0  # by teams that are gone
 
     # --- what is known -----------------------------------------------------------------------------------------------
@@ -89,6 +107,14 @@ class Holding(Generic[T]):
     def team(self, partition: TopicPartition) -> T | None:
         return self._teams.get(partition)
 
+    def topic_id(self, partition: TopicPartition) -> UUID | None:
+        """As it was when its team was formed."""
+        return self._topic_ids.get(partition)
+
+    def start_of(self, team: T, partition: TopicPartition) -> Start:
+        """Where the next team of a partition would begin."""
+        return start_of(team, partition)._replace(topic_id=self.topic_id(partition))
+
     def waits(self, partition: TopicPartition) -> bool:
         """For its other half."""
         return partition in self._starts
@@ -103,11 +129,20 @@ class Holding(Generic[T]):
     async def begin(self, starts: Starts) -> None:
         """Form the teams that are complete with these."""
         self._starts |= starts
-        for together in self._complete():
-            await self.form({p: self._starts.pop(p) for p in together})
+        complete = self._complete()
+        ready = {p: self._starts[p] for together in complete for p in together}
+        checked = await self.asked(lambda: self._check(ready)) if ready else {}
+        for together in complete:
+            for partition in together:
+                self._starts.pop(partition)
+            await self._form({p: checked[p] for p in together})
 
     async def form(self, starts: Starts) -> None:
         """One team for these; in the place of one that had them."""
+        await self._form(await self.asked(lambda: self._check(starts)))
+
+    async def _form(self, starts: Starts) -> None:
+        self._topic_ids |= {p: start.topic_id for p, start in starts.items()}
         former = {team for p in starts if (team := self._teams.get(p)) is not None}
         team = await self.asked(lambda: self._build(starts))
         self._settled_before += sum(other.settled for other in former)
@@ -131,12 +166,13 @@ class Holding(Generic[T]):
     def let_go(self, drained: Collection[TopicPartition], gone: Collection[TopicPartition]) -> Starts:
         """Forget teams that were drained. Of a pair one may stay: it waits until the other comes back."""
         self._settled_before += sum(team.settled for team in {self._teams[p] for p in drained})
-        left = {p: start_of(self._teams[p], p) for p in drained if p not in gone}
+        left = {p: self.start_of(self._teams[p], p) for p in drained if p not in gone}
         for partition in drained:
             del self._teams[partition]
         self._starts |= left
         for partition in gone:
             self._starts.pop(partition, None)
+            self._topic_ids.pop(partition, None)
         return left
 
     async def asked(self, ask: Callable[[], Awaitable[U]]) -> U:
@@ -152,4 +188,4 @@ class Holding(Generic[T]):
 
 def start_of(team: Held, partition: TopicPartition) -> Start:
     place = team.place(partition)
-    return place.offset, place.runs
+    return Start(place.offset, place.runs, place.end_epoch, place.leader_epoch)

@@ -17,9 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from multilane.commit.ledger import Ledger
+from multilane.logs import logger
 from multilane.types import TopicPartition
 from multilane.wire.records.block import Block
 from multilane.wire.records.record import Record
+
+log = logger(__name__)
 
 PIECE: Final = 256  # small enough to stay in the processor's cache between being made and being handled
 PIECE_OF_ROWS: Final = 1_024  # of which nothing is made when they are taken in
@@ -128,12 +131,28 @@ class Intake:
                 self._measure()
         else:
             self._blocks[0] = Waiting(block.slice(many), row_bytes)
-        piece = Piece(rows, self.ledger.fresh(rows.offsets), is_last=many == len(block))
+        piece = Piece(rows, self._fresh(rows), is_last=many == len(block))
         self.ledger.hand_out(piece.offsets)
         self.ledger.advance(rows.next_offset, rows.leader_epoch)
         if self._room_bytes is not None:
             self._bytes += rows.content_bytes if piece.fresh is None else sum(map(size_of, piece.records()))
         return piece
+
+    def _fresh(self, rows: Block) -> npt.NDArray[np.bool_] | None:
+        """A log may be cut after it was found to have what was settled before: its new records have a newer epoch."""
+        fresh = self.ledger.fresh(rows.offsets)
+        if fresh is None:
+            return None
+        claimed = int(np.searchsorted(rows.offsets, self.ledger.done_until))  # rows that the map speaks of
+        if not self.ledger.contradicts(rows.epoch_at(claimed - 1)):
+            return fresh
+        log.warning(
+            "%s: the log was cut at offset %d or later and has other records now; its completion map, which reached to "
+            "offset %d, is void and records are redelivered",
+            *(self.partition, rows.first_offset, self.ledger.done_until),
+        )
+        self.ledger.forget_done()
+        return None
 
     def settle(self, record: Record) -> None:
         self.ledger.settle(record.offset)

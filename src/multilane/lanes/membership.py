@@ -25,6 +25,8 @@ from multilane.types import NO_EPOCH, LeaderEpoch, Offset, OffsetAndMetadata, To
 
 log = logger(__name__)
 
+Commits = Mapping[TopicPartition, OffsetAndMetadata]
+
 _FIRST_POSITIONS: Final = 10.0  # seconds, for all partitions without a commit together
 _UNKNOWN: Final = -1
 
@@ -43,15 +45,16 @@ class Membership(RebalanceListener, Generic[T]):
         timing: Timing,
         clock: Clock,
         catch_up: Callable[[TopicPartition], Awaitable[None]] | None = None,
-        may_commit: Callable[[], Awaitable[bool]] | None = None,
+        sift: Callable[[Commits], Awaitable[Commits]] | None = None,
     ) -> None:
-        """`catch_up` is called before the place of a partition is looked at, `may_commit` after that."""
+        """`catch_up` is called before the place of a partition is looked at; `sift` after that, and gives what of it may
+        be committed."""
         self._consumer = consumer
         self._holding = holding
         self._timing = timing
         self._clock = clock
         self._catch_up = catch_up
-        self._may_commit = may_commit or _always
+        self._sift = sift or _all_of_it
         self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._commit_at = clock.monotonic() + timing.commit_interval
 
@@ -63,11 +66,6 @@ class Membership(RebalanceListener, Generic[T]):
         await self._consumer.close(self._timing.drain + 30.0)
         for team in self._holding.teams:  # none, unless the group was lost in the middle
             await team.drain(self._clock.monotonic())
-
-    def leader_epoch(self, partition: TopicPartition) -> int:
-        """That of the committed offset, where it has one."""
-        committed = self._committed.get(partition)
-        return NO_EPOCH if committed is None else committed.leader_epoch
 
     # --- commits -----------------------------------------------------------------------------------------------------
 
@@ -82,17 +80,18 @@ class Membership(RebalanceListener, Generic[T]):
             return
         self._commit_at = now + self._timing.commit_interval
         news = await self._news(self._holding.partitions)
-        if news and await self._may_commit():
+        if news:
             self._consumer.commit_async(news, self._on_committed)
 
     async def _news(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What has moved since it was last committed."""
+        """What has moved since it was last committed, and may be."""
         places = {p: await self._place(p) for p in list(partitions)}
-        return {
+        news = {
             p: place
             for p, place in places.items()
             if place is not None and place.offset >= 0 and self._committed.get(p) != place
         }
+        return dict(await self._sift(news)) if news else {}
 
     async def _place(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         if self._catch_up is not None:
@@ -104,7 +103,8 @@ class Membership(RebalanceListener, Generic[T]):
         epoch = place.leader_epoch
         if epoch == NO_EPOCH and known is not None and known.offset == place.offset:
             epoch = known.leader_epoch  # where nobody has got on since
-        metadata = completion_map.encode(place.offset, place.runs)
+        log_mark = completion_map.LogMark(place.end_epoch, self._holding.topic_id(partition))
+        metadata = completion_map.encode(place.offset, place.runs, log_mark)
         return OffsetAndMetadata(Offset(place.offset), LeaderEpoch(epoch), metadata)
 
     def _on_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: BaseException | None) -> None:
@@ -115,7 +115,7 @@ class Membership(RebalanceListener, Generic[T]):
 
     async def _commit_now(self, partitions: Collection[TopicPartition]) -> None:
         news = await self._news(partitions)
-        if not news or not await self._may_commit():
+        if not news:
             return
         try:
             await self._consumer.commit(news)
@@ -133,9 +133,9 @@ class Membership(RebalanceListener, Generic[T]):
             place = committed.get(partition)
             if place is not None:
                 self._committed[partition] = place
-                starts[partition] = (place.offset, completion_map.decode(place.metadata, place.offset))
+                starts[partition] = _start_at(place)
             else:
-                starts[partition] = (await self._first_position(partition, deadline), ())
+                starts[partition] = Start(await self._first_position(partition, deadline))
         await holding.begin(starts)
         alone = [p for p in partitions if holding.waits(p)]
         if alone:
@@ -178,10 +178,18 @@ class Membership(RebalanceListener, Generic[T]):
     def _let_go(self, drained: Collection[TopicPartition], gone: Collection[TopicPartition]) -> None:
         for partition in drained:
             self._committed.pop(partition, None)
-        for partition, (offset, _) in self._holding.let_go(drained, gone).items():
-            self._consumer.seek(partition, offset)
+        for partition, start in self._holding.let_go(drained, gone).items():
+            self._consumer.seek(partition, start.offset, start.known_epoch)
             self._consumer.pause([partition])
 
 
-async def _always() -> bool:
-    return True
+def _start_at(committed: OffsetAndMetadata) -> Start:
+    """As it was committed: nothing of it has been held against the log."""
+    told = completion_map.read(committed.metadata, committed.offset)
+    log_mark = told.log or completion_map.LogMark(NO_EPOCH)
+    start = Start(committed.offset, told.runs, log_mark.leader_epoch, committed.leader_epoch)
+    return start._replace(topic_id=log_mark.topic_id)
+
+
+async def _all_of_it(news: Commits) -> Commits:
+    return news

@@ -15,7 +15,8 @@ from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock
 from multilane.lanes.feeding import Feeding
 from multilane.lanes.holding import Holding, Starts, Topics
-from multilane.lanes.membership import Membership, Timing
+from multilane.lanes.log_check import LogCheck
+from multilane.lanes.membership import Commits, Membership, Timing
 from multilane.lanes.team import Team
 
 BuildTeam = Callable[[Starts], Awaitable[Team]]
@@ -33,9 +34,10 @@ class Pump:
         may_commit: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         self._consumer = consumer
-        self._holding: Holding[Team] = Holding(topics, build, self._take_on)
+        self._holding: Holding[Team] = Holding(topics, build, self._take_on, LogCheck(consumer))
         self._feeding = Feeding(consumer, self._holding, timing.drain, clock)
-        self._member = Membership(consumer, self._holding, timing, clock, self._feeding.catch_up, may_commit)
+        self._may_commit = may_commit
+        self._member = Membership(consumer, self._holding, timing, clock, self._feeding.catch_up, self._sift)
 
     async def run(self) -> None:
         """Until `stop` is called or something fails; ends with everything settled committed and the group left."""
@@ -53,6 +55,10 @@ class Pump:
         """From any task of the loop."""
         self._holding.is_stopping = True
         self._consumer.wakeup()
+
+    async def _sift(self, news: Commits) -> Commits:
+        """All or nothing. A ledger is never beyond what was read, so neither are these beyond the end of a log."""
+        return news if self._may_commit is None or await self._may_commit() else {}
 
     def _take_on(self, team: Team) -> None:
         self._feeding.take_on(team)

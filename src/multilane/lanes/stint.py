@@ -17,7 +17,8 @@ from typing import Any, Final
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock
 from multilane.lanes.feeding import Feeding
-from multilane.lanes.holding import Holding, Log, Starts, Topics
+from multilane.lanes.holding import Holding, Starts, Topics
+from multilane.lanes.log_check import LogCheck
 from multilane.lanes.team import Team
 from multilane.types import TopicPartition
 
@@ -38,7 +39,7 @@ class Stint:
         """`tell` is called with teams that may have got on. `drain`: seconds for what is in work when a log goes on
         below what was read."""
         self._consumer = consumer
-        self._holding: Holding[Team] = Holding(topics, build, self._take_on)
+        self._holding: Holding[Team] = Holding(topics, build, self._take_on, LogCheck(consumer))
         self._feeding = Feeding(consumer, self._holding, drain, clock)
         self._tell = tell
         self._clock = clock
@@ -52,13 +53,12 @@ class Stint:
         seconds: float,
         patience: float,
         ends: Mapping[TopicPartition, int] | None = None,
-        logs: Mapping[TopicPartition, Log] | None = None,
     ) -> Collection[Team]:
         """Gives the teams, of which nothing is begun any more. How long they take to be formed does not count. With
-        `ends`, one for each partition, nothing beyond them is handled, and it is over when all before them is. With
-        `logs` it is noticed when a log was cut or made anew since somebody read it."""
+        `ends`, one for each partition, nothing beyond them is handled, and it is over when all before them is. What
+        the starts know of their logs is how it is noticed that one was cut or made anew since somebody read it."""
         self._feeding.ends = ends or {}
-        self._begin_reading(starts, logs or {})
+        self._begin_reading(starts)
         try:
             await self._holding.begin(starts)
             await self._give_back_wanted()  # forming a team may take longer than somebody waits for it
@@ -76,12 +76,11 @@ class Stint:
             for *_, answer in self._wanted_back:
                 answer.set_result(())
 
-    def _begin_reading(self, starts: Starts, logs: Mapping[TopicPartition, Log]) -> None:
+    def _begin_reading(self, starts: Starts) -> None:
         self._consumer.assign(starts)
-        for partition, (offset, _) in starts.items():
-            log = logs.get(partition, Log())
-            if offset >= 0:
-                self._consumer.seek(partition, offset, log.leader_epoch, log.topic_id)
+        for partition, start in starts.items():
+            if start.offset >= 0:
+                self._consumer.seek(partition, start.offset, start.known_epoch, start.topic_id)
             elif partition.topic in self._holding.topics.whole:
                 self._consumer.seek_to_beginning([partition])
         self._consumer.resume(starts)

@@ -21,7 +21,7 @@ from multilane.clock import Clock, SystemClock
 from multilane.config.app.cluster import ClusterConfig
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.errors import DataLoss, LineLost, OffsetOutOfRange
-from multilane.lanes.holding import Starts
+from multilane.lanes.holding import Start, Starts
 from multilane.lanes.interpreter import loop_factory, tuned_interpreter
 from multilane.lanes.stint import Stint
 from multilane.lanes.team import Team
@@ -119,7 +119,7 @@ class BackfilledApp:
         async def build(some: Starts) -> Team:
             return account.with_team(await outfit.build(some))
 
-        starts = {TopicPartition(errand.topic, partition): start for partition, start in errand.starts.items()}
+        starts = {TopicPartition(errand.topic, partition): Start(*start) for partition, start in errand.starts.items()}
         ends = {TopicPartition(errand.topic, partition): end for partition, end in errand.ends.items()}
         patience = outfit.config.rebalance_timeout / 2
         self._stint = Stint(consumer, outfit.topics, build, account.tell, patience, self._clock)

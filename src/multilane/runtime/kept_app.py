@@ -17,8 +17,9 @@ from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock, SystemClock
 from multilane.errors import MultilaneError, WakeupError
 from multilane.hooks import Observer
-from multilane.lanes.holding import Holding, Starts, start_of
-from multilane.lanes.membership import Membership, Timing
+from multilane.lanes.holding import Holding, Start, Starts
+from multilane.lanes.log_check import LogCheck
+from multilane.lanes.membership import Commits, Membership, Timing
 from multilane.logs import logger
 from multilane.runtime.member import News
 from multilane.runtime.outfit import Outfit
@@ -26,7 +27,7 @@ from multilane.runtime.process_group import member_of
 from multilane.runtime.targets import find_app
 from multilane.spark.batches.board import Board
 from multilane.spark.batches.remote_team import RemoteTeam
-from multilane.types import NO_EPOCH, TopicPartition
+from multilane.types import TopicPartition
 
 log = logger(__name__)
 
@@ -92,17 +93,16 @@ class KeptGroup:
         self._board = board
         self._clock = clock
         self._observer = observer
-        self._holding: Holding[RemoteTeam] = Holding(outfit.topics, self._build, self._keep_quiet)
+        self._holding: Holding[RemoteTeam] = Holding(outfit.topics, self._build, self._keep_quiet, self._check)
         self._consumer: AsyncConsumer | None = None
-        self._member: Membership[RemoteTeam] | None = None
         self._topic_ids: dict[str, UUID] = {}
-        self._epochs: dict[TopicPartition, int] = {}  # of leaders at places that are not those that were committed
+        self._ends: dict[TopicPartition, int] = {}  # of logs, when they were last looked at
 
     async def run(self) -> None:
         config = self._outfit.config
         self._consumer = consumer = await member_of(self._outfit, self._clock, self._observer)
         timing = Timing(config.commit_interval, config.rebalance_timeout / 2)
-        self._member = member = Membership(consumer, self._holding, timing, self._clock)
+        member = Membership(consumer, self._holding, timing, self._clock, sift=self._within_logs)
         log.info("consumer %s: group %s reads %s", self._name, config.group_id, ", ".join(self._outfit.topics.names))
         member.join()
         looking = asyncio.create_task(self._look_at_ends())
@@ -125,11 +125,24 @@ class KeptGroup:
 
     async def _build(self, starts: Starts) -> RemoteTeam:
         self._topic_ids = {}  # of a time when we did not have these
-        epochs = {p: self._epochs[p] if p in self._epochs else self._committed_epoch(p) for p in starts}
-        return self._board.new_team(self._name, starts, epochs)
+        return self._board.new_team(self._name, starts)
 
-    def _committed_epoch(self, partition: TopicPartition) -> int:
-        return NO_EPOCH if self._member is None else self._member.leader_epoch(partition)
+    async def _check(self, starts: Starts) -> Starts:
+        if self._consumer is None:
+            raise AssertionError("a team is formed while the group runs")
+        return await LogCheck(self._consumer)(starts)
+
+    async def _within_logs(self, news: Commits) -> Commits:
+        """Workers say how far they are. What the logs do not have yet, or no more, is not committed on their word."""
+        beyond = [p for p, place in news.items() if place.offset > self._ends.get(p, 0)]
+        if beyond and self._consumer is not None:
+            with suppress(MultilaneError):  # then it waits
+                self._ends |= await self._consumer.end_offsets(beyond, _LOOK_TIMEOUT)
+        sound = {p: place for p, place in news.items() if place.offset <= self._ends.get(p, 0)}
+        for partition in news.keys() - sound.keys():
+            told = "%s: a worker reports offset %d and the log ends at %s: not committed"
+            log.warning(told, partition, news[partition].offset, self._ends.get(partition, "an unknown offset"))
+        return sound
 
     async def _begin_new_logs(self, patience: float) -> None:
         """A topic that was deleted and made again is another log. Borrowers notice when they read; while there is
@@ -142,10 +155,8 @@ class KeptGroup:
             topics = team.note_ids(ids)  # without those of which its borrower has told meanwhile
             for partition in sorted(p for p in team.partitions if p.topic in topics):
                 log.warning(told, partition)
-            starts = {p: (0, ()) if p.topic in topics else start_of(team, p) for p in team.partitions}
-            self._epochs = {p: NO_EPOCH if p.topic in topics else team.place(p).leader_epoch for p in starts}
+            starts = {p: Start(0) if p.topic in topics else self._holding.start_of(team, p) for p in team.partitions}
             await self._holding.form(starts)
-            self._epochs = {}
 
     def _keep_quiet(self, team: RemoteTeam) -> None:
         """Whoever borrows it reads."""
@@ -166,7 +177,9 @@ class KeptGroup:
 
     async def _note_ends(self, consumer: AsyncConsumer, partitions: list[TopicPartition]) -> bool:
         try:
-            self._board.note_ends(self._name, await consumer.end_offsets(partitions, _LOOK_TIMEOUT))
+            ends = await consumer.end_offsets(partitions, _LOOK_TIMEOUT)
+            self._ends = dict(ends)
+            self._board.note_ends(self._name, ends)
         except MultilaneError as error:
             if not self._board.is_lent:
                 log.warning("consumer %s: where its logs end is not known now: %s", self._name, error)

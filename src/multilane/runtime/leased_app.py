@@ -64,13 +64,15 @@ class _Lent:
     def settled(self) -> int:
         return self.settled_before + (0 if self.team is None else self.team.settled)
 
-    def begin_again(self, former: Team, starts: Starts) -> None:
-        """A log of it goes on below what was read."""
+    def begin_with(self, starts: Starts) -> None:
+        """A log of it may go on below what was read, or may not be the one that it was lent with."""
+        lent = self.unit.starts
         for partition, start in starts.items():
-            if start != start_of(former, partition):
-                times, offset = self.began_again.get(partition, Again(0, start[0]))
-                self.began_again[partition] = Again(times + 1, min(offset, start[0]))
-                self.unit = self.unit.before(partition, start[0])
+            was = lent[partition] if self.team is None else start_of(self.team, partition)
+            if (start.offset, start.runs) != (was.offset, was.runs):
+                times, offset = self.began_again.get(partition, Again(0, start.offset))
+                self.began_again[partition] = Again(times + 1, min(offset, start.offset))
+                self.unit = self.unit.before(partition, start.offset)
 
     @property
     def as_known(self) -> Unit:
@@ -177,12 +179,10 @@ class LeasedApp:
             lent = [one for one in lent if one not in unwanted]
         by_partition = {p: one for one in lent for p in one.unit.places}
         starts = {p: start for one in lent for p, start in one.unit.starts.items()}
-        logs = {p: one.unit.log(p) for p, one in by_partition.items()}
 
         async def build(some: Starts) -> Team:
             one = by_partition[next(iter(some))]
-            if one.team is not None:
-                one.begin_again(one.team, some)
+            one.begin_with(some)
             team = await desk.outfit.build(some, _remains(one.unit))
             one.settled_before = one.settled  # by a team whose log went back
             one.team = team
@@ -200,7 +200,7 @@ class LeasedApp:
         if self._ends_early:
             desk.stint.end()
         try:
-            teams = await desk.stint.run(starts, loan.seconds, loan.patience, logs=logs)
+            teams = await desk.stint.run(starts, loan.seconds, loan.patience)
         finally:
             desk.stint = None
         return [await self._ended(one) for one in lent if one.team in teams]

@@ -226,8 +226,8 @@ class Outfit:
         )
         work.tried.update(remains.tried)
         if self._accounts is not None and notes is self._accounts.journal:
-            for partition, (offset, _) in starts.items():
-                self._accounts.journal.begin(partition, offset)
+            for partition, start in starts.items():
+                self._accounts.journal.begin(partition, start.offset)
         lanes = {MAIN: self.config.lanes, **self.config.lane_classes}
         team = Team(yard, work, lanes, self._clock, on_end=threads.close)
         if self._steering != AS_CONFIGURED:
@@ -257,13 +257,21 @@ class Outfit:
         if not self.keeps_order:
             return None
         retry = next(p for p in starts if p.topic == self.config.retry)
-        return await scan(self.reading | {"auto.offset.reset": "earliest"}, retry, *starts[retry])
+        return await scan(
+            self.reading | {"auto.offset.reset": "earliest"}, retry, starts[retry].offset, starts[retry].runs
+        )
 
     def _intake(self, partition: TopicPartition, start: Start, as_rows: bool) -> Intake:
         config = self.config
         room = max(1, config.lanes) * config.waiting_per_lane
         most = PIECE_OF_ROWS if as_rows else PIECE
-        return Intake(partition, Ledger(*start, in_bulk=as_rows), room, config.max_in_flight_bytes, most=most)
+        return Intake(
+            partition,
+            Ledger(start.offset, start.runs, start.end_epoch, in_bulk=as_rows),
+            room,
+            config.max_in_flight_bytes,
+            most=most,
+        )
 
     def _chains(
         self, starts: Mapping[TopicPartition, Start], held: Sequence[bytes | None], *, as_rows: bool

@@ -58,6 +58,8 @@ def test_what_was_settled_before_is_told_again_before_it_is_read():
     ledger.settle(11)
     assert ledger.place().runs == ((11, 13), (20, 29))
     ledger.settle(10)
+    assert (ledger.frontier, ledger.place().runs) == (12, ((13, 13), (20, 29)))
+    ledger.advance(14)
     assert (ledger.frontier, ledger.place().runs) == (14, ((20, 29),))
 
 
@@ -94,13 +96,36 @@ def test_an_epoch_that_is_too_low_is_not_told():
     ledger.advance(11)  # by somebody who does not know it
     assert ledger.place() == Place(11, NO_EPOCH, ())
     ledger.advance(12, 4)
-    assert ledger.place() == Place(12, 4, ())
+    assert ledger.place() == Place(12, 4, (), 4)
 
 
 def test_what_others_have_settled_beyond_the_position_has_an_epoch_that_they_know():
-    ledger = Ledger(0, [(5, 9)])
+    ledger = Ledger(0, [(5, 9)], 7)
     ledger.advance(5, 3)
-    assert ledger.place() == Place(10, NO_EPOCH, ())
+    assert ledger.place() == Place(5, 3, ((6, 9),), 7)
+    ledger.advance(12, 8)
+    assert ledger.place() == Place(12, 8, (), 8)
+
+
+@pytest.mark.parametrize("in_bulk", [False, True])
+def test_nothing_is_committed_that_was_not_read(in_bulk):
+    """However far somebody else says that all is settled."""
+    ledger = Ledger(5, [(6, 2**62)], 0, in_bulk=in_bulk)
+    ledger.hand_out([5])
+    ledger.advance(6, 0)
+    ledger.settle(5)
+    assert ledger.place() == Place(6, 0, ((7, 2**62),), 0)
+    ledger.advance(1_000, 0)
+    assert ledger.place().offset == 1_000
+
+
+def test_a_newer_epoch_below_the_end_of_what_was_settled_contradicts_it():
+    ledger = Ledger(0, [(5, 9)], 7)
+    assert not ledger.contradicts(7)
+    assert ledger.contradicts(8)
+    ledger.forget_done()
+    assert not ledger.contradicts(8)
+    assert not Ledger(0, [(5, 9)]).contradicts(8), "nobody knows the epoch"
 
 
 def test_one_that_stays_open_keeps_nothing_else():

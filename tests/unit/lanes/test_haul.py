@@ -72,7 +72,7 @@ class Hauled:
     async def _build(self, starts, verdicts):
         [(partition, start)] = starts.items()
         as_rows = not self._window.is_single
-        intake = Intake(partition, Ledger(*start, in_bulk=as_rows), 1000)
+        intake = Intake(partition, Ledger(*start[:3], in_bulk=as_rows), 1000)
         is_unique = self._window.select is newest_of_each_key
         rows = RowChains(partition.topic, partition.partition, 4, newest=is_unique) if as_rows else None
         yard = Yard([intake], rows or {MAIN: Chains(by_key(), 4)})

@@ -37,7 +37,7 @@ class Running:
         self.pump = Pump(consumer, topics, self.build, Timing(0.01, 0.05), SystemClock())
 
     async def build(self, starts):
-        intakes = [Intake(p, Ledger(*starts[p]), 1000) for p in sorted(starts, reverse=True)]
+        intakes = [Intake(p, Ledger(*starts[p][:3]), 1000) for p in sorted(starts, reverse=True)]
         yard = Yard(intakes, {MAIN: Chains(by_key(), 4)}, self.route)
         listener = Listener(self.handler, read_signature(self.handler), Window(), Surroundings("g"), Threads("lane"))
         return Team(yard, Work(yard, listener, self.failures, WorkRules(60.0)), {MAIN: 4}, SystemClock())

@@ -12,7 +12,7 @@ from log_consumer import LogConsumer
 from multilane.clock import SystemClock
 from multilane.commit.ledger import Ledger
 from multilane.lanes.chains import Chains
-from multilane.lanes.holding import Log, Topics
+from multilane.lanes.holding import Start, Topics
 from multilane.lanes.intake import Intake
 from multilane.lanes.ordering import by_key
 from multilane.lanes.stint import Stint
@@ -62,7 +62,7 @@ class Lent:
                 raise ValueError("not today")
             self.handled.append((record.partition, record.offset))
 
-        intakes = [Intake(p, Ledger(*starts[p]), 1000) for p in starts]
+        intakes = [Intake(p, Ledger(*starts[p][:3]), 1000) for p in starts]
         chains = Chains(by_key(), 4)
         chains.hold(self._held)
         yard = Yard(intakes, {MAIN: chains})
@@ -70,8 +70,8 @@ class Lent:
         self.teams.append(Team(yard, Work(yard, listener, self._failures, WorkRules(LONG)), {MAIN: 4}, CLOCK))
         return self.teams[-1]
 
-    def run(self, starts, seconds=LONG, patience=0.0, ends=None, logs=None):
-        self.running = asyncio.create_task(self.stint.run(starts, seconds, patience, ends, logs))
+    def run(self, starts, seconds=LONG, patience=0.0, ends=None):
+        self.running = asyncio.create_task(self.stint.run(starts, seconds, patience, ends))
         return self.running
 
     async def has_handled(self, many):
@@ -84,7 +84,7 @@ class Lent:
 
 async def test_it_begins_where_it_was_told_to_and_passes_over_what_is_settled():
     lent = Lent({ONE: ["a", "b", "c", "d", "e"], TWO: ["x"]})
-    running = lent.run({ONE: (1, ((2, 3),)), TWO: (0, ())})
+    running = lent.run({ONE: Start(1, ((2, 3),)), TWO: Start(0)})
     await lent.has_handled(3)
     lent.stint.end()
     teams = await running
@@ -95,7 +95,7 @@ async def test_it_begins_where_it_was_told_to_and_passes_over_what_is_settled():
 
 async def test_what_is_known_of_a_log_is_for_whoever_reads_it():
     lent, topic_id = Lent({ONE: ["a", "b"], TWO: ["x"]}), uuid4()
-    running = lent.run({ONE: (1, ()), TWO: (0, ())}, logs={ONE: Log(7, topic_id)})
+    running = lent.run({ONE: Start(1, leader_epoch=7, topic_id=topic_id), TWO: Start(0)})
     await lent.has_handled(2)
     lent.stint.end()
     await running
@@ -111,7 +111,7 @@ async def test_a_unit_that_is_wanted_back_while_it_is_formed_is_not_begun():
         return await build(starts)
 
     lent.stint = Stint(lent.consumer, Topics(("t",)), slowly, lent._tell, 0.0, CLOCK)
-    running = lent.run({ONE: (0, ())})
+    running = lent.run({ONE: Start(0)})
     asked = asyncio.create_task(lent.stint.give_back(frozenset({ONE}), 0.0))
     await until(lambda: lent.stint._wanted_back)
     may_build.set()
@@ -122,7 +122,7 @@ async def test_a_unit_that_is_wanted_back_while_it_is_formed_is_not_begun():
 
 async def test_when_the_time_is_up_nothing_more_is_begun():
     lent = Lent({ONE: ["slow", "slow", "a"]})
-    running = lent.run({ONE: (0, ())})
+    running = lent.run({ONE: Start(0)})
     await lent.has_handled(1)
     lent.stint.end()
     [team] = await running
@@ -138,7 +138,7 @@ async def test_when_the_time_is_up_nothing_more_is_begun():
 async def test_while_it_waits_for_what_is_in_work_it_tells_and_gives_back(monkeypatch):
     monkeypatch.setattr("multilane.lanes.stint._TELL_EVERY", 0.01)
     lent = Lent({ONE: ["slow"], TWO: ["slow", "a"]})
-    running = lent.run({ONE: (0, ()), TWO: (0, ())}, patience=LONG)
+    running = lent.run({ONE: Start(0), TWO: Start(0)}, patience=LONG)
     await lent.has_handled(1)
     lent.stint.end()
     await until(lambda: all(team._crews[MAIN]._is_over for team in lent.teams))
@@ -155,14 +155,14 @@ async def test_while_it_waits_for_what_is_in_work_it_tells_and_gives_back(monkey
 
 async def test_its_time():
     lent = Lent({ONE: ["a"]})
-    [team] = await lent.run({ONE: (0, ())}, seconds=0.05)
+    [team] = await lent.run({ONE: Start(0)}, seconds=0.05)
     assert not team.unfinished
 
 
 async def test_it_tells_how_far_it_is(monkeypatch):
     monkeypatch.setattr("multilane.lanes.stint._TELL_EVERY", 0.01)
     lent = Lent({ONE: ["a"]})
-    running = lent.run({ONE: (0, ())})
+    running = lent.run({ONE: Start(0)})
     await until(lambda: any(team.place(ONE).offset == 1 for teams in lent.told for team in teams))
     lent.stint.end()
     await running
@@ -171,7 +171,7 @@ async def test_it_tells_how_far_it_is(monkeypatch):
 async def test_keys_that_are_in_work_elsewhere_wait():
     held = Record("t", 1, 0, 0, 0, b"b", None)
     lent = Lent({ONE: ["a", "b", "c", "b"]}, held=[held])
-    running = lent.run({ONE: (0, ())})
+    running = lent.run({ONE: Start(0)})
     await lent.has_handled(2)
     lent.stint.end()
     [team] = await running
@@ -183,7 +183,7 @@ async def test_keys_that_are_in_work_elsewhere_wait():
 async def test_a_key_goes_on_when_all_that_was_at_it_elsewhere_is_done_with():
     first, second = (Record("t", 1, offset, 0, 0, b"b", None) for offset in (0, 1))
     lent = Lent({ONE: ["a", "b"]}, held=[first, second])
-    running = lent.run({ONE: (0, ())})
+    running = lent.run({ONE: Start(0)})
     await lent.has_handled(1)
     lent.teams[0].let_go([first])
     lent.consumer.logs[ONE].append("c")
@@ -199,7 +199,7 @@ async def test_a_key_goes_on_when_all_that_was_at_it_elsewhere_is_done_with():
 async def test_a_topic_that_is_read_whole_begins_at_its_beginning_where_no_place_is_known():
     lent = Lent({ONE: ["a", "b"]}, whole={"t"})
     lent.consumer.reset_to = 2
-    running = lent.run({ONE: (-1, ())})
+    running = lent.run({ONE: Start(-1)})
     await lent.has_handled(2)
     lent.stint.end()
     await running
@@ -207,7 +207,7 @@ async def test_a_topic_that_is_read_whole_begins_at_its_beginning_where_no_place
 
 async def test_a_unit_is_given_back_in_the_middle_and_the_others_go_on():
     lent = Lent({ONE: ["a"], TWO: ["b"]})
-    running = lent.run({ONE: (0, ()), TWO: (0, ())})
+    running = lent.run({ONE: Start(0), TWO: Start(0)})
     await lent.has_handled(2)
     [given] = await lent.stint.give_back(frozenset({ONE}), 1.0)
     assert given.place(ONE).offset == 1
@@ -233,7 +233,7 @@ async def test_a_failure_of_a_lane_ends_it():
 
     lent = Lent({ONE: ["bad"]}, failures=Broken())
     with pytest.raises(RuntimeError, match="the breaker is open"):
-        await lent.run({ONE: (0, ())})
+        await lent.run({ONE: Start(0)})
 
 
 # --- where it has to end ---------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ async def test_a_failure_of_a_lane_ends_it():
 async def test_with_ends_it_is_over_when_all_before_them_is_settled(most):
     lent = Lent({ONE: ["a", "b", "slow", "d", "e"], TWO: ["x", "y"]})
     lent.consumer.most = most
-    running = lent.run({ONE: (1, ()), TWO: (0, ())}, ends={ONE: 4, TWO: 2})
+    running = lent.run({ONE: Start(1), TWO: Start(0)}, ends={ONE: 4, TWO: 2})
     await lent.has_handled(4)
     assert not running.done()
     lent.gate.set()
@@ -264,20 +264,20 @@ async def test_the_records_before_an_end_may_be_absent(monkeypatch):
 
     lent = Lent({ONE: ["a", "b", "c"]})
     lent.consumer.__class__ = Marked
-    [team] = await asyncio.wait_for(lent.run({ONE: (0, ())}, ends={ONE: 5}), 30.0)
+    [team] = await asyncio.wait_for(lent.run({ONE: Start(0)}, ends={ONE: 5}), 30.0)
     assert lent.handled == [(1, 0), (1, 1), (1, 2)]
     assert team.place(ONE).offset == 5
 
 
 async def test_everything_before_an_end_was_settled_before():
     lent = Lent({ONE: ["a", "b", "c", "d"]})
-    await asyncio.wait_for(lent.run({ONE: (1, ((2, 2),))}, ends={ONE: 3}), 30.0)
+    await asyncio.wait_for(lent.run({ONE: Start(1, ((2, 2),))}, ends={ONE: 3}), 30.0)
     assert lent.handled == [(1, 1)]
 
 
 async def test_a_partition_at_its_end_is_not_read_on_while_others_are():
     lent = Lent({ONE: ["a"], TWO: ["slow"]})
-    running = lent.run({ONE: (0, ()), TWO: (0, ())}, ends={ONE: 1, TWO: 1})
+    running = lent.run({ONE: Start(0), TWO: Start(0)}, ends={ONE: 1, TWO: 1})
     await lent.has_handled(1)
     lent.consumer.logs[ONE] += ["b", "c"]
     lent.teams[0].feed()
@@ -289,7 +289,7 @@ async def test_a_partition_at_its_end_is_not_read_on_while_others_are():
 
 async def test_an_end_that_is_not_reached_can_be_given_up():
     lent = Lent({ONE: ["a"]})
-    running = lent.run({ONE: (0, ())}, ends={ONE: 9})
+    running = lent.run({ONE: Start(0)}, ends={ONE: 9})
     await lent.has_handled(1)
     lent.stint.end()
     [team] = await asyncio.wait_for(running, 30.0)

@@ -221,7 +221,7 @@ class Backend:
             elif error is not None:
                 refuse(event.future, error)
 
-        self._offsets.add_query(OffsetQuery(event.wanted, event.deadline, done))
+        self._offsets.add_query(OffsetQuery(event.wanted, event.deadline, done, event.by_epoch))
 
     # --- partitions in trouble ---------------------------------------------------------------------------------------
 

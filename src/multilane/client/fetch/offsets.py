@@ -20,10 +20,12 @@ from multilane.client.net.requests import NEVER, Poll, UnsentRequest
 from multilane.errors import AuthenticationError, MultilaneError, OperationTimeout, UnsupportedVersion, broker_error
 from multilane.types import LeaderEpoch, NodeId, Offset, OffsetAndTimestamp, TopicPartition
 from multilane.wire.compose import (
+    EPOCH_AT_LEAST,
     LATEST,
     LIST_OFFSETS_AT_LEAST,
     MAX_TIMESTAMP,
     MAX_TIMESTAMP_AT_LEAST,
+    epoch_request,
     list_offsets_request,
 )
 from multilane.wire.messages import ApiKey
@@ -42,6 +44,7 @@ class OffsetQuery:
     wanted: Mapping[TopicPartition, int]
     deadline: float
     done: Callable[[Found | None, MultilaneError | None], None]
+    by_epoch: bool = False  # `wanted` are leader epochs, and their ends are looked up
     found: dict[TopicPartition, OffsetAndTimestamp | None] = field(default_factory=dict)
     in_flight: set[TopicPartition] = field(default_factory=set)
     failures: int = 0
@@ -107,11 +110,11 @@ class OffsetsManager:
         for node, wanted in by_leader.items():
             query.in_flight.update(wanted)
             requests.append(
-                self._request(
+                self._asking(query)(
                     node,
                     wanted,
-                    lambda answers, at, q=query, w=wanted: self._answered_query(q, w, answers, at),  # type: ignore[misc]
-                    lambda error, at, q=query, w=wanted: self._failed_query(q, w, error, at),  # type: ignore[misc]
+                    lambda answers, at, q=query, w=wanted: self._answered_query(q, w, answers, at),
+                    lambda error, at, q=query, w=wanted: self._failed_query(q, w, error, at),
                 )
             )
         if leaderless:
@@ -133,7 +136,7 @@ class OffsetsManager:
         for answer in answers:
             if answer.code == 0:
                 query.found[answer.partition] = answer.found
-            elif not self._survives(query, broker_error(answer.code, f"ListOffsets of {answer.partition}"), now):
+            elif not self._survives(query, _refusal(query, answer), now):
                 return
         if query in self._queries and len(query.found) == len(query.wanted):
             self._queries.remove(query)
@@ -251,6 +254,26 @@ class OffsetsManager:
                 by_leader.setdefault(leader.node, {})[partition] = (timestamp, leader.epoch)
         return by_leader, leaderless
 
+    def _asking(self, query: OffsetQuery) -> Callable[..., UnsentRequest]:
+        return self._epoch_request if query.by_epoch else self._request
+
+    def _epoch_request(
+        self,
+        node: NodeId,
+        wanted: Mapping[TopicPartition, tuple[int, int]],
+        on_answers: Callable[[list[_Answer], float], None],
+        on_failure: Callable[[MultilaneError, float], None],
+    ) -> UnsentRequest:
+        asked = {partition: (leader_epoch, epoch) for partition, (epoch, leader_epoch) in wanted.items()}
+        return UnsentRequest(
+            api=ApiKey.OFFSET_FOR_LEADER_EPOCH,
+            build=lambda version: epoch_request(version, asked),
+            on_response=lambda response, now: on_answers(_epoch_answers(response, wanted), now),
+            on_failure=on_failure,
+            node=node,
+            at_least=EPOCH_AT_LEAST,
+        )
+
     def _request(
         self,
         node: NodeId,
@@ -287,6 +310,24 @@ def _answers(response: Any, wanted: Mapping[TopicPartition, object]) -> list[_An
             if partition in wanted:
                 answers.append(_Answer(partition, int(told.error_code), _found(told)))
     return answers
+
+
+def _epoch_answers(response: Any, wanted: Mapping[TopicPartition, object]) -> list[_Answer]:
+    """The same for OffsetForLeaderEpoch."""
+    answers = []
+    for topic in response.topics:
+        for told in topic.partitions:
+            partition = TopicPartition(str(topic.topic), int(told.partition))
+            end, epoch = Offset(int(told.end_offset)), LeaderEpoch(int(told.leader_epoch))
+            if partition in wanted:
+                found = OffsetAndTimestamp(end, -1, epoch) if end >= 0 and epoch >= 0 else None
+                answers.append(_Answer(partition, int(told.error_code), found))
+    return answers
+
+
+def _refusal(query: OffsetQuery, answer: _Answer) -> MultilaneError:
+    name = "OffsetForLeaderEpoch" if query.by_epoch else "ListOffsets"
+    return broker_error(answer.code, f"{name} of {answer.partition}")
 
 
 def _found(told: Any) -> OffsetAndTimestamp | None:

@@ -5,6 +5,9 @@ Thread: none (pure); one owner.
 A partition is lent with a start: everything below an offset is settled, and runs beyond it. Whoever has it tells how
 that grows. Two things are apart from it: offsets that an earlier borrower is still at (held), which the next one must
 not begin and is told to be settled; and those that such a borrower gave up (undone), which come with the next loan.
+
+All of it is of one log, as far as the newest leader epoch that a borrower has read: the next one checks that before it
+passes over anything.
 """
 
 from __future__ import annotations
@@ -16,13 +19,16 @@ from multilane.commit.completion_map import Run
 from multilane.commit.ledger import NO_EPOCH, Place
 from multilane.lanes.holding import Start
 
+Settled = tuple[int, tuple[Run, ...]]  # everything below is, and these runs beyond it
+
 
 class Account:
-    __slots__ = ("_epoch", "_held", "_told", "_undone")
+    __slots__ = ("_end_epoch", "_epoch", "_held", "_told", "_undone")
 
-    def __init__(self, start: Start, epoch: int = NO_EPOCH) -> None:
-        self._told = start
-        self._epoch = epoch
+    def __init__(self, start: Start) -> None:
+        self._told: Settled = (start.offset, start.runs)
+        self._epoch = start.leader_epoch
+        self._end_epoch = start.end_epoch
         self._held: set[int] = set()
         self._undone: set[int] = set()
 
@@ -30,7 +36,7 @@ class Account:
     def place(self) -> Place:
         """What may be committed."""
         offset, runs = without(self._told, self._held | self._undone)
-        return Place(offset, self._epoch if offset == self._told[0] else NO_EPOCH, runs)
+        return Place(offset, self._epoch if offset == self._told[0] else NO_EPOCH, runs, self._end_epoch)
 
     @property
     def begins(self) -> int:
@@ -44,19 +50,22 @@ class Account:
             self._epoch = NO_EPOCH
         self._told = start
         self._undone.clear()
-        return Place(start[0], self._epoch, start[1])
+        return Place(start[0], self._epoch, start[1], self._end_epoch)
 
-    def _start(self) -> Start:
+    def _start(self) -> Settled:
         return including(without(self._told, self._undone), self._held)
 
     def tell(self, place: Place) -> None:
         """The borrower is here by now. One that has not got on does not know the leader's epoch here."""
         if place.offset != self._told[0] or place.leader_epoch != NO_EPOCH:
             self._epoch = place.leader_epoch
+        if place.end_epoch != NO_EPOCH:
+            self._end_epoch = place.end_epoch
         self._told = (place.offset, place.runs)
 
     def forget_from(self, offset: int) -> None:
-        """What is held or undone from there on is of a log that is no more."""
+        """What is held or undone from there on is of a log that is no more. So is what was known of its epochs."""
+        self._end_epoch = NO_EPOCH
         self._held = {one for one in self._held if one < offset}
         self._undone = {one for one in self._undone if one < offset}
 
@@ -74,7 +83,7 @@ class Account:
             self._undone.add(offset)
 
 
-def without(start: Start, gone: Collection[int]) -> Start:
+def without(start: Settled, gone: Collection[int]) -> Settled:
     """The same, with these not settled."""
     offset, runs = start
     if not gone:
@@ -94,7 +103,7 @@ def without(start: Start, gone: Collection[int]) -> Start:
     return lowest, tuple(pieces)
 
 
-def including(start: Start, more: Collection[int]) -> Start:
+def including(start: Settled, more: Collection[int]) -> Settled:
     """The same, with these settled."""
     offset, runs = start
     if not more:

@@ -59,10 +59,9 @@ class Board:
 
     # --- units -------------------------------------------------------------------------------------------------------
 
-    def new_team(self, consumer: str, starts: Starts, epochs: Mapping[TopicPartition, int] | None = None) -> RemoteTeam:
-        """`epochs`: of leaders, at the starts."""
+    def new_team(self, consumer: str, starts: Starts) -> RemoteTeam:
         self._last_team += 1
-        team = RemoteTeam(self._last_team, consumer, starts, epochs or {}, self.clock, self._ask_back)
+        team = RemoteTeam(self._last_team, consumer, starts, self.clock, self._ask_back)
         self._teams[team.number] = team
         self.end_loans()  # it is lent with the next batch: that may come now
         return team

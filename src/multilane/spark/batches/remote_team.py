@@ -14,7 +14,7 @@ from typing import Final
 from uuid import UUID
 
 from multilane.clock import Clock
-from multilane.commit.ledger import NO_EPOCH, Place
+from multilane.commit.ledger import Place
 from multilane.lanes.holding import Starts
 from multilane.spark.batches.accounts import Account
 from multilane.spark.batches.terms import HeldRecord, Says, Unit
@@ -32,7 +32,6 @@ class RemoteTeam:
         number: int,
         consumer: str,
         starts: Starts,
-        epochs: Mapping[TopicPartition, int],
         clock: Clock,
         ask_back: Callable[[RemoteTeam, float], None],
     ) -> None:
@@ -44,8 +43,9 @@ class RemoteTeam:
         self.is_wanted_back = False
         self._clock = clock
         self._ask_back = ask_back
-        self._accounts = {p: Account(start, epochs.get(p, NO_EPOCH)) for p, start in starts.items()}
-        self._logs: dict[str, UUID] = {}  # the ids of its topics
+        self._accounts = {p: Account(start) for p, start in starts.items()}
+        # The ids of its topics.
+        self._logs = {p.topic: start.topic_id for p, start in starts.items() if start.topic_id is not None}
         self._began_again: dict[TopicPartition, int] = {}  # how often its borrower has
         self._held: dict[HeldRecord, Says | None] = {}  # and who is at it
         self._tried: Tried = {}

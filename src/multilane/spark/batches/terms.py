@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
-from multilane.commit.ledger import NO_EPOCH, Place
-from multilane.lanes.holding import Log, Starts
+from multilane.commit.ledger import Place
+from multilane.lanes.holding import Start, Starts
 from multilane.types import TopicPartition
 from multilane.wire.records.record import Record
 
@@ -57,11 +57,10 @@ class Unit:
 
     @property
     def starts(self) -> Starts:
-        return {p: (place.offset, place.runs) for p, place in self.places.items()}
-
-    def log(self, partition: TopicPartition) -> Log:
-        epoch = self.places[partition].leader_epoch
-        return Log(None if epoch == NO_EPOCH else epoch, self.logs.get(partition.topic))
+        return {
+            p: Start(place.offset, place.runs, place.end_epoch, place.leader_epoch, self.logs.get(p.topic))
+            for p, place in self.places.items()
+        }
 
     def before(self, partition: TopicPartition, offset: int) -> Unit:
         """Without what was held or tried from there on: its log is no more."""
@@ -76,7 +75,7 @@ class Unit:
         return {
             "number": self.number,
             "consumer": self.consumer,
-            "places": [[*p, place.offset, place.leader_epoch, place.runs] for p, place in self.places.items()],
+            "places": [[*p, *_place_to_json(place)] for p, place in self.places.items()],
             "held": held_to_json(self.held),
             "tried": tried_to_json(self.tried),
             "settled": self.settled,
@@ -85,13 +84,19 @@ class Unit:
         }
 
 
+def _place_to_json(place: Place) -> Json:
+    return place.offset, place.leader_epoch, place.runs, place.end_epoch
+
+
 def unit_from(told: Json) -> Unit:
     return Unit(
         told["number"],
         told["consumer"],
         {
-            TopicPartition(topic, partition): Place(offset, epoch, tuple((first, last) for first, last in runs))
-            for topic, partition, offset, epoch, runs in told["places"]
+            TopicPartition(topic, partition): Place(
+                offset, epoch, tuple((first, last) for first, last in runs), end_epoch
+            )
+            for topic, partition, offset, epoch, runs, end_epoch in told["places"]
         },
         held_from(told["held"]),
         tried_from(told["tried"]),

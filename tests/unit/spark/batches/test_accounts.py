@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multilane.commit.ledger import Place
+from multilane.lanes.holding import Start
 from multilane.spark.batches.accounts import Account, including, without
 
 offsets = st.sets(st.integers(0, 40))
@@ -46,7 +47,7 @@ def test_adding_and_taking_away(settled, some):
 
 @given(offsets, st.sets(st.integers(0, 40), max_size=4), st.data())
 def test_what_is_held_is_settled_for_borrowers_and_not_for_the_group(settled, held, data):
-    account = Account(start_of(settled))
+    account = Account(Start(*start_of(settled)))
     account.hold(held - settled)
     lent = start(account.lend())
     assert settled_in(lent) >= held
@@ -62,7 +63,7 @@ def test_what_is_held_is_settled_for_borrowers_and_not_for_the_group(settled, he
 
 
 def test_what_was_given_up_comes_with_the_next_loan_and_not_before():
-    account = Account((5, ()))
+    account = Account(Start(5))
     account.hold([5])
     assert start(account.lend()) == (6, ())
     account.release(5, is_settled=False)
@@ -75,7 +76,7 @@ def test_what_was_given_up_comes_with_the_next_loan_and_not_before():
 
 
 def test_what_ended_well_elsewhere_counts():
-    account = Account((5, ()))
+    account = Account(Start(5))
     account.hold([5, 7])
     assert start(account.lend()) == (6, ((7, 7),))
     account.tell(Place(8, 2, ()))
@@ -87,7 +88,7 @@ def test_what_ended_well_elsewhere_counts():
 
 
 def test_the_leaders_epoch_goes_along_while_it_is_that_of_the_place():
-    account = Account((5, ()), 7)
+    account = Account(Start(5, (), leader_epoch=7))
     assert account.lend() == Place(5, 7, ())
     account.tell(Place(9, 8, ()))
     assert account.lend() == Place(9, 8, ())
@@ -98,7 +99,7 @@ def test_the_leaders_epoch_goes_along_while_it_is_that_of_the_place():
 
 
 def test_what_ends_elsewhere_has_an_epoch_that_nobody_has_told():
-    account = Account((100, ()), 3)
+    account = Account(Start(100, (), leader_epoch=3))
     account.lend()
     account.tell(Place(100, 3, ((101, 200),)))
     account.hold([100])

@@ -12,7 +12,7 @@ import pytest
 from multilane.clock import SystemClock
 from multilane.commit.ledger import Place
 from multilane.errors import LineLost
-from multilane.lanes.holding import Log
+from multilane.lanes.holding import Start
 from multilane.spark.batches.board import Board, LoanTerms
 from multilane.spark.batches.terms import Again, HeldRecord, Unit, unit_from
 from multilane.types import TopicPartition
@@ -47,7 +47,7 @@ def board():
 
 
 def with_teams(board, many=2):
-    return [board.new_team("Orders", {P[at]: (0, ())}) for at in range(many)]
+    return [board.new_team("Orders", {P[at]: Start(0)}) for at in range(many)]
 
 
 def at(team, offset, runs=(), **more):
@@ -203,7 +203,7 @@ async def test_a_batch_ends_early_when_there_is_more_to_lend(board):
     worker = Worker()
     [number] = board.plan(1)
     board.lend(number, worker)
-    board.new_team("Bills", {TopicPartition("bills", 0): (0, ())})
+    board.new_team("Bills", {TopicPartition("bills", 0): Start(0)})
     assert worker.said[-1] == ("end", {})
     worker.is_gone = True
     board.end_loans()
@@ -261,12 +261,12 @@ async def test_attempts_are_known_from_loan_to_loan(board):
 
 async def test_what_is_known_of_a_log_goes_along(board):
     """So that whoever reads it notices when it was cut or made anew."""
-    team = board.new_team("Orders", {P[0]: (7, ())}, {P[0]: 3})
+    team = board.new_team("Orders", {P[0]: Start(7, leader_epoch=3)})
     old, new = uuid4(), uuid4()
     assert team.note_ids({"orders": old, "others": new}) == frozenset()
     [number] = board.plan(1)
     [unit] = board.lend(number, worker := Worker()).units
-    assert unit.log(P[0]) == Log(3, old)
+    assert unit.starts[P[0]] == Start(7, leader_epoch=3, topic_id=old)
     told = replace(unit, began_again={P[0]: Again(2, 5)})
     assert unit_from(json.loads(json.dumps(told.to_json()))) == told
     board.give_back([at(team, 9)], worker)
@@ -275,7 +275,7 @@ async def test_what_is_known_of_a_log_goes_along(board):
 
 
 async def test_what_comes_of_a_log_that_is_no_more_counts_for_nothing(board):
-    team = board.new_team("Orders", {P[0]: (7, ())})
+    team = board.new_team("Orders", {P[0]: Start(7)})
     team.note_ids({"orders": uuid4()})
     slow = HeldRecord(P[0], 8, b"slow")
     tried = Record("orders", 0, 8, 0, 0, None, None)
@@ -297,7 +297,7 @@ async def test_what_comes_of_a_log_that_is_no_more_counts_for_nothing(board):
 
 
 async def test_a_log_that_was_made_anew_may_be_longer_than_the_old_one_was(board):
-    team = board.new_team("Orders", {P[0]: (7, ())})
+    team = board.new_team("Orders", {P[0]: Start(7)})
     team.note_ids({"orders": uuid4()})
     slow = HeldRecord(P[0], 8, b"slow")
     [number] = board.plan(1)
@@ -314,7 +314,7 @@ async def test_a_log_that_was_made_anew_may_be_longer_than_the_old_one_was(board
 
 async def test_what_is_held_of_the_new_log_stays_held(board):
     """However late it is known that it is another one."""
-    team = board.new_team("Orders", {P[0]: (7, ())})
+    team = board.new_team("Orders", {P[0]: Start(7)})
     team.note_ids({"orders": uuid4()})
     [number] = board.plan(1)
     board.lend(number, former := Worker())
@@ -336,7 +336,7 @@ async def test_what_is_held_of_the_new_log_stays_held(board):
 
 
 async def test_a_log_that_was_cut_keeps_what_is_in_work_before_the_cut(board):
-    team = board.new_team("Orders", {P[0]: (7, ())})
+    team = board.new_team("Orders", {P[0]: Start(7)})
     before, behind = HeldRecord(P[0], 7, b"a"), HeldRecord(P[0], 12, b"b")
     [number] = board.plan(1)
     board.lend(number, former := Worker())

@@ -46,7 +46,7 @@ class NotedApp:
 
     async def _build(self, starts, verdicts):
         [(partition, start)] = starts.items()
-        yard = Yard([Intake(partition, Ledger(*start), 100)], {MAIN: Chains(by_key(), 2)})
+        yard = Yard([Intake(partition, Ledger(*start[:3]), 100)], {MAIN: Chains(by_key(), 2)})
         surroundings = Surroundings("g")
         listener = Listener(self._handle, read_signature(self._handle), Window(), surroundings, Threads("lane"))
         failing = Failing(Ways(Flow("t"), publisher=None), surroundings, CLOCK, notes=verdicts)

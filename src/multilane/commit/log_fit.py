@@ -1,0 +1,65 @@
+"""Whether settled offsets that somebody wrote down are offsets of the log as it is now.
+
+Thread: none (pure).
+
+A log can be cut (an unclean election, a broker that lost its page cache) or deleted and made again, and grow past the
+old offsets with other records. Offsets alone do not show that. The leader epoch does: a record's offset and epoch name
+it for ever, so a log that has the claimed epoch up to the claimed end has every record below that end. Of what cannot
+be shown to fit, nothing is used: records are redelivered, never skipped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from multilane.commit.completion_map import LogMark
+from multilane.types import NO_EPOCH, OffsetAndEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Offsets below `end` are said to be settled. Without `log`, all that is known is the leader epoch of the record
+    before the first of them."""
+
+    end: int
+    log: LogMark | None
+    first_epoch: int = NO_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class LogNow:
+    """What the leader says. `epoch_end` is where the claim's epoch ends; None when it knows of none."""
+
+    end: OffsetAndEpoch | None
+    topic_id: UUID | None
+    epoch_end: OffsetAndEpoch | None = None
+
+
+def misfit(claim: Claim, now: LogNow) -> str | None:
+    """Why the claim cannot be used; None when it fits."""
+    if now.end is None:
+        return "the end of the log is not known"
+    if claim.end > now.end.offset:
+        return f"it reaches to offset {claim.end} and the log ends at {now.end.offset}"
+    if claim.log is None:
+        return _misfit_without_epoch(claim, now.end)
+    if claim.log.topic_id != now.topic_id:
+        return f"it is of topic id {claim.log.topic_id} and the topic has {now.topic_id}"
+    return _misfit_of_epoch(claim.end, claim.log.leader_epoch, now.epoch_end)
+
+
+def _misfit_without_epoch(claim: Claim, end: OffsetAndEpoch) -> str | None:
+    """As long as the leader of the first record still leads, there was no election that could have cut the log."""
+    since = max(0, claim.first_epoch)  # a log begins in epoch 0
+    if end.leader_epoch == since:
+        return None
+    return f"it has no leader epoch, and leaders changed from epoch {since} to {end.leader_epoch} since"
+
+
+def _misfit_of_epoch(end: int, epoch: int, found: OffsetAndEpoch | None) -> str | None:
+    if found is None or found.leader_epoch != epoch:
+        return f"the log has no records of its leader epoch {epoch}"
+    if found.offset < end:
+        return f"it reaches to offset {end} and its leader epoch {epoch} ends at {found.offset}"
+    return None

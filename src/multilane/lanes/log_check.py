@@ -1,0 +1,98 @@
+"""Holds what somebody says is settled against the logs, before lanes pass over any of it.
+
+Thread: loop; uses the consumer of whoever calls.
+
+Asks the leaders where their logs end, and where the leader epochs of the claims end in them. A claim that does not fit is
+void as a whole, with a warning: its records are redelivered. Brokers that cannot answer now are an error, for the caller
+to ask again: nothing is passed over unchecked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final, Protocol
+from uuid import UUID
+
+from multilane.commit.completion_map import LogMark
+from multilane.commit.log_fit import Claim, LogNow, misfit
+from multilane.errors import BrokerError, UnsupportedVersion
+from multilane.lanes.holding import Start, Starts
+from multilane.logs import logger
+from multilane.types import NO_EPOCH, OffsetAndEpoch, TopicPartition
+
+log = logger(__name__)
+
+_UNKNOWN_TOPIC: Final = 3
+
+
+class Asks(Protocol):
+    """What is needed of a consumer."""
+
+    async def topic_ids(self, topics: Collection[str]) -> dict[str, UUID]: ...
+
+    async def log_ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndEpoch]: ...
+
+    async def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndEpoch]: ...
+
+
+class LogCheck:
+    def __init__(self, consumer: Asks) -> None:
+        self._consumer = consumer
+
+    async def __call__(self, starts: Starts) -> Starts:
+        """The same with the ids that the topics have now, and without runs that do not fit."""
+        ids = await self._topic_ids({p.topic for p in starts})
+        claims = {p: _claim(start) for p, start in starts.items() if start.runs}
+        logs = await self._logs(claims, ids)
+        checked = {}
+        for partition, start in starts.items():
+            claim = claims.get(partition)
+            why = None if claim is None else misfit(claim, logs[partition])
+            if claim is not None and why is not None:
+                _tell(partition, start, why)
+                start = start.without_runs()  # noqa: PLW2901 - what is left of it
+            elif claim is not None and claim.log is None and (end := logs[partition].end) is not None:
+                start = start._replace(end_epoch=end.leader_epoch)  # noqa: PLW2901 - it fits because this is known
+            checked[partition] = start._replace(topic_id=ids.get(partition.topic))
+        return checked
+
+    async def _topic_ids(self, topics: Collection[str]) -> dict[str, UUID]:
+        found: dict[str, UUID] = {}
+        for topic in sorted(topics):  # an answer about several is an error as soon as one is missing
+            try:
+                found |= await self._consumer.topic_ids([topic])
+            except BrokerError as error:
+                if error.code != _UNKNOWN_TOPIC:
+                    raise
+        return found
+
+    async def _logs(
+        self, claims: Mapping[TopicPartition, Claim], ids: Mapping[str, UUID]
+    ) -> dict[TopicPartition, LogNow]:
+        if not claims:
+            return {}
+        epochs = {p: claim.log.leader_epoch for p, claim in claims.items() if claim.log is not None}
+        ends = await self._consumer.log_ends(list(claims))
+        epoch_ends = await self._epoch_ends(epochs) if epochs else {}
+        return {p: LogNow(ends.get(p), ids.get(p.topic), epoch_ends.get(p)) for p in claims}
+
+    async def _epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, OffsetAndEpoch]:
+        try:
+            return await self._consumer.epoch_ends(epochs)
+        except UnsupportedVersion as error:  # brokers before 2.3 do not tell: then nothing fits
+            log.warning("leader epochs cannot be looked up: %s", error)
+            return {}
+
+
+def _claim(start: Start) -> Claim:
+    known = None if start.end_epoch == NO_EPOCH else LogMark(start.end_epoch, start.topic_id)
+    return Claim(start.runs[-1][1] + 1, known, start.leader_epoch)
+
+
+def _tell(partition: TopicPartition, start: Start, why: str) -> None:
+    many = sum(last - first + 1 for first, last in start.runs)
+    log.warning(
+        "%s: the completion map committed with offset %d does not fit the log: %s; it is void, and up to %d records that "
+        "were handled are redelivered",
+        *(partition, start.offset, why, many),
+    )
