@@ -109,7 +109,7 @@ def test_what_ends_elsewhere_has_an_epoch_that_nobody_has_told():
 
 def test_what_was_held_of_a_log_that_was_cut_or_made_anew_is_no_more():
     """Else the record that takes its offset would be passed over."""
-    account = Account((5_000, ()))
+    account = Account(Start(5_000))
     account.hold([8, 5_000])
     account.lend()
     account.forget_from(10)

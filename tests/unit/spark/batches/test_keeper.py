@@ -13,6 +13,7 @@ import pytest
 
 from multilane.commit.ledger import Place
 from multilane.errors import ConfigError, LineLost, MemberFailed
+from multilane.lanes.holding import Start
 from multilane.lanes.steering import Steering
 from multilane.spark.batches import hands
 from multilane.spark.batches.board import LoanTerms
@@ -63,7 +64,7 @@ class App:
         self._over = threading.Event()
 
     async def keep(self, board):
-        self.team = board.new_team("Orders", {ONE: (0, ())})
+        self.team = board.new_team("Orders", {ONE: Start(0)})
         board.note_ends("Orders", {ONE: 5})
         while not self._over.is_set():
             await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.01)
