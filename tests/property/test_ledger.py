@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from multilane.commit.completion_map import decode, encode
+from multilane.commit.completion_map import NOTHING, LogMark, _checksum, _number, decode, encode, read
 from multilane.commit.ledger import Ledger
 from multilane.commit.open_offsets import OpenArray
 
@@ -152,3 +154,36 @@ def test_a_changed_text_says_nothing(data):
     assert decode(other, 100) in {(), runs}
     if at < len("multilane/1;r=") and other != text:
         assert decode(other, 100) == ()
+
+
+@given(
+    st.integers(0, 2**62),
+    st.lists(st.integers(0, 2**70), max_size=40),
+    st.one_of(st.none(), st.tuples(st.integers(0, 2**40), st.binary(max_size=20))),
+)
+def test_a_forged_text_with_sound_checksums_says_nothing_or_runs_in_order(frontier, numbers, log):
+    """Huge, overlapping, unsorted and empty runs cannot be written in a way that is read."""
+    content = b"".join(map(_number, numbers))
+    text = "multilane/1;r=" + base64.b64encode(_checksum(frontier, content) + content).decode()
+    if log is not None:
+        bound = _number(log[0]) + log[1]
+        text += ";l=" + base64.b64encode(_checksum(frontier, bound, content) + bound).decode()
+    told = read(text, frontier)
+    before = frontier
+    for first, last in told.runs:
+        assert before < first <= last < 2**63
+        before = last + 1
+    if told != NOTHING and log is not None:
+        assert told.log is not None
+        assert 0 <= told.log.leader_epoch < 2**31
+    if told.runs:
+        assert encode(frontier, told.runs, told.log) == text
+
+
+@given(st.integers(0, 2**31 - 1), st.uuids() | st.none(), st.data())
+def test_a_changed_log_voids_the_map(epoch, topic_id, data):
+    mark = LogMark(epoch, topic_id if topic_id is None or topic_id.int else None)
+    text = encode(100, ((102, 110),), mark)
+    at = data.draw(st.integers(text.index(";l=") + 3, len(text) - 1))
+    other = text[:at] + data.draw(st.characters(codec="ascii")) + text[at + 1 :]
+    assert read(other, 100) in {NOTHING, read(text, 100)}

@@ -23,7 +23,7 @@ from multilane.errors import (
 )
 from multilane.types import LeaderEpoch, Offset, OffsetAndTimestamp, TopicPartition
 from multilane.wire.compose import EARLIEST, LATEST, MAX_TIMESTAMP
-from response_builder import cluster_of, list_offsets_response
+from response_builder import cluster_of, epoch_response, list_offsets_response
 
 P, Q, R = (TopicPartition("t", n) for n in range(3))
 VERSION = 10
@@ -105,6 +105,23 @@ def test_only_what_failed_is_asked_again():
     assert (request.node, _wanted(request)) == (2, {Q: (EARLIEST, 8)})
     _answer(request, {Q: (0, 1_000, 20)})
     assert desk.answers == [{P: _found(10), Q: _found(20)}]
+
+
+def test_ends_of_epochs_are_asked_of_the_leaders():
+    desk = Desk()
+    done = desk.answers.append
+    desk.manager.add_query(OffsetQuery({P: 3, R: 4}, 10.0, lambda found, error: done(found or error), by_epoch=True))
+    one, two = desk.ask()
+    [topic] = one.build(4).topics
+    [asked] = topic.partitions
+    assert (one.node, asked.current_leader_epoch, asked.leader_epoch) == (1, 5, 3)
+    two.on_response(epoch_response(4, {R: (75, -1, -1)}), 0.0)
+    one.on_response(epoch_response(4, {P: (0, 2, 60)}), 0.0)
+    assert desk.wants_metadata, "the leader is of another epoch"
+    assert not desk.answers
+    (two,) = desk.ask(0.2)
+    two.on_response(epoch_response(4, {R: (0, -1, -1)}), 0.0)
+    assert desk.answers == [{P: OffsetAndTimestamp(Offset(60), -1, LeaderEpoch(2)), R: None}]
 
 
 def test_what_the_broker_left_out_is_asked_again_later():

@@ -75,3 +75,23 @@ def test_the_size_of_a_block_is_asked_for_once(monkeypatch):
     blocks = [block_of(3, 10, 3 * n) for n in range(50)]
     assert len(pieces_of(*blocks)) == 50
     assert asked == blocks
+
+
+def test_a_log_that_was_cut_since_has_a_newer_epoch_and_nothing_of_it_is_settled(caplog):
+    """Offsets 2 to 9 were settled in epoch 5. From 4 on the log has other records by now."""
+    intake = Intake(PLACE, Ledger(0, ((2, 9),), 5), 1_000)
+    old = Batch([Rec(i, b"", b"v") for i in range(4)], 0, leader_epoch=5)
+    new = Batch([Rec(i, b"", b"v") for i in range(8)], 4, leader_epoch=7)
+    intake.accept(read(old, fetch_offset=0))
+    intake.accept(read(new, fetch_offset=4))
+    assert intake.next_piece().offsets.tolist() == [0, 1]
+    assert intake.next_piece().offsets.tolist() == list(range(4, 12))
+    assert f"{PLACE}: the log was cut at offset 4" in caplog.text
+
+
+def test_a_newer_epoch_behind_what_was_settled_says_nothing_of_it(caplog):
+    intake = Intake(PLACE, Ledger(0, ((2, 9),), 5), 1_000)
+    both = [Batch([Rec(i, b"", b"v") for i in range(10)], at, leader_epoch=e) for at, e in ((0, 5), (10, 7))]
+    intake.accept(read(*both, fetch_offset=0))
+    assert intake.next_piece().offsets.tolist() == [0, 1, *range(10, 20)]
+    assert not caplog.text

@@ -1,4 +1,4 @@
-"""Finds offsets: where a log begins, ends, or was at a time.
+"""Finds offsets: where a log begins, ends, or was at a time, and where a leader epoch of it ends.
 
 Thread: none (pure state machine); owned by the network thread, one per consumer.
 

@@ -1,0 +1,101 @@
+"""What is settled beyond a start, held against logs that a test makes up."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from multilane.errors import NetworkError, UnsupportedVersion, broker_error
+from multilane.lanes.holding import Holding, Start, Topics
+from multilane.lanes.log_check import LogCheck
+from multilane.types import LeaderEpoch, Offset, OffsetAndEpoch, TopicPartition
+
+ONE, TWO = TopicPartition("t", 1), TopicPartition("t", 2)
+THIS = UUID(int=7)
+KNOWN = Start(100, ((102, 199),), 5, 4, THIS)
+
+
+class Leader:
+    """Logs that end at 300, in epoch 9, of which epoch 5 ends at 250."""
+
+    def __init__(self, **facts) -> None:
+        self.facts = {"id": {"t": THIS}, "end": (300, 9), "epochs": {5: (250, 5)}} | facts
+        self.asked: list[str] = []
+
+    def _told(self, name: str):
+        self.asked.append(name)
+        found = self.facts[name]
+        if isinstance(found, list):
+            found = found.pop(0) if len(found) > 1 else found[0]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def topic_ids(self, topics):
+        return {topic: id_ for topic, id_ in self._told("id").items() if topic in topics}
+
+    async def log_ends(self, partitions):
+        offset, epoch = self._told("end")
+        return dict.fromkeys(partitions, OffsetAndEpoch(Offset(offset), LeaderEpoch(epoch)))
+
+    async def epoch_ends(self, epochs):
+        ends = self._told("epochs")
+        return {p: OffsetAndEpoch(Offset(ends[e][0]), LeaderEpoch(ends[e][1])) for p, e in epochs.items() if e in ends}
+
+
+async def checked(start: Start, **facts) -> Start:
+    return (await LogCheck(Leader(**facts))({ONE: start}))[ONE]
+
+
+async def test_what_fits_is_passed_over():
+    assert await checked(KNOWN) == KNOWN
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ({"epochs": {5: (150, 5)}}, "leader epoch 5 ends at 150"),
+        ({"epochs": {}}, "no records of its leader epoch 5"),
+        ({"end": (150, 5)}, "the log ends at 150"),
+        ({"id": {"t": UUID(int=8)}}, "topic id"),
+        ({"id": broker_error(3, "gone")}, "topic id"),
+        ({"epochs": UnsupportedVersion("too old")}, "no records of its leader epoch 5"),
+    ],
+)
+async def test_what_does_not_fit_is_void_and_said(caplog, facts, why):
+    found = await checked(KNOWN, **facts)
+    assert (found.offset, found.runs, found.leader_epoch) == (100, (), 4)
+    assert "t-1: the completion map committed with offset 100 does not fit the log" in caplog.text
+    assert why in caplog.text
+    assert "up to 98 records that were handled are redelivered" in caplog.text
+
+
+async def test_without_runs_only_the_id_is_asked_for():
+    leader = Leader()
+    found = await LogCheck(leader)({ONE: Start(100), TWO: Start(5, leader_epoch=3)})
+    assert found == {ONE: Start(100, topic_id=THIS), TWO: Start(5, leader_epoch=3, topic_id=THIS)}
+    assert leader.asked == ["id"]
+
+
+@pytest.mark.parametrize(("leads", "runs"), [(4, KNOWN.runs), (5, ())])
+async def test_a_map_of_the_version_before_counts_while_the_same_leader_leads(leads, runs):
+    found = await checked(Start(100, KNOWN.runs, leader_epoch=4), end=(300, leads))
+    assert found.runs == runs
+    assert found.end_epoch == (4 if runs else -1), "from now on its epoch is known"
+
+
+async def test_nothing_begins_until_the_leader_has_answered(caplog):
+    """A broker that is down says neither yes nor no."""
+    leader = Leader(end=[NetworkError("refused"), NetworkError("refused"), (150, 5)])
+    built = []
+
+    async def build(starts):
+        built.append(starts[ONE])
+        return None
+
+    holding: Holding = Holding(Topics(("t",)), build, lambda team: None, LogCheck(leader))
+    await holding.begin({ONE: KNOWN})
+    assert leader.asked.count("end") == 3
+    assert [start.runs for start in built] == [()]
+    assert caplog.text.count("asking again") == 2
