@@ -47,7 +47,7 @@ class SetPaused:
 
 @dataclass(frozen=True, slots=True)
 class FindOffsets:
-    """Timestamps (or EARLIEST, LATEST, MAX_TIMESTAMP) to look up; with `by_epoch`, leader epochs whose ends to look up."""
+    """Timestamps (or EARLIEST, LATEST, MAX_TIMESTAMP) to look up; with `by_epoch`, epochs to find the ends of."""
 
     wanted: Mapping[TopicPartition, int]
     deadline: float

@@ -4,9 +4,8 @@ Thread: none (pure).
 
 Owns the format. A text is sections between semicolons: the format's name and version first, then `r=` with the runs of
 settled offsets; a later version may add named sections, and unknown ones are passed over. Runs are written as distances
-(gap, length, gap, length, ...), seven bits a byte, in base64 behind a checksum. `l=` binds the runs to the log that they
-are offsets of: the newest leader epoch up to their end and the topic's id. Versions before it wrote none and pass it
-over.
+(gap, length, gap, length, ...), seven bits a byte, in base64 behind a checksum. `l=` binds the runs to the log they are
+offsets of: the newest leader epoch up to their end and the topic's id. Versions before it wrote none and pass it over.
 
 Never trusts what it reads: others may write commits too, and a wrong map would skip records that nobody handled. The
 checksum covers the offset that the map was committed with, so that a tool which moves the offset and keeps the text

@@ -4,8 +4,9 @@ Thread: none (pure); one owner.
 
 The law: the committed offset is never above the lowest offset that was handed out and is not settled. No timer
 overrides it. Nor is it ever above the position: what somebody else says is settled beyond it is passed on as they said
-it, and counts only when the log was read up to there. The ledger knows only what it was told to hand out, so offsets that are absent from the log (compaction,
-transaction markers) are never waited for; when all is settled the frontier is the position that the log was read up to.
+it, and counts only when the log was read up to there. The ledger knows only what it was told to hand out, so offsets
+that are absent from the log (compaction, transaction markers) are never waited for; when all is settled the frontier is
+the position that the log was read up to.
 
 Offsets are handed out in rising order. The frontier is the first of those that are open; what is settled beyond it is
 the gaps between them.

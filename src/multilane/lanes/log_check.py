@@ -2,9 +2,9 @@
 
 Thread: loop; uses the consumer of whoever calls.
 
-Asks the leaders where their logs end, and where the leader epochs of the claims end in them. A claim that does not fit is
-void as a whole, with a warning: its records are redelivered. Brokers that cannot answer now are an error, for the caller
-to ask again: nothing is passed over unchecked.
+Asks the leaders where their logs end, and where the leader epochs of the claims end in them. A claim that does not fit
+is void as a whole, with a warning: its records are redelivered. Brokers that cannot answer now are an error, for the
+caller to ask again: nothing is passed over unchecked.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _claim(start: Start) -> Claim:
 def _tell(partition: TopicPartition, start: Start, why: str) -> None:
     many = sum(last - first + 1 for first, last in start.runs)
     log.warning(
-        "%s: the completion map committed with offset %d does not fit the log: %s; it is void, and up to %d records that "
-        "were handled are redelivered",
+        "%s: the completion map committed with offset %d does not fit the log: %s; it is void, and up to %d records "
+        "that were handled are redelivered",
         *(partition, start.offset, why, many),
     )

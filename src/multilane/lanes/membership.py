@@ -47,8 +47,8 @@ class Membership(RebalanceListener, Generic[T]):
         catch_up: Callable[[TopicPartition], Awaitable[None]] | None = None,
         sift: Callable[[Commits], Awaitable[Commits]] | None = None,
     ) -> None:
-        """`catch_up` is called before the place of a partition is looked at; `sift` after that, and gives what of it may
-        be committed."""
+        """`catch_up` is called before the place of a partition is looked at; `sift` after that: it gives what may be
+        committed."""
         self._consumer = consumer
         self._holding = holding
         self._timing = timing

@@ -92,7 +92,6 @@ async def test_nothing_begins_until_the_leader_has_answered(caplog):
 
     async def build(starts):
         built.append(starts[ONE])
-        return None
 
     holding: Holding = Holding(Topics(("t",)), build, lambda team: None, LogCheck(leader))
     await holding.begin({ONE: KNOWN})
