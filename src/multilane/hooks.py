@@ -66,3 +66,20 @@ class Counts:
     def snapshot(self) -> dict[str, float]:
         with self._lock:
             return dict(self._totals)
+
+
+class News:
+    """An observer whose counts are taken away now and then."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
+
+    def count(self, name: str, value: float = 1, **labels: str) -> None:
+        with self._lock:
+            self._counts[name, tuple(labels.items())] += value  # type: ignore[assignment]
+
+    def take(self) -> list[tuple[str, dict[str, str], float]]:
+        with self._lock:
+            counts, self._counts = self._counts, Counter()
+        return [(name, dict(labels), value) for (name, labels), value in counts.items()]

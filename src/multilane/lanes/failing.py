@@ -20,6 +20,8 @@ from multilane.clock import Clock
 from multilane.commit.journal import CopyPlace, Notes, Outcome
 from multilane.errors import BreakerOpen, UndecodablePayload
 from multilane.hooks import NO_OBSERVER, Observer
+from multilane.lanes.failure_log import FailureLog
+from multilane.lanes.failure_report import FailureReport
 from multilane.lanes.seldom import Seldom
 from multilane.listeners.context import Context
 from multilane.listeners.signature import is_async
@@ -60,6 +62,7 @@ class Ways:
     breaker: Breaker | None = None
     in_place: InPlace | None = None  # where no retry topic may be used
     keeping: RetryBackoff | None = None  # what nobody takes is retried in place with this; None: it is dropped
+    report: FailureReport | None = None  # whom failures are reported to; else they are logged here
 
 
 class Failing:
@@ -79,6 +82,7 @@ class Failing:
         self._in_place = ways.in_place
         self._keeping = ways.keeping
         self._kept = Seldom(_TELL_EVERY)
+        self._report = ways.report or FailureReport(ways.flow.main, FailureLog(clock), observer)
         self._surroundings = surroundings
         self._clock = clock
         self._observer = observer
@@ -103,6 +107,13 @@ class Failing:
             self._notes.note_passed_over(rows)
 
     async def take_over(self, record: Record, error: BaseException, parking: Parking | None) -> Record | None:
+        self._report.failed(record, error)
+        again = await self._take_over(record, error, parking)
+        if again is not None:
+            self._report.repeated()
+        return again
+
+    async def _take_over(self, record: Record, error: BaseException, parking: Parking | None) -> Record | None:
         if self._breaker is not None:
             self._breaker.note(0, 1, self._clock.monotonic())
             if self._breaker.is_open:
@@ -151,6 +162,7 @@ class Failing:
         self._note(record, Outcome.RETRIED if is_retried else Outcome.DEAD, CopyPlace(copy.topic, *place), error)
 
     def _note(self, record: Record, outcome: Outcome, copy: CopyPlace | None, error: BaseException | None) -> None:
+        self._report.settled(outcome, error)
         if self._notes is not None:
             self._notes.note_failed(record, outcome, copy, error)
 

@@ -16,11 +16,10 @@ from typing import Final
 
 from multilane.outcome.headers import (
     ERROR_COUNT,
-    ERROR_MESSAGE,
     NOT_ATTEMPTED,
     RETRY_COUNT,
     TARGET_TOPIC,
-    described,
+    error_changes,
     error_count,
     last_value,
     number,
@@ -43,6 +42,7 @@ class Flow:
     retry_count: int = 0
     max_error_count: int = 1
     keeps_partition: bool = False  # retryOrder: key
+    with_stack: bool = True  # whether copies carry the stack of the error
     group: str = ""  # whose it is, where several are looked at: two may have the same topics
 
     @property
@@ -79,10 +79,10 @@ def after_failure(flow: Flow, record: Record, error: BaseException) -> Publish |
     if flow.retry is None:
         return _to_error(flow, record, error, "")
     if record.topic != flow.retry:
-        return _retry(flow, flow.retry, record, {RETRY_COUNT: number(0), ERROR_MESSAGE: described(error)})
+        return _retry(flow, flow.retry, record, {RETRY_COUNT: number(0)} | _about(flow, error))
     failed = retry_count(record.headers) + 1
     if failed < flow.attempts_per_round:
-        return _retry(flow, flow.retry, record, {RETRY_COUNT: number(failed), ERROR_MESSAGE: described(error)})
+        return _retry(flow, flow.retry, record, {RETRY_COUNT: number(failed)} | _about(flow, error))
     return _to_error(flow, record, error, f"reached the maximum retry count of {flow.attempts_per_round}")
 
 
@@ -118,7 +118,11 @@ def moved(record: Record, topic: str, headers: Headers) -> Publish:
     return _copy(record, topic, headers)
 
 
-def _retry(flow: Flow, topic: str, record: Record, changes: Mapping[str, bytes]) -> Publish:
+def _about(flow: Flow, error: BaseException, note: str = "") -> dict[str, bytes | None]:
+    return error_changes(error, note, with_stack=flow.with_stack)
+
+
+def _retry(flow: Flow, topic: str, record: Record, changes: Mapping[str, bytes | None]) -> Publish:
     return _copy(record, topic, replaced(record.headers, changes), keeps_partition=flow.keeps_partition)
 
 
@@ -129,7 +133,7 @@ def _to_error(flow: Flow, record: Record, error: BaseException, note: str) -> Pu
         ERROR_COUNT: number(_rounds_after(flow, record)),
         TARGET_TOPIC: flow.target.encode(),
         RETRY_COUNT: None,
-        ERROR_MESSAGE: described(error, note),
+        **_about(flow, error, note),
     }
     return _copy(record, flow.error, replaced(record.headers, changes))
 

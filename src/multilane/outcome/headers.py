@@ -1,10 +1,10 @@
-"""The four headers that a record carries through retry and error topics: read with suspicion, written in place.
+"""The headers that a record carries through retry and error topics: read with suspicion, written in place.
 
 Thread: none (pure).
 
 Names are compared to the letter. Of several headers with one of our names the last counts; writing leaves one, where
 the first stood. Everybody else's headers keep their order, their doubles and their bytes, and a copy never has more of
-ours than four, however often it goes round. Never trusts a value: what is no sensible number counts as 0.
+ours than six, however often it goes round. Never trusts a value: what is no sensible number counts as 0.
 """
 
 from __future__ import annotations
@@ -13,16 +13,21 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from multilane.stacks import class_of, stack_of
 from multilane.wire.records.record import Headers
 
 RETRY_COUNT: Final = "X-RetryCount"
 ERROR_COUNT: Final = "X-ErrorCount"
 TARGET_TOPIC: Final = "X-TargetTopic"
 ERROR_MESSAGE: Final = "X-ErrorMessage"
-OURS: Final = frozenset({RETRY_COUNT, ERROR_COUNT, TARGET_TOPIC, ERROR_MESSAGE})
+ERROR_CLASS: Final = "X-ErrorClass"
+ERROR_STACK: Final = "X-ErrorStack"
+OURS: Final = frozenset({RETRY_COUNT, ERROR_COUNT, TARGET_TOPIC, ERROR_MESSAGE, ERROR_CLASS, ERROR_STACK})
 
 NOT_ATTEMPTED: Final = -1  # a retry count: the record followed its key, nobody has handled it yet
 ERROR_MESSAGE_BYTES: Final = 1_000
+ERROR_CLASS_BYTES: Final = 250
+ERROR_STACK_BYTES: Final = 4_000
 
 _NUMBER: Final = re.compile(rb"[+-]?[0-9]{1,10}")
 _LARGEST: Final = (1 << 31) - 1
@@ -63,7 +68,15 @@ def target_topic(headers: Headers) -> str | None:
 
 
 def error_message(headers: Headers) -> str | None:
-    value = last_value(headers, ERROR_MESSAGE)
+    return _text(headers, ERROR_MESSAGE)
+
+
+def error_stack(headers: Headers) -> str | None:
+    return _text(headers, ERROR_STACK)
+
+
+def _text(headers: Headers, name: str) -> str | None:
+    value = last_value(headers, name)
     return None if value is None else value.decode("utf-8", "replace")
 
 
@@ -89,6 +102,25 @@ def described(error: BaseException | str, note: str = "") -> bytes:
     """Type and text of an error for the header, and a note behind it that is never cut off by a long text."""
     ending = f"; {note}".encode() if note else b""
     return _cut(_told(error), ERROR_MESSAGE_BYTES - len(ending)) + ending
+
+
+def error_changes(error: BaseException, note: str = "", *, with_stack: bool = True) -> dict[str, bytes | None]:
+    """What a copy's headers say about the error: message, class, and the stack unless it is not wanted."""
+    return {
+        ERROR_MESSAGE: described(error, note),
+        ERROR_CLASS: _cut(class_of(error), ERROR_CLASS_BYTES),
+        ERROR_STACK: stack_bytes(error) if with_stack else None,
+    }
+
+
+def stack_bytes(error: BaseException) -> bytes:
+    """Within its bound also where the text is not ASCII; without our own outer frames."""
+    stack = stack_of(error, ERROR_STACK_BYTES, hides_ours=True).encode("utf-8", "replace")
+    return stack[-ERROR_STACK_BYTES:].decode("utf-8", "ignore").encode()
+
+
+def without_stack(headers: Headers) -> Headers:
+    return replaced(headers, {ERROR_STACK: None})
 
 
 def _told(error: BaseException | str) -> str:

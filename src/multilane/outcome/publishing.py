@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING, Final
 
 from multilane.client.produce.delivery import RecordMetadata
 from multilane.errors import BrokerError, MultilaneError, PublishStopped
 from multilane.logs import logger
+from multilane.outcome.headers import without_stack
 from multilane.outcome.outbox import Outbox
 from multilane.outcome.own_thread import on_own_thread
 from multilane.outcome.producer_slot import ProducerSlot
@@ -31,6 +32,7 @@ log = logger(__name__)
 
 # MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD: the record's own fault, which waiting does not cure.
 _OF_THE_RECORD: Final = frozenset({10, 18, 87})
+_TOO_LARGE: Final = frozenset({10, 18})
 _REMIND_EVERY: Final = 20
 
 OnTrouble = Callable[[str, Exception | None], object]
@@ -89,6 +91,9 @@ class Publisher:
             except PublishStopped:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever it is, the record must not be lost
+                if (smaller := _smaller(copy, error)) is not None:
+                    copy = smaller
+                    continue
                 failures += 1
                 await self._rest(self._note_failure(copy, error, failures))
             else:
@@ -100,6 +105,7 @@ class Publisher:
         """The same for copies that must lie in this order: they are sent together, and from the first that is not
         stored on all of them again. (What was stored behind that one then lies there twice, and last in its order.)"""
         places: list[tuple[int, int]] = []
+        copies = list(copies)
         failures = 0
         while len(places) < len(copies):
             rest = copies[len(places) :]
@@ -110,6 +116,9 @@ class Publisher:
                 if isinstance(answer, PublishStopped) or not isinstance(answer, RecordMetadata | Exception):
                     raise answer
                 if isinstance(answer, Exception):
+                    if (smaller := _smaller(copy, answer)) is not None:
+                        copies[len(places)] = smaller
+                        break
                     failures += 1
                     await self._rest(self._note_failure(copy, answer, failures))
                     break
@@ -181,6 +190,15 @@ class Publisher:
 
 def _stopped() -> PublishStopped:
     return PublishStopped("publishing was stopped before the copy was acknowledged; its record is not settled")
+
+
+def _smaller(copy: Publish, error: Exception) -> Publish | None:
+    """A copy that is too large only because of its stack goes without it."""
+    headers = without_stack(copy.headers)
+    if not isinstance(error, BrokerError) or error.code not in _TOO_LARGE or headers == copy.headers:
+        return None
+    log.debug("the copy of %s to %s is too large, and goes without the stack of its error", copy.origin, copy.topic)
+    return replace(copy, headers=headers)
 
 
 def _is_of_the_record(error: Exception) -> bool:

@@ -24,13 +24,16 @@ from multilane.config.app.model import AppConfig
 from multilane.errors import ConfigError, ConfigProblems
 from multilane.hooks import NO_OBSERVER, Both, Observer
 from multilane.lanes.failing import LastStepFunction
+from multilane.lanes.failure_log import FailureSink
 from multilane.lanes.interpreter import loop_factory, tuned_interpreter
+from multilane.lanes.progress import Progress
 from multilane.listeners.surroundings import ConsumerInterceptor, ErrorInterceptor, Tracer
 from multilane.logs import logger
 from multilane.runtime.engine import Engine
 from multilane.runtime.error_wiring import ErrorConsumers
 from multilane.runtime.helm import Helm
 from multilane.runtime.outfit import Outfit
+from multilane.runtime.process_progress import ProcessProgress
 from multilane.runtime.producing import ProducerInterceptor, Producers
 from multilane.runtime.registration import Around, Function, ListenerOptions, Registration, checked
 from multilane.runtime.signals import signals_stop
@@ -80,6 +83,8 @@ class App:
         self._engine: Engine | None = None
         self._is_stopped = False
         self.helm = Helm()
+        self._failure_sink: FailureSink | None = None
+        self.progress: Progress | None = None  # of the run that goes on, or of the last one
 
     def _configured(self, env: Mapping[str, str]) -> AppConfig:
         files = self._sources
@@ -199,7 +204,7 @@ class App:
     def outfits(self, observer: Observer = NO_OBSERVER, *, for_rows: bool = False) -> dict[str, Outfit]:
         """What each consumer needs for its lanes, by name; for engines that have other ways to feed them, `for_rows` of
         a DataFrame too. Inside a running event loop."""
-        return {
+        made = {
             name: Outfit(
                 registration.for_rows() if for_rows else registration,
                 self.config.cluster(registration.config.cluster),
@@ -209,6 +214,9 @@ class App:
             )
             for name, registration in self._registrations.items()
         }
+        for outfit in made.values():
+            outfit.failures = self._failure_sink or outfit.failures
+        return made
 
     def registered(self, name: str) -> Registration:
         """What was said about one of its consumers, with what surrounds all of them."""
@@ -229,7 +237,7 @@ class App:
         if self._engine is not None:
             raise ConfigError("this application runs already")
         self.check_runnable()
-        self._engine = Engine(self.outfits(), self.error_consumers(), self._clock, self.observer)
+        self._engine = self._engine_here()
         if self._is_stopped:
             self._engine.stop()
         try:
@@ -239,6 +247,14 @@ class App:
             self._engine = None
             self._is_stopped = False
             await self.close_producers()
+
+    def _engine_here(self) -> Engine:
+        if self._failure_sink is not None:  # whoever hears of failures logs how the run goes
+            return Engine(self.outfits(), self.error_consumers(), self._clock, self.observer)
+        watch = ProcessProgress(self._clock)
+        self.progress = watch.progress
+        with self.failures_to(watch.progress.failures):
+            return Engine(self.outfits(watch.news), self.error_consumers(), self._clock, self.observer, watch)
 
     async def close_producers(self) -> None:
         """What was given to them is sent before; they are made again on their next use."""
@@ -293,6 +309,15 @@ class App:
             yield
         finally:
             self.observer = before
+
+    @contextmanager
+    def failures_to(self, sink: FailureSink) -> Iterator[None]:
+        """Failures of lanes that are made within are reported there."""
+        before, self._failure_sink = self._failure_sink, sink
+        try:
+            yield
+        finally:
+            self._failure_sink = before
 
     @property
     def engine(self) -> Engine | None:

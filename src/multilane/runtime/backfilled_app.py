@@ -14,13 +14,15 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock, SystemClock
 from multilane.config.app.cluster import ClusterConfig
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.errors import DataLoss, LineLost, OffsetOutOfRange
+from multilane.hooks import Both, News
+from multilane.lanes.failure_log import FailureNews
 from multilane.lanes.holding import Start, Starts
 from multilane.lanes.interpreter import loop_factory, tuned_interpreter
 from multilane.lanes.stint import Stint
@@ -50,6 +52,8 @@ class BackfilledApp:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._work: asyncio.Task[Report] | None = None
         self._stint: Stint | None = None
+        self._news = News()
+        self._failed = FailureNews()
         self._is_stopped = False
         self._is_given_up = False
 
@@ -60,6 +64,9 @@ class BackfilledApp:
     def stop(self) -> None:
         self._is_stopped = True
         self._on_loop(self._end)
+
+    def news(self) -> dict[str, Any]:
+        return {"counts": self._news.take(), "failures": self._failed.take()}
 
     def give_up(self) -> None:
         self._is_given_up = True
@@ -103,9 +110,10 @@ class BackfilledApp:
             cluster,
             replace(registration.around, last_step=registration.around.last_step or _is_listed),
             self._clock,
-            self._app.observer,
+            Both(self._app.observer, self._news),
             in_place,
         )
+        outfit.failures = self._failed
         reset = {"auto.offset.reset": "earliest" if errand.skips_deleted else "none"}
         consumer = AsyncConsumer(outfit.reading | reset, clock=self._clock, observer=self._app.observer)
         try:

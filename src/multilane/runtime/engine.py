@@ -18,6 +18,7 @@ from multilane.logs import logger
 from multilane.runtime.error_wiring import ErrorConsumers
 from multilane.runtime.outfit import Outfit
 from multilane.runtime.process_group import ProcessGroup
+from multilane.runtime.process_progress import ProcessProgress
 
 log = logger(__name__)
 
@@ -25,7 +26,16 @@ log = logger(__name__)
 class Engine:
     """Make it inside the running loop."""
 
-    def __init__(self, outfits: Mapping[str, Outfit], errors: ErrorConsumers, clock: Clock, observer: Observer) -> None:
+    def __init__(
+        self,
+        outfits: Mapping[str, Outfit],
+        errors: ErrorConsumers,
+        clock: Clock,
+        observer: Observer,
+        watch: ProcessProgress | None = None,
+    ) -> None:
+        """`watch` logs how the run goes; None: somebody else does."""
+        self._watch = watch
         self._loop = asyncio.get_running_loop()
         self.groups = {name: ProcessGroup(outfit, clock, observer) for name, outfit in outfits.items()}
         self.errors = errors
@@ -36,12 +46,18 @@ class Engine:
             asyncio.create_task(group.run(), name=f"multilane group {name}") for name, group in self.groups.items()
         ]
         waiting = asyncio.create_task(self._stopped.wait())
+        watching = None if self._watch is None else asyncio.create_task(self._watch.run(self.groups))
         try:
             await self.errors.start()
             await asyncio.wait([*tasks, waiting], return_when=asyncio.FIRST_COMPLETED)
         finally:
             waiting.cancel()
-            await self._end(tasks)
+            try:
+                await self._end(tasks)
+            finally:
+                if watching is not None and self._watch is not None:
+                    watching.cancel()
+                    self._watch.close(self.groups)
 
     def stop(self) -> None:
         self._tell(self._stopped.set)

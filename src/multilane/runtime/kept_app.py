@@ -16,12 +16,11 @@ from uuid import UUID
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock, SystemClock
 from multilane.errors import MultilaneError, WakeupError
-from multilane.hooks import Observer
+from multilane.hooks import News, Observer
 from multilane.lanes.holding import Holding, Start, Starts
 from multilane.lanes.log_check import LogCheck
 from multilane.lanes.membership import Commits, Membership, Timing
 from multilane.logs import logger
-from multilane.runtime.member import News
 from multilane.runtime.outfit import Outfit
 from multilane.runtime.process_group import member_of
 from multilane.runtime.targets import find_app

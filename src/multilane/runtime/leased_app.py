@@ -15,12 +15,13 @@ from typing import Any, Final, Protocol
 
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import SystemClock
+from multilane.hooks import News
+from multilane.lanes.failure_log import FailureNews
 from multilane.lanes.holding import Starts, start_of
 from multilane.lanes.steering import Steering
 from multilane.lanes.stint import Stint
 from multilane.lanes.team import Team
 from multilane.logs import logger
-from multilane.runtime.member import News
 from multilane.runtime.outfit import Outfit, Remains
 from multilane.runtime.targets import find_app
 from multilane.spark.batches.terms import Again, HeldRecord, Loan, Unit, held_to_json, tried_to_json
@@ -88,6 +89,7 @@ class LeasedApp:
         self._app.check_runnable()
         self._clock = SystemClock()
         self._news = News()
+        self._failed = FailureNews()
         self._desks: dict[str, _Desk] = {}
         self._lent: dict[int, _Lent] = {}
         self._lingering: dict[asyncio.Task[None], _Lent] = {}
@@ -100,7 +102,9 @@ class LeasedApp:
     async def open(self, tell: Tell) -> None:
         self._tell = tell
         try:
-            for name, outfit in self._app.outfits(self._news).items():
+            with self._app.failures_to(self._failed):
+                outfits = self._app.outfits(self._news)
+            for name, outfit in outfits.items():
                 consumer = AsyncConsumer(outfit.reading, clock=self._clock, observer=self._news)
                 self._desks[name] = _Desk(outfit, consumer)
                 await outfit.open()
@@ -121,6 +125,9 @@ class LeasedApp:
 
     def counts(self) -> list[tuple[str, dict[str, str], float]]:
         return self._news.take()
+
+    def failures(self) -> list[dict[str, Any]]:
+        return self._failed.take()
 
     # --- a loan ------------------------------------------------------------------------------------------------------
 
@@ -150,7 +157,7 @@ class LeasedApp:
         finally:
             self._lent.clear()
             unfinished, self._unfinished = self._unfinished, []
-            self._tell("counts", counts=self.counts())
+            self._tell("counts", counts=self.counts(), failures=self.failures())
         self._tell("over", number=loan.number, units=[unit.to_json() for unit in units])
         for one, team, held in unfinished:
             task = asyncio.create_task(self._linger(one, team, held))

@@ -8,15 +8,15 @@ ends it, and that somebody elsewhere wants to know what is counted.
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
-from typing import Final
+from typing import Any
 
+from multilane.hooks import News
+from multilane.lanes.failure_log import FailureNews
+from multilane.lanes.progress import Count
 from multilane.lanes.steering import Steering
 from multilane.runtime.engine import Engine
+from multilane.runtime.process_progress import SettledCounts
 from multilane.runtime.targets import find_app
-
-_SETTLED: Final = "lanes.records.settled"
 
 
 class AppMember:
@@ -25,11 +25,12 @@ class AppMember:
     def __init__(self, target: str) -> None:
         self._app = find_app(target)
         self._news = News()
+        self._failures = FailureNews()
         self._engine: Engine | None = None  # the one that runs, or ran last
-        self._settled: Counter[str] = Counter()
+        self._settled = SettledCounts()
 
     def run(self) -> None:
-        with self._app.observed_by(self._news):
+        with self._app.observed_by(self._news), self._app.failures_to(self._failures):
             self._app.run()
 
     def stop(self) -> None:
@@ -38,32 +39,10 @@ class AppMember:
     def steer(self, consumer: str, steering: Steering) -> None:
         self._app.helm.steer(consumer, steering)
 
-    def counts(self) -> list[tuple[str, dict[str, str], float]]:
-        return self._news.take() + self._newly_settled()
-
-    def _newly_settled(self) -> list[tuple[str, dict[str, str], float]]:
+    def counts(self) -> list[Count]:
         self._engine = self._app.engine or self._engine
-        told = []
-        for name, group in self._engine.groups.items() if self._engine is not None else ():
-            more = group.settled - self._settled[name]
-            if more > 0:  # the loop may be between two of the numbers that it is made of
-                self._settled[name] += more
-                told.append((_SETTLED, {"consumer": name}, float(more)))
-        return told
+        groups = {} if self._engine is None else self._engine.groups
+        return self._news.take() + self._settled.take(groups)
 
-
-class News:
-    """An observer whose counts are taken away now and then."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
-
-    def count(self, name: str, value: float = 1, **labels: str) -> None:
-        with self._lock:
-            self._counts[name, tuple(labels.items())] += value  # type: ignore[assignment]
-
-    def take(self) -> list[tuple[str, dict[str, str], float]]:
-        with self._lock:
-            counts, self._counts = self._counts, Counter()
-        return [(name, dict(labels), value) for (name, labels), value in counts.items()]
+    def failures(self) -> list[dict[str, Any]]:
+        return self._failures.take()

@@ -27,6 +27,8 @@ from multilane.hooks import NO_OBSERVER, Observer
 from multilane.lanes.backlog import scan
 from multilane.lanes.chains import Chains, DueAt
 from multilane.lanes.failing import Failing, Ways
+from multilane.lanes.failure_log import FailureLog, FailureSink
+from multilane.lanes.failure_report import FailureReport
 from multilane.lanes.holding import Start, Topics
 from multilane.lanes.intake import PIECE, PIECE_OF_ROWS, Intake
 from multilane.lanes.ordering import order_of
@@ -112,6 +114,7 @@ class Outfit:
         told = config.error_breaker
         self._breaker = None if told is None else Breaker(told.share, told.window, told.minimum)
         self._publisher: Publisher | None = None
+        self.failures: FailureSink = FailureLog(clock)  # whoever runs several outfits gives them one of its own
         self._steering = AS_CONFIGURED
         self._accounts = AccountFiles(config.audit, config.group_id, clock) if config.audit else None
         self._properties = _FETCHING | consumer_properties(config, cluster)
@@ -310,7 +313,9 @@ class Outfit:
     def _failing(self, notes: Notes | None) -> Failing:
         if self._publisher is None:
             raise AssertionError("a team is built while the group runs")
-        ways = Ways(self._flow, self._publisher, self._around.last_step, self._breaker, self._in_place, self._keeping)
+        report = FailureReport(self.config.name, self.failures, self._observer)
+        places = (self._around.last_step, self._breaker, self._in_place, self._keeping)
+        ways = Ways(self._flow, self._publisher, *places, report=report)
         return Failing(ways, self._surroundings, self._clock, self._observer, notes)
 
 
@@ -322,6 +327,7 @@ def flow_of(config: ConsumerGroupConfig, cluster: ClusterConfig) -> Flow:
         config.retry_count,
         cluster.error.max_error_count if cluster.error is not None else 1,
         keeps_partition=config.retry_order == "key" and config.retry is not None,
+        with_stack=config.error_stack,
     )
 
 

@@ -103,6 +103,7 @@ class Continuous(_Flow):
     def __init__(self, app: App, target: str, members: int, settings: SparkSettings) -> None:
         super().__init__(app, target, members, settings)
         self._supervisor = Supervisor(observer=app.observer)
+        app.progress = self._supervisor.progress
 
     def stop(self) -> None:
         self._supervisor.stop()
@@ -132,6 +133,7 @@ class Batches(_Flow):
     def __init__(self, app: App, target: str, members: int, settings: SparkSettings) -> None:
         super().__init__(app, target, members, settings)
         self._conductor = Conductor(observer=app.observer)
+        app.progress = self._conductor.progress
 
     def stop(self) -> None:
         self._conductor.stop()

@@ -5,12 +5,21 @@ from __future__ import annotations
 import pytest
 
 from multilane.outcome.flow import Flow, LastStep, Publish, after_failure, attempt, follow, undecodable
-from multilane.outcome.headers import ERROR_COUNT, ERROR_MESSAGE, RETRY_COUNT, TARGET_TOPIC
+from multilane.outcome.headers import (
+    ERROR_CLASS,
+    ERROR_COUNT,
+    ERROR_MESSAGE,
+    ERROR_STACK,
+    ERROR_STACK_BYTES,
+    RETRY_COUNT,
+    TARGET_TOPIC,
+)
 from unit.outcome.records import read_back, record
 
 FULL = Flow("orders", "orders.retry", "orders.error", retry_count=3)
 NO_RETRY = Flow("orders", error="orders.error")
 BOOM = ValueError("boom")
+ABOUT = ((ERROR_CLASS, b"ValueError"), (ERROR_STACK, b"ValueError: boom"))
 
 
 def test_from_the_main_topic_to_the_retry_topic():
@@ -20,7 +29,7 @@ def test_from_the_main_topic_to_the_retry_topic():
         None,
         b"k",
         b"v",
-        (("a", b"1"), (RETRY_COUNT, b"0"), (ERROR_MESSAGE, b"ValueError: boom")),
+        (("a", b"1"), (RETRY_COUNT, b"0"), (ERROR_MESSAGE, b"ValueError: boom"), *ABOUT),
         "orders-3@17",
     )
 
@@ -40,14 +49,45 @@ def test_from_the_retry_topic_to_the_error_topic(count):
         (ERROR_COUNT, b"5"),
         (TARGET_TOPIC, b"orders.retry"),
         (ERROR_MESSAGE, b"ValueError: boom; reached the maximum retry count of 3"),
+        *ABOUT,
     )
+
+
+def raised():
+    try:
+        return list(range(3))[17]
+    except IndexError as error:
+        return error
+
+
+def test_copies_carry_the_class_and_the_stack():
+    headers = dict(after_failure(FULL, record(), raised()).headers)
+    assert headers[ERROR_CLASS] == b"IndexError"
+    assert b"in raised" in headers[ERROR_STACK]
+    assert headers[ERROR_STACK].endswith(b"IndexError: list index out of range")
+
+
+def test_the_stack_is_bounded_and_replaced_at_each_round():
+    copy = after_failure(FULL, record(), ValueError("\u65e5" * 5_000))
+    for _ in range(5):
+        copy = after_failure(FULL, read_back(copy), ValueError("\u65e5" * 5_000))
+        assert [name for name, _ in copy.headers].count(ERROR_STACK) == 1
+        assert len(dict(copy.headers)[ERROR_STACK]) <= ERROR_STACK_BYTES
+
+
+def test_the_stack_is_left_out_on_request_and_an_older_one_goes():
+    flow = Flow("orders", "orders.retry", "orders.error", with_stack=False)
+    headers = dict(after_failure(flow, record(headers=((ERROR_STACK, b"of last week"),)), raised()).headers)
+    assert ERROR_STACK not in headers
+    assert headers[ERROR_CLASS] == b"IndexError"
 
 
 def test_an_error_record_without_a_retry_topic_still_names_its_target():
     """Without a retry topic the error record had no target, and the error consumer dropped it silently."""
     copy = after_failure(NO_RETRY, record(), BOOM)
     assert copy.topic == "orders.error"
-    assert dict(copy.headers) == {ERROR_COUNT: b"0", TARGET_TOPIC: b"orders", ERROR_MESSAGE: b"ValueError: boom"}
+    told = {ERROR_COUNT: b"0", TARGET_TOPIC: b"orders", ERROR_MESSAGE: b"ValueError: boom"}
+    assert dict(copy.headers) == told | dict(ABOUT)
 
 
 def test_rounds_without_a_retry_topic_are_counted():

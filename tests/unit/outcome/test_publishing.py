@@ -69,6 +69,24 @@ async def test_the_acknowledged_place_is_returned():
     assert producer.closed.is_set()
 
 
+WITH_STACK = replace(COPY, headers=(("a", b"1"), ("X-ErrorStack", b"Traceback")))
+
+
+async def test_a_copy_that_its_stack_makes_too_large_goes_without_it():
+    producer, publisher = scripted(TOO_LARGE, 42)
+    assert await publisher.publish(WITH_STACK) == (3, 42)
+    assert [headers for *_, headers, _ in producer.sent] == [WITH_STACK.headers, (("a", b"1"),)]
+    assert publisher.troubles == {}
+    await publisher.close()
+
+
+async def test_copies_in_order_go_without_a_stack_that_is_too_large():
+    producer, publisher = scripted(7, TOO_LARGE, 9, 10)
+    assert await publisher.publish_in_order([COPY, WITH_STACK]) == [(3, 7), (3, 9)]
+    assert producer.sent[-1][3] == (("a", b"1"),)
+    await publisher.close()
+
+
 @pytest.mark.parametrize(
     "failure",
     [

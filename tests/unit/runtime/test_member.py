@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from multilane.hooks import Counts
-from multilane.runtime.member import AppMember, News
+from multilane.hooks import Counts, News
+from multilane.runtime.member import AppMember
 
 MODULE = """
 from multilane import App

@@ -134,6 +134,7 @@ class ConsumerGroupConfig(Frozen):
     )
     max_in_flight_bytes: Annotated[int, size(1)] | None = setting("Bytes of records that may be in work at once.", None)
     error_breaker: ErrorBreaker | None = setting("Stops the consumer when too much fails.", None)
+    error_stack: Flag = setting("Whether copies in retry and error topics carry the stack of the error.", True)
     ack: Annotated[Literal["auto", "manual"], choice("auto", "manual")] = setting(
         "manual: a record is settled when the handler acknowledges it, not when it returns.", "auto"
     )

@@ -18,6 +18,7 @@ from typing import Final, Protocol
 
 from multilane.clock import Clock, SystemClock
 from multilane.errors import MemberFailed, MultilaneError, SparkStartError
+from multilane.lanes.progress import SETTLED, Progress
 from multilane.logs import logger
 from multilane.outcome.in_place import GivenUp
 from multilane.spark.backfill.book import Book, report_from
@@ -94,6 +95,7 @@ class Foreman:
         self._on_standing = on_standing
         self._clock = clock or SystemClock()
         self._board = Switchboard("task", self._clock)
+        self.progress = Progress(clock=self._clock)
         self._failure: MultilaneError | None = None
         self._last_error = ""
         self._job_error: Exception | None = None
@@ -103,6 +105,7 @@ class Foreman:
         self._deadline: float | None = None  # of the drain
         self._is_cut = False
         self._records_before, self._seconds_before = book.records, book.seconds
+        self._noted = 0  # of the records, for the log
         self._began: float | None = None  # when the first task did
         self._ended: float | None = None
         self._write_at = self._clock.monotonic() + _WRITE_EVERY
@@ -114,6 +117,7 @@ class Foreman:
         """Until all is done, or `stop` and every task has ended, or something is wrong that Spark does not mend."""
         self._plan, self._job, self._shares = plan, job, self._book.shares(plan.tasks)
         self._start_by = self._clock.monotonic() + plan.start_seconds
+        self.progress.begin(self._clock.monotonic())
         address = self._board.open(plan.bind, plan.host, len(self._shares), self)
         try:
             told = TaskPlan(plan.factory, plan.target, plan.home, plan.log_level, address, token=self._board.token)
@@ -127,6 +131,8 @@ class Foreman:
             self._is_changed = self._is_changed or self._began is not None  # its seconds
             self._board.close()
             self._write()
+            self._note_settled()
+            self.progress.close(self._clock.monotonic())
         self._judge()
         if self._failure is not None:
             raise self._failure
@@ -153,12 +159,21 @@ class Foreman:
             self._be_late(now)
         if self._began is None and now >= self._start_by and not self.is_stopping:
             self._fail(SparkStartError(no_slot(self._plan.start_seconds)))
+        if now >= self.progress.due:
+            self._note_settled()
+            self.progress.tell(now)
         if now >= self._write_at:
             self._write_at = now + _WRITE_EVERY
             self._write()
             if self._began is not None:
                 self._on_standing(self.standing)
                 self._told.append((now, self._book.records - self._records_before))
+
+    def _note_settled(self) -> None:
+        """The book counts it: tasks tell how far they are, not how much that was."""
+        records = self._book.records - self._records_before
+        self.progress.note([(SETTLED, {"consumer": self._book.plan.consumer}, records - self._noted)])
+        self._noted = records
 
     def _be_late(self, now: float) -> None:
         if self._is_cut:
@@ -222,6 +237,8 @@ class Foreman:
         if message["kind"] == "failed":
             self._on_failed(number, str(message.get("error")), is_lasting=bool(message.get("lasting")))
             return
+        news = message.get("news") or {}
+        self.progress.add(news.get("counts") or [], news.get("failures") or [])
         report = report_from(message["report"])
         self._files.list_failed(self._book, self._book.note(report))
         self._is_changed = True

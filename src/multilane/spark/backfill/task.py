@@ -81,6 +81,10 @@ class Worker(Protocol):
     def stop(self) -> None:
         """In order; from any thread, at any time."""
 
+    def news(self) -> dict[str, Any]:
+        """`counts` and `failures` since the last time, for the driver's log; from any thread."""
+        ...
+
     def give_up(self) -> None:
         """At once; from any thread, at any time. `run` raises."""
 
@@ -129,13 +133,15 @@ def _work(worker: Worker, errand: Errand, number: int, line: Line) -> str:
     closed = threading.Event()
     threading.Thread(target=_hear, args=(line, worker, closed), name="multilane-driver", daemon=True).start()
     try:
-        last = worker.run(errand, lambda report: line.send("told", number=number, report=report.to_json()))
+        last = worker.run(
+            errand, lambda report: line.send("told", number=number, report=report.to_json(), news=worker.news())
+        )
     except _LASTING as error:
         return _tell_failure(line, number, error, is_lasting=True)
     except Exception as error:
         _tell_failure(line, number, error, is_lasting=False)
         raise
-    line.send("over", number=number, report=last.to_json())
+    line.send("over", number=number, report=last.to_json(), news=worker.news())
     if not closed.wait(_ANSWER_SECONDS):
         raise LineLost("the driver did not say that it knows how far this task came")
     return "in order"

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Final
 from multilane.clock import Clock, SystemClock
 from multilane.errors import LineLost, MemberFailed, MultilaneError, SparkStartError
 from multilane.hooks import NO_OBSERVER, Observer
+from multilane.lanes.progress import Progress
 from multilane.lanes.steering import Steering
 from multilane.logs import logger
 from multilane.spark.batches.keeper import KeeperPlan
 from multilane.spark.line import Desk, Line, Message
-from multilane.spark.progress import Progress
 from multilane.spark.reasons import reason
 from multilane.spark.titles import run_title
 
@@ -67,7 +67,7 @@ class Conductor:
         self._deadline: float | None = None  # for the drain
         self._steering: dict[str, Steering] = {}
         self._observer = observer
-        self._progress = Progress(observer)
+        self.progress = Progress(observer, self._clock)
 
     # --- life --------------------------------------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ class Conductor:
         desk = Desk(plan.bind, plan.host, plan.token, self._hear)
         self._plan = replace(plan, driver=desk.address)
         directory = tempfile.mkdtemp(prefix="multilane-", dir=_MEMORY if _MEMORY.is_dir() else None)
-        self._progress.begin(self._clock.monotonic())
+        self.progress.begin(self._clock.monotonic())
         try:
             self._checkpoints = Path(directory)
             while not self._is_over:
@@ -95,6 +95,7 @@ class Conductor:
             desk.close()
             self._stop_query()
             shutil.rmtree(directory, ignore_errors=True)
+            self.progress.close(self._clock.monotonic())
 
     def stop(self) -> None:
         """From any thread, also from a signal handler."""
@@ -111,7 +112,7 @@ class Conductor:
                 self._line.send("steer", consumer=consumer, steering=steering.to_json())
 
     def _next_event(self) -> None:
-        due = [at for at in (self._start_at, self._deadline, self._progress.due) if at is not None]
+        due = [at for at in (self._start_at, self._deadline, self.progress.due) if at is not None]
         try:
             handle = self._events.get(timeout=max(0.0, min(due) - self._clock.monotonic()))
         except queue.Empty:
@@ -130,8 +131,8 @@ class Conductor:
                 f"the run did not end within {self._drain_seconds:g} s and was cut off: what it was at is handled again"
             )
             self._is_over = True
-        if now >= self._progress.due:
-            log.info("%s", self._progress.line(now))
+        if now >= self.progress.due:
+            self.progress.tell(now)
 
     # --- the query ---------------------------------------------------------------------------------------------------
 
@@ -234,7 +235,7 @@ class Conductor:
     def _on_message(self, line: Line, message: Message) -> None:
         kind = message["kind"]
         if kind == "beat":
-            self._progress.add(message.get("counts") or [])
+            self.progress.add(message.get("counts") or [], message.get("failures") or [])
         elif line is not self._line:
             log.debug("the keeper of a query that has failed says %r", kind)
         elif kind == "failed":

@@ -57,6 +57,8 @@ class Worker(Protocol):
 
     def counts(self) -> list[Any]: ...
 
+    def failures(self) -> list[Any]: ...
+
 
 class Hands:
     def __init__(self, plan: KeeperPlan, address: tuple[str, int], number: int, make: Callable[[str], Worker]) -> None:
@@ -125,7 +127,7 @@ class Hands:
     async def _beat(self) -> None:
         while True:
             await asyncio.wait([self._loop.create_future()], timeout=_BEAT_SECONDS)
-            self._tell("counts", counts=self._worker.counts())
+            self._tell("counts", counts=self._worker.counts(), failures=self._worker.failures())
 
     # --- the keeper's words ------------------------------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ _BEAT_SECONDS: Final = 1.0
 _PATIENCE: Final = 60.0  # seconds for the loop to answer Spark
 _FINISH_SECONDS: Final = 35.0  # for workers to send what their producers were given
 _LOOK: Final = 0.02
+_MOST_FAILURES: Final = 200  # kinds of them, in one message
 
 
 class Kept(Protocol):
@@ -80,6 +81,7 @@ class Keeper:
         self._made: Future[None] = Future()
         self._kept: Kept | None = None
         self._counts: list[Any] = []
+        self._failures: list[Any] = []  # as workers told of them
         self._is_stopping = False
         self._is_over = False
         self._has_served = False
@@ -222,7 +224,8 @@ class Keeper:
 
     def _send_counts(self, line: Line, kept: Kept) -> None:
         counts, self._counts = [*self._counts, *kept.counts()], []
-        line.tell("beat", counts=counts)
+        failures, self._failures = self._failures[:_MOST_FAILURES], self._failures[_MOST_FAILURES:]
+        line.tell("beat", counts=counts, failures=failures)
 
     # --- workers -----------------------------------------------------------------------------------------------------
 
@@ -299,3 +302,4 @@ class Keeper:
     def _on_counts(self, line: Line, message: Message) -> None:
         del line
         self._counts += message["counts"]
+        self._failures += message.get("failures") or []

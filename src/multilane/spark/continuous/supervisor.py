@@ -17,13 +17,13 @@ from typing import Final, Protocol
 from multilane.clock import Clock, SystemClock
 from multilane.errors import MemberFailed, MultilaneError, SparkStartError
 from multilane.hooks import NO_OBSERVER, Observer
+from multilane.lanes.progress import Progress
 from multilane.lanes.steering import Steering
 from multilane.logs import logger
 from multilane.spark.continuous.roster import Do, Order, Roster, State
 from multilane.spark.continuous.task import REFUSED, STARTING, TaskPlan
 from multilane.spark.first_slot import LONGER, START_SECONDS
 from multilane.spark.line import Line, Message
-from multilane.spark.progress import Progress
 from multilane.spark.reasons import reason
 from multilane.spark.switchboard import Switchboard
 
@@ -74,7 +74,7 @@ class Supervisor:
         self._unready: Counter[int] = Counter()  # jobs in a row that failed before their member was ready
         self._last_error = ""
         self._steering: dict[str, Steering] = {}
-        self._progress = Progress(observer)
+        self.progress = Progress(observer, self._clock)
 
     # --- life --------------------------------------------------------------------------------------------------------
 
@@ -83,17 +83,18 @@ class Supervisor:
         self._plan, self._jobs, self._roster = plan, jobs, Roster(plan.members)
         self._address = self._board.open(plan.bind, plan.host, plan.members, self)
         now = self._clock.monotonic()
-        self._progress.begin(now)
+        self.progress.begin(now)
         self._deadline = now + self._plan.start_seconds
         try:
             self._carry_out(self._roster.begin())
             while not self._roster.is_over:
-                due = (self._deadline, self._roster.next_due(), self._progress.due)
+                due = (self._deadline, self._roster.next_due(), self.progress.due)
                 self._board.turn(min(at for at in due if at is not None))
                 self._look_at_the_clock()
             self._board.hear_out()
         finally:
             self._board.close()
+            self.progress.close(self._clock.monotonic())
         if self._failure is not None:
             raise self._failure
 
@@ -116,7 +117,7 @@ class Supervisor:
         if self._deadline is not None and now >= self._deadline:
             self._deadline = None
             self._be_late()
-        if now >= self._progress.due:
+        if now >= self.progress.due:
             self._tell_progress(now)
 
     def _be_late(self) -> None:
@@ -180,7 +181,7 @@ class Supervisor:
         if kind == "ready":
             self._on_ready(number, line, message)
         elif kind == "beat":
-            self._progress.add(message.get("counts") or [])
+            self.progress.add(message.get("counts") or [], message.get("failures") or [])
         elif kind == "failed":
             self._on_failed(number, str(message.get("error")), str(message.get("stage")))
 
@@ -216,4 +217,4 @@ class Supervisor:
 
     def _tell_progress(self, now: float) -> None:
         serving = self._roster.count(State.SERVING)
-        log.info("%d of %d members serve: %s", serving, self._plan.members, self._progress.line(now))
+        self.progress.tell(now, f"{serving} of {self._plan.members} members serve; ")

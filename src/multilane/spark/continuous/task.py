@@ -49,6 +49,9 @@ class Member(Protocol):
     def counts(self) -> list[Count]:
         """What was counted since the last time; from any thread."""
 
+    def failures(self) -> list[dict[str, Any]]:
+        """What failed since then, for the driver's log; from any thread."""
+
 
 @dataclass(frozen=True, slots=True)
 class TaskPlan:
@@ -123,7 +126,7 @@ def _beat(line: Line, member: Member, number: int, over: threading.Event) -> Non
     is_over = False
     while not is_over:
         is_over = over.wait(_BEAT_SECONDS)
-        line.tell("beat", number=number, counts=member.counts())
+        line.tell("beat", number=number, counts=member.counts(), failures=member.failures())
 
 
 def _tell_failure(line: Line, plan: TaskPlan, error: BaseException, *, stage: str) -> str:

@@ -55,6 +55,9 @@ class ThreadWorker:
     def give_up(self):
         self.given_up.set()
 
+    def news(self):
+        return {"counts": [], "failures": []}
+
 
 class ThreadJob:
     """Tasks are threads; one that raises is started again, up to four times, as Spark does."""

@@ -96,7 +96,7 @@ class Worker:
     async def serve(self, loan):
         self.steered_before = list(Worker.steered)
         done = [replace(unit, places=dict.fromkeys(unit.places, Place(5, 0, ())), settled=5) for unit in loan.units]
-        self._tell("counts", counts=self.counts())
+        self._tell("counts", counts=self.counts(), failures=self.failures())
         self._tell("over", number=loan.number, units=[unit.to_json() for unit in done])
         return done
 
@@ -114,6 +114,9 @@ class Worker:
 
     def counts(self):
         return [["worked", {}, 5.0]]
+
+    def failures(self):
+        return [{"kind": ["orders", "ValueError", "shop.py:3"]}]
 
 
 @pytest.fixture
@@ -175,6 +178,8 @@ def test_a_loan_goes_to_a_worker_and_comes_back(driver, plan):
     driver.wait_for("ended")
     counted = {name for m in driver.said if m["kind"] == "beat" for name, _, _ in m["counts"]}
     assert counted >= {"kept", "worked"}
+    failed = [one["kind"] for m in driver.said if m["kind"] == "beat" for one in m["failures"]]
+    assert ["orders", "ValueError", "shop.py:3"] in failed
 
 
 def test_a_worker_is_steered_before_its_first_loan(driver, plan):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import threading
@@ -59,6 +60,19 @@ class ThreadMember:
 
     def counts(self):
         return [("lanes.records.settled", {"consumer": "orders"}, 5.0)]
+
+    def failures(self):
+        return [FAILED]
+
+
+FAILED = {
+    "kind": ["orders", "ValueError", "shop.py:3"],
+    "count": 2,
+    "keys": [1],
+    "message": "no stock",
+    "place": "orders-0@7",
+    "stack": "Traceback\nValueError: no stock",
+}
 
 
 class ThreadJobs:
@@ -165,6 +179,22 @@ def test_a_stop_that_comes_before_the_start(world):
     world.behaviour = served.append
     assert Running(world, ThreadJobs(), is_stopped=True).wait() is None
     assert served == []
+
+
+def test_what_fails_in_a_member_is_logged_here(world, caplog):
+    served = threading.Event()
+    world.behaviour = lambda member: (served.set(), member.told.wait(PATIENCE))
+    with caplog.at_level(logging.INFO):
+        running = Running(world, ThreadJobs(), members=2)
+        assert served.wait(PATIENCE)
+        running.supervisor.stop()
+        assert running.wait() is None
+    first = [r.getMessage() for r in caplog.records if "orders-0@7 failed" in r.getMessage()]
+    assert len(first) == 1, "one line for all members"
+    assert first[0].endswith("\n    Traceback\n    ValueError: no stock")
+    [closing] = [r.getMessage() for r in caplog.records if "run total" in r.getMessage()]
+    assert "settled" in closing
+    assert "ValueError at shop.py:3" in closing
 
 
 def test_what_they_count_is_told_here(world):

@@ -1,0 +1,40 @@
+"""What one consumer's lanes report of failed records: each failure to a sink, and its fate as a counter.
+
+Thread: loop.
+
+Every failure has one fate: retried (as a copy, or where it is) or dead. Records that only follow their key into the
+retry topic have not failed; they are counted apart.
+"""
+
+from __future__ import annotations
+
+from multilane.commit.journal import Outcome
+from multilane.hooks import NO_OBSERVER, Observer
+from multilane.lanes.failure_log import FailureSink
+from multilane.lanes.progress import DEAD, FOLLOWED, REPEATED, RETRIED
+from multilane.wire.records.record import Record
+
+
+class FailureReport:
+    def __init__(self, consumer: str, sink: FailureSink, observer: Observer = NO_OBSERVER) -> None:
+        self._consumer = consumer
+        self._sink = sink
+        self._observer = observer
+
+    def failed(self, record: Record, error: BaseException) -> None:
+        self._sink.note(self._consumer, record, error)
+
+    def repeated(self) -> None:
+        """It is retried where it is."""
+        self._count(RETRIED)
+        self._count(REPEATED)
+
+    def settled(self, outcome: Outcome, error: BaseException | None) -> None:
+        """Its copy is stored, or its last step is done; without an error it followed its key."""
+        if error is None:
+            self._count(FOLLOWED)
+        else:
+            self._count(RETRIED if outcome is Outcome.RETRIED else DEAD)
+
+    def _count(self, name: str) -> None:
+        self._observer.count(name, consumer=self._consumer)

@@ -1,0 +1,158 @@
+"""What a run has settled, failed, retried and given up so far: a log line every ten seconds, and one at the end.
+
+Thread: one owner; `facts` from any.
+
+Every engine has one. In a process it hears its own counters; on Spark the driver adds what its workers report. Rates
+are over the time since the last line. Nothing is logged for a time in which nothing happened.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Final
+
+from multilane.clock import Clock
+from multilane.hooks import NO_OBSERVER, Observer
+from multilane.lanes.failure_log import FailureLog, by_consumer, counted
+from multilane.logs import logger
+from multilane.outcome.failure_kinds import Sighting, looks_like
+
+log = logger(__name__)
+
+Count = tuple[str, dict[str, str], float]  # name, labels, how many more
+TELL_EVERY: Final = 10.0  # seconds
+
+SETTLED: Final = "lanes.records.settled"
+RETRIED: Final = "lanes.records.retried"
+REPEATED: Final = "lanes.records.repeated"  # retried where they are, without a copy: they are not settled by it
+DEAD: Final = "lanes.records.dead"
+FOLLOWED: Final = "lanes.records.followed"  # copied to the retry topic behind their key, unhandled
+_FAILED: Final = "failed"
+_NAMES: Final = frozenset({SETTLED, RETRIED, REPEATED, DEAD, FOLLOWED})
+_MOST_KINDS: Final = 5
+
+Tally = Counter[str]
+
+
+class Progress:
+    def __init__(self, observer: Observer = NO_OBSERVER, clock: Clock | None = None) -> None:
+        """The `observer` hears what is added by others, for it cannot have counted that itself."""
+        self.failures = FailureLog(clock, is_taken=True)
+        self._observer = observer
+        self._lock = threading.Lock()
+        self._totals: dict[str, Tally] = {}  # by consumer
+        self._told: dict[str, Tally] = {}
+        self._began_at = self._told_at = 0.0
+
+    def begin(self, now: float) -> None:
+        self._began_at = self._told_at = now
+
+    @property
+    def due(self) -> float:
+        """When the next line is to be logged."""
+        return self._told_at + TELL_EVERY
+
+    # --- what happens ------------------------------------------------------------------------------------------------
+
+    def add(self, counts: Iterable[Count], failures: Iterable[Any] = ()) -> None:
+        """What a worker counted, and what failed there."""
+        told = list(counts)
+        self.note(told)
+        self.failures.add(failures)
+        for name, labels, value in told:
+            try:
+                self._observer.count(name, value, **labels)
+            except Exception:
+                log.exception("the observer of the application failed")
+
+    def note(self, counts: Iterable[Count]) -> None:
+        with self._lock:
+            for name, labels, value in counts:
+                if name in _NAMES:
+                    self._totals.setdefault(labels.get("consumer", ""), Counter())[name] += round(value)
+
+    # --- what is told ------------------------------------------------------------------------------------------------
+
+    def tell(self, now: float, prefix: str = "") -> None:
+        """A line for each consumer of which anything happened."""
+        seen = by_consumer(self.failures.take())
+        seconds = max(0.001, now - self._told_at)
+        self._told_at = now
+        with self._lock:
+            self._count_failed(seen)
+            totals = {name: Counter(tally) for name, tally in self._totals.items()}
+        for consumer, tally in totals.items():
+            news = tally - self._told.get(consumer, Counter())
+            kinds = seen.get(consumer, [])
+            if news:
+                rate = f" ({news[SETTLED] / seconds:,.0f}/s)"
+                level = logging.WARNING if news[_FAILED] else logging.INFO
+                log.log(level, "%sconsumer %s: %s", prefix, consumer, _line(news, rate, kinds))
+        self._told = totals
+
+    def close(self, now: float) -> None:
+        """The last word: all of the run."""
+        seen = by_consumer(self.failures.take())
+        with self._lock:
+            self._count_failed(seen)
+            totals = {name: Counter(tally) for name, tally in self._totals.items()}
+        for consumer, tally in totals.items():
+            level = logging.WARNING if tally[_FAILED] else logging.INFO
+            kinds = [(kind, many) for kind, many in self.failures.totals.items() if kind.consumer == consumer]
+            kinds.sort(key=lambda pair: -pair[1])
+            why = "; ".join(f"{many:,} x {kind}" for kind, many in kinds[:_MOST_KINDS])
+            told = f"{_numbers(tally)}{f'. Errors: {why}' if why else ''}"
+            log.log(level, "consumer %s, run total (%.0f s): %s", consumer, now - self._began_at, told)
+
+    def facts(self) -> dict[str, Any]:
+        """For `multilane top --control`: totals of this run."""
+        failed: Counter[str] = Counter()
+        for kind, many in self.failures.totals.items():
+            failed[kind.consumer] += many
+        kinds = by_consumer(self.failures.listed())
+        with self._lock:
+            totals = {name: Counter(tally) for name, tally in self._totals.items()}
+        names = [*totals, *(name for name in failed if name not in totals)]
+        return {name: _facts(totals.get(name, Counter()), failed[name], kinds.get(name, [])) for name in names}
+
+    def _count_failed(self, seen: dict[str, list[Sighting]]) -> None:
+        for consumer, kinds in seen.items():
+            self._totals.setdefault(consumer, Counter())[_FAILED] += sum(one.count for one in kinds)
+
+
+def _numbers(tally: Tally, rate: str = "") -> str:
+    parts = [f"settled {tally[SETTLED]:,}{rate}", f"failed {tally[_FAILED]:,}"]
+    parts += [f"retried {tally[RETRIED]:,}", f"dead {tally[DEAD]:,}"]
+    if tally[FOLLOWED]:
+        parts.append(f"followed their key to the retry topic {tally[FOLLOWED]:,}")
+    return ", ".join(parts)
+
+
+def _line(news: Tally, rate: str, kinds: list[Sighting]) -> str:
+    parts = [_numbers(news, rate)]
+    if kinds:
+        verdict = looks_like(kinds, _succeeded(news))
+        parts += [verdict] if verdict else []
+        parts.append(f"errors: {counted(kinds)}")
+    return ". ".join(part[0].upper() + part[1:] if number else part for number, part in enumerate(parts))
+
+
+def _succeeded(news: Tally) -> int:
+    copied = news[RETRIED] - news[REPEATED] + news[DEAD] + news[FOLLOWED]
+    return max(0, news[SETTLED] - copied)
+
+
+def _facts(tally: Tally, failed: int, kinds: list[Sighting]) -> dict[str, Any]:
+    return {
+        "settled": tally[SETTLED],
+        "failed": failed,
+        "retried": tally[RETRIED],
+        "dead": tally[DEAD],
+        "errors": [
+            {"error": one.kind.error, "line": one.kind.line, "message": one.message, "count": one.count}
+            for one in kinds[:_MOST_KINDS]
+        ],
+    }
