@@ -44,6 +44,7 @@ P50, P99, HANDLED = "p50", "p99", "handled"
 # flow -> the largest part of what the connector takes
 BARS: Final[Mapping[str, float]] = {CONTINUOUS: 0.1, BATCHES: 1.0}
 METRICS: Final = (P50, P99, "longest", "sent", HANDLED, "missing", "cpu", "driver_rss", "jvm_rss", "workers_rss")
+MOST_ABOVE_CONTINUOUS: Final = 3.0  # times its p99, for batches
 _CHILDREN: Final[Mapping[str, list[str]]] = {
     OURS: ["members"],
     CONTINUOUS: ["members", "continuous"],
@@ -97,6 +98,10 @@ def add_bars(report: Report, found: Mapping[str, Measured]) -> None:
             ours, theirs = (report.find(one, SCENARIO, metric) for one in (system, RIVAL))
             if ours is not None and theirs:
                 report.bars.append(Bar(f"{metric}/{system}/connector", ours / theirs, limit, at_most=True))
+    batches, continuous = (report.find(one, SCENARIO, P99) for one in (BATCHES, CONTINUOUS))
+    if batches is not None and continuous:
+        name = f"{P99}/{BATCHES}/{CONTINUOUS}"
+        report.bars.append(Bar(name, batches / continuous, MOST_ABOVE_CONTINUOUS, at_most=True))
     for system, measured in found.items():
         if measured.latencies.is_behind:
             report.bars.append(Bar(f"handled/{system}/sent", measured.latencies.share, BEHIND))

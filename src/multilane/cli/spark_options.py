@@ -36,13 +36,16 @@ def loan_terms(target: str | None, longest: str | None) -> LoanTerms:
     from multilane.spark.batches.board import LoanTerms
 
     usual = LoanTerms()
-    seconds = usual.seconds if target is None else duration(target, "--target-batch-duration")
+    most = None if longest is None else duration(longest, "--max-batch-duration")
+    seconds = usual.seconds if most is None else min(usual.seconds, max(_SHORTEST, most - usual.patience))
+    if target is not None:
+        seconds = duration(target, "--target-batch-duration")
     if seconds < _SHORTEST:
         raise typer.BadParameter(
             f"{target!r}: Spark takes up to half a second between two batches; let them last 1s or more",
             param_hint="--target-batch-duration",
         )
-    patience = usual.patience if longest is None else duration(longest, "--max-batch-duration") - seconds
+    patience = usual.patience if most is None else most - seconds
     if patience < 0:
         raise typer.BadParameter(
             f"{longest!r} is shorter than the {seconds:g}s that a batch works (--target-batch-duration)",

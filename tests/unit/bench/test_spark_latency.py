@@ -106,6 +106,7 @@ def test_bars_are_parts_of_what_the_connector_takes():
         "p99/spark-continuous/connector": (0.12, False),
         "p50/spark-batches/connector": (0.133, True),
         "p99/spark-batches/connector": (1.125, False),
+        "p99/spark-batches/spark-continuous": (9.375, False),
     }
     assert report.find(CONTINUOUS, SCENARIO, P50) == 30
     assert report.find(RIVAL, SCENARIO, "jvm_rss") == 600

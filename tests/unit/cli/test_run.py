@@ -21,7 +21,7 @@ from multilane.spark.batches.board import LoanTerms
         (["shop:app", "--engine", "fast"], "--engine"),
         (["shop:app", "--target-batch-duration", "3"], "a duration needs its unit"),
         (["shop:app", "--target-batch-duration", "200ms"], "let them last 1s or more"),
-        (["shop:app", "--max-batch-duration", "5s"], "shorter than the 10s that a batch works"),
+        (["shop:app", "--max-batch-duration", "500ms"], "shorter than the 1s that a batch works"),
         (["shop:app", "--max-batch-duration", "5s", "--target-batch-duration", "6s"], "shorter than the 6s"),
         (["shop:app", "--max-batch-duration", "20s", "--flow", "continuous"], "are for batches on Spark alone"),
         (["shop:app", "--target-batch-duration", "3s", "--engine", "process"], "are for batches on Spark alone"),
@@ -40,7 +40,8 @@ def test_the_command_is_used_wrongly(arguments, said):
     [
         (None, None, LoanTerms()),
         ("3s", None, LoanTerms(3.0, 0.5)),
-        (None, "1m", LoanTerms(10.0, 50.0)),
+        (None, "1m", LoanTerms(20.0, 40.0)),
+        (None, "5s", LoanTerms(4.5, 0.5)),
         ("3s", "3s", LoanTerms(3.0, 0.0)),
     ],
 )

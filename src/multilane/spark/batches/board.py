@@ -33,8 +33,9 @@ _SHORTEST: Final = 0.5  # seconds of work that are worth a loan
 class LoanTerms:
     """How long a batch works, and waits."""
 
-    seconds: float = 10.0
+    seconds: float = 20.0
     patience: float = 0.5  # for what is in work then
+    carrying: float = 10.0  # seconds at most while calls are carried over: their keys may wait for the next batch
 
 
 @dataclass(slots=True)
@@ -42,6 +43,7 @@ class _Task:
     """One of a batch: which units it has, and who works on them."""
 
     units: list[int]
+    seconds: float
     until: float
     line: Says | None = None
 
@@ -103,10 +105,11 @@ class Board:
         made = []
         # Each executor ends workers that have no task for long, and what was carried over may be in any of them.
         has_holders = any(team.holders for team in free)
+        seconds = min(self.terms.seconds, self.terms.carrying) if has_holders else self.terms.seconds
         for at in range(tasks if has_holders else min(tasks, len(free))):
             self._last_task += 1
             units = [team.number for team in free[at::tasks]]
-            self._tasks[self._last_task] = _Task(units, self.clock.monotonic() + self.terms.seconds)
+            self._tasks[self._last_task] = _Task(units, seconds, self.clock.monotonic() + seconds)
             made.append(self._last_task)
         return made
 
@@ -118,7 +121,7 @@ class Board:
         former, now = task.line, self.clock.monotonic()
         teams = [self._teams[unit] for unit in task.units if unit in self._teams]
         if former is None:
-            task.until = now + self.terms.seconds  # it may have waited for a slot
+            task.until = now + task.seconds  # it may have waited for a slot
         elif former is not line:
             self._reclaim(teams, former)
         task.line = line

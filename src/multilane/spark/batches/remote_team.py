@@ -62,8 +62,11 @@ class RemoteTeam:
         return self._accounts[partition].place
 
     def has_work(self, ends: Mapping[TopicPartition, int]) -> bool:
-        """Whether the logs, which end there, have something for its next borrower."""
-        return any(account.begins < ends.get(p, 0) for p, account in self._accounts.items())
+        """Whether the logs, which end there, have something for its next borrower. Where the last one settled records
+        more have probably come since: to wait for a look at the logs would keep them waiting."""
+        return self.settled > self._settled_before or any(
+            account.begins < ends.get(p, 0) for p, account in self._accounts.items()
+        )
 
     def is_beyond(self, ends: Mapping[TopicPartition, int]) -> bool:
         """Whether a log ends before its place: it was cut or made anew, and whoever reads it notices."""

@@ -93,6 +93,40 @@ async def test_there_is_work_when_a_log_goes_on_and_nobody_has_it(board):
     assert len(changes) == 2
 
 
+async def test_after_a_batch_that_settled_something_the_next_one_comes_at_once(board):
+    """A look at the logs' ends would keep waiting what has come since the last look."""
+    changes = []
+    board.on_change = lambda: changes.append(True)
+    [team] = with_teams(board, 1)
+    board.note_ends("Orders", {P[0]: 3})
+    worker = Worker()
+    [number] = board.plan(1)
+    board.lend(number, worker)
+    board.give_back([at(team, 3, settled=3)], worker)
+    changes.clear()
+    board.close(number, worker)
+    assert board.has_work
+    assert changes
+    [number] = board.plan(1)
+    board.lend(number, worker)
+    board.give_back([at(team, 3)], worker)
+    board.close(number, worker)
+    assert not board.has_work, "one that settled nothing is the last until something comes"
+    assert len(changes) == 1
+
+
+async def test_batches_are_shorter_while_something_is_carried_over(board):
+    board.terms = LoanTerms(20.0, 0.5, carrying=10.0)
+    [team] = with_teams(board, 1)
+    worker = Worker()
+    [number] = board.plan(1)
+    assert board.lend(number, worker).seconds == 20.0
+    board.give_back([at(team, 4, held=(HeldRecord(P[0], 4, b"slow"),))], worker)
+    board.close(number, worker)
+    [number] = board.plan(1)
+    assert board.lend(number, worker).seconds == 10.0, "its key may wait for the next batch"
+
+
 async def test_a_task_that_is_started_again_goes_on_where_the_last_try_was(board):
     [team] = with_teams(board, 1)
     [number] = board.plan(1)
