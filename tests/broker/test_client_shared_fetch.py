@@ -180,3 +180,17 @@ def test_the_thread_is_gone_with_the_last_of_them(kafka, topic):
         consumer.close()
     thread.ended.result(10)
     assert all(shared.thread is not thread for shared in THREADS._threads.values())
+
+
+@pytest.mark.parametrize(
+    "small", [{"fetch.buffer.bytes": 1}, {"fetch.buffer.bytes": 65_536}, {"queued.max.messages.kbytes": 100}]
+)
+def test_a_small_buffer_reads_less_at_a_time_and_not_nothing(written, opened, small):
+    """Batches that are larger than the buffer too, alone and on a line that is shared with others."""
+    names = list(written)
+    consumers = [opened.consumer(**small), opened.consumer(**small), opened.consumer()]
+    for consumer in consumers:
+        consumer.assign([TopicPartition(name, number) for name in names for number in range(2)])
+    everything = sorted(r for rows in written.values() for r in rows)
+    for rows in _read_all([(consumer, len(everything)) for consumer in consumers], Deadline(30)):
+        assert sorted(rows) == everything

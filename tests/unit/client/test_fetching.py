@@ -535,7 +535,7 @@ def test_what_is_under_way_counts_as_taken():
 
 
 def test_without_room_nothing_is_asked_until_something_is_taken():
-    bench = Bench({P: (1, 5)}, limit=MB + 100)
+    bench = Bench({P: (1, 5)}, limit=100)
     bench.answer(bench.ask(), {P: {"records": _records(3)}})
     assert bench.poll() == Poll((), NEVER)
     bench.buffer.void(bench.tasks[0].takers[0].slot)
@@ -543,7 +543,7 @@ def test_without_room_nothing_is_asked_until_something_is_taken():
 
 
 def test_a_paused_partition_makes_room_and_is_fetched_again():
-    bench = Bench(limit=MB + 100)
+    bench = Bench(limit=100)
     bench.answer(bench.ask(), {P: {"records": _records(3)}})
     assert bench.poll().requests == ()
     bench.cursor().paused = True

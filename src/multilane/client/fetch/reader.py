@@ -84,7 +84,8 @@ class Reader:
         self.trouble = trouble
         self.tell = tell  # from a decoder's thread
         self.is_open = True
-        self.least = min(SMALLEST_FETCH, partition_max_bytes)  # room below this is no room
+        # Room below this is no room. Half of a small buffer is: else nothing would ever be fetched into it.
+        self.least = max(1, min(SMALLEST_FETCH, partition_max_bytes, buffer.limit // 2))
         self.attached: dict[Cursor, Wish] = {}
         self.parked: dict[Cursor, None] = {}  # what waits for room in the buffer
         self.reserved: dict[Line, int] = {}  # what a request may bring

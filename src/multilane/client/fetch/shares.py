@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from multilane.client.fetch.cursor import Cursor, Phase
-from multilane.client.fetch.reader import SMALLEST_FETCH, Reader
+from multilane.client.fetch.reader import Reader
 
 if TYPE_CHECKING:
     from multilane.client.fetch.lines import Line
@@ -85,7 +85,7 @@ class Shares:
             (reader,) = line.readers
             _resize(line, reader, reader.partition_max_bytes)
             bound = len(line.wishes) * reader.partition_max_bytes
-            limit = min(self._max_bytes, max(_allowance(reader, peers), SMALLEST_FETCH), bound)
+            limit = min(self._max_bytes, max(_allowance(reader, peers), reader.least), bound)
             reader.reserved[line] = limit
             return limit
         for reader in line.changed if was_shared else line.readers:
