@@ -129,7 +129,7 @@ class AsyncConsumer(Steering):
             front.check_wakeup()
             while (event := front.next_event()) is not None:
                 await self._drive(self._subscriber.attend(event))
-            blocks = front.collect(has_standing=self._subscriber.has_standing)
+            blocks = self._subscriber.collect()
             if blocks:
                 return blocks
             left = deadline - self._clock.monotonic()

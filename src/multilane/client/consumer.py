@@ -120,7 +120,7 @@ class Consumer(Steering):
             front.check_wakeup()
             while (event := front.next_event()) is not None:
                 self._drive(self._subscriber.attend(event))
-            blocks = front.collect(has_standing=self._subscriber.has_standing)
+            blocks = self._subscriber.collect()
             if blocks:
                 return blocks
             left = deadline - self._clock.monotonic()

@@ -243,20 +243,17 @@ class Front:
 
     # --- records -----------------------------------------------------------------------------------------------------
 
+    def check_open(self) -> None:
+        """A callback may have closed us in the middle of a poll."""
+        if self._closed:
+            raise ClientClosed("this consumer was closed while it polled")
+
     def begin_poll(self) -> None:
         self._polls += 1
 
-    def collect(self, *, has_standing: bool = True) -> Blocks:
-        """What is there now. Raises new failures when nothing else is.
-
-        Without standing in its group a consumer gets nothing: what is buffered may be in others' hands already, and the
-        step that says so is on its way.
-        """
-        if self._closed:
-            raise ClientClosed("this consumer was closed while it polled")
-        if not has_standing:
-            return Blocks()
-        taken = self._buffer.take(self.config.max_poll_records, self.paused | self._held)
+    def collect(self, limit: int | None) -> Blocks:
+        """What is there now, at most `limit` rows. Raises new failures when nothing else is."""
+        taken = self._buffer.take(limit, self.paused | self._held)
         blocks = [b for item in taken if (b := self._note(item)) is not None and len(b)]
         if not blocks:
             self._raise_new_failure()

@@ -17,6 +17,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from multilane.client.arguments import checked_commit, checked_partitions
+from multilane.client.blocks import Blocks
 from multilane.client.events import (
     CommitAnswered,
     CommitOffsets,
@@ -32,6 +33,7 @@ from multilane.client.events import (
 )
 from multilane.client.group.membership import Change, Identity, RebalanceStep
 from multilane.client.group.wishes import NOTHING, Wish, wish_from
+from multilane.client.pace import Pace
 from multilane.client.plans import Plan, Wait
 from multilane.client.rebalance import RebalanceListener
 from multilane.config.tuning import of_handling, of_settings
@@ -56,6 +58,7 @@ class Subscriber:
         self._config = front.config.group
         self._timeout = front.config.connection.default_api_timeout
         self._pulse = front.pulse
+        self._pace = Pace(self._config.max_poll_interval)
         self._now = now
         self._listener = RebalanceListener()
         self._subscription: Wish | None = None
@@ -129,6 +132,7 @@ class Subscriber:
             raise ConcurrentUse("poll() must not be called from within a rebalance or commit callback")
         now = self._now()
         absence = self._pulse.beat(now, is_polling=True)
+        self._pace.returned(absence)
         if self._subscription is not None:
             self._note_absence(absence)
         self._front.begin_poll()
@@ -143,6 +147,17 @@ class Subscriber:
             for advice in of_handling(self._config, seconds):
                 self._slowest = seconds
                 log.warning("group %s: %s", self._config.group_id, advice)
+
+    def collect(self) -> Blocks:
+        """Without standing in its group a consumer gets nothing: what is buffered may be in others' hands already, and
+        the step that says so is on its way."""
+        self._front.check_open()
+        if not self.has_standing:
+            return Blocks()
+        chosen = self._front.config.max_poll_records
+        blocks = self._front.collect(self._pace.limit if chosen is None and self._subscription is not None else chosen)
+        self._pace.handed_out(blocks.rows)
+        return blocks
 
     def leave_poll(self) -> None:
         self._pulse.beat(self._now(), is_polling=False)

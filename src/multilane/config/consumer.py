@@ -35,7 +35,7 @@ class ConsumerConfig:
     max_partition_fetch_bytes: int
     fetch_buffer_bytes: int
     fetch_connections: int
-    max_poll_records: int
+    max_poll_records: int | None  # None: not chosen
     auto_offset_reset: OffsetReset
     check_crcs: bool
     read_committed: bool
@@ -66,7 +66,7 @@ def parse_consumer(properties: Mapping[str, object]) -> ConsumerConfig:
         max_partition_fetch_bytes=values.integer("max.partition.fetch.bytes"),
         fetch_buffer_bytes=values.integer("fetch.buffer.bytes"),
         fetch_connections=values.integer("fetch.connections"),
-        max_poll_records=values.integer("max.poll.records"),
+        max_poll_records=values.integer("max.poll.records") if "max.poll.records" in values.given else None,
         auto_offset_reset=parse_reset(values.spelled("auto.offset.reset"), values.text("auto.offset.reset")),
         check_crcs=values.flag("check.crcs"),
         read_committed=values.text("isolation.level") == "read_committed",

@@ -3,8 +3,8 @@
 Thread: none (a constant).
 
 Defaults are Java's but for `auto.offset.reset` (none: a lost position is an error until someone chooses),
-`allow.auto.create.topics` (false: reading creates nothing), `max.poll.records` (no limit: a block is the unit) and
-`max.partition.fetch.bytes` (4 MB: few, large frames).
+`allow.auto.create.topics` (false: reading creates nothing), `max.poll.records` (as many as the application keeps up
+with) and `max.partition.fetch.bytes` (4 MB: few, large frames).
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
         default=INT_MAX,
         minimum=1,
         maximum=INT_MAX,
-        doc="The most records one poll() hands out. Java's default is 500; here a poll hands out whole blocks.",
+        doc="The most records one poll() hands out. Java's default is 500. Here, if not set, a member of a group gets "
+        "500 at first and up to 100000 while it polls again within seconds; without a group there is no limit.",
     ),
     Property(
         name="auto.offset.reset",

@@ -189,3 +189,18 @@ def test_where_brokers_have_no_newer_protocol_the_classic_one_is_used(caplog, ev
             consumer.subscribe([name])
             with pytest.raises(GroupRefused, match="classic"):
                 eventually(lambda: is_member(consumer))
+
+
+@pytest.mark.parametrize("variant", PROTOCOLS)
+def test_by_default_polls_begin_small_and_grow_with_the_pace_of_the_application(kafka, topic, variant):
+    partitions = partitions_of(topic(1), 1)
+    ends = fill(kafka, partitions, 0, 20_000)
+    with Team(kafka, variant, [partitions[0].topic]) as team:
+        [member] = team.join()
+        polls = []
+        while sum(polls) < ends[partitions[0]]:
+            polls.append(member.poll().rows)
+        polls = [rows for rows in polls if rows]
+        assert polls[0] <= 500
+        assert max(polls) > 500
+        assert member.offsets[partitions[0]] == list(range(20_000))

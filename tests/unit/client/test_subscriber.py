@@ -352,10 +352,10 @@ def test_what_is_kept_is_not_handed_out_either_when_standing_ends_within_a_step(
     own(desk)
     desk.front._buffer.put(Cursor(ORDERS, 2, _at(7)), Failed(ORDERS, MultilaneError("would be raised")))
     desk.front.standing.identity = None  # fenced; the loss is told when the open step is done
-    assert not desk.front.collect(has_standing=desk.subscriber.has_standing)
+    assert not desk.subscriber.collect()
     desk.front.standing.identity = Identity("g", "member", 2, None, "classic")
     with pytest.raises(MultilaneError, match="would be raised"):
-        desk.front.collect(has_standing=desk.subscriber.has_standing)
+        desk.subscriber.collect()
 
 
 def test_partitions_assigned_by_hand_need_no_standing(desk):
