@@ -17,7 +17,8 @@ from typing import Final, Protocol
 from multilane.clock import Clock
 from multilane.errors import LineLost
 from multilane.logs import logger
-from multilane.spark.line import Desk, Line, Message
+from multilane.spark.desk import Desk
+from multilane.spark.line import Line, Message
 
 log = logger(__name__)
 

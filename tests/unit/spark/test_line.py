@@ -11,7 +11,8 @@ import pytest
 
 from multilane.errors import LineLost
 from multilane.spark import line as line_module
-from multilane.spark.line import Desk, call
+from multilane.spark.desk import Desk
+from multilane.spark.line import call
 
 PATIENCE = 10.0
 
@@ -112,34 +113,6 @@ def test_nonsense_ends_the_line_and_nothing_else(desk, heard, sent):
     greet(desk)
 
 
-def test_who_speaks_too_slowly_is_turned_away(heard, monkeypatch):
-    """A byte now and then would keep each single wait from its end."""
-    monkeypatch.setattr(line_module, "_HANDSHAKE_SECONDS", 0.3)
-    desk = Desk("127.0.0.1", "127.0.0.1", "the token", heard)
-    with socket.create_connection(desk.address, PATIENCE) as connection, suppress(OSError):
-        while connection.send(b" "):
-            threading.Event().wait(0.05)
-    greet(desk)
-    desk.close()
-
-
-def test_strangers_are_few_at_a_time_and_others_wait_for_their_turn(heard, monkeypatch):
-    monkeypatch.setattr(line_module, "_MOST_STRANGERS", 2)
-    desk = Desk("127.0.0.1", "127.0.0.1", "the token", heard)
-    silent = [socket.create_connection(desk.address, PATIENCE) for _ in range(2)]
-    assert all(one.recv(1) for one in silent)
-    with socket.create_connection(desk.address, PATIENCE) as one_more:
-        one_more.settimeout(0.3)
-        with pytest.raises(TimeoutError):
-            one_more.recv(1)
-        for one in silent:
-            one.close()
-        one_more.settimeout(PATIENCE)
-        assert one_more.recv(1)
-    greet(desk)
-    desk.close()
-
-
 def test_a_desk_that_cannot_take_a_call_takes_the_next(desk, heard, monkeypatch, caplog):
     real, left = desk._listening, [OSError("too many open files")]
 
@@ -165,7 +138,47 @@ def test_nobody_is_there():
         call(address, "the token")
 
 
-def test_the_token_is_never_sent():
+def test_who_always_hangs_up_is_given_up(monkeypatch):
+    monkeypatch.setattr(line_module, "_CALL_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def hang_up():
+            with suppress(OSError):
+                while True:
+                    listening.accept()[0].close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        with pytest.raises(LineLost, match="ends every call before it answers"):
+            call(listening.getsockname(), "the token")
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join(PATIENCE)
+
+
+def test_a_call_that_is_cut_off_is_tried_again(desk, heard, monkeypatch):
+    """A driver that has too many callers ends calls, also those of its own workers."""
+    real, cut = desk._listening, []
+
+    class Rude:
+        def accept(self):
+            connection, peer = real.accept()
+            if len(cut) < 2:
+                cut.append(connection.close())
+                raise TimeoutError
+            return connection, peer
+
+        def __getattr__(self, name):
+            return getattr(real, name)
+
+    greet(desk)  # the call that the desk was waiting for
+    desk._listening = Rude()
+    greet(desk)
+    greet(desk)
+    assert len(cut) == 2
+
+
+def test_the_token_is_never_sent(monkeypatch):
+    monkeypatch.setattr(line_module, "_CALL_SECONDS", 0.5)
     seen = bytearray()
     with socket.create_server(("127.0.0.1", 0)) as listening:
 

@@ -23,7 +23,8 @@ from multilane.lanes.progress import Progress
 from multilane.lanes.steering import Steering
 from multilane.logs import logger
 from multilane.spark.batches.keeper import KeeperPlan
-from multilane.spark.line import Desk, Line, Message
+from multilane.spark.desk import Desk
+from multilane.spark.line import Line, Message
 from multilane.spark.reasons import reason
 from multilane.spark.titles import run_title
 

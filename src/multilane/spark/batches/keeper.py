@@ -24,9 +24,10 @@ from multilane.logs import logger
 from multilane.spark.batches.board import Board, LoanTerms
 from multilane.spark.batches.muster import Muster
 from multilane.spark.batches.terms import held_from, tried_from, unit_from
+from multilane.spark.desk import Desk
 from multilane.spark.first_slot import LONGER
 from multilane.spark.home import at_home
-from multilane.spark.line import Desk, Line, Message, call
+from multilane.spark.line import Line, Message, call
 from multilane.spark.reasons import in_short
 
 log = logger(__name__)

@@ -20,7 +20,7 @@ from multilane.spark.batches.board import LoanTerms
 from multilane.spark.batches.hands import work
 from multilane.spark.batches.keeper import Keeper, KeeperPlan
 from multilane.spark.batches.terms import Unit
-from multilane.spark.line import Desk
+from multilane.spark.desk import Desk
 from multilane.types import TopicPartition
 
 ONE = TopicPartition("orders", 1)
