@@ -33,6 +33,7 @@ from multilane.outcome.flow import Flow, LastStep, Publish, after_failure, follo
 from multilane.outcome.in_place import InPlace, retried
 from multilane.outcome.own_thread import on_own_thread
 from multilane.outcome.parking import Parking
+from multilane.outcome.raised import as_failure, is_cancelled
 from multilane.wire.records.keyed_rows import TakenRows
 from multilane.wire.records.record import Record
 
@@ -192,7 +193,10 @@ class Failing:
         while True:
             try:
                 await _called(self._last_step, context, record, error)
-            except Exception:
+            except BaseException as failure:
+                if is_cancelled(failure):
+                    raise
+                as_failure(failure)
                 log.exception("the last step failed for %s, which stays unsettled; it is tried again", record)
                 await self._pause(rest)
                 rest = min(_LONGEST_REST, 2 * rest)

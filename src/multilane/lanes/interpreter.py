@@ -1,6 +1,9 @@
 """The interpreter and its event loop, as lanes want them.
 
 Thread: application (of the whole process).
+
+Users' coroutines run on these loops, and a loop must outlive whatever they do: a task that raises SystemExit does not
+end it, and one that ignores its cancellation does not keep it from ending.
 """
 
 from __future__ import annotations
@@ -9,14 +12,22 @@ import asyncio
 import gc
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final, TypeVar
+
+from multilane.lanes.daemon_threads import DaemonThreads
+from multilane.logs import logger
+from multilane.outcome.raised import is_ctrl_c
+
+log = logger(__name__)
+T = TypeVar("T")
 
 # The loop's own objects live long; with the default threshold a collection of the youngest comes every 700 of them.
 _COLLECT_AFTER: Final = (50_000, 20, 50)
 # Less, and hundreds of threads that wait for the interpreter take it from the loop over and over: half of the calls.
 _SWITCH_SECONDS: Final = 0.002
+_PARTING: Final = 1.0  # seconds for tasks that were cancelled at the end
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -45,17 +56,72 @@ def tuned_interpreter() -> Iterator[None]:
         gc.unfreeze()
 
 
+def run_to_end(main: Coroutine[Any, Any, T]) -> T:
+    """`asyncio.run` for an application: it returns when `main` has ended, whatever the tasks beside it do."""
+    loop = _new_loop()
+    try:
+        task = loop.create_task(main)
+        return despite_exits(lambda: loop.run_until_complete(task), task.done)
+    finally:
+        _end(loop)
+
+
+def despite_exits(run: Callable[[], T], is_over: Callable[[], bool]) -> T:
+    """`run` runs an event loop. asyncio lets a task's SystemExit and KeyboardInterrupt end the loop under everybody
+    else. Whoever awaits that task hears of it all the same, so the loop goes on; a real Ctrl-C ends it."""
+    while True:
+        try:
+            return run()
+        except (SystemExit, KeyboardInterrupt) as error:
+            if is_over() or is_ctrl_c(error):
+                raise
+            log.exception("a task raised %s; the event loop goes on", type(error).__name__)
+
+
 @contextmanager
 def loop_on_thread(name: str) -> Iterator[asyncio.AbstractEventLoop]:
     """An event loop that runs on a thread of its own, and ends with this."""
-    made = loop_factory()
-    loop = asyncio.new_event_loop() if made is None else made()
+    loop, is_over = _new_loop(), threading.Event()
+
+    def run() -> None:
+        despite_exits(loop.run_forever, is_over.is_set)
+
     with tuned_interpreter():
-        thread = threading.Thread(target=loop.run_forever, name=name, daemon=True)
+        thread = threading.Thread(target=run, name=name, daemon=True)
         thread.start()
         try:
             yield loop
         finally:
+            is_over.set()
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
             loop.close()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    made = loop_factory()
+    loop = asyncio.new_event_loop() if made is None else made()
+    loop.set_default_executor(DaemonThreads())
+    return loop
+
+
+def _end(loop: asyncio.AbstractEventLoop) -> None:
+    """Tasks that are left have a moment to end; those that ignore their cancellation are abandoned."""
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    try:
+        if tasks:
+            ending = loop.create_task(_wait(tasks))
+            despite_exits(lambda: loop.run_until_complete(ending), ending.done)
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        for task in tasks:
+            if not task.done():
+                log.error("a task ignores its cancellation and is abandoned: %s", task)
+                task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001 - it was said
+        loop.close()
+
+
+async def _wait(tasks: set[asyncio.Task[Any]]) -> None:
+    await asyncio.wait(tasks, timeout=_PARTING)

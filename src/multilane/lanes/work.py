@@ -18,11 +18,13 @@ from typing import Final, Protocol
 from multilane.errors import ProcessingTimeout
 from multilane.lanes.acknowledging import Acknowledging, Pending
 from multilane.lanes.lane import Lane
+from multilane.lanes.threads import NotBegun
 from multilane.lanes.yard import Yard
 from multilane.listeners.listener import Failures, Listener
 from multilane.listeners.signature import Kind
 from multilane.listeners.window import Select, Selection, newest_of_each_key
 from multilane.outcome.parking import Parking
+from multilane.outcome.raised import as_failure
 from multilane.wire.records.keyed_rows import TakenRows, offsets_of
 from multilane.wire.records.record import Record
 
@@ -137,7 +139,7 @@ class Work:
         if isinstance(error, asyncio.CancelledError):
             error = self._overrun(lane, (record,), error)
         elif error is not None and not isinstance(error, Exception):
-            raise error
+            error = _failure(error)
         if lane.is_overdue:
             error = self._late(lane, error)
         if error is not None:
@@ -187,8 +189,8 @@ class Work:
         elif self.window.select is not None:
             try:
                 handled, skipped = self._selected(records, self.window.select)
-            except Exception as error:  # noqa: BLE001 - the user's function may raise anything
-                return await self._fail_all(records, dict.fromkeys(records, error), None)
+            except BaseException as error:  # noqa: BLE001 - the user's function may raise anything
+                return await self._fail_all(records, dict.fromkeys(records, as_failure(error)), None)
             self._failures.note_skipped(skipped)
             for record in skipped:
                 self._settle(record)
@@ -232,8 +234,8 @@ class Work:
                 failures = await listener.call_many(records, acknowledgement)
             except asyncio.CancelledError as cancelled:
                 failures = dict.fromkeys(records, self._overrun(lane, records, cancelled))
-            except Exception as failure:  # noqa: BLE001 - the user's function may raise anything
-                failures = dict.fromkeys(records, failure)
+            except BaseException as failure:  # noqa: BLE001 - the user's function may raise anything
+                failures = dict.fromkeys(records, _failure(failure))
             lane.is_calling = False
         if lane.is_overdue:
             late = self._late(lane, None)
@@ -338,6 +340,13 @@ class Work:
         if again:
             self.on_again(again)
         return again
+
+
+def _failure(error: BaseException) -> Exception:
+    """What the user's function raised; a call that was withdrawn has not failed."""
+    if isinstance(error, NotBegun):
+        raise error
+    return as_failure(error)
 
 
 def _turn(listener: Listener) -> AbstractAsyncContextManager[object]:

@@ -17,6 +17,7 @@ from multilane.lanes.chains import Chains
 from multilane.lanes.intake import Intake, Piece
 from multilane.lanes.row_chains import RowChains
 from multilane.logs import logger
+from multilane.outcome.raised import as_failure
 from multilane.types import TopicPartition
 from multilane.wire.records.record import Record
 
@@ -101,7 +102,8 @@ class Yard:
     def _class_of(self, record: Record, route: Route) -> str:
         try:
             name = route(record)
-        except Exception:  # a lane is found for it all the same
+        except BaseException as error:  # a lane is found for it all the same
+            as_failure(error)
             log.exception("the route function failed for %s", record)
             return MAIN
         return name if name in self._chains else MAIN

@@ -22,6 +22,7 @@ from multilane.listeners.payload import Decode, decoder_for
 from multilane.listeners.signature import Kind, Signature, Wants, place_of
 from multilane.listeners.surroundings import Surroundings, Visit
 from multilane.listeners.window import Window
+from multilane.outcome.raised import as_failure
 from multilane.wire.records.keyed_rows import TakenRows
 from multilane.wire.records.record import Record
 
@@ -191,8 +192,8 @@ class Listener:
             for record in records:
                 try:
                     visits[record] = self.surroundings.enter(record)
-                except Exception as error:  # noqa: BLE001 - an interceptor refuses this one, not the others
-                    failures[record] = error
+                except BaseException as error:  # noqa: BLE001 - an interceptor refuses this one, not the others
+                    failures[record] = as_failure(error)
         return visits
 
     def _many_arguments(

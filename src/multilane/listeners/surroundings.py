@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 from multilane.listeners.context import Context, context_of
 from multilane.logs import logger
+from multilane.outcome.raised import as_failure
 from multilane.wire.records.record import Record
 
 log = logger(__name__)
@@ -45,7 +46,8 @@ class Visit(NamedTuple):
         for end in reversed(self.ends):  # what began last is within the others
             try:
                 end(error)
-            except Exception:  # what watches a record does not decide about it
+            except BaseException as failure:  # what watches a record does not decide about it
+                as_failure(failure)
                 log.exception("a tracer failed at the end of a record")
 
 
@@ -98,6 +100,7 @@ class Surroundings:
         for interceptor in self._error_interceptors:
             try:
                 interceptor.on_error(context, record, error)
-            except Exception:  # the record goes its way all the same
+            except BaseException as failure:  # the record goes its way all the same
+                as_failure(failure)
                 log.exception("an error interceptor failed for %s", record)
         return context

@@ -8,6 +8,7 @@ has failed, and nothing else ends. Only a real Ctrl-C ends the process.
 
 from __future__ import annotations
 
+import asyncio
 import asyncio.runners
 import signal
 import threading
@@ -33,6 +34,12 @@ def failure_on_thread(error: BaseException) -> Exception:
     failure = RuntimeError(f"the function raised {error!r}")
     failure.__cause__ = error
     return failure
+
+
+def is_cancelled(error: BaseException) -> bool:
+    """Whether somebody has cancelled this task. A function may also raise a CancelledError of its own."""
+    task = asyncio.current_task() if isinstance(error, asyncio.CancelledError) else None
+    return task is not None and task.cancelling() > 0
 
 
 def is_ctrl_c(error: BaseException) -> bool:

@@ -25,7 +25,7 @@ from multilane.errors import ConfigError, ConfigProblems
 from multilane.hooks import NO_OBSERVER, Both, Observer
 from multilane.lanes.failing import LastStepFunction
 from multilane.lanes.failure_log import FailureSink
-from multilane.lanes.interpreter import loop_factory, tuned_interpreter
+from multilane.lanes.interpreter import run_to_end, tuned_interpreter
 from multilane.lanes.progress import Progress
 from multilane.listeners.surroundings import ConsumerInterceptor, ErrorInterceptor, Tracer
 from multilane.logs import logger
@@ -198,8 +198,8 @@ class App:
     def run(self) -> None:
         """Consume until SIGTERM or SIGINT, or `stop`; then settle what is in work, commit and leave. The process is
         taken as this application's: its interpreter is tuned, and uvloop is used where it is installed."""
-        with signals_stop(self.stop), tuned_interpreter(), asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(self.serve())
+        with signals_stop(self.stop), tuned_interpreter():
+            run_to_end(self.serve())
 
     def outfits(self, observer: Observer = NO_OBSERVER, *, for_rows: bool = False) -> dict[str, Outfit]:
         """What each consumer needs for its lanes, by name; for engines that have other ways to feed them, `for_rows` of

@@ -24,7 +24,7 @@ from multilane.errors import DataLoss, LineLost, OffsetOutOfRange
 from multilane.hooks import Both, News
 from multilane.lanes.failure_log import FailureNews
 from multilane.lanes.holding import Start, Starts
-from multilane.lanes.interpreter import loop_factory, tuned_interpreter
+from multilane.lanes.interpreter import run_to_end, tuned_interpreter
 from multilane.lanes.stint import Stint
 from multilane.lanes.team import Team
 from multilane.listeners.context import Context
@@ -58,8 +58,8 @@ class BackfilledApp:
         self._is_given_up = False
 
     def run(self, errand: Errand, tell: Tell) -> Report:
-        with tuned_interpreter(), asyncio.Runner(loop_factory=loop_factory()) as runner:
-            return runner.run(self._serve(errand, tell))
+        with tuned_interpreter():
+            return run_to_end(self._serve(errand, tell))
 
     def stop(self) -> None:
         self._is_stopped = True

@@ -24,6 +24,7 @@ from multilane.logs import logger
 from multilane.outcome.error_policy import ErrorRules, GiveUp, Handle, Keep, Republish, Verdict, Wait, judge
 from multilane.outcome.flow import Flow, Publish, moved
 from multilane.outcome.own_thread import on_own_thread
+from multilane.outcome.raised import as_failure, is_cancelled
 from multilane.outcome.redrive import Marks
 
 if TYPE_CHECKING:
@@ -217,7 +218,10 @@ class Share:
             await step
         except PublishStopped as stopped:
             self._end(str(stopped))
-        except Exception as error:
+        except BaseException as raised:
+            if is_cancelled(raised):
+                raise
+            error = as_failure(raised)
             log.exception("%s@%d: its error was not handled", self.partition, record.offset)
             self._keep(record, f"{type(error).__name__}: {error}")
         else:

@@ -11,19 +11,26 @@ from contextlib import contextmanager
 from typing import Any
 
 from multilane.logs import logger
+from multilane.outcome.raised import Interrupted
 
 log = logger(__name__)
 
 
 @contextmanager
 def signals_stop(stop: Callable[[], object]) -> Iterator[None]:
-    """The first signal ends in order, a second one at once."""
+    """The first signal ends in order, a second one at once. While this lasts a KeyboardInterrupt is a function's own,
+    unless it is `Interrupted`."""
 
     def end(number: int, frame: Any) -> None:
         del frame
         log.warning("%s: ending; once more ends at once", signal.Signals(number).name)
         stop()
         restore()
+        if before[signal.SIGINT] is signal.default_int_handler:
+            signal.signal(signal.SIGINT, end_now)
+
+    def end_now(number: int, frame: Any) -> None:
+        raise Interrupted
 
     def restore() -> None:
         for name, handler in before.items():

@@ -299,17 +299,17 @@ async def test_what_is_not_due_waits_without_holding_others():
         assert handled == [2, 0, 1]
 
 
-@pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit])
-async def test_what_ends_a_program_is_not_a_failed_record(raised):
+async def test_a_real_ctrl_c_is_not_a_failed_record():
     """asyncio lets these through its loop, so the lane is asked directly."""
     from lane_world import record_of
     from multilane.lanes.lane import Lane
+    from multilane.outcome.raised import Interrupted
 
     async def handler(record: Record) -> None:
-        raise raised
+        raise Interrupted
 
     async with World(handler, lanes=1) as world:
-        with pytest.raises(raised):
+        with pytest.raises(Interrupted):
             await world.work.single(Lane(), record_of("a", 0))
         assert world.failures.failed == []
 

@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol
 
 from multilane.clock import SystemClock
 from multilane.errors import ConfigError, LineLost
+from multilane.lanes.interpreter import despite_exits
 from multilane.logs import logger
 from multilane.spark.batches.board import Board, LoanTerms
 from multilane.spark.batches.muster import Muster
@@ -134,7 +135,8 @@ class Keeper:
             return
         try:
             with at_home(self._plan.home, 0):
-                self._loop.run_until_complete(self._keep(line))
+                keeping = self._loop.create_task(self._keep(line))
+                despite_exits(lambda: self._loop.run_until_complete(keeping), keeping.done)
         except Exception as error:
             if self._made.done():
                 raise

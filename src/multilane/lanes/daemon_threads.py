@@ -1,0 +1,69 @@
+"""Threads for what functions hand to `asyncio.to_thread`, which the end of the process does not wait for.
+
+Thread: any; what is submitted runs on threads of this module's own.
+
+The standard pool's threads are joined when the interpreter ends: one function that hangs there would hold up the end of
+the process for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from itertools import count
+from queue import Empty, SimpleQueue
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Call = tuple["Future[Any]", Callable[[], Any]]
+
+
+class DaemonThreads(ThreadPoolExecutor):
+    """An event loop takes nothing but a ThreadPoolExecutor: the threads of this one are its own."""
+
+    def __init__(self, most: int | None = None) -> None:
+        super().__init__(most or min(32, (os.cpu_count() or 1) + 4))
+        self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._free = threading.Semaphore(0)
+        self._numbers = count()
+        self._alive = 0
+        self._is_over = False
+        self._lock = threading.Lock()
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future: Future[T] = Future()
+        with self._lock:
+            if self._is_over:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            self._calls.put((future, lambda: fn(*args, **kwargs)))
+            if not self._free.acquire(blocking=False) and self._alive < self._max_workers:
+                self._alive += 1
+                threading.Thread(target=self._run, name=f"multilane-any-{next(self._numbers)}", daemon=True).start()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Nobody waits for what runs."""
+        del wait
+        with self._lock:
+            self._is_over = True
+            if cancel_futures:
+                with suppress(Empty):
+                    while (call := self._calls.get_nowait()) is not None:
+                        call[0].cancel()
+            for _ in range(self._alive):
+                self._calls.put(None)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            future, function = call
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(function())
+                except BaseException as error:  # noqa: BLE001 - whoever waits is told
+                    future.set_exception(error)
+            del call, future, function
+            self._free.release()
