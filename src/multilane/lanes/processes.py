@@ -99,6 +99,8 @@ class Processes:
     async def __call__(self, function: Callable[[], Any]) -> Any:
         call = call_of(function)
         for _ in range(_TAKES):
+            if self._is_closed:
+                raise WorkerDied("the worker processes were ended before one could take the call")
             worker = await self._free_worker()
             try:
                 return await worker.run(call)
