@@ -1,4 +1,5 @@
-"""Where this user's machine keeps what is costly to make again: Kafka's jars, compiled kernels.
+"""Where this user's machine keeps what is costly to make again (Kafka's jars, compiled kernels), and what outlives a
+process (begun tables).
 
 Owns: who may have written there. What is run from a cache must come from this user or from root.
 
@@ -26,6 +27,21 @@ def user_cache(environ: Mapping[str, str] | None = None) -> Path:
         return Path.home() / ".cache" / "multilane"
     except RuntimeError:
         return Path(tempfile.gettempdir()) / f"multilane-{os.getuid()}"
+
+
+def user_state(environ: Mapping[str, str] | None = None) -> Path:
+    """What has to outlive a process but not a machine: `MULTILANE_STATE`, `XDG_STATE_HOME/multilane` or
+    `~/.local/state/multilane`; for a user without a home, a directory of his own among the temporary ones."""
+    environ = os.environ if environ is None else environ
+    if own := environ.get("MULTILANE_STATE"):
+        return Path(own)
+    xdg = environ.get("XDG_STATE_HOME", "")
+    if Path(xdg).is_absolute():
+        return Path(xdg) / "multilane"
+    try:
+        return Path.home() / ".local" / "state" / "multilane"
+    except RuntimeError:
+        return Path(tempfile.gettempdir()) / f"multilane-{os.getuid()}" / "state"
 
 
 def make_private(directory: Path) -> None:

@@ -4,9 +4,7 @@ Thread: loop.
 
 A lane is one task for its whole life, so that a function which never waits never touches the event loop. Lanes without
 work are parked; whoever brings work wakes as many as there is work for. One sweep looks after calls that take too long:
-a timer for each call would cost more than most calls.
-
-Owns its lanes. Never commits and never settles (see `work`).
+a timer for each call would cost more than most calls. Owns its lanes. Never commits and never settles (see `work`).
 """
 
 from __future__ import annotations
@@ -15,13 +13,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
-from math import inf
 from typing import Final
 
 from multilane.clock import Clock
 from multilane.errors import PublishStopped
+from multilane.lanes.begun import IDLE
 from multilane.lanes.chains import Chains
-from multilane.lanes.lane import Lane
+from multilane.lanes.due_timer import DueTimer
+from multilane.lanes.lane import Lane, lanes_end
 from multilane.lanes.rests import Rests
 from multilane.lanes.row_chains import RowChains
 from multilane.lanes.threads import NotBegun
@@ -54,18 +53,19 @@ class Crew:
         self._is_draining = False
         self._is_over = False  # draining, or there are lanes too many: who sees it ends
         self._flushes = False  # windows go as they are
-        self._flush_timer: asyncio.TimerHandle | None = None
-        self._due_timer: asyncio.TimerHandle | None = None
-        self._due_timer_at = inf
-        chains.on_defer = self._set_due_timer
+        self._flush_timer = DueTimer(self.flush, clock)
+        self._due_timer = DueTimer(self._wake_deferred, clock)
+        chains.on_defer = self._due_timer.set  # lanes may be busy for long
         self._size = work.window.size
         self._runs_ahead = work.runs_ahead and work.window.is_single
-        self._body = self._by_windows if not work.window.is_single else self._plainly if work.is_plain else self._singly
+        self._watch = work.watch
+        self._is_plain = work.goes_plainly
         self._sweep_every = max(_SHORTEST_SWEEP, work.max_processing_time / 4)
         self._sweep_timer = self._loop.call_later(self._sweep_every, self._sweep)
         self.peers: list[Crew] = []  # of the same yard: what one takes in may be for another
         self.on_hungry: Callable[[], object] = lambda: None
         self.on_failure: Callable[[BaseException], object] = lambda error: None
+        self._watch.caution.join(self)
         self.resize(lanes)
 
     # --- lanes -------------------------------------------------------------------------------------------------------
@@ -87,26 +87,47 @@ class Crew:
             self._work.listener.allow(self._wanted + self._substitutes)
 
     def _count_lanes(self) -> None:
-        self._is_over = self._is_draining or len(self._lanes) > self._wanted + self._ahead + self._substitutes
+        self._is_too_many = len(self._lanes) > self._wanted + self._ahead + self._substitutes
+        goes_otherwise = any(lane.is_plain != self._is_plain for lane in self._lanes)
+        self._is_over = self._is_draining or self._is_too_many or goes_otherwise
+
+    def choose_way(self) -> None:
+        """The shortest asks nobody: not while some records must be handled alone. Lanes change between calls."""
+        self._is_plain = self._work.goes_plainly
+        self._count_lanes()
+        self._wake(len(self._parked))
 
     @property
     def in_work(self) -> tuple[Record, ...]:
         """What lanes are at: handed over to whoever carries on when they are given up."""
         return tuple(record for lane in self._lanes for record in lane.records)
 
+    @property
+    def is_calling(self) -> bool:
+        return any(lane.is_calling for lane in self._lanes)
+
     def _spawn(self, lane: Lane) -> None:
         """A new lane, or a new task for one."""
-        self._lanes.add(lane)
-        lane.task = task = self._loop.create_task(self._body(lane), context=self._context.copy())
+        if lane not in self._lanes:
+            self._lanes.add(lane)
+            lane.at = self._watch.marks.take_slot()
+        self._watch.end(lane.at)  # the shortest way leaves its last offset there
+        lane.is_plain = self._is_plain
+        body = self._by_windows if not self._work.window.is_single else self._plainly if lane.is_plain else self._singly
+        lane.task = task = self._loop.create_task(body(lane), context=self._context.copy())
         task.add_done_callback(lambda _: self._ended(lane, task))
 
     def _leaves(self, lane: Lane) -> bool:
         """Whether this lane ends now. It is counted out at once, so that no more end than have to."""
         self._count_lanes()
-        if self._is_over:
+        if self._is_draining or self._is_too_many:
             self._lanes.discard(lane)
             self._count_lanes()
             self._wake(self._work_for())  # what it gave free is for those who stay
+            return True
+        if lane.is_plain != self._is_plain:
+            self._spawn(lane)
+            self._count_lanes()
             return True
         return False
 
@@ -114,6 +135,7 @@ class Crew:
         if lane.task is not task:
             return  # it goes on as another task
         self._lanes.discard(lane)
+        self._watch.marks.give_slot(lane.at)
         self._count_lanes()
         error: BaseException | None = None
         if not task.cancelled():
@@ -139,12 +161,14 @@ class Crew:
         cancels, marks = work.listener.cancels, self._runs_ahead
         if marks:
             call = work.listener.call_marked(lane.begin_call)
-        left = _TURN
+        words, at, left = self._watch.marks.words, lane.at, _TURN
         while not self._is_over or not self._leaves(lane):
             if not ready:
+                words[at] = IDLE
                 await self._work_comes()
                 continue
             record = chains.take_one()
+            words[at] = record.offset  # in the begun table: before the call, and it costs no system call
             lane.record = record
             lane.cancels = cancels
             if not marks:
@@ -194,8 +218,7 @@ class Crew:
                 await asyncio.sleep(0)  # noqa: TID251 - not a wait: others get their turn
 
     async def _let_follow(self, lane: Lane, record: Record) -> None:
-        """A key with a backlog in the retry topic: what waits of it goes there together, or each would wait for the
-        acknowledgement of the one before."""
+        """What waits of a key with a backlog goes to the retry topic together: not each after an acknowledgement."""
         lane.window = [record, *self._of_records.take_more(record, self._work.must_follow, _FOLLOWERS - 1)]
         await self._work.follow(lane.window)
         lane.record, lane.window = None, ()
@@ -221,8 +244,7 @@ class Crew:
                 return
 
     def _is_changed(self, lane: Lane) -> bool:
-        """After each call. What a function has set in its context is not for the next one: the lane goes on as another
-        task then."""
+        """After each call. A function that has set something in its context: the lane goes on as another task then."""
         if lane.has_substitute:
             self._dismiss_substitute(lane)
         if self._parked or self.peers:
@@ -300,32 +322,19 @@ class Crew:
 
     def flush(self) -> None:
         """Windows that are not full go as they are: their time is up, or no more will come."""
-        self._flush_timer = None
         self._flushes = True
         self._wake(len(self._parked))
 
     def _set_flush_timer(self) -> None:
-        if not self._work.window.is_single and self._flush_timer is None and self._chains.takeable:
-            self._flush_timer = self._loop.call_later(self._work.window.latency, self.flush)
-
-    def _set_due_timer(self, due: float) -> None:
-        """Whenever something is deferred: lanes may be busy for long."""
-        if self._is_draining or due >= self._due_timer_at:
-            return
-        if self._due_timer is not None:
-            self._due_timer.cancel()
-        self._due_timer_at = due
-        self._due_timer = self._loop.call_later(max(0.0, due - self._clock.monotonic()), self._wake_deferred)
+        if not self._work.window.is_single and self._chains.takeable:
+            self._flush_timer.set(self._clock.monotonic() + self._work.window.latency)
 
     def _wake_deferred(self) -> None:
-        if self._due_timer is not None:
-            self._due_timer.cancel()
-        self._due_timer, self._due_timer_at = None, inf
         due = self._of_records.wake(self._clock.monotonic())
         self._wake(self._work_for())
         self._set_flush_timer()
         if due is not None:
-            self._set_due_timer(due)
+            self._due_timer.set(due)
 
     # --- calls that take too long ------------------------------------------------------------------------------------
 
@@ -340,8 +349,9 @@ class Crew:
         """A coroutine is cancelled. A plain function cannot be: its key stays blocked until it ends, and another lane
         takes its place so that it costs the other keys nothing."""
         lane.is_overdue = True
-        first = lane.records[0] if lane.records else None
-        log.warning("%s is at %s for longer than maxProcessingTime", self._work.listener, first)
+        log.warning(
+            "%s is at %s for longer than maxProcessingTime", self._work.listener, next(iter(lane.records), None)
+        )
         if lane.cancels and lane.task is not None:
             lane.task.cancel()
         elif self._substitutes < self._wanted:
@@ -362,14 +372,13 @@ class Crew:
     async def rest(self, deadline: float) -> None:
         """Take nothing more, and let what is in work end until the deadline; what has not ended by then goes on."""
         self._is_draining = self._is_over = True
-        for timer in (self._flush_timer, self._due_timer):
-            if timer is not None:
-                timer.cancel()
+        self._due_timer.end()
+        self._flush_timer.end()
         self._wake(len(self._parked))
         self._rests.end()
         if self._runs_ahead:
             self._work.listener.withdraw()
-        await self._wait_for_lanes(deadline)
+        await lanes_end(self._lanes, deadline, self._clock)
         if self._work.acknowledging is not None:
             await self._work.acknowledging.wait(deadline - self._clock.monotonic())
 
@@ -385,12 +394,5 @@ class Crew:
         for lane in list(self._lanes):
             if lane.task is not None:
                 lane.task.cancel()
-        await self._wait_for_lanes(self._clock.monotonic() + _GRACE)
+        await lanes_end(self._lanes, self._clock.monotonic() + _GRACE, self._clock)
         return given_up
-
-    async def _wait_for_lanes(self, deadline: float) -> None:
-        while tasks := [lane.task for lane in self._lanes if lane.task is not None]:
-            left = deadline - self._clock.monotonic()
-            done, _ = await asyncio.wait(tasks, timeout=max(0.0, left), return_when=asyncio.FIRST_COMPLETED)
-            if not done and left <= 0:
-                return

@@ -29,10 +29,11 @@ from multilane.listeners.surroundings import Surroundings
 from multilane.logs import logger
 from multilane.outcome.backoff import RetryBackoff
 from multilane.outcome.breaker import Breaker
-from multilane.outcome.flow import Flow, LastStep, Publish, after_failure, follow, given_up, undecodable
+from multilane.outcome.flow import Flow, LastStep, Publish, after_failure, follow, given_up, poisoned, undecodable
 from multilane.outcome.in_place import InPlace, retried
 from multilane.outcome.own_thread import on_own_thread
 from multilane.outcome.parking import Parking
+from multilane.outcome.poison import SuspectedPoison
 from multilane.outcome.raised import as_failure, is_cancelled
 from multilane.wire.records.keyed_rows import TakenRows
 from multilane.wire.records.record import Record
@@ -44,6 +45,7 @@ _SHORTEST_REST: Final = 1.0
 _LONGEST_REST: Final = 30.0
 _SHORTEST_STAY: Final = 0.1  # before a kept record is retried, also with a back-off of zero
 _TELL_EVERY: Final = 10.0  # seconds between two log lines about records that are kept
+_SAY_AGAIN: Final = 60.0
 
 
 class Publishes(Protocol):
@@ -121,15 +123,20 @@ class Failing:
                 raise BreakerOpen(f"{self._flow.main}: {self._breaker.reason}. Look at the errors, then start it again")
         context = self._surroundings.tell_failure(record, error)
         self._observer.count("lanes.records.failed", error=type(error).__name__, topic=record.topic)
-        is_hopeless = isinstance(error, UndecodablePayload)
+        is_hopeless = isinstance(error, UndecodablePayload | SuspectedPoison)
         in_place = self._in_place
         if in_place is not None and not is_hopeless and (again := in_place.try_again(record)) is not None:
             return again
-        decide = undecodable if is_hopeless else after_failure if in_place is None else given_up
-        step = decide(self._flow, record, error)
+        if isinstance(error, SuspectedPoison):
+            step = poisoned(self._flow, record, error)
+        else:
+            decide = undecodable if is_hopeless else after_failure if in_place is None else given_up
+            step = decide(self._flow, record, error)
         if isinstance(step, LastStep):
             if self._last_step is None and self._keeping is not None:
                 return self._keep(record, error, step, self._keeping)
+            if isinstance(error, SuspectedPoison) and self._last_step is None:
+                await self._stop_at(record)
             await self._take_last_step(context, record, error, step)
             self._note(record, Outcome.DEAD, None, error)
         elif parking is not None and record.topic == step.topic == self._flow.retry:
@@ -202,6 +209,16 @@ class Failing:
                 rest = min(_LONGEST_REST, 2 * rest)
             else:
                 return
+
+    async def _stop_at(self, record: Record) -> None:
+        """Nothing may be dropped, and this record may not be handled: its partition stops here until somebody acts."""
+        while True:
+            log.error(
+                "%s stops its partition: it is suspected of killing its process, and there is no error topic to put it "
+                "in. Configure `error` or a last step, or set crashLimit: 0 to have it handled again",
+                record,
+            )
+            await self._pause(_SAY_AGAIN)
 
     async def _pause(self, seconds: float) -> None:
         await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=seconds)

@@ -9,21 +9,24 @@ reading the clock for each: the sweep remembers since when it has seen the same 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from multilane.clock import Clock
 from multilane.wire.records.record import Record
 
 
 class Lane:
     __slots__ = (
         *("_seen_calls", "_seen_since", "calls", "cancels", "has_substitute", "is_calling", "is_overdue"),
-        *("record", "task", "window"),
+        *("at", "is_plain", "record", "task", "window"),
     )
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
         self.record: Record | None = None
         self.window: Sequence[Record] = ()
+        self.at = 1  # its slot in the begun table
+        self.is_plain = False  # it goes the shortest way
         self.calls = 0
         self.is_calling = False
         self.cancels = False  # whether the call it is at can be made to end
@@ -50,3 +53,12 @@ class Lane:
             self._seen_calls, self._seen_since = self.calls, now
             return False
         return now - self._seen_since >= limit
+
+
+async def lanes_end(lanes: Collection[Lane], deadline: float, clock: Clock) -> None:
+    """Until there are none, or it is time."""
+    while tasks := [lane.task for lane in lanes if lane.task is not None]:
+        left = deadline - clock.monotonic()
+        done, _ = await asyncio.wait(tasks, timeout=max(0.0, left), return_when=asyncio.FIRST_COMPLETED)
+        if not done and left <= 0:
+            return

@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from multilane.errors import ProcessingTimeout
 from multilane.lanes.acknowledging import Acknowledging, Pending
 from multilane.lanes.lane import Lane
 from multilane.lanes.threads import NotBegun
+from multilane.lanes.watch import Watch
 from multilane.lanes.yard import Yard
 from multilane.listeners.listener import Failures, Listener
 from multilane.listeners.signature import Kind
@@ -50,6 +51,7 @@ class WorkRules:
     is_manual: bool = False  # a record is settled when it is acknowledged
     tries_in_place: bool = False  # what failed may be given back, also where there is no retry topic
     runs_ahead: bool = False  # the threads of a plain function are this yard's alone: records may wait for one
+    watch: Watch = field(default_factory=Watch)
 
 
 class Work:
@@ -87,6 +89,12 @@ class Work:
         self.tried: dict[tuple[str, int], Record] = {}  # to be tried again in its place: with its attempts counted
         self.on_again: Callable[[Sequence[Record]], object] = _nobody_takes_back
         self.acknowledging = Acknowledging(self._settle_done, self._reject) if rules.is_manual else None
+        self.watch = rules.watch
+
+    @property
+    def goes_plainly(self) -> bool:
+        """Whether lanes may go the shortest way now."""
+        return self.is_plain and self.window.is_single and not self.watch.is_careful
 
     def _of(self, record: Record) -> Listener:
         return self._by_topic.get(record.topic, self.listener)
@@ -108,9 +116,11 @@ class Work:
     async def single(self, lane: Lane, record: Record) -> Record | None:
         """Returns when the record is settled, or waits for nothing but its acknowledgement; or with the record, when it
         is to be tried again."""
+        if self.watch.is_careful and (poison := self.watch.poison(record)) is not None:
+            return await self._fail(record, poison)
         listener, pending = self._of(record), None
-        async with _turn(listener):
-            self._begin(lane, listener)
+        async with self._turn(listener, (record,)):
+            self._begin(lane, listener, (record,))
             try:
                 if self.acknowledging is None:
                     await listener.call_one(record)
@@ -121,15 +131,26 @@ class Work:
                 error: BaseException | None = failure
             else:
                 error = None
+            self._end(lane)
         try:
             return await self.after(lane, record, error, pending)
         finally:
             del error  # it knows this frame: in a circle both would stay until the garbage collector comes by
 
-    def _begin(self, lane: Lane, listener: Listener) -> None:
+    def _turn(self, listener: Listener, records: Sequence[Record]) -> AbstractAsyncContextManager[object]:
+        """Where only so many calls run at once, the time of one begins with its turn."""
+        gate = listener.gate or _ALWAYS_OPEN
+        return gate if not self.watch.is_careful else self.watch.caution.turn(records, gate)
+
+    def _begin(self, lane: Lane, listener: Listener, records: Sequence[Record]) -> None:
+        self.watch.begin(lane.at, records)
         lane.calls += 1
         lane.cancels = listener.cancels
         lane.is_calling = True
+
+    def _end(self, lane: Lane) -> None:
+        self.watch.end(lane.at)
+        lane.is_calling = False
 
     async def after(
         self, lane: Lane, record: Record, error: BaseException | None, pending: Pending | None = None
@@ -177,6 +198,20 @@ class Work:
 
     async def several(self, lane: Lane, records: Sequence[Record]) -> list[Record]:
         """The same for a window; what it gives is to be tried again."""
+        return await (self._carefully if self.watch.is_careful else self._window)(lane, records)
+
+    async def _carefully(self, lane: Lane, records: Sequence[Record]) -> list[Record]:
+        """A window with records in it that must be handled alone, or not at all."""
+        if isinstance(records, TakenRows) and records.skipped:
+            self._failures.note_passed_over(records)
+            self._settle_offsets(records.skipped)
+        poisoned = self.watch.poisoned(records)
+        again = [back for one, error in poisoned.items() if (back := await self._fail(one, error)) is not None]
+        for piece in self.watch.pieces([record for record in records if record not in poisoned]):
+            again += await self._window(lane, piece)
+        return again
+
+    async def _window(self, lane: Lane, records: Sequence[Record]) -> list[Record]:
         if self._parking is not None:
             # Before anything is selected: what came from the topic belongs behind what is in the retry topic, although
             # it may have been waiting for longer.
@@ -228,15 +263,16 @@ class Work:
 
     async def _batch(self, lane: Lane, listener: Listener, records: Sequence[Record]) -> list[Record]:
         acknowledgement, pending = self.acknowledging.issue(records) if self.acknowledging is not None else (None, None)
-        async with _turn(listener):
-            self._begin(lane, listener)
+        async with self._turn(listener, records):
+            self._begin(lane, listener, records)
             try:
                 failures = await listener.call_many(records, acknowledgement)
             except asyncio.CancelledError as cancelled:
                 failures = dict.fromkeys(records, self._overrun(lane, records, cancelled))
             except BaseException as failure:  # noqa: BLE001 - the user's function may raise anything
                 failures = dict.fromkeys(records, _failure(failure))
-            lane.is_calling = False
+            finally:
+                self._end(lane)
         if lane.is_overdue:
             late = self._late(lane, None)
             failures = failures or (dict.fromkeys(records, late) if late is not None else {})
@@ -347,11 +383,6 @@ def _failure(error: BaseException) -> Exception:
     if isinstance(error, NotBegun):
         raise error
     return as_failure(error)
-
-
-def _turn(listener: Listener) -> AbstractAsyncContextManager[object]:
-    """Where only so many calls run at once, the time of one begins with its turn."""
-    return listener.gate or _ALWAYS_OPEN
 
 
 def _nobody_takes_back(records: Sequence[Record]) -> None:

@@ -14,7 +14,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from multilane.outcome.flow import Flow, Publish, moved
-from multilane.outcome.headers import ERROR_COUNT, RETRY_COUNT, error_count, number, replaced, target_topic
+from multilane.outcome.headers import (
+    ERROR_COUNT,
+    RETRY_COUNT,
+    SUSPECTED_POISON,
+    error_count,
+    last_value,
+    number,
+    replaced,
+    target_topic,
+)
 from multilane.wire.records.record import Headers, Record
 
 
@@ -117,6 +126,9 @@ def judge(rules: ErrorRules, record: Record, now_ms: int) -> Verdict:
     # A clock that runs a little ahead makes a record new; one that is wrong beyond that must not block it for years.
     if abs(age) < rules.close_when_message_is_new:
         return Wait(age)
+    if (crashes := last_value(record.headers, SUSPECTED_POISON)) is not None:
+        times = crashes[:10].decode("ascii", "replace")
+        return GiveUp(f"it is suspected of killing its process ({times} times): replay it by hand when that is mended")
     rounds = error_count(record.headers)
     if rounds > rules.max_error_count:
         return GiveUp(f"it went round {rounds} times, and {rules.max_error_count} are allowed")
@@ -164,7 +176,7 @@ def _listed(topics: frozenset[str]) -> str:
 
 def given_back(headers: Headers, *, counts_round: bool = False) -> Headers:
     """The headers of a record that gets another round: its retries begin anew, its rounds are remembered."""
-    changes: dict[str, bytes | None] = {RETRY_COUNT: None}
+    changes: dict[str, bytes | None] = {RETRY_COUNT: None, SUSPECTED_POISON: None}
     if counts_round:
         changes[ERROR_COUNT] = number(error_count(headers) + 1)
     return replaced(headers, changes)

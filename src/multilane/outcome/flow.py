@@ -18,6 +18,7 @@ from multilane.outcome.headers import (
     ERROR_COUNT,
     NOT_ATTEMPTED,
     RETRY_COUNT,
+    SUSPECTED_POISON,
     TARGET_TOPIC,
     error_changes,
     error_count,
@@ -26,9 +27,11 @@ from multilane.outcome.headers import (
     replaced,
     retry_count,
 )
+from multilane.outcome.poison import SuspectedPoison
 from multilane.wire.records.record import Headers, Record
 
 _UNDECODABLE: Final = "the payload cannot be decoded"
+_POISONED: Final = "it was not handled again"
 _GIVEN_UP: Final = "given up after its attempts in place"
 
 
@@ -102,6 +105,13 @@ def follow(flow: Flow, record: Record) -> Publish:
         raise ValueError(f"{flow.main} has no retry topic for a record to follow its key into")
     changes = {} if record.topic == flow.retry else {RETRY_COUNT: number(NOT_ATTEMPTED)}
     return _retry(flow, flow.retry, record, changes)
+
+
+def poisoned(flow: Flow, record: Record, error: SuspectedPoison) -> Publish | LastStep:
+    """A record that kills the process that handles it is an error at once. The header keeps error consumers from giving
+    it back by themselves."""
+    marked = record._replace(headers=replaced(record.headers, {SUSPECTED_POISON: number(error.crashes)}))
+    return _to_error(flow, marked, error, _POISONED)
 
 
 def attempt(record: Record, flow: Flow) -> int:

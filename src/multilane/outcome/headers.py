@@ -22,6 +22,7 @@ TARGET_TOPIC: Final = "X-TargetTopic"
 ERROR_MESSAGE: Final = "X-ErrorMessage"
 ERROR_CLASS: Final = "X-ErrorClass"
 ERROR_STACK: Final = "X-ErrorStack"
+SUSPECTED_POISON: Final = "X-SuspectedPoison"  # the times that the process died while it handled the record
 OURS: Final = frozenset({RETRY_COUNT, ERROR_COUNT, TARGET_TOPIC, ERROR_MESSAGE, ERROR_CLASS, ERROR_STACK})
 
 NOT_ATTEMPTED: Final = -1  # a retry count: the record followed its key, nobody has handled it yet

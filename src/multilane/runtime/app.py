@@ -29,6 +29,7 @@ from multilane.lanes.interpreter import run_to_end, tuned_interpreter
 from multilane.lanes.progress import Progress
 from multilane.listeners.surroundings import ConsumerInterceptor, ErrorInterceptor, Tracer
 from multilane.logs import logger
+from multilane.runtime.crash_watch import CrashWatch
 from multilane.runtime.engine import Engine
 from multilane.runtime.error_wiring import ErrorConsumers
 from multilane.runtime.helm import Helm
@@ -204,6 +205,7 @@ class App:
     def outfits(self, observer: Observer = NO_OBSERVER, *, for_rows: bool = False) -> dict[str, Outfit]:
         """What each consumer needs for its lanes, by name; for engines that have other ways to feed them, `for_rows` of
         a DataFrame too. Inside a running event loop."""
+        crashes = CrashWatch(self._clock)
         made = {
             name: Outfit(
                 registration.for_rows() if for_rows else registration,
@@ -211,7 +213,7 @@ class App:
                 registration.around.within(self._around),
                 self._clock,
                 Both(self.observer, observer),
-            )
+            ).sharing(crashes)
             for name, registration in self._registrations.items()
         }
         for outfit in made.values():

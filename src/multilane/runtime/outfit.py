@@ -52,6 +52,7 @@ from multilane.outcome.in_place import InPlace
 from multilane.outcome.parking import Parking
 from multilane.outcome.publishing import Publisher
 from multilane.runtime.account_files import AccountFiles
+from multilane.runtime.crash_watch import CrashWatch
 from multilane.runtime.registration import Around, Function, Registration
 from multilane.types import TopicPartition
 from multilane.wire.records.loading import load_kernels
@@ -98,6 +99,7 @@ class Outfit:
         self._clock = clock
         self._observer = observer
         self._in_place = in_place
+        self._crashes = CrashWatch(clock)
         self._flow = flow_of(config, cluster) if in_place is None else in_place.flow
         self._surroundings = Surroundings(
             config.group_id,
@@ -115,11 +117,19 @@ class Outfit:
         self._breaker = None if told is None else Breaker(told.share, told.window, told.minimum)
         self._publisher: Publisher | None = None
         self.failures: FailureSink = FailureLog(clock)  # whoever runs several outfits gives them one of its own
+        self._is_open = False
         self._steering = AS_CONFIGURED
         self._accounts = AccountFiles(config.audit, config.group_id, clock) if config.audit else None
         self._properties = _FETCHING | consumer_properties(config, cluster)
 
+    def sharing(self, crashes: CrashWatch) -> Outfit:
+        """With the other consumers of the process, before it is opened."""
+        self._crashes = crashes
+        return self
+
     async def open(self) -> None:
+        self._crashes.open()
+        self._is_open = True
         if self._accounts is not None:
             await self._accounts.open()
         producer = producer_properties(self._cluster, durable=True)
@@ -128,6 +138,9 @@ class Outfit:
             await self._processes.start(self.registration.function, self.registration.retry or _nothing)
 
     async def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._crashes.close()
         if self._processes is not None:
             await self._processes.close()
         try:
@@ -213,6 +226,9 @@ class Outfit:
         retrying = self._listen(self.registration.retry or self.registration.function, runner)
         retried = {p.topic for p in starts} == {self.config.retry}
         chains = self._chains(starts, remains.held, as_rows=as_rows)
+        brokers, limit = str(self._cluster.brokers), self.config.crash_limit
+        begun = {intake: starts[intake.partition] for intake in intakes}
+        watch = await self._crashes.over(brokers, self.config.group_id, limit, begun)
         yard = Yard(intakes, chains, self.registration.route, _notes_for(parking, remains))
         work = Work(
             yard,
@@ -223,6 +239,7 @@ class Outfit:
                 self.config.ack == "manual",
                 tries_in_place=self._keeping is not None or (self._in_place is not None and self._in_place.again > 0),
                 runs_ahead=self._processes is None and not self.config.lane_classes,
+                watch=watch,
             ),
             parking,
             {self.config.retry: retrying} if parking is not None and self.config.retry else None,
@@ -232,7 +249,12 @@ class Outfit:
             for partition, start in starts.items():
                 self._accounts.journal.begin(partition, start.offset)
         lanes = {MAIN: self.config.lanes, **self.config.lane_classes}
-        team = Team(yard, work, lanes, self._clock, on_end=threads.close)
+
+        def on_end() -> None:
+            threads.close()
+            self._crashes.end(frozenset(starts))
+
+        team = Team(yard, work, lanes, self._clock, on_end=on_end)
         if self._steering != AS_CONFIGURED:
             self._apply(team)
         return team

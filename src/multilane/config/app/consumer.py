@@ -150,6 +150,10 @@ class ConsumerGroupConfig(Frozen):
     audit: Text | None = setting(
         "A directory, or the address of one, for what became of each record: `multilane audit` reads it.", None
     )
+    crash_limit: Annotated[int, whole(0, 1_000)] = setting(
+        "A record in work at this many deaths of its process, alone at one of them, goes to the error topic; 0: never.",
+        3,
+    )
     processes: Annotated[int, whole(0, 1_024)] = setting("Worker processes for handlers that need a CPU.", 0)
     properties: Properties = setting(PROPERTIES_DOC, derived=lambda _: {})
 

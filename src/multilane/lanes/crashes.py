@@ -1,0 +1,99 @@
+"""Which records may have killed their process: by what was in work each time one died.
+
+Thread: none (pure).
+
+Many records are in work when a process dies, and most of them are innocent. One that was in work at all but one of the
+deaths that are allowed is suspect: it is handled alone from then on, with nothing else running in its process. If the
+process dies again, the table names one record, and that one is not handled any more. So nothing is ever given up for
+having been near a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from multilane.commit.completion_map import Run
+from multilane.lanes.begun import Name
+
+
+class OpenCall(NamedTuple):
+    """A call that had not ended when its process died. Of a batch only the range of its offsets is known."""
+
+    name: Name
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """A process that died, with those of the calls in work that are not settled since."""
+
+    calls: tuple[OpenCall, ...]
+    many: int = 1  # calls that were in work, settled since or not
+
+    @property
+    def alone(self) -> OpenCall | None:
+        """The only record that was in work, if it was one."""
+        only = self.calls[0] if self.many == len(self.calls) == 1 else None
+        return only if only is not None and only.first == only.last else None
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """Of one partition. `suspects` are handled alone, `convicted` not at all."""
+
+    suspects: tuple[Run, ...] = ()
+    convicted: dict[int, int] = field(default_factory=dict)  # by offset: at how many crashes it was in work
+
+
+def suspicion(crashes: Iterable[Crash], name: Name, limit: int) -> Suspicion:
+    """`limit`: a record that was in work at so many crashes, alone at one of them, is not handled again. 0: never."""
+    if limit <= 0:
+        return Suspicion()
+    known = list(crashes)
+    ranges = [(call.first, call.last) for crash in known for call in crash.calls if call.name == name]
+    lonely = {call.first for crash in known if (call := crash.alone) is not None and call.name == name}
+    times = {offset: sum(first <= offset <= last for first, last in ranges) for offset in lonely}
+    convicted = {offset: many for offset, many in times.items() if many >= limit}
+    suspects = _without(_covered(ranges, max(1, limit - 1)), sorted(convicted))
+    return Suspicion(tuple(suspects), convicted)
+
+
+def _covered(ranges: Sequence[Run], times: int) -> list[Run]:
+    """What is within at least so many of these."""
+    edges = sorted([(first, 1) for first, _ in ranges] + [(last + 1, -1) for _, last in ranges])
+    found: list[Run] = []
+    depth, begin = 0, 0
+    for at, step in edges:
+        was, depth = depth, depth + step
+        if was < times <= depth:
+            begin = at
+        elif depth < times <= was and at > begin:
+            found.append((begin, at - 1))
+    return _merged(found)
+
+
+def _merged(runs: Iterable[Run]) -> list[Run]:
+    merged: list[Run] = []
+    for first, last in runs:
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return merged
+
+
+def _without(runs: Iterable[Run], offsets: Sequence[int]) -> list[Run]:
+    left: list[Run] = []
+    for first, last in runs:
+        begin = first
+        for one in offsets:
+            if begin <= one <= last:
+                if begin < one:
+                    left.append((begin, one - 1))
+                begin = one + 1
+        if begin <= last:
+            left.append((begin, last))
+    return left

@@ -1,0 +1,18 @@
+"""The failure of a record that is not handled any more, because its process died each time it was.
+
+Thread: none (pure).
+"""
+
+from __future__ import annotations
+
+from multilane.errors import MultilaneError
+
+
+class SuspectedPoison(MultilaneError):
+    """A record goes to the error topic without being handled."""
+
+    def __init__(self, crashes: int) -> None:
+        self.crashes = crashes
+        super().__init__(
+            f"the process died {crashes} times while it handled this record, at least once with nothing else in work"
+        )

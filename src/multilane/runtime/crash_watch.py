@@ -1,0 +1,93 @@
+"""The begun table of this process, and what those of dead processes say about the partitions it is given.
+
+Thread: loop; files are read on another.
+
+A composition root, shared by all consumers of an application, because it is their process that dies. Without a
+directory for it the application runs all the same: then a record that kills its process is not found, and that is said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+from multilane.clock import Clock
+from multilane.lanes.begun import BegunTable, Marks, Name
+from multilane.lanes.crashes import Crash, OpenCall, Suspicion, suspicion
+from multilane.lanes.dead_tables import crashes_in
+from multilane.lanes.holding import Start
+from multilane.lanes.intake import Intake
+from multilane.lanes.watch import Caution, Watch
+from multilane.logs import logger
+from multilane.types import TopicPartition
+from multilane.user_cache import user_state
+
+log = logger(__name__)
+
+
+class CrashWatch:
+    """Make it inside the running loop."""
+
+    def __init__(self, clock: Clock, directory: Path | None = None) -> None:
+        self._clock = clock
+        self._directory = directory or user_state() / "begun"
+        self._caution = Caution(clock)
+        self._table: BegunTable | None = None
+        self._users = 0
+
+    def open(self) -> None:
+        """By each consumer."""
+        self._users += 1
+        if self._table is None and self._users == 1:
+            try:
+                self._table = BegunTable(self._directory)
+            except OSError as error:
+                log.warning(
+                    "no begun table can be kept in %s (%s): a record that kills its process will not be found. "
+                    "Set MULTILANE_STATE to a directory of this user's own",
+                    self._directory,
+                    error,
+                )
+
+    def close(self) -> None:
+        self._users -= 1
+        if not self._users and self._table is not None:
+            self._table.close()
+            self._table = None
+
+    async def over(self, cluster: str, group: str, limit: int, intakes: Mapping[Intake, Start]) -> Watch:
+        """For the team of these. `limit`: crashes with a record in work, after which it is not handled again."""
+        if self._table is None:
+            return Watch()
+        names: dict[Name, Intake] = {(cluster, group, *intake.partition): intake for intake in intakes}
+
+        def is_settled(call: OpenCall) -> bool:
+            intake = names.get(call.name)
+            return intake is not None and _is_within(call, intakes[intake])
+
+        crashes = await asyncio.to_thread(crashes_in, self._directory, is_settled, self._clock.wall())
+        for name, intake in names.items():
+            self._look(intake, suspicion(crashes, name, limit), crashes)
+        places = {name[2]: self._table.place(name) for name in names}
+        return Watch(self._caution, Marks(self._table, places))
+
+    def _look(self, intake: Intake, found: Suspicion, crashes: list[Crash]) -> None:
+        if not found.suspects and not found.convicted:
+            return
+        many = sum(last - first + 1 for first, last in found.suspects)
+        log.warning(
+            "%s: up to %d records were in work each time a process died here (%d times): they are handled alone",
+            intake.partition,
+            many + len(found.convicted),
+            len(crashes),
+        )
+        self._caution.begin(intake.partition, found, lambda: intake.ledger.frontier)
+
+    def end(self, partitions: frozenset[TopicPartition]) -> None:
+        self._caution.end(partitions)
+
+
+def _is_within(call: OpenCall, start: Start) -> bool:
+    """Whether the partition begins behind it."""
+    return call.last < start.offset or any(first <= call.first and call.last <= last for first, last in start.runs)

@@ -1,0 +1,261 @@
+"""Records that may kill their process: what a dead process leaves behind, who is suspected, who is handled alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from lane_world import PLACE, World, until
+from multilane.clock import SystemClock
+from multilane.lanes.begun import FIRST_SLOT, IDLE, SLOT_WORDS, BegunTable, Marks
+from multilane.lanes.crashes import Crash, OpenCall, Suspicion, suspicion
+from multilane.lanes.dead_tables import crashes_in
+from multilane.lanes.watch import Caution, Watch
+from multilane.lanes.work import WorkRules
+from multilane.listeners.window import Window
+from multilane.outcome.poison import SuspectedPoison
+from multilane.wire.records.record import Record
+
+NOW = SystemClock().wall()
+NAME = ("brokers", "group", *PLACE)
+OTHER = ("brokers", "group", "u", 0)
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from multilane.lanes.begun import BegunTable, Marks
+table = BegunTable(Path(sys.argv[1]))
+marks = Marks(table, {"t": table.place(("brokers", "group", "t", 3))})
+first, second, third = (marks.take_slot() for _ in range(3))
+marks.words[first] = 7
+marks.words[second], marks.words[second + 1] = 20, 25
+if len(sys.argv) > 2:
+    print("ready", flush=True)
+    sys.stdin.read()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def nothing_is_settled(call: OpenCall) -> bool:
+    return False
+
+
+def crash(*calls: tuple[int, int], name=NAME, many: int | None = None) -> Crash:
+    return Crash(tuple(OpenCall(name, first, last) for first, last in calls), len(calls) if many is None else many)
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_killed_process_was_at_is_read_by_the_next(tmp_path):
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    [found] = crashes_in(tmp_path, nothing_is_settled, NOW)
+    assert found == crash((7, 7), (20, 25))
+
+
+def test_a_table_whose_process_lives_is_nobodys_business(tmp_path):
+    command = [sys.executable, "-c", KILLED, str(tmp_path), "waits"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout.readline() == b"ready\n"
+        assert crashes_in(tmp_path, nothing_is_settled, NOW) == []
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+    assert len(crashes_in(tmp_path, nothing_is_settled, NOW)) == 1
+
+
+def test_calls_that_are_settled_are_cleared_and_one_that_is_left_was_not_alone(tmp_path):
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    [left] = crashes_in(tmp_path, lambda call: call.last >= 20, NOW)
+    assert left == crash((7, 7), many=2)
+    assert left.alone is None
+    assert crashes_in(tmp_path, lambda call: True, NOW) == []
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_is_no_table_is_deleted_and_a_forgotten_one_too(tmp_path):
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    (tmp_path / "1-2.begun").write_bytes(b"nonsense")
+    assert len(crashes_in(tmp_path, nothing_is_settled, NOW)) == 1
+    assert len(list(tmp_path.iterdir())) == 1
+    assert crashes_in(tmp_path, nothing_is_settled, NOW + 8 * 86_400) == []
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_process_that_ends_in_order_leaves_nothing(tmp_path):
+    table = BegunTable(tmp_path)
+    marks = Marks(table, {"t": table.place(NAME)})
+    at = marks.take_slot()
+    marks.words[at] = 5
+    assert crashes_in(tmp_path, nothing_is_settled, NOW) == []  # its own
+    table.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_directory_of_somebody_else_is_not_used(tmp_path):
+    tmp_path.chmod(0o777)
+    with pytest.raises(PermissionError, match="other users"):
+        BegunTable(tmp_path)
+
+
+def test_a_slot_is_used_again_and_says_nothing_until_it_is(tmp_path):
+    table = BegunTable(tmp_path)
+    marks = Marks(table, {"t": table.place(NAME)})
+    at = marks.take_slot()
+    marks.words[at] = 5
+    marks.give_slot(at)
+    assert marks.take_slot() == at == FIRST_SLOT + 1
+    assert marks.words[at] == IDLE
+    assert marks.take_slot() == at + SLOT_WORDS
+    table.close()
+
+
+# --- suspicion -------------------------------------------------------------------------------------------------------
+
+
+def test_one_crash_makes_nobody_suspect():
+    assert suspicion([crash((1, 1), (2, 2))], NAME, 3) == Suspicion()
+
+
+def test_who_was_there_at_two_is_handled_alone():
+    found = suspicion([crash((1, 1), (2, 2), (5, 5)), crash((2, 2), (5, 5), (9, 9))], NAME, 3)
+    assert found == Suspicion(((2, 2), (5, 5)))
+
+
+def test_who_was_there_at_three_and_alone_at_one_is_not_handled_again():
+    crashes = [crash((1, 1), (2, 2)), crash((1, 1), (2, 2)), crash((2, 2))]
+    assert suspicion(crashes, NAME, 3) == Suspicion(((1, 1),), {2: 3})
+
+
+def test_nobody_is_given_up_for_having_been_near():
+    crashes = [crash((1, 1), (2, 2))] * 9
+    assert suspicion(crashes, NAME, 3).convicted == {}
+
+
+def test_one_that_was_alone_at_two_kills_is_not_given_up_for_that():
+    assert suspicion([crash((4, 4))] * 2, NAME, 3) == Suspicion(((4, 4),))
+
+
+def test_a_batch_is_never_alone_and_its_whole_range_is_suspect():
+    crashes = [crash((10, 14)), crash((12, 20)), crash((12, 20))]
+    assert suspicion(crashes, NAME, 3) == Suspicion(((12, 20),))
+    assert suspicion([*crashes, crash((13, 13))], NAME, 3) == Suspicion(((12, 12), (14, 20)), {13: 4})
+
+
+def test_other_partitions_do_not_count_and_zero_turns_it_off():
+    assert suspicion([crash((1, 1), name=OTHER)] * 5, NAME, 3) == Suspicion()
+    assert suspicion([crash((1, 1))] * 5, NAME, 0) == Suspicion()
+
+
+# --- lanes -----------------------------------------------------------------------------------------------------------
+
+
+class Seen:
+    """A handler that writes down who runs beside whom."""
+
+    def __init__(self) -> None:
+        self.running: set[int] = set()
+        self.beside: dict[int, set[int]] = {}
+        self.order: list[int] = []
+        self.hold = asyncio.Event()
+
+    async def __call__(self, record: Record) -> None:
+        await self.call([record])
+
+    async def call(self, records: list[Record]) -> None:
+        mine = {record.offset for record in records}
+        for offset in mine:
+            self.beside[offset] = self.running | mine - {offset}
+        for other in self.running:
+            self.beside[other] |= mine
+        self.running |= mine
+        await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.005)
+        self.order += sorted(mine)
+        self.running -= mine
+
+
+def careful(tmp_path) -> tuple[Caution, WorkRules, BegunTable]:
+    caution, table = Caution(), BegunTable(tmp_path)
+    watch = Watch(caution, Marks(table, {PLACE.topic: table.place(NAME)}))
+    return caution, WorkRules(watch=watch), table
+
+
+def open_now(table: BegunTable) -> list[int]:
+    slots = range(FIRST_SLOT + 1, FIRST_SLOT + 1 + SLOT_WORDS * 64, SLOT_WORDS)
+    return [table.words[at] for at in slots if table.words[at + 1] != 0 and table.words[at] != IDLE]
+
+
+async def test_suspects_run_alone_and_the_others_side_by_side(tmp_path):
+    caution, rules, _ = careful(tmp_path)
+    seen = Seen()
+    async with World(seen, lanes=8, rules=rules) as world:
+        caution.begin(PLACE, Suspicion(((3, 4), (11, 11))), lambda: world.frontier)
+        await world.give(*map(str, range(20)))
+        await until(lambda: world.is_done)
+        assert {offset for offset in range(20) if not seen.beside[offset]} >= {3, 4, 11}
+        assert any(seen.beside[offset] for offset in range(20))
+        assert not caution.is_careful
+        assert world.crew._is_plain
+
+
+async def test_lanes_that_were_there_before_are_careful_too_and_then_quick_again(tmp_path):
+    caution, rules, _ = careful(tmp_path)
+    seen = Seen()
+    async with World(seen, lanes=4, rules=rules) as world:
+        await world.give(*map(str, range(6)))  # on the shortest way
+        caution.begin(PLACE, Suspicion(((7, 7),)), lambda: world.frontier)
+        await world.give(*map(str, range(6, 12)))
+        await until(lambda: world.is_done)
+        assert not seen.beside[7]
+        await until(lambda: all(lane.is_plain for lane in world.crew._lanes))
+
+
+async def test_the_table_names_a_suspect_alone(tmp_path):
+    caution, rules, table = careful(tmp_path)
+    named: dict[int, list[int]] = {}
+
+    async def handle(record: Record) -> None:
+        await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.005)
+        named[record.offset] = open_now(table)
+
+    async with World(handle, lanes=4, rules=rules) as world:
+        await world.give(*map(str, range(6)))
+        caution.begin(PLACE, Suspicion(((9, 9),)), lambda: world.frontier)
+        await world.give(*map(str, range(6, 14)))
+        await until(lambda: world.is_done)
+        assert named[9] == [9]
+        assert len(named[0]) > 1
+        assert 0 in named[0]
+    assert open_now(table) == []
+
+
+async def test_a_convicted_record_fails_without_being_handled(tmp_path):
+    caution, rules, _ = careful(tmp_path)
+    seen = Seen()
+    async with World(seen, lanes=4, rules=rules) as world:
+        caution.begin(PLACE, Suspicion(convicted={2: 3}), lambda: world.frontier)
+        await world.give(*map(str, range(5)))
+        await until(lambda: world.is_done)
+        assert sorted(seen.order) == [0, 1, 3, 4]
+        assert world.failures.failed == [(2, SuspectedPoison.__name__)]
+
+
+@pytest.mark.parametrize("as_rows", [False, True])
+async def test_in_a_window_each_suspect_is_called_by_itself(tmp_path, as_rows):
+    caution, rules, _ = careful(tmp_path)
+    seen = Seen()
+
+    async def handle(records: list[Record]) -> None:
+        await seen.call(records)
+
+    async with World(handle, lanes=1, window=Window(10, 0.01), rules=rules, as_rows=as_rows) as world:
+        caution.begin(PLACE, Suspicion(((4, 5),), {7: 3}), lambda: world.frontier)
+        await world.give(*map(str, range(10)))
+        await until(lambda: world.is_done)
+        assert seen.beside[4] == seen.beside[5] == set()
+        assert seen.beside[0] == {1, 2, 3}
+        assert seen.order == [0, 1, 2, 3, 4, 5, 6, 8, 9]
+        assert world.failures.failed == [(7, SuspectedPoison.__name__)]
