@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from multilane.audit.verdict import Tally, total
+from multilane.cli.tables import output, show_line, show_table
 
 if TYPE_CHECKING:
     from multilane.runtime.group_audit import GroupAudit
@@ -36,13 +36,13 @@ def _holes(made: GroupAudit) -> list[str]:
 
 
 def show(made: GroupAudit, *, exactly_once: bool = False, console: Console | None = None) -> None:
-    console = console or Console(highlight=False)
-    console.print(_table(made))
+    console = console or output()
+    show_table(console, _table(made))
     for line in _findings(made):
-        console.print(Text(f"! {line}"))
+        show_line(console, f"! {line}")
     for line in _limits(made):
-        console.print(Text(line, style="dim"))
-    console.print(Text(sentence(made, exactly_once=exactly_once), style="bold"))
+        show_line(console, line, "dim")
+    show_line(console, sentence(made, exactly_once=exactly_once), "bold")
 
 
 def sentence(made: GroupAudit, *, exactly_once: bool = False) -> str:

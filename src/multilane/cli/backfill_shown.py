@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
+
+from multilane.cli.tables import output, show_table
 
 if TYPE_CHECKING:
     from multilane.runtime.backfill import Outcome
@@ -36,7 +37,7 @@ def show(outcome: Outcome) -> None:
     rows.append(("all runs", outcome.records, f"{standing.failed:,}", outcome.seconds))
     for name, records, failed, seconds in rows:
         table.add_row(name, f"{records:,}", failed, f"{seconds:,.1f}", f"{_rate(records, seconds):,.0f}")
-    Console(highlight=False).print(table)
+    show_table(output(), table)
 
 
 def facts(outcome: Outcome, state: Path) -> dict[str, Any]:

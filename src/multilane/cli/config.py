@@ -106,14 +106,15 @@ def _as_json(setting: Setting) -> dict[str, object]:
 
 
 def _print_table(settings: tuple[Setting, ...]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    from multilane.cli.tables import output, show_table
+
     table = Table(box=None, pad_edge=False)
     for heading in ("setting", "value", "from"):
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading)
     for setting in settings:
         # As plain texts: a value in brackets is not rich's markup.
         table.add_row(Text(setting.path), Text(setting.shown), Text(str(setting.origin)))
-    Console().print(table)
+    show_table(output(), table)

@@ -48,8 +48,9 @@ def control(
 
 
 def _show(consumers: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from multilane.cli.tables import output, show_table
 
     table = Table()
     for name in ("consumer", "state", "lanes", "configured"):
@@ -57,4 +58,4 @@ def _show(consumers: dict[str, Any]) -> None:
     for name, told in consumers.items():
         state = "paused" if told["paused"] else "running"
         table.add_row(name, state, str(told["lanes"]), str(told["configured"]))
-    Console(highlight=False).print(table)
+    show_table(output(), table)

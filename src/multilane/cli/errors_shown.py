@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from multilane.cli.foreign_text import escaped, moment, payload
+from multilane.cli.tables import output, show_line, show_table
 from multilane.outcome.dialects import told_error, told_origin, told_target
 
 if TYPE_CHECKING:
@@ -37,20 +37,20 @@ def group_facts(topic: str, group: ErrorGroup) -> dict[str, Any]:
 
 
 def show_groups(found: Mapping[str, Groups]) -> None:
-    console = _console()
+    console = output()
     for topic, groups in found.items():
         listed = groups.listed()
         if not listed:
-            console.print(Text(f"{topic}: no records"))
+            show_line(console, f"{topic}: no records")
             continue
         table = Table(title=Text(f"{topic}: {sum(g.count for g in listed)} records, {len(listed)} kinds of error"))
         for name in ("error", "count", "replayed", "first", "last", "partitions", "last record"):
-            table.add_column(name, justify="right" if name in ("count", "replayed") else "left", overflow="fold")
+            table.add_column(name, justify="right" if name in ("count", "replayed") else "left")
         for group in listed:
             numbers = (str(group.count), str(group.replayed), moment(group.first), moment(group.last))
             places = ", ".join(map(str, sorted(group.partitions)))
             table.add_row(*map(Text, (escaped(group.head), *numbers, places, group.example)))
-        console.print(table)
+        show_table(console, table)
 
 
 def record_facts(record: Record, *, is_replayed: bool) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def record_facts(record: Record, *, is_replayed: bool) -> dict[str, Any]:
 def show_record(record: Record, *, is_replayed: bool) -> None:
     table = Table(show_header=False, title=Text(f"{record.topic}/{record.partition}@{record.offset}"))
     table.add_column("what", no_wrap=True)
-    table.add_column("content", overflow="fold")
+    table.add_column("content")
     rows = [("time", moment(record.timestamp)), ("replayed", "yes" if is_replayed else "no")]
     rows += [("error", told_error(record.headers) or "none told")]
     rows += [("target", told_target(record.headers) or "none told"), ("key", escaped(record.key))]
@@ -80,7 +80,7 @@ def show_record(record: Record, *, is_replayed: bool) -> None:
     rows += [("value", escaped(record.value))]
     for what, content in rows:
         table.add_row(Text(what), Text(escaped(content)))
-    _console().print(table)
+    show_table(output(), table)
 
 
 def replay_facts(topic: str, report: ReplayReport, *, executed: bool) -> dict[str, Any]:
@@ -97,21 +97,17 @@ def replay_facts(topic: str, report: ReplayReport, *, executed: bool) -> dict[st
 
 
 def show_replay(reports: Mapping[str, ReplayReport], *, executed: bool) -> None:
-    console = _console()
+    console = output()
     done = "replayed" if executed else "would be replayed"
     for topic, report in reports.items():
-        console.print(Text(f"{topic}: {report.replayed} records {done}"))
+        show_line(console, f"{topic}: {report.replayed} records {done}")
         for target, count in sorted(report.targets.items()):
-            console.print(Text(f"  to {target}: {count}"))
+            show_line(console, f"  to {target}: {count}")
         for group in report.groups.listed():
-            console.print(Text(f"  {group.count} x {escaped(group.head)}"))
-        console.print(Text(f"  replayed before: {report.skipped}, not wanted: {report.unwanted}"))
+            show_line(console, f"  {group.count} x {escaped(group.head)}")
+        show_line(console, f"  replayed before: {report.skipped}, not wanted: {report.unwanted}")
         for target, count in sorted(report.homeless.items()):
             named = f"name {escaped(target)}, which is not allowed" if target else "name no target"
-            console.print(Text(f"  left alone: {count} that {named}"))
+            show_line(console, f"  left alone: {count} that {named}")
     if not executed:
-        console.print(Text("Nothing was sent. Add --execute to do it."))
-
-
-def _console() -> Console:
-    return Console(highlight=False, soft_wrap=False)
+        show_line(console, "Nothing was sent. Add --execute to do it.")

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from multilane.cli.foreign_text import moment, payload
 from multilane.cli.plan_advice import advice, assumptions, key_name, rate_text
+from multilane.cli.tables import output, show_line, show_table
 from multilane.config.app.units import format_duration
 
 if TYPE_CHECKING:
@@ -31,19 +31,19 @@ _UNITS: Final = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB"))
 
 def show(plan: TopicPlan, consumer: ConsumerGroupConfig | None = None) -> None:
     """`consumer` is how the topic is configured now."""
-    console = Console(highlight=False)
+    console = output()
     for line in _head(plan):
-        console.print(Text(line))
-    console.print(_settings(plan, consumer))
+        show_line(console, line)
+    show_table(console, _settings(plan, consumer))
     bar = "#" if console.options.ascii_only else "\u2588"
     for title, rows in (_partitions(plan), _lanes(plan)):
-        console.print(_chart(title, list(rows), bar))
+        show_table(console, _chart(title, list(rows), bar))
     if plan.history.heaviest:
-        console.print(_keys(plan))
+        show_table(console, _keys(plan))
     for line in advice(plan):
-        console.print(Text(f"! {line}"))
+        show_line(console, f"! {line}")
     for line in assumptions(plan):
-        console.print(Text(line, style="dim"))
+        show_line(console, line, "dim")
 
 
 def _head(plan: TopicPlan) -> Iterator[str]:
@@ -62,7 +62,7 @@ def _settings(plan: TopicPlan, consumer: ConsumerGroupConfig | None) -> Table:
     table.add_column("value", justify="right", no_wrap=True)
     if consumer is not None:
         table.add_column("now", justify="right", no_wrap=True)
-    table.add_column("why", overflow="fold")
+    table.add_column("why")
     now = {"partitions": str(plan.history.partitions)}
     if consumer is not None:
         now |= {"virtualPartitionCount": str(consumer.lanes), "batchSize": str(consumer.batch_size)}
@@ -161,7 +161,7 @@ def _keys(plan: TopicPlan) -> Table:
     past, goals = plan.history, plan.goals
     table = Table(title="heaviest keys", title_justify="left", box=None, pad_edge=False)
     for heading in ("key", "partition", "records", "share", "peak", "of a lane"):
-        table.add_column(heading, justify="left" if heading == "key" else "right", overflow="fold")
+        table.add_column(heading, justify="left" if heading == "key" else "right")
     for key in past.heaviest[:_MOST_KEYS]:
         rate = past.rate(key.peak) * goals.peak_factor
         share, busy = f"{key.records / past.records:.1%}", f"{rate * goals.latency:.0%}"

@@ -194,24 +194,22 @@ def _told_to_end() -> Iterator[None]:
 
 @contextmanager
 def _shown(output: Output, every: str, once: bool) -> Iterator[Show]:
-    from rich.console import Console, Group
+    from rich.console import Group
     from rich.live import Live
 
-    from multilane.cli import top_shown
+    from multilane.cli import tables, top_shown
     from multilane.clock import SystemClock
 
     clock = SystemClock()
     if output is Output.json:
         yield lambda reports, trouble: typer.echo(top_shown.line(reports, clock.wall(), trouble))
         return
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=max(console.width, top_shown.WIDE))
+    console = tables.output()
 
     def screen(reports: list[Report], trouble: str, height: int | None) -> Group:
         return top_shown.screen(reports, top_shown.Frame(clock.wall(), every, trouble, height, console.width))
 
-    if once or not console.is_terminal:
+    if once or not console.file.isatty():
         yield lambda reports, trouble: console.print(screen(reports, trouble, None))
         return
     logging.getLogger("multilane").addHandler(logging.NullHandler())  # it would write over the screen, which tells too

@@ -8,7 +8,6 @@ more groups than a person can read.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -17,20 +16,12 @@ from typing import Final
 
 from multilane.commit.completion_map import Run
 from multilane.outcome.dialects import told_error
+from multilane.outcome.error_heads import coarse_head_of, head_of
 from multilane.wire.records.record import Record
 
-NO_ERROR: Final = "(no error text)"
 _OTHERS: Final = "(all other errors)"
 _MOST_GROUPS: Final = 500
-_LONGEST_HEAD: Final = 120
-# What differs from record to record: long hexadecimal names, identifiers, numbers.
-_VARYING: Final = re.compile(r"\b(?:0x[0-9a-f]+|[0-9a-f]{8,}(?:-[0-9a-f]{4,})*)\b|[0-9]+", re.IGNORECASE)
-
-
-def head_of(text: str) -> str:
-    """The part of an error's text by which errors are grouped: its first line, numbers left out."""
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return _VARYING.sub("#", first[: 4 * _LONGEST_HEAD])[:_LONGEST_HEAD] or NO_ERROR
+_MOST_STATUSES: Final = 10  # of one error: where there are more, they are no statuses
 
 
 @dataclass(slots=True)
@@ -51,18 +42,45 @@ class ErrorGroup:
         self.partitions.add(record.partition)
         self.example = f"{record.topic}/{record.partition}@{record.offset}"
 
+    def absorb(self, other: ErrorGroup) -> None:
+        self.count += other.count
+        self.replayed += other.replayed
+        if other.last >= self.last:
+            self.example = other.example
+        self.first, self.last = min(self.first, other.first), max(self.last, other.last)
+        self.partitions |= other.partitions
+
 
 class Groups:
-    """The errors of one topic."""
+    """The errors of one topic. Statuses tell errors apart, until there are so many that they must be something else."""
 
     def __init__(self) -> None:
         self._groups: dict[str, ErrorGroup] = {}
+        self._statuses: dict[str, set[str]] = {}  # heads, by the same without statuses
+        self._coarse: set[str] = set()  # those of which there were too many
 
     def add(self, record: Record, *, is_replayed: bool = False) -> None:
-        head = head_of(told_error(record.headers))
+        text = told_error(record.headers)
+        head, coarse = head_of(text), coarse_head_of(text)
+        if head != coarse:
+            head = self._told_apart(head, coarse)
         if head not in self._groups and len(self._groups) >= _MOST_GROUPS:
             head = _OTHERS
         self._groups.setdefault(head, ErrorGroup(head)).add(record, is_replayed=is_replayed)
+
+    def _told_apart(self, head: str, coarse: str) -> str:
+        if coarse in self._coarse:
+            return coarse
+        heads = self._statuses.setdefault(coarse, set())
+        heads.add(head)
+        if len(heads) <= _MOST_STATUSES:
+            return head
+        self._coarse.add(coarse)
+        whole = self._groups.setdefault(coarse, ErrorGroup(coarse))
+        for one in self._statuses.pop(coarse):
+            if one in self._groups:
+                whole.absorb(self._groups.pop(one))
+        return coarse
 
     def listed(self) -> list[ErrorGroup]:
         """The most frequent first."""

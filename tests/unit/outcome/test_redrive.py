@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multilane.commit.completion_map import decode, encode
+from multilane.outcome.error_heads import NO_ERROR, head_of
 from multilane.outcome.headers import ERROR_MESSAGE
-from multilane.outcome.redrive import NO_ERROR, Filter, Groups, Marks, Pace, head_of
+from multilane.outcome.redrive import Filter, Groups, Marks, Pace
 from unit.outcome.records import record
 
 

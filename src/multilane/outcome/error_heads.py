@@ -1,0 +1,70 @@
+"""The head of an error's text, by which errors are grouped: what differs from record to record is left out.
+
+Thread: none (pure).
+
+Identifiers, offsets and times go; statuses and error codes stay, because 404, 500 and 503 are different errors. A
+number is taken for a code behind a word such as `status` or `errno`; or when it has three digits, as HTTP's have, and
+neither the word before it nor the one behind it says what it counts or names.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+NO_ERROR: Final = "(no error text)"
+LONGEST_HEAD: Final = 120
+
+# Long hexadecimal names, identifiers, numbers. What is around a number decides whether it is kept.
+_VARYING: Final = re.compile(r"\b(?:0x[0-9a-f]+|[0-9a-f]{8,}(?:-[0-9a-f]{4,})*)\b|[0-9]+", re.IGNORECASE)
+_CODE_BEFORE: Final = re.compile(
+    r"\b(?:http(?:/[0-9.#]+)?(?: error)?|status(?: ?code)?|(?:error|return|exit|response|result|sql) ?code|code|errno"
+    r"|err|error|sqlstate|sqlcode)\s?[:=#(\[]?\s?[\"']?-?$",
+    re.IGNORECASE,
+)
+_NAMED_BEFORE: Final = re.compile(
+    r"(?:[\w\-./@#$%:]|\b(?:id|no|nr|number|order|offset|partition|record|item|customer|user|account|row|line|column|key"
+    r"|sku|product|attempt|try|retry|batch|page|port|index|position|char|byte|size|length|count|of|by|for|after|than|at"
+    r"|within|in|pid|thread|process|node|broker|version|invoice|payment|shipment|event|message|session|task|job)"
+    r"[\"'(=:#]?\s?)$",
+    re.IGNORECASE,
+)
+_COUNTED_BEHIND: Final = re.compile(
+    r"(?:[\w\-/@#$%]|[.,:][0-9]|\s?(?:ms|s|seconds?|milliseconds?|minutes?|bytes?|kb|mb|gb|records?|rows?|items?|times"
+    r"|attempts?|characters?|chars?|of)\b)",
+    re.IGNORECASE,
+)
+_LONGEST_CODE: Final = 6
+_CONTEXT: Final = 24
+_STATUS: Final = re.compile(r"[1-5][0-9][0-9]")
+
+
+def head_of(text: str) -> str:
+    """Its first line, without what varies."""
+    return _head(text, keeps_statuses=True)
+
+
+def coarse_head_of(text: str) -> str:
+    """The same without three-digit numbers: for errors in which they turn out to be no statuses."""
+    return _head(text, keeps_statuses=False)
+
+
+def _head(text: str, *, keeps_statuses: bool) -> str:
+    first = next((line.strip() for line in text[: 16 * LONGEST_HEAD].splitlines() if line.strip()), "")
+    first = first[: 4 * LONGEST_HEAD]
+
+    def shown(found: re.Match[str]) -> str:
+        before = first[max(0, found.start() - _CONTEXT) : found.start()]
+        behind = first[found.end() : found.end() + _CONTEXT]
+        return found[0] if _is_code(found[0], before, behind, keeps_statuses) else "#"
+
+    return _VARYING.sub(shown, first)[:LONGEST_HEAD] or NO_ERROR
+
+
+def _is_code(number: str, before: str, behind: str, keeps_statuses: bool) -> bool:
+    if len(number) > _LONGEST_CODE or not number.isdecimal():
+        return False
+    if _CODE_BEFORE.search(before) and not _COUNTED_BEHIND.match(behind):
+        return True
+    is_status = keeps_statuses and _STATUS.fullmatch(number) is not None
+    return is_status and not _NAMED_BEFORE.search(before) and not _COUNTED_BEHIND.match(behind)

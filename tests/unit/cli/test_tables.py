@@ -1,0 +1,99 @@
+"""Tables keep words whole in whatever width there is, and piped output is never wrapped."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from multilane.cli.tables import UNWRAPPED, show_table
+
+WORDS = [
+    "clusters.main.producerConfig.requiredAcks",
+    "WaitForAll",
+    "multilane.yaml:12",
+    "a sentence of seven quite short words",
+]
+
+
+def table():
+    made = Table(title="a title that is longer than the table below it would be if it were narrow")
+    for heading in ("setting", "value", "from", "why"):
+        made.add_column(heading)
+    made.add_row(*map(Text, WORDS))
+    made.add_row("x", "y", "z", "short")
+    return made
+
+
+def shown(width):
+    stream = io.StringIO()
+    show_table(Console(file=stream, width=width, force_terminal=True, color_system=None), table())
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 79, 80, 90, 100, 120, 160, 300])
+def test_no_word_is_broken(width):
+    told = shown(width)
+    for word in " ".join(WORDS).split():
+        assert word in told
+
+
+@pytest.mark.parametrize("width", [90, 100, 120, 160])
+def test_a_table_that_fits_stays_within_the_width(width):
+    assert all(len(line) <= width for line in shown(width).splitlines() if "title" not in line)
+
+
+def test_without_a_terminal_each_row_is_one_line():
+    assert WORDS[-1] in shown(UNWRAPPED)
+    assert len([line for line in shown(UNWRAPPED).splitlines() if "requiredAcks" in line and "seven" in line]) == 1
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "a-directory-with-quite-a-long-name-for-a-test-of-narrow-terminals.yaml"
+    path.write_text(
+        "clusters: {main: {clientId: shop, brokers: 'localhost:9092', producerConfig: {requiredAcks: all}}}\n"
+    )
+    return path
+
+
+def test_piped_output_is_never_wrapped(config):
+    command = [sys.executable, "-m", "multilane", "config", "explain", str(config)]
+    environment = {**os.environ, "COLUMNS": "80", "FORCE_COLOR": "1"}
+    told = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    [line] = [line for line in told.splitlines() if "requiredAcks" in line]
+    assert config.name in line
+
+
+def test_a_terminal_of_80_columns_shows_whole_words(config):
+    command = [sys.executable, "-m", "multilane", "config", "explain", str(config)]
+    ours, theirs = pty.openpty()
+    try:
+        with subprocess.Popen(
+            command, stdout=theirs, stdin=subprocess.DEVNULL, env={**os.environ, "COLUMNS": "80"}
+        ) as running:
+            os.close(theirs)
+            told = _all_of(ours)
+            assert running.wait() == 0
+    finally:
+        os.close(ours)
+    assert "clusters.main.producerConfig.requiredAcks" in told
+
+
+def _all_of(terminal):
+    told = b""
+    while True:
+        try:
+            more = os.read(terminal, 65_536)
+        except OSError:  # Linux tells the end of a terminal so
+            return told.decode()
+        if not more:
+            return told.decode()
+        told += more
