@@ -16,7 +16,8 @@ from multilane.lanes.ordering import by_key
 from multilane.lanes.row_chains import RowChains
 from multilane.lanes.team import Team
 from multilane.lanes.threads import Threads
-from multilane.lanes.work import Work, WorkRules
+from multilane.lanes.work import Work
+from multilane.lanes.work_rules import WorkRules
 from multilane.lanes.yard import MAIN, Yard
 from multilane.listeners.listener import Listener
 from multilane.listeners.signature import read_signature

@@ -44,6 +44,7 @@ def settings_of(order: Order) -> dict[str, Any]:
         "offsetInitial": "oldest",
         "maxProcessingTime": "1s",
         "onFailure": "drop",  # windows wait as rows: nothing has to be put back
+        "errorBreaker": {"action": "off"},
     }
     if order.batch > 1:
         consumer |= {"batchSize": order.batch, "uniqueListener": order.unique}

@@ -13,6 +13,7 @@ from multilane.client.fetch import cursor
 from multilane.client.group.classic import states as classic
 from multilane.client.group.consumer_protocol import states as consumer_protocol
 from multilane.client.net import connection
+from multilane.outcome import outage
 from multilane.spark.continuous import roster
 
 DESIGN = Path(__file__).parents[2] / "docs" / "DESIGN.md"
@@ -22,6 +23,7 @@ TABLES = {
     "classic": classic.TRANSITIONS,
     "consumer protocol": consumer_protocol.TRANSITIONS,
     "member on Spark": roster.TRANSITIONS,
+    "outage": outage.TRANSITIONS,
 }
 
 

@@ -23,11 +23,12 @@ Reject = Callable[[Sequence[Record], BaseException], "asyncio.Future[Any]"]
 class Pending:
     """The records of one call."""
 
-    __slots__ = ("is_over", "records")
+    __slots__ = ("is_decided", "is_over", "records")
 
     def __init__(self, records: Iterable[Record]) -> None:
         self.records: Final = list(records)
         self.is_over = False
+        self.is_decided = False  # over, and what was rejected is taken care of
 
 
 class Acknowledging:
@@ -102,7 +103,7 @@ class Acknowledging:
             self.on_failure(failure)
 
     def _over(self, pending: Pending) -> None:
-        pending.is_over = True
+        pending.is_over = pending.is_decided = True
         self._pending.discard(pending)
         if not self._pending:
             self._empty.set()

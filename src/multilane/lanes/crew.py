@@ -10,7 +10,6 @@ a timer for each call would cost more than most calls. Owns its lanes. Never com
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 from typing import Final
@@ -21,7 +20,7 @@ from multilane.lanes.begun import IDLE
 from multilane.lanes.chains import Chains
 from multilane.lanes.due_timer import DueTimer
 from multilane.lanes.lane import Lane, lanes_end
-from multilane.lanes.rests import Rests
+from multilane.lanes.rests import Parked, Rests
 from multilane.lanes.row_chains import RowChains
 from multilane.lanes.threads import NotBegun
 from multilane.lanes.work import Work
@@ -47,7 +46,8 @@ class Crew:
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()  # what every call begins with
         self._lanes: set[Lane] = set()
-        self._parked: deque[asyncio.Future[None]] = deque()
+        self._parked = Parked()
+        self._wake = self._parked.wake
         self._rests = Rests(clock)  # of lanes with rows that are retried in place
         self._substitutes = 0  # for lanes whose call is overdue and does not end
         self._is_draining = False
@@ -59,6 +59,8 @@ class Crew:
         self._size = work.window.size
         self._runs_ahead = work.runs_ahead and work.window.is_single
         self._watch = work.watch
+        self._gate = work.gate
+        self._gate.join(self)
         self._is_plain = work.goes_plainly
         self._sweep_every = max(_SHORTEST_SWEEP, work.max_processing_time / 4)
         self._sweep_timer = self._loop.call_later(self._sweep_every, self._sweep)
@@ -79,23 +81,33 @@ class Crew:
         self._low = 2 * self._wanted if self._work.window.is_single else 2 * self._size
         while len(self._lanes) < self._wanted + self._ahead + self._substitutes:
             self._spawn(Lane())
-        self._count_lanes()
+        self.count_lanes()
         self._wake(len(self._parked))
 
     def _allow_threads(self) -> None:
         if self._runs_ahead:
             self._work.listener.allow(self._wanted + self._substitutes)
 
-    def _count_lanes(self) -> None:
+    def count_lanes(self) -> None:
+        """Whether lanes have to look before they go on: there are too many, or they may not, or not this way."""
         self._is_too_many = len(self._lanes) > self._wanted + self._ahead + self._substitutes
         goes_otherwise = any(lane.is_plain != self._is_plain for lane in self._lanes)
-        self._is_over = self._is_draining or self._is_too_many or goes_otherwise
+        self._is_over = self._is_draining or self._is_too_many or goes_otherwise or self._gate.is_shut
 
     def choose_way(self) -> None:
         """The shortest asks nobody: not while some records must be handled alone. Lanes change between calls."""
         self._is_plain = self._work.goes_plainly
-        self._count_lanes()
+        self.count_lanes()
         self._wake(len(self._parked))
+
+    async def _stays(self, lane: Lane) -> bool:
+        """Whether this lane goes on, once it may: an outage keeps it waiting."""
+        self._watch.marks.words[lane.at] = IDLE
+        await self._gate.turn(self, lane, self._has_work)
+        return not self._leaves(lane)
+
+    def _has_work(self) -> bool:
+        return self._work_for() > 0 or (self._refill() and self._work_for() > 0)
 
     @property
     def in_work(self) -> tuple[Record, ...]:
@@ -119,15 +131,15 @@ class Crew:
 
     def _leaves(self, lane: Lane) -> bool:
         """Whether this lane ends now. It is counted out at once, so that no more end than have to."""
-        self._count_lanes()
+        self.count_lanes()
         if self._is_draining or self._is_too_many:
             self._lanes.discard(lane)
-            self._count_lanes()
+            self.count_lanes()
             self._wake(self._work_for())  # what it gave free is for those who stay
             return True
         if lane.is_plain != self._is_plain:
             self._spawn(lane)
-            self._count_lanes()
+            self.count_lanes()
             return True
         return False
 
@@ -136,7 +148,8 @@ class Crew:
             return  # it goes on as another task
         self._lanes.discard(lane)
         self._watch.marks.give_slot(lane.at)
-        self._count_lanes()
+        self.count_lanes()
+        self._gate.lost(lane)
         error: BaseException | None = None
         if not task.cancelled():
             error = task.exception()
@@ -162,7 +175,7 @@ class Crew:
         if marks:
             call = work.listener.call_marked(lane.begin_call)
         words, at, left = self._watch.marks.words, lane.at, _TURN
-        while not self._is_over or not self._leaves(lane):
+        while not self._is_over or await self._stays(lane):
             if not ready:
                 words[at] = IDLE
                 await self._work_comes()
@@ -198,7 +211,7 @@ class Crew:
     async def _singly(self, lane: Lane) -> None:
         chains, work, clock = self._of_records, self._work, self._clock.monotonic
         left = _TURN
-        while not self._is_over or not self._leaves(lane):
+        while not self._is_over or await self._stays(lane):
             if not chains.ready:
                 await self._work_comes()
                 continue
@@ -226,7 +239,7 @@ class Crew:
 
     async def _by_windows(self, lane: Lane) -> None:
         chains = self._chains
-        while not self._is_over or not self._leaves(lane):
+        while not self._is_over or await self._stays(lane):
             if not self._window_is_ready():
                 await self._work_comes()
                 continue
@@ -235,6 +248,7 @@ class Crew:
             again = await self._work.several(lane, records)
             while again and self._yard.is_of_rows:  # rows cannot be put back: they rest where they are
                 await self._rests.until(max(map(rests_until, again)))
+                await self._gate.turn(self, lane, lambda: True)
                 again = await self._work.several(lane, again)
             lane.window = ()
             chains.release_all(records, self._clock.monotonic(), again)
@@ -248,16 +262,12 @@ class Crew:
         if lane.has_substitute:
             self._dismiss_substitute(lane)
         if self._parked or self.peers:
-            self._offer_room()
+            for crew in (self, *self.peers):
+                crew.feed()  # what was given free: this lane may be at one key for long
         if copy_context() == self._context:
             return False
         self._spawn(lane)
         return True
-
-    def _offer_room(self) -> None:
-        """What was given free is for those too who have nothing to do: this lane may be at one key for long."""
-        for crew in (self, *self.peers):
-            crew.feed()
 
     def _window_is_ready(self) -> bool:
         takeable = self._chains.takeable
@@ -277,9 +287,7 @@ class Crew:
         if self._refill():
             return
         self._set_flush_timer()
-        parking: asyncio.Future[None] = self._loop.create_future()
-        self._parked.append(parking)
-        await parking
+        await self._parked.wait()
 
     def feed(self) -> None:
         """There is something new in the yard, or room in it."""
@@ -313,13 +321,6 @@ class Crew:
         full, rest = divmod(self._chains.takeable, self._size)
         return full + (1 if rest and self._flushes else 0)
 
-    def _wake(self, lanes: int) -> None:
-        while lanes > 0 and self._parked:
-            parking = self._parked.popleft()
-            if not parking.done():
-                parking.set_result(None)
-                lanes -= 1
-
     def flush(self) -> None:
         """Windows that are not full go as they are: their time is up, or no more will come."""
         self._flushes = True
@@ -349,9 +350,8 @@ class Crew:
         """A coroutine is cancelled. A plain function cannot be: its key stays blocked until it ends, and another lane
         takes its place so that it costs the other keys nothing."""
         lane.is_overdue = True
-        log.warning(
-            "%s is at %s for longer than maxProcessingTime", self._work.listener, next(iter(lane.records), None)
-        )
+        work = self._work
+        work.slow_calls.tell(work.listener, work.max_processing_time, lane, self._clock.monotonic())
         if lane.cancels and lane.task is not None:
             lane.task.cancel()
         elif self._substitutes < self._wanted:
@@ -365,7 +365,7 @@ class Crew:
         lane.has_substitute = False
         self._substitutes -= 1
         self._allow_threads()
-        self._count_lanes()
+        self.count_lanes()
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -376,6 +376,7 @@ class Crew:
         self._flush_timer.end()
         self._wake(len(self._parked))
         self._rests.end()
+        self._gate.leave(self)
         if self._runs_ahead:
             self._work.listener.withdraw()
         await lanes_end(self._lanes, deadline, self._clock)

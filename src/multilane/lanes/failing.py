@@ -22,6 +22,7 @@ from multilane.errors import BreakerOpen, UndecodablePayload
 from multilane.hooks import NO_OBSERVER, Observer
 from multilane.lanes.failure_log import FailureLog
 from multilane.lanes.failure_report import FailureReport
+from multilane.lanes.gate import Gate
 from multilane.lanes.seldom import Seldom
 from multilane.listeners.context import Context
 from multilane.listeners.signature import is_async
@@ -65,6 +66,7 @@ class Ways:
     breaker: Breaker | None = None
     in_place: InPlace | None = None  # where no retry topic may be used
     keeping: RetryBackoff | None = None  # what nobody takes is retried in place with this; None: it is dropped
+    gate: Gate | None = None  # while an outage lasts, failed records stay in place
     report: FailureReport | None = None  # whom failures are reported to; else they are logged here
 
 
@@ -84,6 +86,7 @@ class Failing:
         self._breaker = ways.breaker
         self._in_place = ways.in_place
         self._keeping = ways.keeping
+        self._gate = ways.gate
         self._kept = Seldom(_TELL_EVERY)
         self._report = ways.report or FailureReport(ways.flow.main, FailureLog(clock), observer)
         self._surroundings = surroundings
@@ -102,10 +105,17 @@ class Failing:
             self._notes.note_done(records)
 
     def note_skipped(self, records: Sequence[Record]) -> None:
+        self._note_aside(len(records))
         if self._notes is not None:
             self._notes.note_skipped(records)
 
+    def _note_aside(self, records: int) -> None:
+        """Settled, and no call succeeded with them."""
+        if self._gate is not None:
+            self._gate.note_aside(records)
+
     def note_passed_over(self, rows: TakenRows) -> None:
+        self._note_aside(len(rows.skipped))
         if self._notes is not None:
             self._notes.note_passed_over(rows)
 
@@ -116,12 +126,18 @@ class Failing:
             self._report.repeated()
         return again
 
-    async def _take_over(self, record: Record, error: BaseException, parking: Parking | None) -> Record | None:
+    def _note_failed(self) -> None:
         if self._breaker is not None:
             self._breaker.note(0, 1, self._clock.monotonic())
             if self._breaker.is_open:
                 raise BreakerOpen(f"{self._flow.main}: {self._breaker.reason}. Look at the errors, then start it again")
+
+    async def _take_over(self, record: Record, error: BaseException, parking: Parking | None) -> Record | None:
+        self._note_failed()
         context = self._surroundings.tell_failure(record, error)
+        if self._gate is not None and (staying := self._gate.stays(record, error)) is not None:
+            self._observer.count("lanes.records.held", topic=record.topic)
+            return staying
         self._observer.count("lanes.records.failed", error=type(error).__name__, topic=record.topic)
         is_hopeless = isinstance(error, UndecodablePayload | SuspectedPoison)
         in_place = self._in_place
@@ -144,12 +160,14 @@ class Failing:
             return record._replace(headers=step.headers, timestamp=round(self._clock.wall() * 1_000))
         else:
             self._note_stored(record, step, await self._publisher.publish(step), parking, error)
+        self._note_aside(1)
         if in_place is not None:
             in_place.give_up(record, error)
         return None
 
     async def let_follow(self, records: Sequence[Record], parking: Parking) -> None:
         """Records of keys with a backlog in the retry topic go there unhandled, in their order."""
+        self._note_aside(len(records))
         copies = [follow(self._flow, record) for record in records]
         places = await self._publisher.publish_in_order(copies)
         for record, copy, place in zip(records, copies, places, strict=True):

@@ -12,13 +12,14 @@ import asyncio
 from collections.abc import Collection, Sequence
 
 from multilane.clock import Clock
+from multilane.lanes.acknowledging import Pending
 from multilane.wire.records.record import Record
 
 
 class Lane:
     __slots__ = (
         *("_seen_calls", "_seen_since", "calls", "cancels", "has_substitute", "is_calling", "is_overdue"),
-        *("at", "is_plain", "record", "task", "window"),
+        *("at", "is_plain", "pending", "record", "task", "window"),
     )
 
     def __init__(self) -> None:
@@ -27,6 +28,7 @@ class Lane:
         self.window: Sequence[Record] = ()
         self.at = 1  # its slot in the begun table
         self.is_plain = False  # it goes the shortest way
+        self.pending: Pending | None = None  # of the last call, where records are acknowledged by hand
         self.calls = 0
         self.is_calling = False
         self.cancels = False  # whether the call it is at can be made to end

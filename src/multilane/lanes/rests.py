@@ -1,4 +1,4 @@
-"""Waits of lanes that nobody needs once their crew drains.
+"""Where lanes wait: for work, and for what is to be retried.
 
 Thread: loop.
 
@@ -8,6 +8,7 @@ Owns the waits that are under way.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 
 from multilane.clock import Clock
 from multilane.lanes.threads import NotBegun
@@ -34,3 +35,26 @@ class Rests:
         for rested in self._waits:
             if not rested.done():
                 rested.set_result(None)
+
+
+class Parked:
+    """Lanes without work, first come first."""
+
+    def __init__(self) -> None:
+        self._lanes: deque[asyncio.Future[None]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._lanes)
+
+    async def wait(self) -> None:
+        """Until it is woken."""
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._lanes.append(woken)
+        await woken
+
+    def wake(self, lanes: int) -> None:
+        while lanes > 0 and self._lanes:
+            woken = self._lanes.popleft()
+            if not woken.done():
+                woken.set_result(None)
+                lanes -= 1

@@ -12,14 +12,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from multilane.errors import ProcessingTimeout
 from multilane.lanes.acknowledging import Acknowledging, Pending
 from multilane.lanes.lane import Lane
 from multilane.lanes.threads import NotBegun
-from multilane.lanes.watch import Watch
+from multilane.lanes.work_rules import FailureSide, WorkRules
 from multilane.lanes.yard import Yard
 from multilane.listeners.listener import Failures, Listener
 from multilane.listeners.signature import Kind
@@ -30,28 +29,6 @@ from multilane.wire.records.keyed_rows import TakenRows, offsets_of
 from multilane.wire.records.record import Record
 
 _ALWAYS_OPEN: Final = nullcontext()
-
-
-class FailureSide(Protocol):
-    """Where failed records go; each returns when the record may be settled, and raises when it never could be. One that
-    is given back is to be tried again in its place. It hears of the others, right before they are settled."""
-
-    async def take_over(self, record: Record, error: BaseException, parking: Parking | None) -> Record | None: ...
-    async def let_follow(self, records: Sequence[Record], parking: Parking) -> None: ...
-    def note_done(self, records: Sequence[Record]) -> None: ...
-    def note_skipped(self, records: Sequence[Record]) -> None: ...
-    def note_passed_over(self, rows: TakenRows) -> None: ...
-    @property
-    def hears_of_successes(self) -> bool: ...
-
-
-@dataclass(frozen=True, slots=True)
-class WorkRules:
-    max_processing_time: float = 1.0
-    is_manual: bool = False  # a record is settled when it is acknowledged
-    tries_in_place: bool = False  # what failed may be given back, also where there is no retry topic
-    runs_ahead: bool = False  # the threads of a plain function are this yard's alone: records may wait for one
-    watch: Watch = field(default_factory=Watch)
 
 
 class Work:
@@ -68,6 +45,8 @@ class Work:
         self.listener = listener
         self.window = listener.window
         self.max_processing_time = rules.max_processing_time
+        self.gate = rules.gate
+        self.slow_calls = rules.slow_calls
         self._yard = yard
         self._failures = failures
         self._parking = parking
@@ -125,7 +104,8 @@ class Work:
                 if self.acknowledging is None:
                     await listener.call_one(record)
                 else:
-                    acknowledgement, pending = self.acknowledging.issue((record,))
+                    acknowledgement, lane.pending = self.acknowledging.issue((record,))
+                    pending = lane.pending
                     await listener.call_one(record, acknowledgement)
             except BaseException as failure:  # noqa: BLE001 - the user's function may raise anything
                 error: BaseException | None = failure
@@ -263,6 +243,7 @@ class Work:
 
     async def _batch(self, lane: Lane, listener: Listener, records: Sequence[Record]) -> list[Record]:
         acknowledgement, pending = self.acknowledging.issue(records) if self.acknowledging is not None else (None, None)
+        lane.pending = pending
         async with self._turn(listener, records):
             self._begin(lane, listener, records)
             try:

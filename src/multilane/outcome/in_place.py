@@ -9,6 +9,7 @@ forgotten when it succeeds. Owns the list of what was given up.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,18 +19,31 @@ from multilane.outcome.headers import described
 from multilane.wire.records.record import Record
 
 
+class Stay(enum.Enum):
+    """Why a failed record is where it was."""
+
+    KEPT = "kept"  # nobody takes it, or nobody may
+    DOUBTED = "doubted"  # most calls failed alike: once, to see whether that is an outage
+    OUTAGE = "outage"
+
+
 class Resting(Record):
-    """A failed record that is retried in place: how often it has failed there, and when it may be handled again (on
-    the monotonic clock). Equal to the record that it is."""
+    """A failed record that is retried in place: how often it has failed there by itself, when it may be handled again
+    (on the monotonic clock), and why it stays. Equal to the record that it is."""
 
     attempts: int = 0
     due: float = 0.0
+    why: Stay = Stay.KEPT
 
 
-def resting(record: Record, attempts: int, due_at: float) -> Resting:
+def resting(record: Record, attempts: int, due_at: float, why: Stay = Stay.KEPT) -> Resting:
     made = Resting(*record)
-    made.attempts, made.due = attempts, due_at
+    made.attempts, made.due, made.why = attempts, due_at, why
     return made
+
+
+def stay_of(record: Record) -> Stay | None:
+    return record.why if isinstance(record, Resting) else None
 
 
 def attempts_in_place(record: Record) -> int:

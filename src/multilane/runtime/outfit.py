@@ -29,15 +29,18 @@ from multilane.lanes.chains import Chains, DueAt
 from multilane.lanes.failing import Failing, Ways
 from multilane.lanes.failure_log import FailureLog, FailureSink
 from multilane.lanes.failure_report import FailureReport
+from multilane.lanes.gate import NO_GATE
 from multilane.lanes.holding import Start, Topics
 from multilane.lanes.intake import PIECE, PIECE_OF_ROWS, Intake
 from multilane.lanes.ordering import order_of
 from multilane.lanes.processes import Processes
 from multilane.lanes.row_chains import RowChains
+from multilane.lanes.slow_calls import SlowCalls
 from multilane.lanes.steering import AS_CONFIGURED, Steering
 from multilane.lanes.team import Team
 from multilane.lanes.threads import Threads
-from multilane.lanes.work import Work, WorkRules
+from multilane.lanes.work import Work
+from multilane.lanes.work_rules import WorkRules
 from multilane.lanes.yard import MAIN, Yard
 from multilane.listeners.listener import Listener, Runner
 from multilane.listeners.signature import read_signature
@@ -45,13 +48,13 @@ from multilane.listeners.surroundings import Surroundings
 from multilane.listeners.window import newest_of_each_key
 from multilane.logs import logger
 from multilane.outcome import backoff
-from multilane.outcome.breaker import Breaker
 from multilane.outcome.flow import Flow
 from multilane.outcome.headers import retry_count
 from multilane.outcome.in_place import InPlace
 from multilane.outcome.parking import Parking
 from multilane.outcome.publishing import Publisher
 from multilane.runtime.account_files import AccountFiles
+from multilane.runtime.breakers import breaker_of, gate_of
 from multilane.runtime.crash_watch import CrashWatch
 from multilane.runtime.registration import Around, Function, Registration
 from multilane.types import TopicPartition
@@ -113,8 +116,9 @@ class Outfit:
         is_taken = config.error is not None or around.last_step is not None or in_place is not None
         drops = config.on_failure == "drop"
         self._keeping = None if drops or is_taken else config.retry_backoff or backoff.Backoff("exponential")
-        told = config.error_breaker
-        self._breaker = None if told is None else Breaker(told.share, told.window, told.minimum)
+        self._breaker = breaker_of(config)
+        self._gate = gate_of(config, clock, observer) if in_place is None else None
+        self._slow_calls = SlowCalls()
         self._publisher: Publisher | None = None
         self.failures: FailureSink = FailureLog(clock)  # whoever runs several outfits gives them one of its own
         self._is_open = False
@@ -126,6 +130,12 @@ class Outfit:
         """With the other consumers of the process, before it is opened."""
         self._crashes = crashes
         return self
+
+    @property
+    def _tries_in_place(self) -> bool:
+        """Whether a failed record may have to stay where it is."""
+        again = self._in_place is not None and self._in_place.again > 0
+        return again or self._keeping is not None or self._gate is not None
 
     async def open(self) -> None:
         self._crashes.open()
@@ -237,9 +247,11 @@ class Outfit:
             WorkRules(
                 self.config.max_processing_time,
                 self.config.ack == "manual",
-                tries_in_place=self._keeping is not None or (self._in_place is not None and self._in_place.again > 0),
+                tries_in_place=self._tries_in_place,
                 runs_ahead=self._processes is None and not self.config.lane_classes,
                 watch=watch,
+                gate=self._gate or NO_GATE,
+                slow_calls=self._slow_calls,
             ),
             parking,
             {self.config.retry: retrying} if parking is not None and self.config.retry else None,
@@ -253,8 +265,12 @@ class Outfit:
         def on_end() -> None:
             threads.close()
             self._crashes.end(frozenset(starts))
+            if self._gate is not None:
+                self._gate.count_out(yard)
 
         team = Team(yard, work, lanes, self._clock, on_end=on_end)
+        if self._gate is not None:
+            self._gate.count_in(yard)
         if self._steering != AS_CONFIGURED:
             self._apply(team)
         return team
@@ -273,6 +289,7 @@ class Outfit:
     def _waits_as_rows(self, starts: Iterable[TopicPartition]) -> bool:
         """Rows cannot be put back: a lane would rest with all keys of its window for the sake of one."""
         stays = self._keeping is not None or (self._in_place is not None and self._in_place.waits)
+        stays = stays or (self._gate is not None and self.config.ack == "manual")
         return not stays and self.registration.waits_as_rows([partition.topic for partition in starts])
 
     def _feeding_order(self, partition: TopicPartition) -> int:
@@ -336,7 +353,7 @@ class Outfit:
         if self._publisher is None:
             raise AssertionError("a team is built while the group runs")
         report = FailureReport(self.config.name, self.failures, self._observer)
-        places = (self._around.last_step, self._breaker, self._in_place, self._keeping)
+        places = (self._around.last_step, self._breaker, self._in_place, self._keeping, self._gate)
         ways = Ways(self._flow, self._publisher, *places, report=report)
         return Failing(ways, self._surroundings, self._clock, self._observer, notes)
 

@@ -65,8 +65,11 @@ class Registration:
 
     def for_rows(self) -> Registration:
         """For rows of a DataFrame: nobody commits, so there is nothing to audit; a row tells what became of a record
-        that nobody took, so none is kept; and no retry partition is read, so that order ends with the topic."""
-        changes = {"audit": None, "on_failure": "drop", "retry_order": "none"}
+        that nobody took, so none is kept and no outage waited for; and no retry partition is read, so that order ends
+        with the topic."""
+        breaker = self.config.error_breaker
+        changes: dict[str, object] = {"audit": None, "on_failure": "drop", "retry_order": "none"}
+        changes |= {"error_breaker": None} if breaker is not None and breaker.action == "pause" else {}
         return replace(self, config=self.config.model_copy(update=changes))
 
     @property

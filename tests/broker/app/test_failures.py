@@ -9,6 +9,7 @@ import pytest
 from broker.app.conftest import running
 from lane_world import until
 from multilane.client.produce.producer import Producer
+from multilane.hooks import Counts
 from multilane.listeners.context import Context
 from multilane.outcome.flow import Flow, attempt
 from multilane.wire.records.record import Record
@@ -278,3 +279,41 @@ async def test_a_record_is_dropped_where_that_is_written(shop):
         await until(lambda: set(shop.committed().values()) == {2} or task.done())
     await task
     assert shop.committed() == {f"{shop.main}-0": 2}
+
+
+@pytest.mark.parametrize("kind", ["single", "plain", "batch", "error topic alone"])
+async def test_in_an_outage_nothing_goes_to_the_error_topic_and_all_is_handled_after_it(shop, kind):
+    """Retries were used up within a second, and everything was in the error topic."""
+    shop.fill([f"k{n}" for n in range(300)], partitions=2)
+    retry, error = shop.make_topic(2), shop.make_topic(1)
+    keys = {"error": error, "retryBackoff": {"delay": "100ms", "kind": "exponential", "maximum": "200ms"}}
+    keys |= {} if kind == "error topic alone" else {"retry": retry, "retryCount": 2}
+    keys |= {"batchSize": 20, "consumeBatchListenerLatency": "20ms"} if kind == "batch" else {}
+    counts = Counts()
+    app = shop.app(**keys)
+    app.observer = counts
+    handled: Counter[bytes | None] = Counter()
+    is_down = [True]
+
+    def call(record: Record) -> None:
+        if is_down:
+            raise ConnectionError("refused")
+        handled[record.value] += 1
+
+    async def one(record: Record) -> None:
+        call(record)
+
+    async def several(records: list[Record]) -> None:
+        for record in records:
+            call(record)
+
+    app.listener("orders")({"plain": call, "batch": several}.get(kind, one))
+    async with running(app) as task:
+        await until(lambda: counts.by("result", "lanes.outage.probes").get("failed", 0) >= 3 or task.done())
+        held = len(shop.read_all(error))
+        is_down.clear()
+        await until(lambda: len(handled) + held == 300 or task.done(), 60)
+        await until(lambda: counts.by("state", "lanes.outage") == {"paused": 1, "resumed": 1} or task.done())
+    await task
+    assert held == len(shop.read_all(error)) == (4 if kind == "error topic alone" else 0)
+    assert set(handled.values()) == {1}

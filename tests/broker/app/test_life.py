@@ -183,7 +183,7 @@ async def test_bytes_in_flight_are_bounded(shop):
 async def test_the_breaker_ends_the_group_instead_of_filling_the_error_topic(shop):
     shop.fill([f"k{i}" for i in range(2000)])
     error = shop.make_topic(1)
-    app = shop.app(error=error, errorBreaker={"share": "50%", "window": "60s", "minimum": 50})
+    app = shop.app(error=error, errorBreaker={"action": "stop", "share": "50%", "minimum": 50})
 
     @app.listener("orders")
     async def handle(record: Record) -> None:

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 import pytest
 
 from lane_world import World, until
-from multilane.lanes.work import WorkRules
+from multilane.lanes.work_rules import WorkRules
 from multilane.wire.records.record import Record
 
 

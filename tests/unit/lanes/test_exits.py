@@ -13,7 +13,7 @@ import pytest
 
 from lane_world import World, until
 from multilane.lanes.interpreter import loop_on_thread, run_to_end
-from multilane.lanes.work import WorkRules
+from multilane.lanes.work_rules import WorkRules
 from multilane.lanes.yard import MAIN
 from multilane.listeners.context import Context
 from multilane.listeners.surroundings import Surroundings

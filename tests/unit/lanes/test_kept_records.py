@@ -9,7 +9,7 @@ import pytest
 from lane_world import World, turns, until
 from multilane.errors import UndecodablePayload
 from multilane.lanes.failing import Failing, Ways
-from multilane.lanes.work import WorkRules
+from multilane.lanes.work_rules import WorkRules
 from multilane.listeners.acknowledgement import Acknowledgement
 from multilane.listeners.surroundings import Surroundings
 from multilane.listeners.window import Window

@@ -17,7 +17,7 @@ import pytest
 from lane_world import World, record_of, turns, until
 from multilane.clock import SystemClock
 from multilane.lanes.processes import Gate, Processes
-from multilane.lanes.work import WorkRules
+from multilane.lanes.work_rules import WorkRules
 from multilane.lanes.worker import WorkerDied
 from process_functions import crash_on, give_a_lock, hang_on, leave, own_pid, raise_picky
 

@@ -16,7 +16,7 @@ from multilane.lanes.begun import FIRST_SLOT, IDLE, SLOT_WORDS, BegunTable, Mark
 from multilane.lanes.crashes import Crash, OpenCall, Suspicion, suspicion
 from multilane.lanes.dead_tables import crashes_in
 from multilane.lanes.watch import Caution, Watch
-from multilane.lanes.work import WorkRules
+from multilane.lanes.work_rules import WorkRules
 from multilane.listeners.window import Window
 from multilane.outcome.poison import SuspectedPoison
 from multilane.wire.records.record import Record

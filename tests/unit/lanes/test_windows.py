@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lane_world import World, turns, until
-from multilane.lanes.work import WorkRules
+from multilane.lanes.work_rules import WorkRules
 from multilane.listeners.acknowledgement import Acknowledgement
 from multilane.listeners.surroundings import Surroundings
 from multilane.listeners.window import Selection, Window, newest_of_each_key

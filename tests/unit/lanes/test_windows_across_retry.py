@@ -11,7 +11,8 @@ from multilane.lanes.intake import Intake
 from multilane.lanes.lane import Lane
 from multilane.lanes.ordering import by_key
 from multilane.lanes.threads import Threads
-from multilane.lanes.work import Work, WorkRules
+from multilane.lanes.work import Work
+from multilane.lanes.work_rules import WorkRules
 from multilane.lanes.yard import MAIN, Yard
 from multilane.listeners.listener import Listener
 from multilane.listeners.signature import read_signature

@@ -66,12 +66,23 @@ def default_backoff() -> RetryBackoff:
     return RetryBackoff(kind="exponential", jitter=0.2)
 
 
-class ErrorBreaker(Frozen):
-    """Stops the consumer when too much fails, instead of filling the error topic."""
+BreakerAction = Annotated[Literal["pause", "stop", "off"], choice("pause", "stop", "off")]
+BREAKER_DOC = "pause: wait until a record succeeds again; stop: end the app; off: go on."
 
-    share: Annotated[float, decimal(0.0001, 1.0, share=True)] = setting("The share of failures that stops: 0.5 or 50%.")
+
+class ErrorBreaker(Frozen):
+    """What the consumer does when most calls fail, instead of filling the error topic."""
+
+    action: BreakerAction = setting(BREAKER_DOC, "pause")
+    share: Annotated[float, decimal(0.0001, 1.0, share=True)] = setting(
+        "More failures than this share trip it: 0.5 or 50%.", 0.5
+    )
     window: Seconds = setting("The time over which failures are counted.", 60.0)
-    minimum: Annotated[int, whole(1)] = setting("Records there must be in a window before it is judged.", 100)
+    minimum: Annotated[int, whole(1)] = setting(
+        "pause: failures alike that make it suspicious; stop: records in a window before it is judged.",
+        derived=lambda known: 5 if known.get("action") == "pause" else 100,
+        derived_doc="5 with pause, 100 with stop",
+    )
 
 
 class ConsumerGroupConfig(Frozen):
@@ -133,7 +144,9 @@ class ConsumerGroupConfig(Frozen):
         "key: a free lane takes any key that is ready; murmur2 and bytesum bind a key to one lane.", "key"
     )
     max_in_flight_bytes: Annotated[int, size(1)] | None = setting("Bytes of records that may be in work at once.", None)
-    error_breaker: ErrorBreaker | None = setting("Stops the consumer when too much fails.", None)
+    error_breaker: ErrorBreaker | None = setting(
+        "What the consumer does when most calls fail.", derived=lambda _: ErrorBreaker(), derived_doc="action: pause"
+    )
     error_stack: Flag = setting("Whether copies in retry and error topics carry the stack of the error.", True)
     ack: Annotated[Literal["auto", "manual"], choice("auto", "manual")] = setting(
         "manual: a record is settled when the handler acknowledges it, not when it returns.", "auto"

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from multilane.config.app.cluster import ClusterConfig, ErrorConfig
 from multilane.config.app.consumer import (
+    BREAKER_DOC,
     RETRY_ORDER_DOC,
+    BreakerAction,
     ConsumerGroupConfig,
     ErrorBreaker,
     OnFailure,
@@ -30,13 +32,19 @@ def _as_there(model: type, field: str) -> str:
     return str(model.model_fields[field].description).partition(" Default: ")[0]  # type: ignore[attr-defined]
 
 
+class ScalerBreaker(ErrorBreaker):
+    """Unknown to the Go library; in its files it has ended the app since it exists."""
+
+    action: BreakerAction = setting(BREAKER_DOC, "stop")
+
+
 class ScalerConsumer(ConsumerGroupConfig):
     """A consumer group of the Go library: one second for a record, no back-off, order within each topic alone."""
 
     max_processing_time: Seconds = setting(_as_there(ConsumerGroupConfig, "max_processing_time"), _SECOND)
     retry_backoff: RetryBackoff | None = setting(_as_there(ConsumerGroupConfig, "retry_backoff"), None)
     on_failure: OnFailure = setting(_as_there(ConsumerGroupConfig, "on_failure"), "drop")
-    error_breaker: ErrorBreaker | None = setting(_as_there(ConsumerGroupConfig, "error_breaker"), None)
+    error_breaker: ScalerBreaker | None = setting(_as_there(ConsumerGroupConfig, "error_breaker"), None)
     retry_order: RetryOrder = setting(
         RETRY_ORDER_DOC,
         derived=lambda known: "key" if known.get("unique") else "none",

@@ -70,6 +70,9 @@ def test_a_multilane_yaml_has_safer_defaults(loaded):
     assert backoff is not None
     assert (backoff.kind, backoff.delay, backoff.maximum, backoff.jitter) == ("exponential", 1.0, 60.0, 0.2)
     assert consumer.max_processing_time <= consumer.rebalance_timeout / 2, "a call at its limit ends in a rebalance"
+    breaker = consumer.error_breaker
+    assert breaker is not None
+    assert (breaker.action, breaker.share, breaker.minimum) == ("pause", 0.5, 5)
     assert cluster.error is not None
     assert (cluster.error.max_processing_time, config.shovel("s").max_processing_time) == (30.0, 30.0)
 
@@ -98,6 +101,14 @@ def test_every_safer_default_can_be_undone_and_had(loaded):
     assert (new.retry_order, new.on_failure) == ("key", "retry")
 
 
+def test_a_breaker_in_a_file_of_old_ends_the_app_as_before(loaded):
+    breaker = (
+        loaded(f"k: {CLUSTER}", f"c: {KEYS[:-1]}, errorBreaker: {{share: 30%}}}}").config.consumer("c").error_breaker
+    )
+    assert breaker is not None
+    assert (breaker.action, breaker.share, breaker.minimum) == ("stop", 0.3, 100)
+
+
 def test_one_file_with_everything(loaded):
     config = loaded(samples.WHOLE).config
     consumer = config.consumer("Orders.EU")
@@ -107,7 +118,8 @@ def test_one_file_with_everything(loaded):
         "kind": "exponential", "delay": 0.5, "maximum": 60.0, "multiplier": 1.5, "jitter": 0.2,
     }  # fmt: skip
     assert consumer.error_breaker is not None
-    assert consumer.error_breaker.model_dump() == {"share": 0.5, "window": 120.0, "minimum": 20}
+    told = {"action": "pause", "share": 0.5, "window": 120.0, "minimum": 20}
+    assert consumer.error_breaker.model_dump() == told
     assert consumer.lane_classes == {"slow": 5, "Bulk": 2}
     assert (consumer.max_in_flight_bytes, consumer.commit_interval, consumer.processes) == (64 << 20, 0.25, 2)
     assert (consumer.ack, consumer.lane_hash, consumer.group_protocol) == ("manual", "murmur2", "classic")

@@ -80,7 +80,7 @@ consumers:
         ("retry: r, retryOrder: key, orderBy: none", "orderBy", "gives it up"),
         ("retryBackoff: {kind: exponential, delay: 2m}", "retryBackoff.maximum", "below delay"),
         ("retryBackoff: 5s", "retryBackoff", "not a mapping"),
-        ("errorBreaker: {window: 1m}", "errorBreaker.share", "missing"),
+        ("errorBreaker: {action: wait}", "errorBreaker.action", "is not valid"),
         ("errorBreaker: {share: 0}", "errorBreaker.share", "is not valid"),
         ("offsetInitial: middle", "offsetInitial", "'middle' is not valid"),
         ("virtualPartitionCount: -1", "virtualPartitionCount", "'-1' is not valid"),

@@ -1,0 +1,307 @@
+"""The gate in front of all lanes of a consumer: shut while an outage lasts, but for one lane at a time that probes.
+
+Thread: loop.
+
+Lanes that go on without it cost nothing: a crew looks at the gate only where it looks for its end anyway. Owns the
+outage's state and the lanes that wait. Knows records only to tell what becomes of those that failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from multilane.clock import Clock
+from multilane.errors import UndecodablePayload
+from multilane.hooks import NO_OBSERVER, Observer
+from multilane.lanes.acknowledging import Pending
+from multilane.lanes.lane import Lane
+from multilane.lanes.seldom import Seldom
+from multilane.lanes.threads import NotBegun
+from multilane.logs import logger
+from multilane.outcome.in_place import Resting, Stay, attempts_in_place, resting, stay_of
+from multilane.outcome.outage import Failure, Outage, State
+from multilane.outcome.poison import SuspectedPoison
+from multilane.stacks import class_of, raised_at
+from multilane.wire.records.record import Record
+
+log = logger(__name__)
+
+_LOOK: Final = 0.25  # seconds between looks while a probe is due and nobody has a record for it
+_STALE: Final = 0.05  # seconds for which a count of successes is good enough
+_TELL_EVERY: Final = 60.0  # seconds between two lines about an outage that goes on
+
+
+class Guarded(Protocol):
+    """A crew."""
+
+    def count_lanes(self) -> None:
+        """The gate has moved."""
+
+
+class Guard(Protocol):
+    """What a crew knows of a gate."""
+
+    @property
+    def is_shut(self) -> bool: ...
+    def join(self, crew: Guarded) -> None: ...
+    def leave(self, crew: Guarded) -> None: ...
+    def lost(self, lane: Lane) -> None: ...
+    async def turn(self, crew: Guarded, lane: Lane, has_work: Callable[[], bool]) -> None: ...
+
+
+class _NoGate:
+    """Where nobody looks for outages: always open."""
+
+    is_shut: Final = False
+
+    def join(self, crew: Guarded) -> None:
+        return
+
+    leave = join
+
+    def lost(self, lane: Lane) -> None:
+        return
+
+    async def turn(self, crew: Guarded, lane: Lane, has_work: Callable[[], bool]) -> None:
+        return
+
+
+NO_GATE: Final[Guard] = _NoGate()
+
+
+class HasSettled(Protocol):
+    @property
+    def settled(self) -> int: ...
+
+
+@dataclass(slots=True, eq=False)
+class _Wait:
+    crew: Guarded
+    lane: Lane
+    has_work: Callable[[], bool]
+    turn: asyncio.Future[None]
+
+
+@dataclass(slots=True, eq=False)
+class _Probe:
+    lane: Lane
+    calls: int  # of the lane before it
+    pending: Pending | None = None  # when its call has returned, and was not acknowledged yet
+
+
+class Gate:
+    def __init__(self, name: str, outage: Outage, clock: Clock, observer: Observer = NO_OBSERVER) -> None:
+        """`name`: of the consumer."""
+        self._name = name
+        self._outage = outage
+        self._clock = clock
+        self._observer = observer
+        self._loop = asyncio.get_running_loop()
+        self._crews: set[Guarded] = set()
+        self._waiting: deque[_Wait] = deque()
+        self._probe: _Probe | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._yards: set[HasSettled] = set()
+        self._settled_before = 0  # in yards that are gone
+        self._aside = 0  # settled without a call that succeeded
+        self._succeeded = (0, float("-inf"))  # as last counted, and when
+        self._goes_on = Seldom(_TELL_EVERY)
+        self._is_told = False  # that it is shut
+
+    @property
+    def is_shut(self) -> bool:
+        return self._outage.is_open
+
+    # --- who is behind it --------------------------------------------------------------------------------------------
+
+    def join(self, crew: Guarded) -> None:
+        self._crews.add(crew)
+
+    def leave(self, crew: Guarded) -> None:
+        """It drains: its lanes begin nothing more."""
+        self._crews.discard(crew)
+        for wait in [wait for wait in self._waiting if wait.crew is crew]:
+            self._waiting.remove(wait)
+            if not wait.turn.done():
+                wait.turn.set_exception(NotBegun())
+
+    def count_in(self, yard: HasSettled) -> None:
+        self._yards.add(yard)
+
+    def count_out(self, yard: HasSettled) -> None:
+        if yard in self._yards:
+            self._yards.discard(yard)
+            self._settled_before += yard.settled
+
+    def note_aside(self, records: int) -> None:
+        """So many are settled about now, and no call succeeded with them."""
+        self._aside += records
+
+    def _count(self, now: float) -> int:
+        """Calls that succeeded so far."""
+        if now - self._succeeded[1] > _STALE:
+            settled = self._settled_before + sum(yard.settled for yard in self._yards)
+            self._succeeded = settled - self._aside, now
+        return self._succeeded[0]
+
+    # --- lanes -------------------------------------------------------------------------------------------------------
+
+    async def turn(self, crew: Guarded, lane: Lane, has_work: Callable[[], bool]) -> None:
+        """Returns when the lane may begin something: the gate is open, or it is the one that probes; or when it has
+        nothing to begin. Raises NotBegun when its crew drains."""
+        self._ended(lane)
+        while self.is_shut and has_work():
+            wait = _Wait(crew, lane, has_work, self._loop.create_future())
+            self._waiting.append(wait)
+            self._offer()
+            await wait.turn
+            if self._probe is not None and self._probe.lane is lane:
+                return
+
+    def _ended(self, lane: Lane) -> None:
+        """If this lane was the one that probed, its call has returned; had it failed, `stays` would know."""
+        probe = self._probe
+        if probe is None or probe.lane is not lane:
+            return
+        if lane.calls == probe.calls:  # it found nothing to begin
+            self.lost(lane)
+            return
+        probe.pending = lane.pending
+        self._conclude(probe)
+
+    def lost(self, lane: Lane) -> None:
+        """A lane has ended in the middle of something."""
+        if self._probe is not None and self._probe.lane is lane:
+            self._probe = None
+            self._outage.probe_lost(self._clock.monotonic())
+            self._set_timer()
+
+    def _conclude(self, probe: _Probe) -> None:
+        if probe.pending is not None and not probe.pending.is_decided:
+            self._set_timer(_LOOK)
+            return
+        self._probe = None
+        self._observer.count("lanes.outage.probes", consumer=self._name, result="ok")
+        lasted = self._outage.lasted(self._clock.monotonic())
+        self._outage.probe_succeeded()
+        self._moved(f"a probe succeeded after {lasted:.0f} s")
+
+    def _offer(self) -> None:
+        """Let one lane probe, when that is due."""
+        now = self._clock.monotonic()
+        if not self._outage.may_probe(now):
+            self._set_timer()
+            return
+        self._waiting = deque(wait for wait in self._waiting if not wait.turn.done())
+        chosen = next((wait for wait in self._waiting if wait.has_work()), None)
+        if chosen is None:
+            self._set_timer(_LOOK)
+            return
+        self._waiting.remove(chosen)
+        self._outage.probe()
+        self._probe = _Probe(chosen.lane, chosen.lane.calls)
+        chosen.turn.set_result(None)
+
+    # --- failures ----------------------------------------------------------------------------------------------------
+
+    def stays(self, record: Record, error: BaseException) -> Resting | None:
+        """A call failed. The record as it is to be handled again, when it stays in place."""
+        now = self._clock.monotonic()
+        is_probe = self._is_probed(record)
+        if isinstance(
+            error, UndecodablePayload | SuspectedPoison
+        ):  # it says something about the record, and nothing about the world
+            if is_probe:
+                self._probe = None
+                self._outage.probe_lost(now)
+                self._set_timer()
+            return None
+        if is_probe:
+            return self._probe_failed(record, error, now)
+        why = stay_of(record)
+        if not self.is_shut and why in (Stay.KEPT, Stay.DOUBTED):
+            return None  # it failed before while others succeeded: it proves nothing, and goes its way
+        failure = Failure(class_of(error), raised_at(error), record.key or (record.partition, record.offset))
+        before = self._outage.state
+        stays = self._outage.failed(failure, self._count(now), now)
+        if self._outage.state is not before:
+            self._set_timer()
+        if not stays:
+            return None
+        if self.is_shut:
+            return resting(record, attempts_in_place(record), now, Stay.OUTAGE)
+        return resting(record, attempts_in_place(record), self._outage.next_at, Stay.DOUBTED)
+
+    def _is_probed(self, record: Record) -> bool:
+        probe = self._probe
+        return probe is not None and record in (probe.lane.records if probe.pending is None else probe.pending.records)
+
+    def _probe_failed(self, record: Record, error: BaseException, now: float) -> Resting:
+        again = self._outage.probe_failed(now)
+        self._probe = None
+        self._observer.count("lanes.outage.probes", consumer=self._name, result="failed")
+        if self._goes_on.tell(now):
+            told = "consumer %s stays paused after %.0f s: probe %d failed with %s. The next is in %.1f s"
+            rest = self._outage.next_at - now
+            log.warning(told, self._name, self._outage.lasted(now), self._outage.probes, _said(error), rest)
+        self._set_timer()
+        return resting(record, attempts_in_place(record), again, Stay.OUTAGE)
+
+    # --- the time ----------------------------------------------------------------------------------------------------
+
+    def _set_timer(self, seconds: float | None = None) -> None:
+        """For the verdict, or the next probe."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._outage.state in (State.SUSPECTED, State.OPEN) or seconds is not None:
+            left = self._outage.next_at - self._clock.monotonic() if seconds is None else seconds
+            self._timer = self._loop.call_later(max(0.0, left), self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if self._probe is not None:
+            if self._probe.pending is not None:
+                self._conclude(self._probe)
+            return
+        before, now = self._outage.state, self._clock.monotonic()
+        self._succeeded = (0, float("-inf"))
+        self._outage.look(self._count(now), now)
+        if self._outage.state is not before:
+            self._moved("calls succeed again")
+        if self._outage.state is State.OPEN:
+            self._offer()
+        elif self._outage.state is State.SUSPECTED:
+            self._set_timer()
+
+    def _moved(self, why: str) -> None:
+        """It was opened or shut; a suspicion that was not confirmed is nobody's business."""
+        if self.is_shut == self._is_told:
+            return
+        self._is_told = self.is_shut
+        for crew in list(self._crews):
+            crew.count_lanes()
+        if self.is_shut:
+            self._observer.count("lanes.outage", consumer=self._name, state="paused")
+            self._goes_on.tell(self._clock.monotonic())
+            told = (
+                "consumer %s pauses: most calls fail alike (%s), which looks like an outage. Failed records stay in "
+                "place, nothing goes to the retry or error topic, and one record is probed from time to time"
+            )
+            log.warning(told, self._name, self._outage.kind)
+            self._set_timer()
+        else:
+            self._observer.count("lanes.outage", consumer=self._name, state="resumed")
+            log.warning("consumer %s resumes: %s", self._name, why)
+            waiting, self._waiting = self._waiting, deque()
+            for wait in waiting:
+                if not wait.turn.done():
+                    wait.turn.set_result(None)
+
+
+def _said(error: BaseException) -> str:
+    return f"{class_of(error)}: {error}"

@@ -1,0 +1,34 @@
+"""What the log says of calls that take longer than they may: one line for many of them.
+
+Thread: loop.
+
+One for all lanes of a consumer. Owns nothing but the time of its last line.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from multilane.lanes.lane import Lane
+from multilane.lanes.seldom import Seldom
+from multilane.logs import logger
+
+log = logger(__name__)
+
+_EVERY: Final = 10.0  # seconds between two lines
+
+
+class SlowCalls:
+    def __init__(self) -> None:
+        self._seldom = Seldom(_EVERY)
+
+    def tell(self, listener: object, limit: float, lane: Lane, now: float) -> None:
+        many = self._seldom.tell(now)
+        if not many:
+            return
+        told = (
+            "%s has run longer than maxProcessingTime (%gs) with %s, which counts as failed%s. %d such calls since the "
+            "last line. Raise maxProcessingTime if such calls are expected"
+        )
+        when = "" if lane.cancels else " when the call ends; its key waits until then"
+        log.warning(told, listener, limit, next(iter(lane.records), None), when, many)

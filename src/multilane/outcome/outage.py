@@ -1,0 +1,194 @@
+"""Whether the calls of a consumer fail because of an outage, as a state machine: when to pause, probe and resume.
+
+Thread: none (pure); one owner, which reports failures and tells the time.
+
+    CLOSED     calls go on; a failed record goes its ordinary way
+    SUSPECTED  most of the last calls failed alike, for several keys: further failures of that kind stay in place while
+               calls go on for a moment, to see whether others succeed
+    OPEN       an outage: nothing is begun, and what fails now stays in place
+    PROBING    the same, and one call is under way to see whether it is over
+
+A poison is the opposite: some records fail while others succeed, or all failures are of a few keys. Failures count as
+alike when they have the class of the error or the raising line in common. Successes are not reported one by one: each
+report carries how many there were so far, which costs calls that succeed nothing. Owns the last few failures.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter, deque
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from multilane.outcome.backoff import Backoff, RetryBackoff, due
+
+SUSPICION: Final = 1.0  # seconds from the first suspicion to the verdict
+FEWEST_KEYS: Final = 3  # that fail in an outage
+SHORTEST_PROBE: Final = 0.05
+_DEFAULT_BACKOFF: Final = Backoff("exponential", 1.0, 60.0, 2.0)
+
+
+class State(enum.Enum):
+    CLOSED = "closed"
+    SUSPECTED = "suspected"
+    OPEN = "open"
+    PROBING = "probing"
+
+
+TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
+    State.CLOSED: frozenset({State.SUSPECTED}),
+    State.SUSPECTED: frozenset({State.CLOSED, State.OPEN}),
+    State.OPEN: frozenset({State.CLOSED, State.PROBING}),
+    State.PROBING: frozenset({State.CLOSED, State.OPEN}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    error: str  # its class
+    line: str  # that raised it; empty where it is not known
+    key: Hashable  # of the record; one without a key is a key of its own
+
+    def is_like(self, other: Failure) -> bool:
+        return self.error == other.error or (bool(self.line) and self.line == other.line)
+
+    def __str__(self) -> str:
+        return f"{self.error} at {self.line}" if self.line else self.error
+
+
+@dataclass(frozen=True, slots=True)
+class OutageRules:
+    """An outage: of the last `minimum` failures and the successes between them, more than `share` failed alike, within
+    `window` seconds."""
+
+    share: float = 0.5
+    window: float = 60.0
+    minimum: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    failure: Failure
+    succeeded: int  # so far, by then
+    at: float
+
+
+class Outage:
+    def __init__(self, rules: OutageRules, backoff: RetryBackoff | None = None, seed: int = 0) -> None:
+        """`backoff` of the probes. `seed`: of their jitter, so that processes do not probe together."""
+        self._rules = rules
+        self._backoff = backoff if backoff is not None and backoff.delay > 0 else _DEFAULT_BACKOFF
+        self._seed = seed
+        self._state = State.CLOSED
+        self._seen: deque[_Seen] = deque(maxlen=max(rules.minimum, FEWEST_KEYS))
+        self._kind: Failure | None = None  # what calls fail with
+        self._began = _Seen(Failure("", "", None), 0, 0.0)
+        self._failed = 0  # since the suspicion began, or since it opened
+        self.probes = 0  # that failed, since it opened
+        self.next_at = 0.0  # when the verdict, or the next probe, is due
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def is_open(self) -> bool:
+        """Nothing may begin but a probe."""
+        return self._state in (State.OPEN, State.PROBING)
+
+    @property
+    def kind(self) -> Failure | None:
+        return self._kind
+
+    def lasted(self, now: float) -> float:
+        """Seconds since the first of the failures that made it suspected."""
+        return now - self._began.at
+
+    def _go(self, state: State) -> None:
+        if state not in TRANSITIONS[self._state]:
+            raise AssertionError(f"an outage does not go from {self._state.value} to {state.value}")
+        self._state = state
+
+    # --- failures ----------------------------------------------------------------------------------------------------
+
+    def failed(self, failure: Failure, succeeded: int, now: float) -> bool:
+        """A call failed; `succeeded`: calls so far. True when its record stays in place."""
+        self._failed += 1
+        if self._state is State.CLOSED:
+            self._seen.append(_Seen(failure, succeeded, now))
+            self._suspect(succeeded, now)
+        return self.is_open or (self._state is State.SUSPECTED and self._is_like_the_others(failure))
+
+    def _is_like_the_others(self, failure: Failure) -> bool:
+        return self._kind is not None and failure.is_like(self._kind)
+
+    def _suspect(self, succeeded: int, now: float) -> None:
+        seen = self._seen
+        if len(seen) < (seen.maxlen or 0) or now - seen[0].at > self._rules.window:
+            return
+        kind, alike = self._most_common()
+        keys = {one.failure.key for one in seen if one.failure.is_like(kind)}
+        if len(keys) >= FEWEST_KEYS and alike > self._rules.share * (len(seen) + succeeded - seen[0].succeeded):
+            self._kind, self._began, self._failed = kind, seen[0], len(seen)
+            self.next_at = now + SUSPICION
+            self._go(State.SUSPECTED)
+
+    def _most_common(self) -> tuple[Failure, int]:
+        """By class or by line, whichever more have in common."""
+        failures = [one.failure for one in self._seen]
+        by_error = Counter(one.error for one in failures).most_common(1)[0]
+        by_line = Counter(one.line for one in failures if one.line).most_common(1)
+        if by_line and by_line[0][1] > by_error[1]:
+            return next(one for one in reversed(failures) if one.line == by_line[0][0]), by_line[0][1]
+        return next(one for one in reversed(failures) if one.error == by_error[0]), by_error[1]
+
+    # --- the time ----------------------------------------------------------------------------------------------------
+
+    def look(self, succeeded: int, now: float) -> None:
+        """The verdict on a suspicion when it is due. And what was under way when it opened may have succeeded."""
+        if self._state is State.SUSPECTED and now >= self.next_at:
+            others = succeeded - self._began.succeeded
+            if self._failed > self._rules.share * (self._failed + others):
+                self._go(State.OPEN)
+                self._began = _Seen(self._began.failure, succeeded, self._began.at)
+                self.probes, self._failed = 0, 0
+                self.next_at = now + self._rest()
+            else:
+                self._close()
+        elif self._state is State.OPEN and succeeded - self._began.succeeded > self._failed:
+            self._close()
+
+    def _rest(self) -> float:
+        return max(SHORTEST_PROBE, due(self._backoff, 0, self.probes, self._seed + self.probes) / 1_000)
+
+    def _close(self) -> None:
+        self._go(State.CLOSED)
+        self._seen.clear()
+
+    # --- probes ------------------------------------------------------------------------------------------------------
+
+    def may_probe(self, now: float) -> bool:
+        return self._state is State.OPEN and now >= self.next_at
+
+    def probe(self) -> None:
+        """One call begins."""
+        self._go(State.PROBING)
+
+    def probe_succeeded(self) -> None:
+        if self._state is State.PROBING:
+            self._close()
+
+    def probe_failed(self, now: float) -> float:
+        """Gives when its record may be handled again: after the next probe, so that another record is tried first."""
+        if self._state is State.PROBING:
+            self._go(State.OPEN)
+            self.probes += 1
+            self.next_at = now + self._rest()
+        return self.next_at + 0.5 * (self.next_at - now)
+
+    def probe_lost(self, now: float) -> None:
+        """It tells nothing: its lane has ended, or its record could not even be read."""
+        if self._state is State.PROBING:
+            self._go(State.OPEN)
+            self.next_at = now + SHORTEST_PROBE
