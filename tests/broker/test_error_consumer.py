@@ -12,8 +12,9 @@ import pytest
 
 from broker.produce import Content, new_producer, send
 from broker.reading import read_rows
-from multilane import Admin, Consumer, Producer, TopicPartition
+from multilane import Admin, AsyncConsumer, Consumer, Producer, TopicPartition
 from multilane.clock import SystemClock
+from multilane.commit import completion_map
 from multilane.config.app.clients import for_copies
 from multilane.errors import BrokerError, ClientClosed
 from multilane.outcome.error_policy import ErrorRules, error_topics, shovel_topics
@@ -22,9 +23,10 @@ from multilane.outcome.headers import ERROR_COUNT, ERROR_MESSAGE, RETRY_COUNT, T
 from multilane.outcome.publishing import Pauses, Publisher
 from multilane.outcome.redrive import Filter
 from multilane.runtime.error_consumer import ErrorConsumer
-from multilane.runtime.error_reading import ErrorLog
+from multilane.runtime.error_reading import GROUP_PREFIX, ErrorLog
 from multilane.runtime.error_replay import Replay, ReplayPlan
 from multilane.runtime.error_share import ErrorSteps
+from multilane.types import Offset, OffsetAndMetadata
 
 pytestmark = pytest.mark.broker
 
@@ -239,6 +241,24 @@ async def test_a_kept_record_that_people_replayed_is_out_of_the_way(make_shop, t
     shop.fail(b"later")
     assert (await asyncio.wait_for(shop.consumer().run_now(), LONG)).republished == 1
     assert await shop.ends(shop.retry) == 1
+
+
+async def test_forged_marks_make_nobody_pass_over_errors(make_shop):
+    """The offset is honest, the map reaches beyond everything that will ever come."""
+    shop = make_shop(1)
+    shop.fail(b"first")
+    group = GROUP_PREFIX + shop.error
+    async with AsyncConsumer({"bootstrap.servers": shop.kafka.bootstrap(), "group.id": group}) as consumer:
+        mark = completion_map.LogMark(0, (await consumer.topic_ids([shop.error]))[shop.error])
+        text = completion_map.encode(0, ((1, 2**62),), mark)
+        await consumer.commit({TopicPartition(shop.error, 0): OffsetAndMetadata(Offset(0), metadata=text)})
+    shop.fail(b"second")
+    report = await asyncio.wait_for(shop.consumer().run_now(), LONG)
+    assert (report.republished, report.passed_over) == (2, 0)
+    with Admin({"bootstrap.servers": shop.kafka.bootstrap()}) as admin:
+        found = await asyncio.to_thread(admin.group_offsets, shop.group)
+    place = found[TopicPartition(shop.error, 0)]
+    assert (place.offset, place.leader_epoch) == (2, 0), "an epoch to notice by that the log was cut"
 
 
 async def test_groups_that_share_an_error_topic_get_their_own(make_shop, topic):

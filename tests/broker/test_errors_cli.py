@@ -12,8 +12,10 @@ from broker.reading import read_rows
 from multilane import Admin, Consumer, TopicPartition
 from multilane.cli import main
 from multilane.clock import SystemClock
+from multilane.commit import completion_map
 from multilane.outcome.headers import ERROR_COUNT, ERROR_MESSAGE, RETRY_COUNT, TARGET_TOPIC
 from multilane.runtime.error_reading import GROUP_PREFIX, ErrorLog
+from multilane.types import Offset, OffsetAndMetadata
 
 pytestmark = pytest.mark.broker
 
@@ -160,7 +162,9 @@ def test_what_was_replayed_here_and_there_is_marked(shop):
     with ErrorLog({"bootstrap.servers": shop.bootstrap}, shop.error) as log:
         assert {(p.partition, m.frontier, m.runs) for p, m in log.marks().items()} == {(0, 28, ()), (1, 1, ())}
     with Admin({"bootstrap.servers": shop.bootstrap}) as admin:
-        assert admin.group_offsets(GROUP_PREFIX + shop.error)[TopicPartition(shop.error, 0)].metadata == ""
+        told = admin.group_offsets(GROUP_PREFIX + shop.error)[TopicPartition(shop.error, 0)].metadata
+        topic_id = admin.topics([shop.error])[shop.error].id
+    assert completion_map.read(told, 28) == completion_map.CompletionMap((), completion_map.LogMark(0, topic_id))
 
 
 @pytest.mark.parametrize(
@@ -220,6 +224,27 @@ def test_marks_beyond_the_end_of_the_log_are_of_another_log(shop):
     with Consumer({"bootstrap.servers": shop.bootstrap, "group.id": GROUP_PREFIX + shop.error}) as consumer:
         consumer.assign([(shop.error, 0)])
         consumer.commit({TopicPartition(shop.error, 0): 900})
+    assert shop.replay("--to", shop.other)["replayed"] == 4
+
+
+@pytest.mark.parametrize("of_this_log", [True, False])
+def test_marks_that_reach_beyond_the_log_are_void(shop, of_this_log, caplog):
+    """An honest offset with a forged map: every future error would count as replayed."""
+    place = TopicPartition(shop.error, 0)
+    with Consumer({"bootstrap.servers": shop.bootstrap, "group.id": GROUP_PREFIX + shop.error}) as consumer:
+        mark = completion_map.LogMark(0, consumer.topic_ids([shop.error])[shop.error]) if of_this_log else None
+        text = completion_map.encode(1, ((2, 2**62),), mark)
+        consumer.commit({place: OffsetAndMetadata(Offset(1), metadata=text)})
+    assert shop.replay("--to", shop.other)["replayed"] == 4
+    assert f"{place}: the marks of what was replayed do not fit the log" in caplog.text
+
+
+def test_marks_of_another_topic_of_the_same_name_are_void(shop, topic):
+    place = TopicPartition(shop.error, 0)
+    with Consumer({"bootstrap.servers": shop.bootstrap, "group.id": GROUP_PREFIX + shop.error}) as consumer:
+        [other] = consumer.topic_ids([topic(1)]).values()
+        text = completion_map.write(2, (), completion_map.LogMark(0, other))
+        consumer.commit({place: OffsetAndMetadata(Offset(2), metadata=text)})
     assert shop.replay("--to", shop.other)["replayed"] == 4
 
 

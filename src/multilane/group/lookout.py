@@ -144,5 +144,6 @@ def _sight(
 def _place(told: CommittedOffset | None, begin: int | None, end: int | None) -> PartitionSight:
     if told is None:
         return PartitionSight(begin, end)
-    runs = decode(told.metadata, int(told.offset))
+    known = int(told.offset) if end is None else end  # nobody can have settled what is not there
+    runs = [(first, min(last, known - 1)) for first, last in decode(told.metadata, int(told.offset)) if first < known]
     return PartitionSight(begin, end, int(told.offset), sum(last - first + 1 for first, last in runs))

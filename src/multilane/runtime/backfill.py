@@ -17,12 +17,14 @@ from typing import Final
 
 from multilane.client.admin.admin import Admin
 from multilane.client.admin.answers import TopicDescription
+from multilane.client.consumer import Consumer
 from multilane.config.app.clients import admin_properties, consumer_properties
 from multilane.config.app.cluster import ClusterConfig
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.consumer import parse_consumer
-from multilane.errors import BrokerError, ConfigError, DataLoss, NoHistory
+from multilane.errors import BrokerError, ConfigError, NoHistory
 from multilane.logs import logger
+from multilane.runtime.backfill_checks import Logs, check_ends, check_settled, check_there
 from multilane.runtime.signals import signals_stop
 from multilane.runtime.spark_engine import CONTINUOUS, SparkSettings, home_of, hosts_of, session_conf
 from multilane.runtime.targets import find_app
@@ -33,7 +35,6 @@ from multilane.spark.backfill.job import BackfillJob
 from multilane.spark.backfill.state_files import StateFiles
 from multilane.spark.first_slot import start_seconds
 from multilane.spark.session import ended_with, local_slots, start_session
-from multilane.types import TopicPartition
 
 log = logger(__name__)
 
@@ -145,31 +146,12 @@ def _book(request: BackfillRequest, files: StateFiles, config: ConsumerGroupConf
         book = files.load(plan)
         if request.failed_only:
             _turn_to_failed(book, files)
-        _check_there(book, logs, skips_deleted=request.skips_deleted)
+        check_ends(book, logs)
+        with Consumer(_reading(config, cluster)) as consumer:
+            check_settled(book, consumer)
+        check_there(book, logs, skips_deleted=request.skips_deleted)
     files.save(book)
     return book
-
-
-class Logs:
-    """Where the partitions of a topic begin and end, and where they were at a time."""
-
-    def __init__(self, admin: Admin, topic: TopicDescription, *, read_committed: bool) -> None:
-        self._admin = admin
-        self._topic = topic.name
-        self._read_committed = read_committed  # beyond an open transaction nothing can be read
-        self.partitions = frozenset(one.number for one in topic.partitions)
-
-    def at(self, bound: Bound, partitions: Collection[int]) -> dict[int, int]:
-        if isinstance(bound, Mapping):
-            return {partition: bound[partition] for partition in partitions}
-        places = self._admin.offsets(
-            [TopicPartition(self._topic, partition) for partition in partitions],
-            bound,
-            read_committed=self._read_committed,
-        )
-        found = {p.partition: int(place.offset) for p, place in places.items() if place is not None}
-        later = [partition for partition in partitions if partition not in found]
-        return found | (self.at("latest", later) if later else {})  # nothing is as late as that
 
 
 def _new_plan(request: BackfillRequest, config: ConsumerGroupConfig, topic: TopicDescription, logs: Logs) -> Plan:
@@ -229,22 +211,6 @@ def _turn_to_failed(book: Book, files: StateFiles) -> None:
     book.begin_round_of_failed()
 
 
-def _check_there(book: Book, logs: Logs, *, skips_deleted: bool) -> None:
-    """What is still to be read may be gone by now."""
-    firsts = logs.at("earliest", [p for p in book.open_partitions if p in logs.partitions])
-    for partition, first in firsts.items():
-        offset, _ = book.places[partition]
-        if offset >= min(first, book.plan.stretches[partition][1]):
-            continue
-        where = f"{book.plan.topic}-{partition}"
-        if not skips_deleted:
-            raise DataLoss(
-                f"{where} begins at {first} by now, and {offset} is next: the records between are deleted. With "
-                "--skip-deleted the backfill goes on where the log begins"
-            )
-        log.warning("%s: %d offsets are deleted, and are passed over", where, book.skip_to(partition, first))
-
-
 def _described(admin: Admin, topic: str) -> TopicDescription:
     try:
         return admin.topics([topic])[topic]
@@ -256,3 +222,8 @@ def _described(admin: Admin, topic: str) -> TopicDescription:
 
 def _id_of(topic: TopicDescription) -> str | None:
     return None if topic.id is None else str(topic.id)
+
+
+def _reading(config: ConsumerGroupConfig, cluster: ClusterConfig) -> dict[str, object]:
+    """A consumer that is a member of no group."""
+    return {k: v for k, v in consumer_properties(config, cluster).items() if not k.startswith("group.")}

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from math import inf
 from typing import Any, Final
+from uuid import UUID
 
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock, SystemClock
@@ -35,7 +36,7 @@ from multilane.runtime.registration import Registration
 from multilane.runtime.targets import find_app
 from multilane.spark.backfill.book import Report
 from multilane.spark.backfill.task import Errand, Tell
-from multilane.types import TopicPartition
+from multilane.types import NO_EPOCH, TopicPartition
 from multilane.wire.records.record import Record
 
 log = logger(__name__)
@@ -127,7 +128,7 @@ class BackfilledApp:
         async def build(some: Starts) -> Team:
             return account.with_team(await outfit.build(some))
 
-        starts = {TopicPartition(errand.topic, partition): Start(*start) for partition, start in errand.starts.items()}
+        starts = {TopicPartition(errand.topic, partition): _start(errand, partition) for partition in errand.starts}
         ends = {TopicPartition(errand.topic, partition): end for partition, end in errand.ends.items()}
         patience = outfit.config.rebalance_timeout / 2
         self._stint = Stint(consumer, outfit.topics, build, account.tell, patience, self._clock)
@@ -161,7 +162,15 @@ class Account:
         settled = sum(team.settled for team in self._teams)
         more, self._told = settled - self._told, settled
         starts = {partition: (place.offset, place.runs) for partition, place in places.items()}
-        return Report(starts, more, self._in_place.take_given_up())
+        epochs = {partition: place.end_epoch for partition, place in places.items() if place.end_epoch != NO_EPOCH}
+        return Report(starts, more, self._in_place.take_given_up(), epochs)
+
+
+def _start(errand: Errand, partition: int) -> Start:
+    """With what is known of the log, so that one that was cut or made anew since is noticed."""
+    offset, runs = errand.starts[partition]
+    epoch = errand.epochs.get(partition, NO_EPOCH)
+    return Start(offset, runs, epoch, epoch, None if errand.topic_id is None else UUID(errand.topic_id))
 
 
 def in_place_for(config: ConsumerGroupConfig, cluster: ClusterConfig, clock: Clock, *, to_error_topic: bool) -> InPlace:

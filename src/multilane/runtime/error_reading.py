@@ -2,7 +2,8 @@
 
 Thread: application (blocking).
 
-The marks are offsets of the group `multilane-errors-replay.<topic>`, with runs beyond them in the commit metadata. Owns
+The marks are offsets of the group `multilane-errors-replay.<topic>`, with runs beyond them in the commit metadata, and
+are held against the log before they count: whoever may commit can write them, and a log can be cut and grow again. Owns
 a consumer that joins no group. Never reads beyond the ends that the log had when it was opened.
 """
 
@@ -13,11 +14,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from multilane.client.consumer import Consumer
-from multilane.commit.completion_map import decode, encode
+from multilane.commit.completion_map import CompletionMap, LogMark, decode, read, write
+from multilane.commit.log_fit import Claim
 from multilane.errors import MarksDoNotFit, MultilaneError
 from multilane.logs import logger
 from multilane.outcome.redrive import Marks
-from multilane.types import Offset, OffsetAndMetadata, TopicPartition
+from multilane.runtime.log_claims import misfits
+from multilane.types import NO_EPOCH, Offset, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from multilane.wire.records.record import Record
@@ -52,6 +55,8 @@ class ErrorLog:
             self.partitions = tuple(p for p in found if partitions is None or p.partition in partitions)
             self._begins = self._consumer.beginning_offsets(self.partitions)
             self._ends = self._consumer.end_offsets(self.partitions)
+            self._topic_id = self._consumer.topic_ids([topic]).get(topic)
+            self._epochs: dict[TopicPartition, int] = {}  # the newest leader epoch that was read or marked
         except BaseException:
             self._consumer.close()
             raise
@@ -76,7 +81,9 @@ class ErrorLog:
             self._consumer.seek(p, starts[p])
         while open_:
             for block in self._consumer.poll(_POLL_SECONDS):
-                end = self._ends[TopicPartition(block.topic, block.partition)]
+                place = TopicPartition(block.topic, block.partition)
+                end = self._ends[place]
+                self._epochs[place] = max(block.leader_epoch, self._epochs.get(place, NO_EPOCH))
                 yield from (record for record in block.records() if record.offset < end)
             over = {p for p in open_ if self._consumer.position(p) >= self._ends[p]}
             if over:
@@ -94,25 +101,39 @@ class ErrorLog:
     # --- marks -------------------------------------------------------------------------------------------------------
 
     def marks(self) -> dict[TopicPartition, Marks]:
-        found = self._consumer.committed(self.partitions)
-        return {p: self._marks(p, found.get(p)) for p in self.partitions}
-
-    def _marks(self, partition: TopicPartition, committed: OffsetAndMetadata | None) -> Marks:
-        begin = self._begins[partition]
-        if committed is None or committed.offset > self._ends[partition]:  # of a log that was there before this one
-            return Marks(begin)
-        marks = Marks(int(committed.offset), decode(committed.metadata, int(committed.offset)))
-        marks.add(marks.frontier, begin - 1)  # what is gone needs no replay
-        return marks
+        committed = self._consumer.committed(self.partitions)
+        found = {
+            p: (int(at.offset), read(at.metadata, int(at.offset))) for p, at in committed.items() if at is not None
+        }
+        claims = {p: _claim(offset, told) for p, (offset, told) in found.items()}
+        wrong = misfits(self._consumer, claims)
+        for partition, why in wrong.items():
+            text = "%s: the marks of what was replayed do not fit the log: %s; void, records may be replayed again"
+            log.warning(text, partition, why)
+        made = {}
+        for partition in self.partitions:
+            marks = Marks(self._begins[partition])
+            if partition in found and partition not in wrong:
+                offset, told = found[partition]
+                marks = Marks(offset, told.runs)
+                marks.add(marks.frontier, self._begins[partition] - 1)  # what is gone needs no replay
+                self._epochs[partition] = NO_EPOCH if told.log is None else told.log.leader_epoch
+            made[partition] = marks
+        return made
 
     def check_marks(self, partition: TopicPartition, marks: Marks) -> None:
         """Raises when these could not be kept: then nothing more should be replayed that would need them."""
-        if decode(encode(marks.frontier, marks.runs), marks.frontier) != marks.runs:
+        if decode(write(marks.frontier, marks.runs), marks.frontier) != marks.runs:
             raise MarksDoNotFit(
                 f"{partition}: what was replayed is scattered over {len(marks.runs)} places, more than can be marked; "
                 "replay the older records first, or all of them"
             )
 
     def keep_marks(self, partition: TopicPartition, marks: Marks) -> None:
-        text = encode(marks.frontier, marks.runs)
+        log_mark = LogMark(self._epochs.get(partition, NO_EPOCH), self._topic_id)
+        text = write(marks.frontier, marks.runs, log_mark)
         self._consumer.commit({partition: OffsetAndMetadata(Offset(marks.frontier), metadata=text)})
+
+
+def _claim(offset: int, told: CompletionMap) -> Claim:
+    return Claim(told.runs[-1][1] + 1 if told.runs else offset, told.log)

@@ -25,7 +25,7 @@ from multilane.outcome.own_thread import on_own_thread
 from multilane.outcome.redrive import Marks
 from multilane.runtime.error_reading import replayed_marks
 from multilane.runtime.error_share import ErrorSteps, Share, Tally
-from multilane.types import TopicPartition
+from multilane.types import LeaderEpoch, Offset, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from multilane.client.blocks import Blocks
@@ -148,7 +148,7 @@ class ErrorRun(RebalanceListener):
             share = self._shares.get(partition)
             if share is not None:
                 self._consumer.pause([partition])  # until these are done
-                share.take(block.records(), self._now_ms, self._consumer.wakeup)
+                share.take(block.records(), self._now_ms, self._consumer.wakeup, block.leader_epoch)
 
     def _now_ms(self) -> int:
         return int(self._clock.wall() * 1_000)
@@ -197,7 +197,7 @@ class ErrorRun(RebalanceListener):
         if not moved:
             return
         try:
-            await self._consumer.commit({share.partition: offset for share, offset in moved.items()})
+            await self._consumer.commit({share.partition: _place(share, offset) for share, offset in moved.items()})
         except MultilaneError as error:
             log.warning("offsets of %d error partitions were not committed: %s", len(moved), error)
             return
@@ -208,3 +208,7 @@ class ErrorRun(RebalanceListener):
         shares = list(self._shares.values())
         await asyncio.gather(*(share.drain(_DRAIN_SECONDS) for share in shares))
         await self._commit(shares)
+
+
+def _place(share: Share, offset: int) -> OffsetAndMetadata:
+    return OffsetAndMetadata(Offset(offset), LeaderEpoch(share.leader_epoch))

@@ -26,6 +26,7 @@ from multilane.outcome.flow import Flow, Publish, moved
 from multilane.outcome.own_thread import on_own_thread
 from multilane.outcome.raised import as_failure, is_cancelled
 from multilane.outcome.redrive import Marks
+from multilane.types import NO_EPOCH
 
 if TYPE_CHECKING:
     from multilane.types import TopicPartition
@@ -86,7 +87,8 @@ class Share:
         self._steps = steps
         self._tally = tally
         self._ledger: Ledger | None = None
-        self._waiting: deque[Iterator[Record]] = deque()
+        self._waiting: deque[tuple[Iterator[Record], int]] = deque()  # and the leader epoch at the end of them
+        self._epoch: int = NO_EPOCH  # of what is being worked on
         self._chains: dict[bytes, asyncio.Task[bool]] = {}
         self._copies: set[asyncio.Task[bool]] = set()
         self._task: asyncio.Task[None] | None = None
@@ -101,11 +103,22 @@ class Share:
         """What may be committed; None when nothing was acted upon."""
         return None if self._ledger is None else self._ledger.frontier
 
-    def take(self, records: Iterator[Record], now_ms: Callable[[], int], on_done: Callable[[], object]) -> None:
+    @property
+    def leader_epoch(self) -> int:
+        """At the frontier, so that a log which was cut since is noticed."""
+        return NO_EPOCH if self._ledger is None else self._ledger.place().leader_epoch
+
+    def take(
+        self,
+        records: Iterator[Record],
+        now_ms: Callable[[], int],
+        on_done: Callable[[], object],
+        leader_epoch: int = NO_EPOCH,
+    ) -> None:
         """Work on these, after those that are being worked on."""
         if self.finished is not None or self._is_stopping:
             return
-        self._waiting.append(records)
+        self._waiting.append((records, leader_epoch))
         if not self.is_busy:
             self._task = asyncio.create_task(self._work(now_ms))
             self._task.add_done_callback(lambda _: on_done())
@@ -144,7 +157,8 @@ class Share:
 
     async def _work_through(self, now_ms: Callable[[], int]) -> None:
         while self._waiting and not self._has_to_stop:
-            record = next(self._waiting[0], None)
+            records, self._epoch = self._waiting[0]
+            record = next(records, None)
             if record is None:
                 self._waiting.popleft()
                 continue
@@ -180,7 +194,7 @@ class Share:
         if self._ledger is None:
             self._ledger = Ledger(record.offset)
         self._ledger.hand_out((record.offset,))
-        self._ledger.advance(record.offset + 1)
+        self._ledger.advance(record.offset + 1, self._epoch)
         return self._ledger
 
     def _republish(self, record: Record, copy: Publish) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter, defaultdict
 
@@ -53,7 +54,8 @@ class History:
         mine = self.book.open_partitions
         starts = {p: self.book.places[p] for p in mine}
         ends = {p: self.book.plan.stretches[p][1] for p in mine}
-        errand = Errand("orders", self.shop.main, starts, ends, **more)
+        known = {"epochs": self.book.epochs, "topic_id": self.book.plan.topic_id}
+        errand = Errand("orders", self.shop.main, starts, ends, **known, **more)
         self.listed = []
         self.note((worker or self.worker()).run(errand, self.note))
 
@@ -188,6 +190,50 @@ def test_a_stop_and_a_resumption_handle_everything_once(shop, history):
     past.run()
     assert past.book.is_through
     assert past.values == list(range(600))
+
+
+def half_done(shop, history, tamper):
+    """A backfill of which records 0 and 2 are settled, whose state somebody has changed since."""
+    shop.fill(["a", "b", "c", "d"], partitions=1)
+    past = history()
+    past.book = past.plan(begin="earliest")
+    past.book.note(Report({0: (1, ((2, 2),))}, 2, (), {0: 0}))
+    with StateFiles(shop.folder / "state") as files:
+        files.save(past.book)
+    for name in ("plan.json", "progress.json"):
+        path = shop.folder / "state" / name
+        path.write_text(json.dumps(tamper(json.loads(path.read_text()))))
+    return past
+
+
+@pytest.mark.parametrize(
+    ("change", "places"),
+    [
+        ({}, {0: (1, ((2, 2),))}),
+        ({"epochs": {"0": 3}}, {0: (0, ())}),
+        ({"epochs": {}}, {0: (1, ((2, 2),))}),
+    ],
+    ids=["as it was", "an epoch that the log does not have", "of a version without epochs"],
+)
+def test_places_are_held_against_the_log_before_they_are_believed(shop, history, caplog, change, places):
+    past = half_done(shop, history, lambda told: told | (change if "places" in told else {}))
+    found = past.plan()
+    assert found.places == places
+    assert ("0: what is said to be settled does not fit the log" in caplog.text) == (places == {0: (0, ())})
+    assert found.epochs.get(0, 0) == 0
+
+
+def test_a_log_that_ends_before_the_range_was_cut(shop, history):
+    past = half_done(shop, history, lambda told: told | ({"stretches": {"0": [0, 9]}} if "stretches" in told else {}))
+    with pytest.raises(DataLoss, match="ends at 4 by now, and this backfill goes to 9: its log was cut"):
+        past.plan()
+
+
+@pytest.mark.parametrize("place", [[3, [[1, 2]]], [1, [[2, 900]]], [900, []]])
+def test_places_that_nobody_writes_are_damaged(shop, history, place):
+    past = half_done(shop, history, lambda told: told | ({"places": {"0": place}} if "places" in told else {}))
+    with pytest.raises(ConfigError, match="damaged"):
+        past.plan()
 
 
 def test_when_the_driver_is_gone_the_work_is_given_up(shop, history):

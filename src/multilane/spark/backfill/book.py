@@ -4,6 +4,7 @@ Thread: none (pure); one owner.
 
 The plan is made once. The places move as tasks report: everything below a place's offset is settled, and so are its
 runs. A report tells places, and what failed on the way there, together: so whatever is settled and failed is listed.
+With the places it tells the newest leader epoch that was read, so that a later start can hold them against the log.
 """
 
 from __future__ import annotations
@@ -73,10 +74,12 @@ class Report:
     places: Mapping[int, Start]  # by partition
     settled: int = 0  # records, failed ones among them
     failed: tuple[GivenUp, ...] = ()
+    epochs: Mapping[int, int] = field(default_factory=dict)  # the newest leader epoch that was read, by partition
 
     def to_json(self) -> Json:
         return {
             "places": places_to_json(self.places),
+            "epochs": epochs_to_json(self.epochs),
             "settled": self.settled,
             "failed": [asdict(one) for one in self.failed],
         }
@@ -84,7 +87,7 @@ class Report:
 
 def report_from(told: Json) -> Report:
     failed = tuple(GivenUp(**one) for one in told["failed"])
-    return Report(places_from(told["places"]), told["settled"], failed)
+    return Report(places_from(told["places"]), told["settled"], failed, epochs_from(told))
 
 
 def places_to_json(places: Mapping[int, Start]) -> Json:
@@ -98,6 +101,15 @@ def places_from(told: Json) -> dict[int, Start]:
     }
 
 
+def epochs_to_json(epochs: Mapping[int, int]) -> Json:
+    return {str(partition): epoch for partition, epoch in epochs.items()}
+
+
+def epochs_from(told: Json) -> dict[int, int]:
+    """Versions before wrote none."""
+    return {int(partition): epoch for partition, epoch in told.get("epochs", {}).items()}
+
+
 @dataclass(slots=True)
 class Book:
     plan: Plan
@@ -106,6 +118,7 @@ class Book:
     seconds: float = 0.0  # of work, in all runs
     round: int = 1  # rises when those that failed are tried once more
     failed: set[tuple[int, int]] = field(default_factory=set)  # partition and offset, of this round
+    epochs: dict[int, int] = field(default_factory=dict)  # the newest leader epoch that was read, by partition
 
     def note(self, report: Report) -> tuple[GivenUp, ...]:
         """Gives the failed records that are new."""
@@ -114,8 +127,21 @@ class Book:
         self.failed |= {(one.partition, one.offset) for one in fresh}
         for partition, place in report.places.items():
             self.places[partition] = _before(self.plan.stretches[partition][1], place)
+        for partition, epoch in report.epochs.items():
+            self.epochs[partition] = max(epoch, self.epochs.get(partition, epoch))
         self.records += report.settled
         return fresh
+
+    def settled_until(self, partition: int) -> int | None:
+        """The offset behind all that is said to be settled; None where nothing is."""
+        offset, runs = self.places[partition]
+        until = runs[-1][1] + 1 if runs else offset
+        return until if until > self.plan.stretches[partition][0] else None
+
+    def begin_again(self, partition: int) -> None:
+        """What is said to be settled is of a log that is no more."""
+        self.places[partition] = self.plan.stretches[partition][0], ()
+        self.epochs.pop(partition, None)
 
     @property
     def open_partitions(self) -> list[int]:
@@ -177,6 +203,7 @@ class Book:
             "remaining": self.remaining,
             "seconds": round(self.seconds, 3),
             "places": places_to_json(self.places),
+            "epochs": epochs_to_json(self.epochs),
         }
 
 
@@ -187,7 +214,17 @@ def new_book(plan: Plan) -> Book:
 def book_from(plan: Plan, told: Json) -> Book:
     check_format(told)
     places = places_from(told["places"])
-    return Book(plan, places, told["records"], told["seconds"], told["round"])
+    if places.keys() != plan.stretches.keys() or not all(_is_sound(places[p], s) for p, s in plan.stretches.items()):
+        raise ConfigError("the places in progress.json are damaged: begin anew, with another --state")
+    return Book(plan, places, told["records"], told["seconds"], told["round"], epochs=epochs_from(told))
+
+
+def _is_sound(place: Start, stretch: Stretch) -> bool:
+    """Within the stretch, in order and apart from each other, as they are written."""
+    offset, runs = place
+    edges = [offset, *(edge for first, last in runs for edge in (first, last + 1))]
+    is_ordered = all(isinstance(edge, int) for edge in edges) and edges == sorted(set(edges))
+    return is_ordered and stretch[0] <= offset and edges[-1] <= stretch[1]
 
 
 def _before(end: int, place: Start) -> Start:

@@ -264,6 +264,8 @@ class Foreman:
             {partition: book.plan.stretches[partition][1] for partition in mine},
             self._plan.to_error_topic,
             self._plan.skips_deleted,
+            {partition: book.epochs[partition] for partition in mine if partition in book.epochs},
+            book.plan.topic_id,
         )
         self._board.say(number, "work", errand=errand.to_json())
 

@@ -27,7 +27,15 @@ from multilane.errors import (
     LogTruncated,
 )
 from multilane.logs import logger
-from multilane.spark.backfill.book import Json, Report, Start, places_from, places_to_json
+from multilane.spark.backfill.book import (
+    Json,
+    Report,
+    Start,
+    epochs_from,
+    epochs_to_json,
+    places_from,
+    places_to_json,
+)
 from multilane.spark.home import at_home, found
 from multilane.spark.line import Line, call
 from multilane.spark.reasons import in_short
@@ -50,6 +58,8 @@ class Errand:
     ends: Mapping[int, int]
     to_error_topic: bool = False  # what is given up is copied there as well
     skips_deleted: bool = False  # where records are gone before they were read, the log's beginning will do
+    epochs: Mapping[int, int] = field(default_factory=dict)  # the newest leader epoch that was read, by partition
+    topic_id: str | None = None
 
     def to_json(self) -> Json:
         return {
@@ -59,13 +69,15 @@ class Errand:
             "ends": {str(partition): end for partition, end in self.ends.items()},
             "to_error_topic": self.to_error_topic,
             "skips_deleted": self.skips_deleted,
+            "epochs": epochs_to_json(self.epochs),
+            "topic_id": self.topic_id,
         }
 
 
 def errand_from(told: Json) -> Errand:
     ends = {int(partition): end for partition, end in told["ends"].items()}
-    rest = {name: told[name] for name in ("consumer", "topic", "to_error_topic", "skips_deleted")}
-    return Errand(starts=places_from(told["starts"]), ends=ends, **rest)
+    rest = {name: told[name] for name in ("consumer", "topic", "to_error_topic", "skips_deleted", "topic_id")}
+    return Errand(starts=places_from(told["starts"]), ends=ends, epochs=epochs_from(told), **rest)
 
 
 Tell = Callable[[Report], None]

@@ -48,12 +48,15 @@ def test_a_failed_record_is_listed_once():
 
 def test_what_is_written_is_what_is_read():
     book = new_book(PLAN)
-    report = Report({1: (3, ((5, 6), (9, 9)))}, 4, (given_up(1, 2),))
+    report = Report({1: (3, ((5, 6), (9, 9)))}, 4, (given_up(1, 2),), {1: 7})
     assert report_from(through_json(report.to_json())) == report
     book.note(report)
     book.seconds = 1.5
     again = book_from(plan_from(through_json(PLAN.to_json())), through_json(book.to_json()))
-    assert again == Book(PLAN, book.places, 4, 1.5, 1)
+    assert again == Book(PLAN, book.places, 4, 1.5, 1, epochs={1: 7})
+    assert (again.settled_until(0), again.settled_until(1)) == (None, 10)
+    before = {name: value for name, value in through_json(book.to_json()).items() if name != "epochs"}
+    assert book_from(PLAN, before).epochs == {}, "by a version that did not write them"
 
 
 def test_another_version_wrote_it():

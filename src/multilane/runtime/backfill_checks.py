@@ -1,0 +1,98 @@
+"""Whether the logs still have what a backfill was planned over, and what its state says is settled.
+
+Thread: application (blocking).
+
+A state directory outlives runs, brokers and versions. Before it is gone on with, its range and its places are held
+against the logs: what is gone is an error, what is not what it was is handled again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from uuid import UUID
+
+from multilane.client.admin.admin import Admin
+from multilane.client.admin.answers import TopicDescription
+from multilane.client.consumer import Consumer
+from multilane.commit.completion_map import LogMark
+from multilane.commit.log_fit import Claim
+from multilane.errors import DataLoss
+from multilane.logs import logger
+from multilane.runtime.log_claims import misfits
+from multilane.spark.backfill.book import Book
+from multilane.spark.backfill.bounds import Bound
+from multilane.types import TopicPartition
+
+log = logger(__name__)
+
+
+class Logs:
+    """Where the partitions of a topic begin and end, and where they were at a time."""
+
+    def __init__(self, admin: Admin, topic: TopicDescription, *, read_committed: bool) -> None:
+        self._admin = admin
+        self._topic = topic.name
+        self._read_committed = read_committed  # beyond an open transaction nothing can be read
+        self.partitions = frozenset(one.number for one in topic.partitions)
+
+    def at(self, bound: Bound, partitions: Collection[int]) -> dict[int, int]:
+        if isinstance(bound, Mapping):
+            return {partition: bound[partition] for partition in partitions}
+        places = self._admin.offsets(
+            [TopicPartition(self._topic, partition) for partition in partitions],
+            bound,
+            read_committed=self._read_committed,
+        )
+        found = {p.partition: int(place.offset) for p, place in places.items() if place is not None}
+        later = [partition for partition in partitions if partition not in found]
+        return found | (self.at("latest", later) if later else {})  # nothing is as late as that
+
+
+def check_ends(book: Book, logs: Logs) -> None:
+    """The range was fixed when the log had all of it."""
+    ends = logs.at("latest", [p for p in book.open_partitions if p in logs.partitions])
+    for partition, end in ends.items():
+        wanted = book.plan.stretches[partition][1]
+        if end < wanted:
+            raise DataLoss(
+                f"{book.plan.topic}-{partition} ends at {end} by now, and this backfill goes to {wanted}: its log was "
+                "cut (an unclean leader election). Begin another one, with another --state"
+            )
+
+
+def check_settled(book: Book, consumer: Consumer) -> None:
+    """A log that was cut has other records now where some were settled: then its partition begins again."""
+    claims = {}
+    for partition in book.open_partitions:
+        until = book.settled_until(partition)
+        if until is not None:
+            claims[TopicPartition(book.plan.topic, partition)] = Claim(until, _log_mark(book, partition))
+    wrong = misfits(consumer, claims)
+    for place, why in wrong.items():
+        told = "%s: what is said to be settled does not fit the log: %s; its records are handled again from %d on"
+        log.warning(told, place, why, book.plan.stretches[place.partition][0])
+        book.begin_again(place.partition)
+    unknown = [p for p in claims if p not in wrong and p.partition not in book.epochs]
+    book.epochs |= {p.partition: end.leader_epoch for p, end in consumer.log_ends(unknown).items()}
+
+
+def _log_mark(book: Book, partition: int) -> LogMark | None:
+    """None for places of a version that did not write epochs: they count while no leader has ever changed."""
+    epoch = book.epochs.get(partition)
+    return None if epoch is None else LogMark(epoch, None if book.plan.topic_id is None else UUID(book.plan.topic_id))
+
+
+def check_there(book: Book, logs: Logs, *, skips_deleted: bool) -> None:
+    """What is still to be read may be gone by now."""
+    firsts = logs.at("earliest", [p for p in book.open_partitions if p in logs.partitions])
+    for partition, first in firsts.items():
+        offset, _ = book.places[partition]
+        if offset >= min(first, book.plan.stretches[partition][1]):
+            continue
+        where = f"{book.plan.topic}-{partition}"
+        if not skips_deleted:
+            raise DataLoss(
+                f"{where} begins at {first} by now, and {offset} is next: the records between are deleted. With "
+                "--skip-deleted the backfill goes on where the log begins"
+            )
+        log.warning("%s: %d offsets are deleted, and are passed over", where, book.skip_to(partition, first))
