@@ -20,6 +20,7 @@ from multilane.lanes.begun import IDLE
 from multilane.lanes.chains import Chains
 from multilane.lanes.due_timer import DueTimer
 from multilane.lanes.lane import Lane, lanes_end
+from multilane.lanes.overdue import Overdue
 from multilane.lanes.rests import Parked, Rests
 from multilane.lanes.row_chains import RowChains
 from multilane.lanes.threads import NotBegun
@@ -49,7 +50,7 @@ class Crew:
         self._parked = Parked()
         self._wake = self._parked.wake
         self._rests = Rests(clock)  # of lanes with rows that are retried in place
-        self._substitutes = 0  # for lanes whose call is overdue and does not end
+        self._overdue = Overdue(yard, work, clock, self._stand_in)
         self._is_draining = False
         self._is_over = False  # draining, or there are lanes too many: who sees it ends
         self._flushes = False  # windows go as they are
@@ -79,18 +80,18 @@ class Crew:
         self._ahead = max(1, self._wanted // 2) if self._runs_ahead else 0
         self._allow_threads()
         self._low = 2 * self._wanted if self._work.window.is_single else 2 * self._size
-        while len(self._lanes) < self._wanted + self._ahead + self._substitutes:
+        while len(self._lanes) < self._wanted + self._ahead + self._overdue.substitutes:
             self._spawn(Lane())
         self.count_lanes()
         self._wake(len(self._parked))
 
     def _allow_threads(self) -> None:
         if self._runs_ahead:
-            self._work.listener.allow(self._wanted + self._substitutes)
+            self._work.listener.allow(self._wanted + self._overdue.substitutes)
 
     def count_lanes(self) -> None:
         """Whether lanes have to look before they go on: there are too many, or they may not, or not this way."""
-        self._is_too_many = len(self._lanes) > self._wanted + self._ahead + self._substitutes
+        self._is_too_many = len(self._lanes) > self._wanted + self._ahead + self._overdue.substitutes
         goes_otherwise = any(lane.is_plain != self._is_plain for lane in self._lanes)
         self._is_over = self._is_draining or self._is_too_many or goes_otherwise or self._gate.is_shut
 
@@ -341,29 +342,15 @@ class Crew:
 
     def _sweep(self) -> None:
         self._sweep_timer = self._loop.call_later(self._sweep_every, self._sweep)
-        now, limit = self._clock.monotonic(), self._work.max_processing_time
-        for lane in list(self._lanes):
-            if lane.is_beyond(now, limit):
-                self._give_up_call(lane)
+        self._overdue.sweep(list(self._lanes), self._wanted)
 
-    def _give_up_call(self, lane: Lane) -> None:
-        """A coroutine is cancelled. A plain function cannot be: its key stays blocked until it ends, and another lane
-        takes its place so that it costs the other keys nothing."""
-        lane.is_overdue = True
-        work = self._work
-        work.slow_calls.tell(work.listener, work.max_processing_time, lane, self._clock.monotonic())
-        if lane.cancels and lane.task is not None:
-            lane.task.cancel()
-        elif self._substitutes < self._wanted:
-            self._substitutes += 1
-            self._allow_threads()
-            lane.has_substitute = True
-            self._spawn(Lane())
+    def _stand_in(self) -> None:
+        self._allow_threads()
+        self._spawn(Lane())
 
     def _dismiss_substitute(self, lane: Lane) -> None:
         """The call has ended after all: there is a lane too many now, and this one ends."""
-        lane.has_substitute = False
-        self._substitutes -= 1
+        self._overdue.dismiss_substitute(lane)
         self._allow_threads()
         self.count_lanes()
 

@@ -27,6 +27,7 @@ T = TypeVar("T")
 _COLLECT_AFTER: Final = (50_000, 20, 50)
 # Less, and hundreds of threads that wait for the interpreter take it from the loop over and over: half of the calls.
 _SWITCH_SECONDS: Final = 0.002
+_LONGEST_BLOCK: Final = 5.0  # seconds that a function may block a loop that is to end
 _PARTING: Final = 1.0  # seconds for tasks that were cancelled at the end
 
 
@@ -94,8 +95,11 @@ def loop_on_thread(name: str) -> Iterator[asyncio.AbstractEventLoop]:
         finally:
             is_over.set()
             loop.call_soon_threadsafe(loop.stop)
-            thread.join()
-            loop.close()
+            thread.join(_LONGEST_BLOCK)
+            if thread.is_alive():
+                log.error("a function blocks the event loop of %s, which is abandoned", name)
+            else:
+                loop.close()
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

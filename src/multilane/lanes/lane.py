@@ -19,7 +19,7 @@ from multilane.wire.records.record import Record
 class Lane:
     __slots__ = (
         *("_seen_calls", "_seen_since", "calls", "cancels", "has_substitute", "is_calling", "is_overdue"),
-        *("at", "is_plain", "pending", "record", "task", "window"),
+        *("at", "is_plain", "overdue_since", "pending", "record", "task", "window"),
     )
 
     def __init__(self) -> None:
@@ -33,6 +33,7 @@ class Lane:
         self.is_calling = False
         self.cancels = False  # whether the call it is at can be made to end
         self.is_overdue = False
+        self.overdue_since = 0.0
         self.has_substitute = False
         self._seen_calls = -1
         self._seen_since = 0.0
@@ -46,6 +47,10 @@ class Lane:
     def records(self) -> Sequence[Record]:
         """What it is at."""
         return self.window or (() if self.record is None else (self.record,))
+
+    def is_stuck(self, now: float, grace: float) -> bool:
+        """Its call is overdue and does not end, although it was cancelled a while ago if it can be."""
+        return self.is_overdue and self.is_calling and (not self.cancels or now - self.overdue_since >= grace)
 
     def is_beyond(self, now: float, limit: float) -> bool:
         """True once for a call that takes longer than the limit, as far as the sweeps have seen it."""

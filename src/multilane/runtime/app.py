@@ -33,6 +33,7 @@ from multilane.runtime.crash_watch import CrashWatch
 from multilane.runtime.engine import Engine
 from multilane.runtime.error_wiring import ErrorConsumers
 from multilane.runtime.helm import Helm
+from multilane.runtime.last_resort import LastResort
 from multilane.runtime.outfit import Outfit
 from multilane.runtime.process_progress import ProcessProgress
 from multilane.runtime.producing import ProducerInterceptor, Producers
@@ -199,8 +200,22 @@ class App:
     def run(self) -> None:
         """Consume until SIGTERM or SIGINT, or `stop`; then settle what is in work, commit and leave. The process is
         taken as this application's: its interpreter is tuned, and uvloop is used where it is installed."""
-        with signals_stop(self.stop), tuned_interpreter():
-            run_to_end(self.serve())
+        resort = LastResort(self._longest_drain, self._ask_loop)
+        with signals_stop(self.stop, resort.arm), tuned_interpreter():
+            try:
+                run_to_end(self.serve())
+            finally:
+                resort.disarm()
+
+    def _longest_drain(self) -> float:
+        return max((r.config.rebalance_timeout / 2 for r in self._registrations.values()), default=0.0)
+
+    def _ask_loop(self, what: Callable[[], object]) -> None:
+        engine = self._engine
+        if engine is None:
+            what()  # it has not begun, or is over
+        else:
+            engine.on_loop(what)
 
     def outfits(self, observer: Observer = NO_OBSERVER, *, for_rows: bool = False) -> dict[str, Outfit]:
         """What each consumer needs for its lanes, by name; for engines that have other ways to feed them, `for_rows` of

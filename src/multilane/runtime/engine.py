@@ -60,13 +60,14 @@ class Engine:
                     self._watch.close(self.groups)
 
     def stop(self) -> None:
-        self._tell(self._stopped.set)
+        self.on_loop(self._stopped.set)
 
     def steer(self, consumer: str, steering: Steering) -> None:
         """From any thread."""
-        self._tell(lambda: self.groups[consumer].steer(steering))
+        self.on_loop(lambda: self.groups[consumer].steer(steering))
 
-    def _tell(self, what: Callable[[], object]) -> None:
+    def on_loop(self, what: Callable[[], object]) -> None:
+        """Have the loop call this; from any thread."""
         try:
             self._loop.call_soon_threadsafe(what)
         except RuntimeError:

@@ -39,6 +39,7 @@ LastStepFunction = Callable[["Record", str], Any]
 OnKept = Callable[["Record", str], object]
 
 _MOST_UNDER_WAY: Final = 500
+_PARTING: Final = 1.0  # seconds for functions that were cancelled
 
 
 class Publishes(Protocol):
@@ -138,7 +139,10 @@ class Share:
             tasks.append(self._task)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            _, stuck = await asyncio.wait(tasks, timeout=_PARTING)
+            if stuck:
+                log.error("%s: a function ignores its cancellation and is abandoned", self.partition)
 
     # --- record by record --------------------------------------------------------------------------------------------
 

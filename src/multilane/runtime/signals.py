@@ -17,14 +17,15 @@ log = logger(__name__)
 
 
 @contextmanager
-def signals_stop(stop: Callable[[], object]) -> Iterator[None]:
-    """The first signal ends in order, a second one at once. While this lasts a KeyboardInterrupt is a function's own,
-    unless it is `Interrupted`."""
+def signals_stop(stop: Callable[[], object], on_signal: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """The first signal ends in order, a second one at once; `on_signal` is called at the first. While this lasts a
+    KeyboardInterrupt is a function's own, unless it is `Interrupted`."""
 
     def end(number: int, frame: Any) -> None:
         del frame
         log.warning("%s: ending; once more ends at once", signal.Signals(number).name)
         stop()
+        on_signal()
         restore()
         if before[signal.SIGINT] is signal.default_int_handler:
             signal.signal(signal.SIGINT, end_now)

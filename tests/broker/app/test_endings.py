@@ -1,0 +1,63 @@
+"""SIGTERM ends a process whatever its functions do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = [pytest.mark.broker]
+
+PROGRAM = """
+import asyncio, threading, time
+import multilane
+app = multilane.App("multilane.yaml")
+
+async def swallow():
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            continue
+
+@app.listener("orders")
+async def handle(record: multilane.Record) -> None:
+    print(record.key.decode(), flush=True)
+    if record.key == b"swallow":
+        await swallow()
+    if record.key == b"thread":
+        await asyncio.to_thread(time.sleep, 3600)
+    if record.key == b"own thread":
+        threading.Thread(target=time.sleep, args=(3600,)).start()
+    if record.key == b"block":
+        time.sleep(3600)
+app.run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("keys", "code", "said"),
+    [
+        (["swallow", "thread"], 0, "abandoned"),
+        (["own thread"], 1, "threads of the application"),
+        (["block"], 1, "blocks the event loop"),
+    ],
+    ids=["swallow", "own thread", "block"],
+)
+def test_sigterm_ends_the_process_within_its_drain(shop, keys, code, said):
+    shop.fill(keys, partitions=1)
+    shop.app(rebalanceTimeout="2s", maxProcessingTime="60s", error=shop.make_topic(1))
+    (shop.folder / "shop_program.py").write_text(PROGRAM)
+    command = [sys.executable, "shop_program.py"]
+    with subprocess.Popen(command, cwd=shop.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        assert {child.stdout.readline().strip() for _ in keys} == set(keys)
+        os.kill(child.pid, signal.SIGTERM)
+        try:
+            _, told = child.communicate(timeout=30)
+        finally:
+            child.kill()
+    assert said in told
+    assert child.returncode == code, told

@@ -1,0 +1,95 @@
+"""Calls that do not end: what stands in for them, and when the partition stands still."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+
+import pytest
+
+from lane_world import World, turns, until
+from multilane.lanes.interpreter import run_to_end
+from multilane.lanes.work import WorkRules
+from multilane.wire.records.record import Record
+
+
+class Stubborn:
+    """Ignores its cancellation for keys that begin with `hang`, until it is let go."""
+
+    def __init__(self) -> None:
+        self.let_go = asyncio.Event()
+        self.handled: list[int] = []
+
+    async def __call__(self, record: Record) -> None:
+        while record.key.startswith(b"hang") and not self.let_go.is_set():
+            try:
+                await self.let_go.wait()
+            except asyncio.CancelledError:
+                continue
+        self.handled.append(record.offset)
+
+
+async def test_another_lane_stands_in_for_a_coroutine_that_swallows_its_cancellation():
+    """Three of three hung, and the partition stood."""
+    handler = Stubborn()
+    async with World(handler, lanes=3) as world:
+        await world.give("hang1", "hang2", "hang3", "a", "b", "hang1")
+        await world.sweep_after(1.5)
+        assert handler.handled == [], "they may end within a second"
+        await world.sweep_after(1.5)
+        await until(lambda: len(handler.handled) == 2)
+        assert handler.handled == [3, 4], "their keys wait"
+        handler.let_go.set()
+        await until(lambda: world.is_done)
+        await turns()
+        assert sorted(handler.handled) == [0, 1, 2, 3, 4, 5]
+        assert (world.failures.failed, world.errors) == ([], [])
+        assert len(world.crew._lanes) == 3
+
+
+@pytest.mark.parametrize("kind", ["coroutine", "plain"])
+async def test_a_partition_whose_calls_all_hang_says_so_and_goes_on_when_one_ends(kind, caplog):
+    handler, let_go = Stubborn(), threading.Event()
+
+    def plain(record: Record) -> None:
+        if record.key.startswith(b"hang"):
+            let_go.wait(60)
+
+    caplog.set_level(logging.WARNING)
+    rules = WorkRules(1.0, runs_ahead=True)
+    async with World(handler if kind == "coroutine" else plain, lanes=2, rules=rules) as world:
+        await world.give(*[f"hang{i}" for i in range(5)], "a")
+        for _ in range(8):
+            await until(lambda: all(lane.is_calling for lane in world.crew._lanes) or kind == "plain")
+            await world.sweep_after(1.5)
+        told = [r.message for r in caplog.records if "stands still: 4 calls" in r.message]
+        assert told, "it said nothing"
+        assert len(told) < 3, "once in thirty seconds is enough"
+        assert world.frontier == 0
+        handler.let_go.set()
+        let_go.set()
+        await until(lambda: world.is_done)
+        await world.sweep_after(0.0)
+        assert any("goes on" in r.message for r in caplog.records)
+
+
+def test_the_end_of_a_loop_does_not_wait_for_a_task_that_ignores_its_cancellation(caplog):
+    never = threading.Event()
+
+    async def main():
+        async def hang():
+            while True:
+                try:
+                    await asyncio.get_running_loop().create_future()
+                except asyncio.CancelledError:
+                    continue
+
+        tasks.append(asyncio.create_task(hang()))
+        tasks.append(asyncio.create_task(asyncio.to_thread(never.wait)))
+        await turns()
+
+    tasks = []
+    run_to_end(main())  # a join would take for ever
+    assert "ignores its cancellation and is abandoned" in caplog.text
+    never.set()
