@@ -10,7 +10,7 @@ from confluent_kafka import Consumer as Librdkafka
 from confluent_kafka import TopicPartition as Place
 
 from multilane import Admin, Producer, TopicPartition
-from multilane.errors import BrokerError, ConfigError, ForkedClient
+from multilane.errors import BrokerError, ConfigError, ForkedClient, SaslError
 from multilane.types import OffsetAndTimestamp
 
 pytestmark = pytest.mark.broker
@@ -112,6 +112,19 @@ def test_writes_that_are_refused_say_why(admin, topic):
         admin.create_partitions({name: 1})
     with pytest.raises(BrokerError, match="INVALID_CONFIG"):
         admin.alter_topic_config(name, {"retention.ms": "soon"})
+
+
+def test_a_wrong_password_is_told_at_once(kafka, credentials):
+    properties = {
+        "bootstrap.servers": kafka.bootstrap("SASL_PLAINTEXT"),
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": credentials[0],
+        "sasl.password": "not the password",
+    }
+    with Admin(properties) as admin, pytest.raises(SaslError, match=r"[Aa]uthentication failed") as caught:
+        admin.create_topics({fresh("refused"): 1})
+    assert "not the password" not in str(caught.value)
 
 
 def test_nothing_to_write_is_nothing_done(admin):

@@ -172,6 +172,16 @@ def test_every_offset_is_a_good_place_to_start(kafka, history, level):
             assert read_to(consumer, partition, end) == [row for row in rows if row.offset >= offset]
 
 
+@pytest.mark.parametrize("level", LEVELS)
+def test_at_the_end_of_what_may_be_read_there_is_no_lag(kafka, history, level):
+    partition = TopicPartition(history.topic, 0)
+    with reader(kafka, level) as consumer:
+        consumer.assign([partition])
+        consumer.seek_to_beginning()
+        read_to(consumer, partition, consumer.end_offsets([partition])[partition])
+        assert consumer.current_lag(partition) == 0
+
+
 def test_the_end_is_where_the_first_undecided_transaction_begins(kafka, history):
     assert end_of(kafka, history.topic, "read_committed") == history.stable
     assert end_of(kafka, history.topic, "read_uncommitted") > history.behind[-1].offset

@@ -189,7 +189,7 @@ class Consumer(Steering):
                 if position is not None:
                     return position
                 if not self._ring.wait(max(0.0, deadline - self._clock.monotonic())):
-                    raise OperationTimeout(f"the position of {partition} is not known yet")
+                    raise front.unplaced(partition)
 
     # --- look-ups ----------------------------------------------------------------------------------------------------
 

@@ -51,6 +51,7 @@ from multilane.errors import (
     MultilaneError,
     NoOffsetForPartition,
     NotAssigned,
+    OperationTimeout,
     WakeupError,
 )
 from multilane.types import NO_EPOCH, LeaderEpoch, Offset, OffsetAndMetadata, TopicPartition
@@ -207,6 +208,11 @@ class Front:
             raise state.failure
         return state.position
 
+    def unplaced(self, partition: TopicPartition) -> OperationTimeout:
+        trouble = self._lease.thread.trouble
+        cause = "" if trouble is None else f": {trouble}"
+        return OperationTimeout(f"the position of {TopicPartition(*partition)} is not known yet{cause}")
+
     def leader_epoch(self, partition: TopicPartition) -> LeaderEpoch:
         return self._state(partition).epoch
 
@@ -223,9 +229,9 @@ class Front:
 
     def lag(self, partition: TopicPartition) -> int | None:
         state = self._state(partition)
-        if state.high_watermark is None or state.position is None:
+        if state.end is None or state.position is None:
             return None
-        return max(0, state.high_watermark - state.position)
+        return max(0, state.end - state.position)
 
     def set_paused(self, partitions: Iterable[TopicPartition], paused: bool) -> None:
         states = [(p, self._state(p)) for p in map(checked_partition, partitions)]
@@ -305,7 +311,7 @@ class Front:
         state = self._partitions.get(TopicPartition(item.topic, item.partition))
         if state is not None:
             state.move(Offset(item.next_offset), LeaderEpoch(item.leader_epoch), self._polls)
-            state.high_watermark = item.high_watermark
+            state.end = item.last_stable_offset if self.config.read_committed else item.high_watermark
         return item
 
     def _raise_new_failure(self) -> None:

@@ -59,6 +59,7 @@ class MetadataListeners:
     on_topic_error: Callable[[str, BrokerError], None] = lambda _topic, _error: None
     on_failure: Callable[[MultilaneError], None] = lambda _: None
     on_rebootstrap: Callable[[], None] = lambda: None
+    unreachable: Callable[[], MultilaneError | None] = lambda: None  # asked, not told: why a broker cannot be reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,11 @@ class MetadataManager:
     def why_no_leader(self, partition: TopicPartition) -> MultilaneError:
         topic = self.cluster.topics.get(partition.topic)
         if topic is None:
-            return self.failure or NetworkError(f"topic {partition.topic} is not known to the cluster")
+            unreachable = self._listeners.unreachable()
+            if self.failure is not None or (unreachable is not None and self._progress.refreshed_at is None):
+                return self.failure or unreachable or NetworkError("no broker answers")
+            also = "" if unreachable is None else f" ({unreachable})"
+            return NetworkError(f"topic {partition.topic} is not known to the cluster{also}")
         if partition.partition not in topic.partitions:
             return NetworkError(f"topic {partition.topic} has {len(topic.partitions)} partitions, from 0")
         return NetworkError(f"{partition} has no leader at present")

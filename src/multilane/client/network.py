@@ -10,12 +10,11 @@ everybody: every pending future gets it and every consumer's next poll raises it
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from multilane.client.agenda import Agenda
 from multilane.client.calls import Call, CallManager
@@ -40,7 +39,7 @@ from multilane.client.metadata import MetadataListeners, MetadataManager, Metada
 from multilane.client.net.delegate import NetworkDelegate, Reach
 from multilane.client.net.login import Login
 from multilane.client.net.request_state import Backoff
-from multilane.client.net.requests import NEVER, Poll, UnsentRequest
+from multilane.client.net.requests import NEVER, Poll, then
 from multilane.client.net.resolver import Resolver
 from multilane.client.net.tls import tls_context
 from multilane.client.net.wakeup import Wakeup
@@ -115,7 +114,13 @@ class NetworkThread:
             MetadataPolicy(
                 config.metadata_max_age, backoff, config.rebootstrap_trigger if config.rebootstrap else NEVER
             ),
-            MetadataListeners(self._on_cluster, self._on_topic_error, self._on_metadata_failure, self._on_rebootstrap),
+            MetadataListeners(
+                self._on_cluster,
+                self._on_topic_error,
+                self._on_metadata_failure,
+                self._on_rebootstrap,
+                lambda: self._delegate.last_failure,
+            ),
         )
         self._calls = CallManager(backoff, lambda: self._delegate.last_failure, self._metadata.request_update)
         self._coordinators = CoordinatorManager(
@@ -163,7 +168,13 @@ class NetworkThread:
             self._delegate.close_owner,
             self._participants.touch,
             self._observer,
+            lambda: self._delegate.last_failure,
         )
+
+    @property
+    def trouble(self) -> MultilaneError | None:
+        """Why a broker could not be reached, until one can."""
+        return self._delegate.last_failure
 
     def assert_network_thread(self) -> None:
         if threading.current_thread() is not self._thread:
@@ -204,7 +215,7 @@ class NetworkThread:
         wait = self._ask_due(self._participants, now)
         poll = self._coordinators.poll(now)
         for request in poll.requests:
-            _then(request, self._participants.touch_all)
+            then(request, self._participants.touch_all)
         return min(wait, self._enqueue(poll, now))
 
     def _ask_due(self, agenda: Agenda[Asked], now: float) -> float:
@@ -214,7 +225,7 @@ class NetworkThread:
             for poll in asked.poll(now):
                 for request in poll.requests:
                     request.client_id = asked.client_id
-                    _then(request, partial(agenda.touch, asked))
+                    then(request, partial(agenda.touch, asked))
                 wait = min(wait, self._enqueue(poll, now))
             agenda.schedule(asked, now + wait)
         return agenda.wait(now)
@@ -372,18 +383,3 @@ class NetworkThread:
         if self._chores is None:
             self._chores = ThreadPoolExecutor(2, thread_name_prefix=f"multilane-chores-{self._number}")
         return self._chores
-
-
-def _then(request: UnsentRequest, touch: Callable[[], None]) -> None:
-    """Whoever sent a request has something to say once it is answered."""
-    answered, failed = request.on_response, request.on_failure
-
-    def on_response(response: Any, now: float) -> None:
-        touch()
-        answered(response, now)
-
-    def on_failure(error: MultilaneError, now: float) -> None:
-        touch()
-        failed(error, now)
-
-    request.on_response, request.on_failure = on_response, on_failure

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 class PartitionState:
     __slots__ = (
         "before",
+        "end",
         "epoch",
         "failure",
         "generation",
-        "high_watermark",
         "moved_in",
         "paused",
         "position",
@@ -36,7 +36,7 @@ class PartitionState:
         self.epoch = start.epoch if isinstance(start, At) else NO_EPOCH  # of the last record before the position
         self.before: OffsetAndMetadata | None = None  # where it stood before the poll in which it last moved
         self.moved_in = 0
-        self.high_watermark: int | None = None
+        self.end: int | None = None  # of the log as far as we may read it, when the last block was fetched
         self.paused = False
         self.failure: MultilaneError | None = None
         self.told = False  # whether poll has raised the failure

@@ -137,7 +137,8 @@ class Steering:
                 front.seek(partition, place)
 
     def current_lag(self, partition: TopicPartition) -> int | None:
-        """Records between the position and the end of the log, as of the last block; None before the first."""
+        """Offsets between the position and the end of the log, as of the last block; None before the first. Under
+        read_committed the end is that of `end_offsets`: where the first undecided transaction begins."""
         with self._front.used() as front:
             return front.lag(partition)
 

@@ -23,7 +23,6 @@ from multilane.hooks import NO_OBSERVER, Observer
 from multilane.lanes.failure_log import FailureLog
 from multilane.lanes.failure_report import FailureReport
 from multilane.lanes.gate import Gate
-from multilane.lanes.seldom import Seldom
 from multilane.listeners.context import Context
 from multilane.listeners.signature import is_async
 from multilane.listeners.surroundings import Surroundings
@@ -36,6 +35,7 @@ from multilane.outcome.own_thread import on_own_thread
 from multilane.outcome.parking import Parking
 from multilane.outcome.poison import SuspectedPoison
 from multilane.outcome.raised import as_failure, is_cancelled
+from multilane.seldom import Seldom
 from multilane.wire.records.keyed_rows import TakenRows
 from multilane.wire.records.record import Record
 

@@ -19,12 +19,12 @@ from multilane.errors import UndecodablePayload
 from multilane.hooks import NO_OBSERVER, Observer
 from multilane.lanes.acknowledging import Pending
 from multilane.lanes.lane import Lane
-from multilane.lanes.seldom import Seldom
 from multilane.lanes.threads import NotBegun
 from multilane.logs import logger
 from multilane.outcome.in_place import Resting, Stay, attempts_in_place, resting, stay_of
 from multilane.outcome.outage import Failure, Outage, State
 from multilane.outcome.poison import SuspectedPoison
+from multilane.seldom import Seldom
 from multilane.stacks import class_of, raised_at
 from multilane.wire.records.record import Record
 

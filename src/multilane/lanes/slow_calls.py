@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from multilane.lanes.lane import Lane
-from multilane.lanes.seldom import Seldom
 from multilane.logs import logger
+from multilane.seldom import Seldom
 
 log = logger(__name__)
 

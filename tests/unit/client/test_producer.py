@@ -215,6 +215,30 @@ def test_an_unknown_topic_has_been_asked_for_long_enough():
     assert not error_from(KafkaError(KafkaError._UNKNOWN_TOPIC), "x", Hush()).retriable
 
 
+def test_the_same_line_is_logged_once_in_a_while(caplog):
+    now = [0.0]
+    bridge = LogBridge(Hush(), lambda: now[0])
+    attempt = "%s [%s] [thrd:a:1/1]: a:%d/1: Connect failed: Connection refused (after %dms in state CONNECT)"
+    for number in range(50):
+        bridge.log(logging.ERROR, attempt, "FAIL", "rdkafka#1", 9092, number)
+    bridge.log(logging.WARNING, "%s [%s] %s", "GETPID", "rdkafka#1", "something else")
+    now[0] = 30.0
+    bridge.log(logging.ERROR, attempt, "FAIL", "rdkafka#1", 9092, 7)
+    assert [r.getMessage() for r in caplog.records] == [
+        "librdkafka: FAIL: a:9092/1: Connect failed: Connection refused (after 0ms in state CONNECT)",
+        "librdkafka: GETPID: something else",
+        "librdkafka: FAIL: a:9092/1: Connect failed: Connection refused (after 7ms in state CONNECT) "
+        "(50 times since the last such line)",
+    ]
+
+
+def test_kinds_of_lines_do_not_pile_up():
+    bridge = LogBridge(Hush(), lambda: 0.0)
+    for number in range(1_000):
+        bridge.log(logging.ERROR, "FAIL %s", chr(0x4E00 + number))
+    assert len(bridge._kinds) <= 100
+
+
 def test_no_secret_in_logs_and_errors(caplog):
     from confluent_kafka import KafkaError
 

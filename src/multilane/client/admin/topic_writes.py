@@ -13,15 +13,18 @@ from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any, Final
 
 from multilane.client.produce.librdkafka import (
+    AUTHENTICATION,
+    SSL,
     Hush,
     connection_settings,
+    error_from,
     raised_error,
     secrets_of,
     start_client,
     survive_forks,
 )
 from multilane.clock import Clock, SystemClock
-from multilane.errors import ClientClosed, OperationTimeout
+from multilane.errors import ClientClosed, MultilaneError, OperationTimeout
 from multilane.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -42,6 +45,8 @@ class TopicWrites:
         self._lock = threading.Lock()
         self._client: AdminClient | None = None
         self._closed = False
+        self._trouble: MultilaneError | None = None
+        self._is_refused = False
         survive_forks(self)
 
     @property
@@ -109,27 +114,44 @@ class TopicWrites:
             if self._closed:
                 raise ClientClosed("this admin client is closed")
             if self._client is None:
-                self._client = start_client(AdminClient, connection_settings(self._config), self._hush)
+                settings = {**connection_settings(self._config), "error_cb": self._on_error}
+                self._client = start_client(AdminClient, settings, self._hush)
             return self._client
+
+    def _on_error(self, error: Any) -> None:
+        self._trouble = error_from(error, "the brokers", self._hush)
+        self._is_refused = error.code() in (AUTHENTICATION, SSL)
 
     def _wait(self, futures: Mapping[Any, Future[Any]], doing: str, timeout: float) -> dict[Any, Any]:
         """Polls meanwhile: the log and token functions run inside poll. The first error is raised, after all ended."""
         from confluent_kafka import KafkaException
 
         client = self._made()
+        self._trouble, self._is_refused = None, False
         deadline = self._clock.monotonic() + timeout + 1.0
         while not all(f.done() for f in futures.values()):
             if self._clock.monotonic() >= deadline:
-                raise OperationTimeout(f"{doing} {', '.join(map(str, futures))}: no answer in time")
+                raise OperationTimeout(f"{doing} {', '.join(map(str, futures))}: no answer in time{self._because()}")
             wait(futures.values(), _POLL_SECONDS)
             client.poll(0)
+            self._check_login()
         results = {}
         for name, future in futures.items():
             try:
                 results[name] = future.result()
             except KafkaException as error:
-                raise raised_error(error, f"{doing} {name}", self._hush) from None
+                told = raised_error(error, f"{doing} {name}", self._hush)
+                late = isinstance(told, OperationTimeout)
+                raise (OperationTimeout(f"{told}{self._because()}") if late else told) from None
         return results
+
+    def _check_login(self) -> None:
+        """Nobody should have to wait to hear of a wrong password."""
+        if self._trouble is not None and self._is_refused:
+            raise self._trouble
+
+    def _because(self) -> str:
+        return "" if self._trouble is None else f"; the last trouble was: {self._trouble}"
 
 
 def _times(timeout: float) -> dict[str, float]:

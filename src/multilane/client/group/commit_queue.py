@@ -12,7 +12,7 @@ A turn of the loop costs nothing here while nothing changes, however many commit
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -84,12 +84,12 @@ class CommitQueue:
         if len(self._commits) != before:
             self._tidy()
 
-    def expire(self, now: float) -> None:
+    def expire(self, now: float, trouble: Callable[[], MultilaneError | None] = lambda: None) -> None:
         if now < self.soonest:
             return
         for commit in [c for c in self._commits if now >= c.deadline]:
             self._commits.remove(commit)
-            cause = commit.last_error or "its coordinator is not known, or has not answered"
+            cause = commit.last_error or trouble() or "its coordinator is not known, or has not answered"
             text = f"group {self._group}: {some(sorted(commit.open))}: no answer to the commit in time: {cause}"
             for partition in list(commit.open):
                 commit.refuse(partition, OperationTimeout(text))

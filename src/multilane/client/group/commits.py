@@ -75,6 +75,7 @@ class CommitListeners:
     owned: Callable[[], frozenset[TopicPartition] | None]
     fenced: Callable[[MultilaneError, float], None]
     observer: Observer = NO_OBSERVER
+    trouble: Callable[[], MultilaneError | None] = lambda: None  # why a coordinator may not answer
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,7 +137,7 @@ class CommitManager:
             return NOTHING
         self._check()
         self._queue.settle()
-        self._queue.expire(now)
+        self._queue.expire(now, self._listeners.trouble)
         if not self._queue:
             return NOTHING
         patience = max(0.0, self._queue.soonest - now)

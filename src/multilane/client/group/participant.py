@@ -80,6 +80,7 @@ class GroupSurroundings:
     hang_up: Callable[[str], None]
     touch: Callable[[Participant], None]  # to be asked in this turn
     observer: Observer
+    unreachable: Callable[[], MultilaneError | None] = lambda: None  # why a broker cannot be reached, if one cannot
 
 
 class Participant:
@@ -123,6 +124,7 @@ class Participant:
                 identity=self._identity,
                 owned=self._owned,
                 fenced=self._fenced,
+                trouble=self._trouble,
                 observer=around.observer,
             ),
         )
@@ -135,6 +137,7 @@ class Participant:
                 refresh=metadata.request_update,
                 identity=self._identity,
                 login_refused=self.failed,
+                trouble=self._trouble,
             ),
         )
 
@@ -340,6 +343,10 @@ class Participant:
         if self._membership is None or self._wish is None:
             return None
         return self._membership.owned
+
+    def _trouble(self) -> MultilaneError | None:
+        """What may keep questions to the coordinator from being answered."""
+        return self._around.coordinators.why(self._group) or self._around.unreachable()
 
     def _fenced(self, error: MultilaneError, now: float) -> None:
         if self._membership is not None:

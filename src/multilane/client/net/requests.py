@@ -86,3 +86,18 @@ NOTHING: Final = Poll()
 
 class RequestManager(Protocol):
     def poll(self, now: float) -> Poll: ...
+
+
+def then(request: UnsentRequest, touch: Callable[[], None]) -> None:
+    """Whoever sent a request has something to say once it is answered."""
+    answered, failed = request.on_response, request.on_failure
+
+    def on_response(response: Any, now: float) -> None:
+        touch()
+        answered(response, now)
+
+    def on_failure(error: MultilaneError, now: float) -> None:
+        touch()
+        failed(error, now)
+
+    request.on_response, request.on_failure = on_response, on_failure

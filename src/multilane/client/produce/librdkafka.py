@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from weakref import WeakSet
 
+from multilane.clock import SystemClock
 from multilane.config.security import PasswordLogin, SecurityConfig, Token, TokenLogin
 from multilane.config.tls import Pem, PemFile, TlsConfig
 from multilane.errors import (
@@ -31,6 +34,7 @@ from multilane.errors import (
 )
 from multilane.logs import logger
 from multilane.secret import MASK, Secret
+from multilane.seldom import Seldom
 
 if TYPE_CHECKING:
     from multilane.config.connection import ConnectionConfig
@@ -42,6 +46,11 @@ LibrdkafkaToken = tuple[str, float, str, dict[str, str]]
 
 _BOTH_VERSIONS: Final = frozenset({"TLSv1.2", "TLSv1.3"})
 _LARGEST_INT32: Final = (1 << 31) - 1
+_LOG_EVERY: Final = 30.0  # seconds
+_MOST_KINDS: Final = 100
+_NUMBERS: Final = re.compile(r"\d+")
+# Which handle and which thread of its own wrote a line.
+_PREFIX: Final = re.compile(r"^(\w+) \[[^\]]*\] (?:\[thrd:[^\]]*\]: )?")
 # A secret this short would be found everywhere.
 _SHORTEST_MASKED: Final = 4
 
@@ -95,16 +104,31 @@ class Hush:
 
 
 class LogBridge:
-    """What confluent-kafka calls its logger; passes on to ours."""
+    """What confluent-kafka calls its logger; passes on to ours. librdkafka says the same thing at each attempt to
+    reconnect: of each kind of line the first is logged at once, then one every half minute with how many there were."""
 
-    __slots__ = ("_hush",)
+    __slots__ = ("_hush", "_kinds", "_lock", "_now")
 
-    def __init__(self, hush: Hush) -> None:
+    def __init__(self, hush: Hush, now: Callable[[], float] | None = None) -> None:
         self._hush = hush
+        self._now = now or SystemClock().monotonic
+        self._lock = threading.Lock()
+        self._kinds: dict[str, Seldom] = {}
 
     def log(self, level: int, text: str, *values: object) -> None:
-        if log.isEnabledFor(level):
-            log.log(level, "%s", printable(self._hush(text % values if values else text)))
+        if not log.isEnabledFor(level):
+            return
+        said = printable(self._hush(_PREFIX.sub(r"\1: ", text % values if values else text)))
+        many = self._count(said)
+        if many:
+            log.log(level, "librdkafka: %s%s", said, f" ({many} times since the last such line)" if many > 1 else "")
+
+    def _count(self, said: str) -> int:
+        kind = _NUMBERS.sub("#", said.partition(" (after ")[0])
+        with self._lock:
+            if kind not in self._kinds and len(self._kinds) >= _MOST_KINDS:
+                self._kinds.clear()
+            return self._kinds.setdefault(kind, Seldom(_LOG_EVERY)).tell(self._now())
 
 
 def connection_settings(config: ConnectionConfig) -> dict[str, Any]:
