@@ -4,7 +4,7 @@ Thread: loop (whoever owns the yard).
 
 Owns the blocks that were polled and not taken in yet, and the ledger of what was. A block is taken in only a piece at a
 time and only when lanes are about to want it, so what is held outside of its columns stays small. Bounded: no more than
-`room` records are open at once, and no more than `room_bytes` bytes of them where that is set.
+`room` records are open at once, and no more than `room_bytes` bytes of them where that is set, but for the last record.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Intake:
     def is_full(self) -> bool:
         """There is no room for a piece that is worth it: to take in one record costs as much as to take in thirty."""
         too_many = self.room - len(self.ledger) < self._least
-        return too_many or (self._room_bytes is not None and self._bytes >= self._room_bytes)
+        return too_many or (self._room_bytes is not None and self._bytes > self._room_bytes - self._room_bytes // 8)
 
     @property
     def open_bytes(self) -> int:
@@ -122,6 +122,8 @@ class Intake:
         """The next few rows, of which those that are fresh are somebody's work from now on."""
         block, row_bytes = self._blocks[0]
         many = min(self._piece, self.room - len(self.ledger), len(block))
+        if self._room_bytes is not None:
+            many = min(many, block.rows_within(self._room_bytes - self._bytes, many))
         rows = block.slice(0, many)
         self.waiting_rows -= many
         self.waiting_bytes = self.waiting_bytes - many * row_bytes if self.waiting_rows else 0.0

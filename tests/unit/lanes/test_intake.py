@@ -54,6 +54,27 @@ def test_bytes_in_flight_are_those_of_keys_and_values():
     assert intake.open_bytes == 0
 
 
+@pytest.mark.parametrize("most", [PIECE, 1024])
+@pytest.mark.parametrize("sizes", [[4_000] * 600, [10, 90_000, 10, 30_000] * 100, [0] * 300, [63_990, 1, 1] * 50])
+def test_a_bound_of_bytes_is_exceeded_by_one_record_at_most(sizes, most):
+    """A piece had 256 records, whatever they weigh: 972 KB where 64 were allowed."""
+    room = 64 * 1024
+    intake = Intake(PLACE, Ledger(0), 100_000, room, most=most)
+    intake.accept(read(Batch([Rec(i, b"", b"v" * size) for i, size in enumerate(sizes)])))
+    opened, handled, highest = [], 0, 0
+    while intake.has_blocks or opened:
+        while intake.has_blocks and not intake.is_full:
+            opened += intake.next_piece().records()
+            assert sum(len(record.value) for record in opened[:-1]) < room
+            highest = max(highest, intake.open_bytes)
+        for record in opened[:3]:
+            intake.settle(record)
+            handled += 1
+        del opened[:3]
+    assert (handled, intake.open_bytes) == (len(sizes), 0)
+    assert highest > room / 2 or sum(sizes) < room, "and it is used"
+
+
 def test_what_waits_is_counted_down_as_it_is_taken_in():
     first, second = block_of(600, 10), block_of(4, 10, 600)
     intake = Intake(PLACE, Ledger(0), 100_000)

@@ -140,10 +140,18 @@ class Block:
         headers = 0 if spans is None else int((spans[self.start : self.stop] >> 32).sum())
         return self.content_bytes + headers + COLUMN_BYTES * len(self)
 
+    def rows_within(self, room: int, most: int) -> int:
+        """How many of the first `most` rows begin before `room` bytes of keys and values are full; one at least."""
+        rows = slice(self.start, min(self.stop, self.start + most))
+        lengths = self._lengths(self.columns.keys, rows).astype(np.int64) + self._lengths(self.columns.values, rows)
+        return int(np.searchsorted(np.cumsum(lengths), max(1, room))) + 1
+
     def _content(self, views: Views) -> int:
-        """Bytes behind the views: the sum of their lengths, which are the first four bytes of each."""
-        lengths = views.view(_LENGTH_FIRST)[self.start : self.stop, 0]
-        return int(lengths.sum(dtype=np.int64))
+        return int(self._lengths(views, slice(self.start, self.stop)).sum(dtype=np.int64))
+
+    def _lengths(self, views: Views, rows: slice) -> npt.NDArray[Any]:
+        """Bytes behind each of the views: the first four bytes of each."""
+        return views.view(_LENGTH_FIRST)[rows, 0]
 
     @property
     def keys(self) -> pa.BinaryViewArray:
