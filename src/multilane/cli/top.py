@@ -14,6 +14,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +26,7 @@ from multilane.cli.option_values import Output, duration
 from multilane.errors import ConfigError, MultilaneError
 
 if TYPE_CHECKING:
+    from multilane.cli.top_control import AppWatch
     from multilane.config.app.model import AppConfig
     from multilane.group.lookout import Lookout
     from multilane.group.movement import Report
@@ -38,6 +40,9 @@ Profile = Annotated[str | None, typer.Option(help="The profile of --config that 
 Groups = Annotated[list[str] | None, typer.Option("--group", help="A group by its name; may be repeated.")]
 Every = Annotated[str, typer.Option(help="How often to look, as 1s.")]
 StalledAfter = Annotated[str, typer.Option(help="For how long a partition with lag may settle nothing.")]
+Control = Annotated[
+    Path | None, typer.Option(help="The socket of `multilane run --control`: failures as the app itself counts them.")
+]
 Once = Annotated[bool, typer.Option("--once", help="Look twice, --every apart, show it and end.")]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="For people, or one JSON object a line.")]
 
@@ -55,10 +60,11 @@ def top(  # noqa: PLR0913 - each is an option of the command
     every: Every = "1s",
     stalled_after: StalledAfter = "10s",
     once: Once = False,
+    control: Control = None,
     timeout: Timeout = 15.0,
     output: OutputOption = Output.table,
 ) -> None:
-    """Show members, lag, rates and standstills of running consumers, live, as the brokers see them."""
+    """Show members, lag, rates, failures and standstills of running consumers, live, as the brokers see them."""
     from multilane.group.lookout import Lookout  # commands import when they run
 
     seconds, patience = duration(every, "every"), duration(stalled_after, "stalled-after")
@@ -76,7 +82,7 @@ def top(  # noqa: PLR0913 - each is an option of the command
             )
         subjects, clusters = _named(group, client_properties(bootstrap_server, command_config, timeout))
     with _told_to_end(), Lookout(subjects, clusters) as lookout:
-        trails = _Trails(lookout, patience)
+        trails = _Trails(lookout, patience, _watched(control))
         reports = _first_look(trails, seconds if once else None)
         with _shown(output, every, once) as show:
             show(reports, "")
@@ -119,6 +125,7 @@ def _subject(app: AppConfig, name: str) -> Subject:
         topics=tuple(filter(None, (consumer.topic, consumer.retry))),
         retry=consumer.retry,
         is_from_beginning=consumer_properties(consumer, cluster).get("auto.offset.reset") == "earliest",
+        error=consumer.error,
     )
 
 
@@ -134,9 +141,10 @@ def _named(groups: list[str], properties: Mapping[str, object]) -> tuple[list[Su
 class _Trails:
     """One for each subject."""
 
-    def __init__(self, lookout: Lookout, stalled_after: float) -> None:
+    def __init__(self, lookout: Lookout, stalled_after: float, app: AppWatch | None = None) -> None:
         from multilane.group.trail import Trail
 
+        self._app = app
         self._lookout = lookout
         self._make: Callable[[], Trail] = lambda: Trail(stalled_after)
         self._trails: dict[Subject, Trail] = {}
@@ -147,8 +155,16 @@ class _Trails:
         for sight in found:
             if sight.subject not in self._trails:
                 self._trails[sight.subject] = self._make()
-        self.last = [self._trails[sight.subject].add(sight) for sight in found]
+        reports = [self._trails[sight.subject].add(sight) for sight in found]
+        told = {} if self._app is None else self._app.look()
+        self.last = [replace(report, app=told.get(report.sight.subject.name)) for report in reports]
         return self.last
+
+
+def _watched(control: Path | None) -> AppWatch | None:
+    from multilane.cli.top_control import AppWatch
+
+    return None if control is None else AppWatch(control)
 
 
 def _first_look(trails: _Trails, again_after: float | None) -> list[Report]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain, groupby
 from typing import Any, Final
 
@@ -29,6 +29,8 @@ _LEFT: Final = ("partition", "member", "")
 _LEFT_OUT: Final = ("end", "arriving/s", "member", "drained", "committed")  # where it is narrow, one after the other
 _SHORT_PLACE: Final = 24
 _GAP: Final = 2
+_LONGEST_ERROR: Final = 200
+_MOST_ERRORS: Final = 3
 _STYLES: Final = {
     Verdict.LEADERLESS: "bold red",
     Verdict.EXPIRED: "bold red",
@@ -131,6 +133,7 @@ def _summary(report: Report) -> str:
     urgent = (Verdict.STALLED, Verdict.HELD, Verdict.EXPIRED, Verdict.LEADERLESS)
     parts = [
         f"{titled} ({sight.protocol}) {sight.state}",
+        *([_failing(report)] if _fails(report) else []),
         *(f"{many} {verdict}" for verdict in urgent if (many := report.count(verdict))),
         f"{members} member{'s' if members != 1 else ''}",
         f"lag {report.lag:,}" + (f" ({report.beyond:,} of it settled)" if report.beyond else ""),
@@ -142,10 +145,34 @@ def _summary(report: Report) -> str:
     return ", ".join(parts)
 
 
+def _fails(report: Report) -> bool:
+    return report.failures.are_there or bool(report.app and report.app.rate)
+
+
+def _failing(report: Report) -> str:
+    """The app's own count where it is known: it includes failures that leave no copy."""
+    failures, app = report.failures, report.app
+    rate = failures.rate if app is None or app.rate is None else app.rate
+    dead = f", {_rate(failures.dead)}/s to the error topic" if failures.dead else ""
+    return f"FAILING {_rate(rate)}/s{dead}"
+
+
+def _errors(report: Report) -> list[str]:
+    """The most frequent errors now: as the app tells them, else by the newest copies."""
+    if report.app is not None and report.app.errors:
+        found, where = report.app.errors, "in the app"
+    elif report.failures.are_there:
+        found, where = report.failures.errors, "of the newest copies"
+    else:
+        return []
+    return [f"error: {escaped(text, _LONGEST_ERROR)} ({count:,} {where})" for text, count in found[:_MOST_ERRORS]]
+
+
 def _remarks(report: Report) -> list[str]:
     """What a person should know besides the numbers."""
     sight = report.sight
-    remarks = [f"topic {escaped(topic, _LONGEST_NAME)} does not exist" for topic in sight.missing]
+    remarks = _errors(report)
+    remarks += [f"topic {escaped(topic, _LONGEST_NAME)} does not exist" for topic in sight.missing]
     if sight.is_there and not sight.members and report.lag:
         remarks.append("nobody is in the group: nothing is handled")
     if sight.is_there and not sight.partitions and not sight.missing:
@@ -291,7 +318,19 @@ def _group_facts(report: Report) -> dict[str, Any]:
         "arriving_per_second": report.arrival_rate,
         "drain_seconds": _finite(report.drain),
         "stalled": report.count(Verdict.STALLED),
+        "failures": _failure_facts(report),
         "partitions": [_row_facts(row) for row in report.rows],
+    }
+
+
+def _failure_facts(report: Report) -> dict[str, Any]:
+    failures, app = report.failures, report.app
+    return {
+        "per_second": failures.rate if app is None or app.rate is None else app.rate,
+        "retried_per_second": failures.retried,
+        "dead_per_second": failures.dead,
+        "newest_errors": [{"error": head, "count": count} for head, count in failures.errors],
+        "app": None if app is None else asdict(app) | {"errors": [{"error": t, "count": c} for t, c in app.errors]},
     }
 
 

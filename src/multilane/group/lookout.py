@@ -9,6 +9,7 @@ What does not exist yet, a group or a topic, is something to see and no error.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
@@ -17,6 +18,8 @@ from multilane.client.admin.answers import CommittedOffset, GroupDescription, To
 from multilane.clock import Clock, SystemClock
 from multilane.commit.completion_map import decode
 from multilane.errors import BrokerError
+from multilane.group.failures import of_copies
+from multilane.group.newest import NewestErrors
 from multilane.group.sight import MemberSight, PartitionSight, Sight, Subject
 from multilane.types import TopicPartition
 
@@ -38,6 +41,7 @@ class Lookout:
         self._subjects = tuple(subjects)
         self._clock = clock or SystemClock()
         self._admins = {name: Admin(clusters[name]) for name in {s.cluster: None for s in self._subjects}}
+        self._newest = {name: NewestErrors(clusters[name], self._clock) for name in self._admins}
 
     def __enter__(self) -> Self:
         return self
@@ -45,6 +49,8 @@ class Lookout:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        for newest in self._newest.values():
+            newest.close()
         for admin in self._admins.values():
             admin.close()
 
@@ -53,14 +59,15 @@ class Lookout:
         found: dict[Subject, Sight] = {}
         for cluster, admin in self._admins.items():
             here = [subject for subject in self._subjects if subject.cluster == cluster]
-            found |= self._look(admin, here)
+            found |= self._with_errors(cluster, self._look(admin, here))
         return [found[subject] for subject in self._subjects]
 
     def _look(self, admin: Admin, subjects: Collection[Subject]) -> dict[Subject, Sight]:
         groups = {group: _known(admin, group) for group in {subject.group: None for subject in subjects}}
         at = self._clock.monotonic()
         topics = {subject: subject.topics or _named_by(*groups[subject.group]) for subject in subjects}
-        described = _described(admin, {topic for named in topics.values() for topic in named})
+        errors = {subject.error for subject in subjects if subject.error is not None}
+        described = _described(admin, {topic for named in topics.values() for topic in named} | errors)
         led = [
             TopicPartition(topic.name, partition.number)
             for topic in described.values()
@@ -70,10 +77,21 @@ class Lookout:
         ends, begins = admin.offsets(led, "latest"), admin.offsets(led, "earliest")
         bounds = {p: (int(b.offset), int(e.offset)) for p in led if (b := begins[p]) and (e := ends[p])}
         return {
-            subject: _sight(
-                subject, at, groups[subject.group], [(t, described.get(t)) for t in topics[subject]], bounds
+            subject: _with_dead(
+                _sight(subject, at, groups[subject.group], [(t, described.get(t)) for t in topics[subject]], bounds),
+                described.get(subject.error or ""),
+                bounds,
             )
             for subject in subjects
+        }
+
+    def _with_errors(self, cluster: str, found: Mapping[Subject, Sight]) -> dict[Subject, Sight]:
+        """With what the newest copies say."""
+        bounds = {p: place for sight in found.values() for p in of_copies(sight) if (place := _bounds(sight, p))}
+        newest = self._newest[cluster].look(bounds)
+        return {
+            subject: replace(sight, newest=newest.get(subject.retry or "", ()) + newest.get(subject.error or "", ()))
+            for subject, sight in found.items()
         }
 
 
@@ -139,6 +157,20 @@ def _sight(
         partitions=places,
         missing=tuple(missing),
     )  # fmt: skip
+
+
+def _with_dead(sight: Sight, error: TopicDescription | None, bounds: Mapping[TopicPartition, tuple[int, int]]) -> Sight:
+    if sight.subject.error is None:
+        return sight
+    if error is None:
+        return replace(sight, missing=(*sight.missing, sight.subject.error))
+    partitions = [TopicPartition(error.name, described.number) for described in error.partitions]
+    return replace(sight, dead={p: PartitionSight(*bounds.get(p, (None, None))) for p in partitions})
+
+
+def _bounds(sight: Sight, partition: TopicPartition) -> tuple[int, int] | None:
+    place = sight.dead.get(partition) or sight.partitions[partition]
+    return None if place.begin is None or place.end is None else (place.begin, place.end)
 
 
 def _place(told: CommittedOffset | None, begin: int | None, end: int | None) -> PartitionSight:

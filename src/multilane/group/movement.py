@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from multilane.group.failures import NO_FAILURES, AppFailures, Failures, failures_of
 from multilane.group.sight import MemberSight, PartitionSight, Sight
 from multilane.types import TopicPartition
 
@@ -73,6 +74,8 @@ class Report:
     sight: Sight
     seconds: float | None  # over which rates were measured, at the most
     rows: tuple[Row, ...]
+    failures: Failures = NO_FAILURES
+    app: AppFailures | None = None  # from the application itself, where that is asked
 
     @property
     def lag(self) -> int:
@@ -132,7 +135,7 @@ def compared(
             )
         )
     rows.sort(key=lambda row: (-1 if row.lag is None else row.lag, row.is_standing), reverse=True)
-    return Report(now, now.at - earlier[0].at if earlier else None, tuple(rows))
+    return Report(now, now.at - earlier[0].at if earlier else None, tuple(rows), failures_of(earlier, now))
 
 
 def stood(before: Standing | None, place: PartitionSight, left: int | None, now: float) -> Standing | None:

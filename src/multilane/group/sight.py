@@ -24,6 +24,7 @@ class Subject:
     topics: tuple[str, ...] = ()  # none: those that the group itself names
     retry: str | None = None  # which of the topics is for retries
     is_from_beginning: bool = False  # where it begins without a commit; False: at the end, or nobody knows
+    error: str | None = None  # the topic in which records end that are given up
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +65,5 @@ class Sight:
     members: tuple[MemberSight, ...] = ()
     partitions: Mapping[TopicPartition, PartitionSight] = field(default_factory=dict)
     missing: tuple[str, ...] = ()  # topics that do not exist
+    dead: Mapping[TopicPartition, PartitionSight] = field(default_factory=dict)  # of the error topic
+    newest: tuple[str, ...] = ()  # heads of errors, of copies that came since the sight before

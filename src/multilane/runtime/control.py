@@ -165,6 +165,8 @@ def _answered(app: App, said: bytes) -> dict[str, Any]:
         match asked:
             case {"do": "show"}:
                 pass
+            case {"do": "progress"}:
+                return {"progress": {} if app.progress is None else app.progress.facts()}
             case {"do": "pause", "consumer": str(name)}:
                 app.pause(name)
             case {"do": "resume", "consumer": str(name)}:

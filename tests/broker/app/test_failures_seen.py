@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
 import threading
 from collections.abc import Iterator
@@ -10,15 +12,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.request import urlopen
 
 import pytest
+from typer.testing import CliRunner
 
 from broker.app.conftest import running
 from lane_world import until
+from multilane.cli import main
 from multilane.runtime.app import App
+from multilane.runtime.control import controlled
 from multilane.wire.records.record import Record
 
 pytestmark = [pytest.mark.broker]
 
-ORDERS = 40
+ORDERS, FAILING = 40, 10
 
 
 class Refusing(BaseHTTPRequestHandler):
@@ -46,7 +51,8 @@ def dead(app: App) -> int | None:
     return None if app.progress is None else app.progress.facts().get("orders", {}).get("dead")
 
 
-async def test_an_outage_is_in_the_log_and_in_the_headers(shop, caplog):
+async def test_a_dependency_that_is_down_is_in_the_log_and_in_the_headers(shop, caplog):
+    """For some of the orders only: that is no outage, so they go their way to the error topic."""
     shop.fill([f"customer {number}" for number in range(ORDERS)])
     retry, error = shop.make_topic(2), shop.make_topic(2)
     app = shop.app(retry=retry, error=error, retryCount=2, retryBackoff={"delay": "0s"}, maxProcessingTime="30s")
@@ -55,10 +61,12 @@ async def test_an_outage_is_in_the_log_and_in_the_headers(shop, caplog):
 
         @app.listener("orders")
         def index(record: Record) -> None:
+            if int(record.value or b"") % (ORDERS // FAILING):
+                return
             urlopen(address, timeout=10).close()  # noqa: S310 - our own server
 
         async with running(app) as task:
-            await until(lambda: task.done() or dead(app) == ORDERS, 60)
+            await until(lambda: task.done() or dead(app) == FAILING, 60)
         await task
     first = [r for r in caplog.records if "Traceback" in r.getMessage()]
     assert len(first) == 1, "one kind"
@@ -67,9 +75,9 @@ async def test_an_outage_is_in_the_log_and_in_the_headers(shop, caplog):
     assert "in index" in first[0].getMessage()
     assert "HTTPError at app/test_failures_seen.py:" in first[0].getMessage()
     closing = next(r.getMessage() for r in caplog.records if "run total" in r.getMessage())
-    assert f"failed {3 * ORDERS}, retried {2 * ORDERS}, dead {ORDERS}" in closing
+    assert f"failed {3 * FAILING}, retried {2 * FAILING}, dead {FAILING}" in closing
     copies = shop.read_all(error)
-    assert len(copies) == ORDERS
+    assert len(copies) == FAILING
     headers = dict(copies[0].headers)
     assert headers["X-ErrorClass"] == b"urllib.error.HTTPError"
     assert b"in index" in headers["X-ErrorStack"]
@@ -97,3 +105,31 @@ async def test_a_copy_that_only_its_stack_makes_too_large_is_stored_without_it(s
     headers = dict(copy.headers)
     assert "X-ErrorStack" not in headers
     assert headers["X-ErrorClass"] == b"ValueError"
+
+
+async def test_top_shows_failures_from_the_brokers_and_from_the_app(shop, tmp_path):
+    shop.fill([f"customer {number}" for number in range(4_000)])
+    error = shop.make_topic(2)
+    app = shop.app(error=error, virtualPartitionCount=4, retryBackoff={"delay": "0s"})
+
+    @app.listener("orders")
+    async def index(record: Record) -> None:
+        await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.02)
+        if int(record.value or b"") % 4 == 0:
+            raise ValueError("no stock of item 4711")
+
+    socket = tmp_path / "control"
+    command = ["top", "--config", str(shop.folder / "multilane.yaml"), "--once", "--every", "1500ms"]
+    with controlled(app, socket):
+        async with running(app) as task:
+            await until(lambda: task.done() or (app.progress is not None and app.progress.facts()), 30)
+            people = await asyncio.to_thread(CliRunner().invoke, main.app, command)
+            options = ["--control", str(socket), "-o", "json"]
+            programs = await asyncio.to_thread(CliRunner().invoke, main.app, [*command, *options])
+    assert "FAILING " in people.output
+    assert "/s to the error topic" in people.output
+    assert "error: ValueError: no stock of item #" in people.output
+    [group] = json.loads(programs.stdout)["groups"]
+    assert group["failures"]["dead_per_second"] > 0
+    assert group["failures"]["app"]["failed"] > 0
+    assert "ValueError at app/test_failures_seen.py:" in group["failures"]["app"]["errors"][0]["error"]

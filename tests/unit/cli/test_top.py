@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -13,11 +15,15 @@ from typer.testing import CliRunner
 
 from multilane.cli import main, top_shown
 from multilane.cli.top import _configured, _Trails, _watch
+from multilane.cli.top_control import AppWatch
 from multilane.cli.top_shown import Frame, Share, brief, fitted, line, ranges, screen, state
+from multilane.clock import ManualClock
 from multilane.errors import NetworkError
+from multilane.group.failures import AppFailures
 from multilane.group.movement import Report, Row, Verdict
 from multilane.group.sight import MemberSight, PartitionSight, Sight, Subject
 from multilane.group.trail import Trail
+from multilane.runtime.control import controlled
 from multilane.types import TopicPartition
 
 NOWHERE = ["--brokers", "127.0.0.1:1", "--timeout", "1"]
@@ -164,6 +170,52 @@ def test_a_group_for_people():
     assert " ".join(first[9:]) == "s held 45 s by 1000"
     assert " ".join(second[7:]) == "0 - stalled 45 s at 100"
     assert " ".join(third[-3:]) == "up to date"
+
+
+FAILING = Subject("orders", "shop.orders", error="orders.error")
+ERRORS = TopicPartition("orders.error", 0)
+
+
+def failing(**more) -> Report:
+    first = sight(0.0, PartitionSight(0, 7, 7), subject=FAILING, dead={ERRORS: PartitionSight(0, 100)})
+    newest = ("HTTPError: 500", "HTTPError: 500", "evil\x1b[2J")
+    then = sight(10.0, PartitionSight(0, 7, 7), subject=FAILING, dead={ERRORS: PartitionSight(0, 617)}, newest=newest)
+    return replace(report(first, then), **more)
+
+
+def test_up_to_date_is_not_all_there_is_to_say_while_records_fail():
+    _, _, summary, *lines = shown(failing())
+    assert "Stable, FAILING 52/s, 52/s to the error topic, 2 members" in summary
+    assert lines[0] == "  error: HTTPError: 500 (2 of the newest copies)"
+    assert lines[1] == "  error: evil\\x1b[2J (1 of the newest copies)"
+    assert lines[-1].endswith("up to date")
+
+
+def test_what_the_app_tells_counts_more():
+    app = AppFailures(900, 700, 400, 300, 70.0, (("ValueError at shop.py:3: no stock", 700),))
+    _, _, summary, first, *_ = shown(failing(app=app))
+    assert "FAILING 70/s, 52/s to the error topic" in summary
+    assert first == "  error: ValueError at shop.py:3: no stock (700 in the app)"
+    facts = json.loads(line([failing(app=app)], 0.0))["groups"][0]["failures"]
+    assert (facts["per_second"], facts["dead_per_second"], facts["app"]["dead"]) == (70.0, 51.7, 300)
+
+
+def test_the_app_is_asked_over_its_socket(tmp_path):
+    class Told:
+        def facts(self):
+            return {"orders": {"settled": 9, "failed": next(totals), "retried": 0, "dead": 0, "errors": [error]}}
+
+    totals = iter([10, 40])
+    error = {"error": "ValueError", "line": "shop.py:3", "message": "no stock", "count": 10}
+    app = SimpleNamespace(progress=Told())
+    clock = ManualClock()
+    with controlled(app, tmp_path / "socket"):
+        watch = AppWatch(tmp_path / "socket", clock)
+        assert watch.look()["orders"].rate is None
+        clock.advance(3.0)
+        error["count"] = 35
+        told = watch.look()["orders"]
+    assert (told.rate, told.failed, told.errors) == (10.0, 40, (("ValueError at shop.py:3: no stock", 25),))
 
 
 def test_what_is_not_there_is_said():

@@ -1,0 +1,80 @@
+"""What the copies of failed records tell of a group: failures a second, and the errors that are most frequent now.
+
+Thread: none (pure).
+
+A failed call leaves a copy in the retry or the error topic, so both grow with failures. Records that are retried in
+place leave none, and those that follow a failed key into the retry topic leave one without having failed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from multilane.group.sight import PartitionSight, Sight
+from multilane.types import TopicPartition
+
+_MOST_ERRORS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """Rates are copies a second; None: not known yet. `errors` are heads of newest errors, and how many of each."""
+
+    retried: float | None = None
+    dead: float | None = None
+    errors: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def rate(self) -> float | None:
+        known = [rate for rate in (self.retried, self.dead) if rate is not None]
+        return sum(known) if known else None
+
+    @property
+    def are_there(self) -> bool:
+        return bool(self.rate)
+
+
+@dataclass(frozen=True, slots=True)
+class AppFailures:
+    """What an application itself tells: totals of its run, failures a second, and the errors of the last seconds."""
+
+    settled: int
+    failed: int
+    retried: int
+    dead: int
+    rate: float | None = None
+    errors: tuple[tuple[str, int], ...] = ()
+
+
+NO_FAILURES: Final = Failures()
+
+
+def failures_of(earlier: Sequence[Sight], now: Sight) -> Failures:
+    """`earlier` are sights of the same group, the oldest first."""
+    if not earlier:
+        return NO_FAILURES
+    first, subject = earlier[0], now.subject
+    seconds = now.at - first.at
+    retry = [partition for partition in now.partitions if partition.topic == subject.retry]
+    heads: Counter[str] = Counter()
+    for sight in (*earlier[1:], now):
+        heads.update(sight.newest)
+    return Failures(
+        _growth(((first.partitions.get(p), now.partitions[p]) for p in retry), seconds) if subject.retry else None,
+        _growth(((first.dead.get(p), now.dead[p]) for p in now.dead), seconds) if subject.error else None,
+        tuple(heads.most_common(_MOST_ERRORS)),
+    )
+
+
+def _growth(pairs: Iterable[tuple[PartitionSight | None, PartitionSight]], seconds: float) -> float | None:
+    """Of partitions that were there before."""
+    known = [(b.end, n.end) for b, n in pairs if b is not None and b.end is not None and n.end is not None]
+    return sum(max(0, now - before) for before, now in known) / seconds if seconds > 0 else None
+
+
+def of_copies(sight: Sight) -> list[TopicPartition]:
+    """The partitions in which copies of failed records lie."""
+    return [p for p in sight.partitions if p.topic == sight.subject.retry] + list(sight.dead)
