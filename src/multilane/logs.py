@@ -10,6 +10,8 @@ still finds the exception itself in `exc_info`.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from numbers import Number
 from typing import Final
 
 from multilane.escaping import escaped, text_of
@@ -29,13 +31,16 @@ class _Escape(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple):
             record.args = tuple(map(_safe, record.args))
+        elif isinstance(record.args, Mapping):  # a single one, which logging unpacks
+            record.args = {name: _safe(value) for name, value in record.args.items()}
         if record.exc_info and record.exc_info[1] is not None and not record.exc_text:
             record.exc_text = stack_of(record.exc_info[1])
         return True
 
 
 def _safe(value: object) -> object:
-    return value if value is None or isinstance(value, int | float | Indented) else escaped(text_of(value), _LONGEST)
+    """Numbers as they are, also numpy's: they may be wanted as %d."""
+    return value if value is None or isinstance(value, Number | Indented) else escaped(text_of(value), _LONGEST)
 
 
 class Indented(str):

@@ -48,7 +48,7 @@ def raised_at(error: BaseException) -> str:
     users = [frame for frame in frames if _is_users(frame.file)]
     others = [frame for frame in frames if not frame.file.startswith(_OURS)]
     found = next((some[-1] for some in (users, others, frames) if some), None)
-    return "" if found is None else f"{'/'.join(Path(found.file).parts[-2:])}:{found.line}"
+    return "" if found is None else f"{_short(found.file)}:{found.line}"
 
 
 def class_of(error: BaseException) -> str:
@@ -99,6 +99,11 @@ def _remote_frames(error: BaseException) -> Iterator[Frame]:
 def _shown(file: str, line: int, function: str) -> str:
     source = escape_controls(linecache.getline(file, line).strip())
     return f'  File "{escape_controls(file)}", line {line}, in {function}' + (f"\n    {source}" if source else "")
+
+
+@lru_cache(maxsize=4_096)
+def _short(file: str) -> str:
+    return "/".join(Path(file).parts[-2:])
 
 
 @lru_cache(maxsize=4_096)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+import numpy as np
 import pytest
 
 from multilane.escaping import escape_controls, escaped, text_of
@@ -72,6 +73,14 @@ def test_a_logged_exception_cannot_forge_a_log_line(lines):
     assert any("in fail" in line for line in lines)
     assert all(line.isprintable() for line in lines)
     assert not any(line.startswith("2026") for line in lines)
+
+
+def test_numbers_stay_numbers(lines):
+    logger("multilane.test").warning("%d of %.1f at %d", np.int64(7), np.float64(0.5), 2**70)
+    logger("multilane.test").warning("%(name)s", {"name": HOSTILE})
+    assert lines[0] == f"WARNING 7 of 0.5 at {2**70}"
+    assert lines[1].isprintable()
+    assert len(lines) == 2
 
 
 def test_our_own_lines_stay_lines(lines):

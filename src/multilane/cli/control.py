@@ -49,7 +49,9 @@ def control(
 
 def _show(consumers: dict[str, Any]) -> None:
     from rich.table import Table
+    from rich.text import Text
 
+    from multilane.cli.foreign_text import escaped
     from multilane.cli.tables import output, show_table
 
     table = Table()
@@ -57,5 +59,5 @@ def _show(consumers: dict[str, Any]) -> None:
         table.add_column(name, justify="right" if name in ("lanes", "configured") else "left", no_wrap=True)
     for name, told in consumers.items():
         state = "paused" if told["paused"] else "running"
-        table.add_row(name, state, str(told["lanes"]), str(told["configured"]))
+        table.add_row(*map(Text, (escaped(name, 100), state, str(told["lanes"]), str(told["configured"]))))
     show_table(output(), table)

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from multilane.cli.foreign_text import escaped, moment, payload
+from multilane.cli.foreign_text import by_line, escaped, moment, payload
 from multilane.cli.tables import output, show_line, show_table
 from multilane.outcome.dialects import told_error, told_origin, told_target
+from multilane.outcome.headers import ERROR_STACK, error_stack
 
 if TYPE_CHECKING:
     from multilane.outcome.redrive import ErrorGroup, Groups
@@ -76,10 +77,13 @@ def show_record(record: Record, *, is_replayed: bool) -> None:
     rows = [("time", moment(record.timestamp)), ("replayed", "yes" if is_replayed else "no")]
     rows += [("error", told_error(record.headers) or "none told")]
     rows += [("target", told_target(record.headers) or "none told"), ("key", escaped(record.key))]
-    rows += [(f"header {escaped(name, 100)}", escaped(value)) for name, value in record.headers]
+    rows += [(f"header {escaped(name, 100)}", escaped(value)) for name, value in record.headers if name != ERROR_STACK]
     rows += [("value", escaped(record.value))]
+    rows = [(what, escaped(content)) for what, content in rows]
+    stack = error_stack(record.headers)
+    rows += [] if stack is None else [("stack", by_line(stack))]  # the only one that has lines of its own
     for what, content in rows:
-        table.add_row(Text(what), Text(escaped(content)))
+        table.add_row(Text(what), Text(content))
     show_table(output(), table)
 
 

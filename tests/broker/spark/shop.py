@@ -43,6 +43,16 @@ class Watching:
 OBSERVED = WATCHING + MODULE.replace('App("multilane.yaml")', 'App("multilane.yaml", observer=Watching())')
 
 
+def assert_poison_is_seen(log: str, *, failed: str = "failed 2, retried 1, dead 1") -> None:
+    """The driver logs the failure once, with its traceback, for all of its workers; nothing else is an error."""
+    errors = [line for line in log.splitlines() if " ERROR " in line]
+    assert len(errors) == 1, errors
+    assert "ValueError at shop/shop_app.py:" in errors[0]
+    assert log.count("Traceback (most recent call last)") == 1
+    [closing] = [line for line in log.splitlines() if "run total" in line]
+    assert failed in closing
+
+
 class Shop:
     """An app's directory, and a topic with records for it."""
 

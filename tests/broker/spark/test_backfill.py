@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from broker.spark.clusters import standalone_cluster
-from broker.spark.shop import CLOCK, PATIENCE
+from broker.spark.shop import CLOCK, PATIENCE, assert_poison_is_seen
 from multilane import Admin, Consumer
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -147,7 +147,7 @@ def test_all_of_history_in_order_while_the_group_goes_on_as_it_was(backfill, fil
     backfill.assert_nothing_is_lost()
     assert len({pid for *_, pid in backfill.done}) == 2, "both tasks had something to do"
     assert backfill.shop.committed() == {}
-    assert "Traceback" not in log
+    assert_poison_is_seen(log, failed="failed 2, retried 1, dead 1")
 
 
 @pytest.mark.long

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from broker.spark.clusters import connect_server, executors, standalone_cluster
-from broker.spark.shop import MODULE, PATIENCE
+from broker.spark.shop import MODULE, PATIENCE, assert_poison_is_seen
 from multilane import Admin
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -28,7 +28,7 @@ def test_members_share_the_work_and_end_in_order(shop):
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0, log.read_text()[-4_000:]
     assert sorted(int(value) for value, _ in shop.done) == list(range(shop.filled))
-    assert "Traceback" not in log.read_text()
+    assert_poison_is_seen(log.read_text())
 
 
 @pytest.mark.parametrize(

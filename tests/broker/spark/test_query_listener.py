@@ -88,7 +88,7 @@ def test_a_run_tells_its_observer_and_shows_in_sparks_interface(shop):
         "spark.query.batch.seconds",
         "spark.query.ended",
     }
-    assert "Traceback" not in log.read_text()
+    assert log.read_text().count("Traceback") <= 1, "that of the poison"
 
 
 def fetched(address: str):

@@ -84,6 +84,15 @@ def test_json_for_programs_is_safe_on_a_terminal(character):
     assert "\u65e5" in told
 
 
+def test_a_stack_is_shown_line_by_line(capsys):
+    stack = b'Traceback (most recent call last):\n  File "shop.py", line 3, in index\nValueError: no\x1b[2J stock'
+    errors_shown.show_record(Record("e", 0, 5, 0, 0, None, None, (("X-ErrorStack", stack),)), is_replayed=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert any('File "shop.py", line 3, in index' in line for line in lines)
+    assert any("ValueError: no\\x1b[2J stock" in line for line in lines)
+    assert all(line.isprintable() for line in lines)
+
+
 def test_a_record_is_shown_without_markup(capsys):
     record = Record("e", 0, 5, 0, 0, b"[bold]k[/bold]", b"[red]", (("[link=x]", b"\x07"),))
     errors_shown.show_record(record, is_replayed=True)
