@@ -82,12 +82,15 @@ classes: $(READY)
 # The lock names every package with its hashes; ours comes last and brings no dependency of its own.
 $(READY): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "error: no python3 on the PATH: Python 3.11 or newer is needed" >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "error: $(PYTHON) is too old: Python 3.11 or newer is needed (make PYTHON=...)" >&2; exit 1; }
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || \
 	  { echo "error: $(PYTHON) cannot make environments: its ensurepip is missing (on Debian: apt install python3-venv)" >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(BIN)/python || { echo "making $(VENV) with $(PYTHON)"; "$(PYTHON)" -m venv $(VENV); }
+	@echo "installing the $$(grep -c '==' requirements.lock) packages of requirements.lock into $(VENV)" \
+	  "(the first time: two minutes or more, most of it for Spark's 490 MB)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@echo "installing multilane itself"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 

@@ -5,16 +5,12 @@ Thread: application.
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NoReturn
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from types import FrameType
-
-_ENDED_BY_SIGNAL: Final = 128
+from multilane.cli.termination import cleaned_up
 
 Allow = Annotated[
     list[str] | None,
@@ -36,14 +32,6 @@ def pack(
     """Pack an application's modules and files for the executors of a cluster: multilane run ... --archive APP.zip."""
     from multilane.spark.packing import pack as write_archive
 
-    before = signal.signal(signal.SIGTERM, _end)  # as an exception: an unfinished archive is removed
-    try:
+    with cleaned_up():  # an unfinished archive is removed
         files = write_archive(directory, archive, allow or (), exclude or ())
-    finally:
-        signal.signal(signal.SIGTERM, before)
     typer.echo(f"{archive}: {len(files)} files, {archive.stat().st_size:,} bytes")
-
-
-def _end(number: int, frame: FrameType | None) -> NoReturn:
-    del frame
-    raise SystemExit(_ENDED_BY_SIGNAL + number)

@@ -39,7 +39,14 @@ def mapped(java: Java, environ: Mapping[str, str]) -> dict[str, str]:
     if _other_spark(environ) is not None or not _is_there(archive):
         return {}
     # Nobody needs to hear of an archive that Java does not take.
-    return {"spark.driver.defaultJavaOptions": f"-XX:SharedArchiveFile={archive} -Xlog:cds*=off"}
+    return {"spark.driver.defaultJavaOptions": f"{java_option('-XX:SharedArchiveFile', archive)} -Xlog:cds*=off"}
+
+
+def java_option(name: str, path: Path) -> str:
+    """As Spark's launcher splits options: at spaces, but for those between quotes."""
+    text = f"{name}={path}"
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return text if escaped == text and not any(letter.isspace() or letter == "'" for letter in text) else f'"{escaped}"'
 
 
 def make(java: Java, environ: Mapping[str, str]) -> Path:
@@ -47,8 +54,6 @@ def make(java: Java, environ: Mapping[str, str]) -> Path:
     archive = archive_file(java)
     if (other := _other_spark(environ)) is not None:
         raise SparkStartError(f"{_NOT_MADE}: {other} is set, and it would be for the Spark of this environment alone")
-    if any(letter.isspace() for letter in str(archive)):
-        raise SparkStartError(f"{_NOT_MADE}: Java takes no options with spaces, and {archive.parent} has one")
     if not _is_there(archive):
         archive.parent.mkdir(parents=True, exist_ok=True)
         # A JVM that maps half an archive crashes. One that outlives this finds no place for its own.

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from multilane.spark.class_archive import java_option
 from multilane.spark.first_slot import START_SECONDS, await_slot
 from multilane.spark.session import QUICK_START, of_one_job, start_session
 
@@ -58,7 +59,7 @@ def train(archive: str) -> int:
 
     # Not with the archive that is there, in the setting that maps it.
     options = {
-        _OPTIONS: f"{QUICK_START[_OPTIONS]} -XX:ArchiveClassesAtExit={archive}",
+        _OPTIONS: f"{QUICK_START[_OPTIONS]} {java_option('-XX:ArchiveClassesAtExit', Path(archive))}",
         "spark.driver.defaultJavaOptions": "",
     }
     with tempfile.TemporaryDirectory(prefix="multilane-") as folder:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -25,6 +26,7 @@ from multilane.errors import SparkStartError
 from multilane.java import Java, find_java
 from multilane.spark.class_archive import mapped
 from multilane.spark.first_slot import await_slot, start_seconds
+from multilane.spark.own_session import jvm_in_its_own_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,7 +71,7 @@ def start_session(master: str, name: str, settings: Mapping[str, str]) -> SparkS
         java = prepare_environment(master, os.environ)
         builder = SparkSession.builder.master(with_retries(master))
         told = _QUIET | mapped(java, os.environ) | (_ON_THIS_MACHINE if is_local(master) else {}) | told
-    with _interrupts_stay():
+    with _interrupts_stay(), jvm_in_its_own_session():
         try:
             session = builder.appName(name).config(map=told).getOrCreate()
         except Exception as error:
@@ -80,7 +82,18 @@ def start_session(master: str, name: str, settings: Mapping[str, str]) -> SparkS
         raise SparkStartError(
             "spark.speculation is on: a second copy of a task would handle the same records. Set it to false"
         )
+    if not is_connect(master) and _is_hidden_from_discovery(os.environ):
+        from multilane.spark.source import KafkaSource
+
+        session.dataSource.register(KafkaSource)
     return session
+
+
+def _is_hidden_from_discovery(environ: Mapping[str, str]) -> bool:
+    """Spark looks for sources only if a shell finds its Python by that name, which it does not quote: with a space in
+    the path, `format("multilane")` would be unknown."""
+    python = environ.get("PYSPARK_DRIVER_PYTHON") or environ.get("PYSPARK_PYTHON") or "python3"
+    return shlex.quote(python) != python
 
 
 def is_speculating(spark: SparkSession) -> bool:

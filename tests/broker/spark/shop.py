@@ -96,7 +96,8 @@ class Shop:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK_", "SPARK_"))}
         told = inherited | {"SHOP_DONE": str(self.done_file)} | environ
         with log.open("wb") as out:
-            process = subprocess.Popen(command, cwd=cwd or self.directory, env=told, stdout=out, stderr=out)
+            where = cwd or self.directory
+            process = subprocess.Popen(command, cwd=where, env=told, stdout=out, stderr=out, process_group=0)
         try:
             yield process, log
         finally:

@@ -31,6 +31,19 @@ def test_members_share_the_work_and_end_in_order(shop):
     assert_poison_is_seen(log.read_text())
 
 
+@pytest.mark.parametrize("flow", [pytest.param("continuous", marks=pytest.mark.long), "batches"])
+def test_a_signal_to_the_whole_process_group_ends_it_in_order_and_quietly(shop, flow):
+    """As a terminal, a supervisor or `timeout` sends it: to Spark's JVM too, if that is in the group."""
+    with shop.running("--master", "local[1]", "--flow", flow, *OPTIONS[2:]) as (process, log):
+        shop.wait_for(shop.is_all_settled, log)
+        before = len(log.read_text().splitlines())
+        os.killpg(process.pid, signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0, log.read_text()[-4_000:]
+    said = log.read_text().splitlines()[before:]
+    assert len(said) <= 10, said
+    assert not [line for line in said if "Traceback" in line or "Exception" in line or "\tat " in line]
+
+
 @pytest.mark.parametrize(
     ("options", "environ", "said"),
     [

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 from multilane.audit.order import OrderRule
 from multilane.audit.verdict import Tally, Verdict
 from multilane.cli.demo import Demo, Finding, findings
 from multilane.cli.demo_shop import APP, TOPIC, Odd, configuration, odd_ones, orders
+from multilane.cli.main import app as program
 from multilane.config.app.loading import load_app
+from multilane.errors import SparkStartError
 from multilane.runtime.group_audit import GroupAudit
 from multilane.runtime.targets import find_app
 from multilane.types import TopicPartition
@@ -55,3 +58,11 @@ def test_what_is_not_as_written_is_noticed(read, errors, wrong):
 def test_a_finding_holds_when_both_are_equal():
     assert Finding("records", 3, 3).holds
     assert not Finding("records", 3, 2).holds
+
+
+def test_without_pyspark_nothing_is_started(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("multilane.dev.kafka.KafkaCluster.start_all", lambda self: pytest.fail("it starts a Kafka"))
+    told = CliRunner().invoke(program, ["demo"])
+    assert isinstance(told.exception, SparkStartError)
+    assert 'pyspark is not installed: pip install "multilane[spark]"' in str(told.exception)

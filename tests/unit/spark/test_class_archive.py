@@ -10,7 +10,7 @@ import pytest
 
 from multilane.errors import SparkStartError
 from multilane.java import Java
-from multilane.spark.class_archive import archive_file, make, mapped
+from multilane.spark.class_archive import archive_file, java_option, make, mapped
 
 JAVA = Java(Path("/no/java"), 17, "abc")
 NEWER = Java(Path("/no/java"), 17, "def")
@@ -67,11 +67,17 @@ def test_another_spark_has_other_jars_and_its_own_options(archive, name):
         make(NEWER, {name: "/opt/spark"})
 
 
-def test_options_of_java_are_separated_by_spaces(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "prefix", str(tmp_path / "my environment"))
-
-    with pytest.raises(SparkStartError, match="my environment/share/multilane has one"):
-        make(JAVA, {})
+@pytest.mark.parametrize(
+    ("path", "option"),
+    [
+        ("/opt/a.jsa", "-X=/opt/a.jsa"),
+        ("/my opt/a.jsa", '"-X=/my opt/a.jsa"'),
+        ("/my 'opt/a.jsa", '"-X=/my \'opt/a.jsa"'),
+        ('/my "opt\\/a.jsa', '"-X=/my \\"opt\\\\/a.jsa"'),
+    ],
+)
+def test_options_of_java_are_quoted_for_sparks_launcher(path, option):
+    assert java_option("-X", Path(path)) == option
 
 
 @pytest.mark.parametrize(
