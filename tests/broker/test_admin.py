@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer as Librdkafka
 from confluent_kafka import TopicPartition as Place
 
-from multilane import Admin, Producer, TopicPartition
+from multilane import Admin, Consumer, Producer, TopicPartition
 from multilane.errors import BrokerError, ConfigError, ForkedClient, SaslError
 from multilane.types import OffsetAndTimestamp
 
@@ -286,3 +286,21 @@ def test_the_coordinator_and_a_leader_go_down(cluster, cluster_topic):
         assert {p.offset for p in admin.offsets(everything).values() if p is not None} == {1}
         assert admin.describe_groups([group])[group].coordinator != listed.coordinator
         assert group in {g.id for g in admin.groups()}
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+@pytest.mark.parametrize("instance", [None, "one"])
+def test_a_member_that_died_is_removed(kafka, topic, protocol, instance):
+    name, properties = topic(1), {"bootstrap.servers": kafka.bootstrap(), "auto.offset.reset": "latest"}
+    properties |= {"group.id": f"removed-{uuid.uuid4().hex[:8]}", "group.protocol": protocol}
+    properties |= {"group.instance.id": instance} if instance else {}
+    with Admin({"bootstrap.servers": kafka.bootstrap()}) as admin, Consumer(properties) as consumer:
+        consumer.subscribe([name])
+        while not consumer.assignment:
+            consumer.poll(0.1)
+        member = consumer.group_metadata()
+        admin.remove_member(member)
+        with Consumer(properties) as successor:
+            successor.subscribe([name])
+            while not successor.assignment:  # long before the session of the other is over
+                successor.poll(0.1)

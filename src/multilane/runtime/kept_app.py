@@ -13,9 +13,12 @@ from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
+from multilane.client.admin.admin import Admin
 from multilane.client.async_consumer import AsyncConsumer
+from multilane.client.group.membership import Identity
 from multilane.clock import Clock, SystemClock
-from multilane.errors import MultilaneError, WakeupError
+from multilane.config.app.clients import admin_properties
+from multilane.errors import GroupError, MultilaneError, WakeupError
 from multilane.hooks import News, Observer
 from multilane.lanes.holding import Holding, Start, Starts
 from multilane.lanes.log_check import LogCheck
@@ -25,6 +28,7 @@ from multilane.runtime.outfit import Outfit
 from multilane.runtime.process_group import member_of
 from multilane.runtime.targets import find_app
 from multilane.spark.batches.board import Board
+from multilane.spark.batches.keeper import Members
 from multilane.spark.batches.remote_team import RemoteTeam
 from multilane.types import TopicPartition
 
@@ -34,6 +38,7 @@ _POLL: Final = 0.5
 _LOOK: Final = 0.2  # seconds between looks at the ends of logs, while nobody reads them
 _LOOK_SELDOM: Final = 0.5  # while somebody does, or brokers do not tell
 _LOOK_TIMEOUT: Final = 3.0
+_REMOVE_TIMEOUT: Final = 5.0
 
 
 class KeptApp:
@@ -47,14 +52,17 @@ class KeptApp:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = asyncio.Event()
         self._is_stopped = False
+        self._groups: dict[str, KeptGroup] = {}
 
-    async def keep(self, board: Board) -> None:
-        """Until `stop`, or a group fails."""
+    async def keep(self, board: Board, former: Members = ()) -> None:
+        """Until `stop`, or a group fails. `former`: members of its groups that died with the keeper before."""
         self._loop = asyncio.get_running_loop()
         if self._is_stopped:
             return
         outfits = self._app.outfits(self._news)
         groups = [KeptGroup(name, outfit, board, self._clock, self._news) for name, outfit in outfits.items()]
+        self._groups = dict(zip(outfits, groups, strict=True))
+        await asyncio.gather(*(self._remove(name, member) for name, member in former if name in outfits))
         tasks = [asyncio.create_task(group.run()) for group in groups]
         errors = self._app.error_consumers(self._news)
         waiting = asyncio.create_task(self._stopped.wait())
@@ -72,6 +80,15 @@ class KeptApp:
             if isinstance(failure, BaseException):
                 raise failure
 
+    async def _remove(self, consumer: str, member: Identity) -> None:
+        """A member that died would keep its partitions until its session is over."""
+        cluster = self._app.config.cluster(self._app.config.consumer(consumer).cluster)
+        try:
+            with Admin(admin_properties(cluster)) as admin:
+                await asyncio.to_thread(admin.remove_member, member, _REMOVE_TIMEOUT)
+        except MultilaneError as error:
+            log.info("consumer %s: its group drops the member that died when its session ends: %s", consumer, error)
+
     def stop(self) -> None:
         """In order; also before it has begun."""
         self._is_stopped = True
@@ -81,6 +98,9 @@ class KeptApp:
 
     def counts(self) -> list[tuple[str, dict[str, str], float]]:
         return self._news.take()
+
+    def members(self) -> Members:
+        return tuple((name, who) for name, group in self._groups.items() if (who := group.identity) is not None)
 
 
 class KeptGroup:
@@ -116,6 +136,14 @@ class KeptGroup:
         finally:
             looking.cancel()
             await member.leave()
+
+    @property
+    def identity(self) -> Identity | None:
+        """Who it is in its group, if it is a member."""
+        try:
+            return None if self._consumer is None else self._consumer.group_metadata()
+        except GroupError:
+            return None
 
     def stop(self) -> None:
         self._holding.is_stopping = True

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 import sys
 
 import pytest
 
 from broker.spark.clusters import executors, standalone_cluster
-from broker.spark.shop import MODULE, OBSERVED, PATIENCE, assert_poison_is_seen
+from broker.spark.shop import CLOCK, MODULE, OBSERVED, PATIENCE, assert_poison_is_seen
 from multilane import Admin
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -44,6 +46,26 @@ def test_a_module_that_workers_cannot_import(shop):
     assert "the application cannot run: ModuleNotFoundError: No module named 'no_such_module'" in log
     assert shop.done == []
     assert shop.committed() == {}, "nobody has joined the group"
+
+
+@pytest.mark.long
+def test_records_flow_again_soon_after_the_query_process_was_killed(shop):
+    """Tasks are not tried again at a dead address, and the group drops its member before the session ends."""
+    shop.configure(sessionTimeout="60s", **{"group.protocol": "classic"})
+    with shop.running("--master", "local[2]", *OPTIONS) as (process, log):
+        shop.wait_for(shop.is_all_settled, log)
+        shop.wait_for(lambda: shop.is_shared(2), log)
+        keeper, before = re.findall(r"keeper (\d+) ", log.read_text())[-1], len(log.read_text().splitlines())
+        killed_at = CLOCK.monotonic()
+        os.kill(int(keeper), signal.SIGKILL)
+        shop.fill([b"-1", b"-2", b"-3", b"-4"])
+        shop.wait_for(lambda: {"-1", "-2", "-3", "-4"} <= {value for value, _ in shop.done}, log)
+        seconds, lines = CLOCK.monotonic() - killed_at, len(log.read_text().splitlines()) - before
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0, log.read_text()[-4_000:]
+    assert seconds < 45, "a loaded machine takes its time, but not a session's"
+    assert lines < 150, log.read_text()[-8_000:]
+    assert "the query failed and is started again in 1 s: its process has died" in log.read_text()
 
 
 HANGING = """

@@ -22,6 +22,7 @@ from multilane.client.admin.answers import (
     TopicDescription,
 )
 from multilane.client.admin.asking import Asker, Question
+from multilane.client.admin.farewell import farewell_of
 from multilane.client.admin.offset_lookup import OffsetLookup
 from multilane.client.admin.topic_writes import TopicWrites
 from multilane.config.connection import parse_connection
@@ -41,6 +42,7 @@ from multilane.wire.compose_groups import (
 from multilane.wire.messages import ApiKey
 
 if TYPE_CHECKING:
+    from multilane.client.group.membership import Identity
     from multilane.clock import Clock
     from multilane.hooks import Observer
     from multilane.types import NodeId, OffsetAndTimestamp, TopicPartition
@@ -130,6 +132,13 @@ class Admin:
         """Members and their partitions, whichever protocol a group uses. One that does not exist is an error."""
         deadline = self._asker.deadline(timeout)
         return {name: self._describe(name, deadline) for name in names}
+
+    def remove_member(self, member: Identity, timeout: float | None = None) -> None:
+        """Leave a group in the name of a member that has died, so that its partitions are free before its session is
+        over. If it still lives, its group fences it."""
+        deadline = self._asker.deadline(timeout)
+        question = farewell_of(member)
+        self._asker.ask_responsible(lambda: self._coordinator(member.group, deadline), question, deadline)
 
     def group_offsets(self, group: str, timeout: float | None = None) -> dict[TopicPartition, CommittedOffset]:
         """All offsets a group has committed. A group that does not exist has none: the answer is empty.

@@ -96,6 +96,14 @@ class Board:
 
     # --- loans -------------------------------------------------------------------------------------------------------
 
+    def end_batch(self) -> None:
+        """Spark has ended the tasks of the batch, also one that could not reach anybody."""
+        is_left = bool(self._tasks)
+        for number in list(self._tasks):
+            self._close(number)
+        if is_left and self.has_work:
+            self.on_change()
+
     def plan(self, tasks: int) -> list[int]:
         """A batch: the numbers of its tasks. Those of the batch before have ended."""
         for number in list(self._tasks):

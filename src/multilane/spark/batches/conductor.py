@@ -16,13 +16,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from multilane.client.group.membership import Identity
 from multilane.clock import Clock, SystemClock
 from multilane.errors import LineLost, MemberFailed, MultilaneError, SparkStartError
 from multilane.hooks import NO_OBSERVER, Observer
 from multilane.lanes.progress import Progress
 from multilane.lanes.steering import Steering
 from multilane.logs import logger
-from multilane.spark.batches.keeper import KeeperPlan
+from multilane.spark.batches.keeper import KeeperPlan, members_from
 from multilane.spark.desk import Desk
 from multilane.spark.line import Line, Message
 from multilane.spark.reasons import reason
@@ -38,6 +39,7 @@ _FIRST_WAIT: Final = 1.0
 _LONGEST_WAIT: Final = 60.0
 _STEADY_AFTER: Final = 60.0  # seconds after which earlier failures do not count any more
 _TRIES: Final = 8  # in a row
+_ENDS_BY_ITSELF: Final = 3.0  # seconds for a query whose process has died: its tasks end, then Spark notices
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a checkpoint that is thrown away, where writing costs nothing
 
 
@@ -65,8 +67,10 @@ class Conductor:
         self._last_error = ""
         self._started_at = 0.0
         self._start_at: float | None = 0.0
+        self._stop_at: float | None = None  # for a query whose process has died
         self._deadline: float | None = None  # for the drain
         self._steering: dict[str, Steering] = {}
+        self._members: tuple[tuple[str, Identity], ...] = ()  # of groups, as the keeper told last
         self._observer = observer
         self.progress = Progress(observer, self._clock)
 
@@ -113,7 +117,7 @@ class Conductor:
                 self._line.send("steer", consumer=consumer, steering=steering.to_json())
 
     def _next_event(self) -> None:
-        due = [at for at in (self._start_at, self._deadline, self.progress.due) if at is not None]
+        due = [at for at in (self._start_at, self._stop_at, self._deadline, self.progress.due) if at is not None]
         try:
             handle = self._events.get(timeout=max(0.0, min(due) - self._clock.monotonic()))
         except queue.Empty:
@@ -127,6 +131,9 @@ class Conductor:
         if self._start_at is not None and now >= self._start_at:
             self._start_at = None
             self._start(now)
+        if self._stop_at is not None and now >= self._stop_at:
+            self._stop_at = None
+            self._stop_query()
         if self._deadline is not None and now >= self._deadline:
             self._failure = self._failure or MemberFailed(
                 f"the run did not end within {self._drain_seconds:g} s and was cut off: what it was at is handled again"
@@ -164,7 +171,7 @@ class Conductor:
     def _on_ended(self, query: StreamingQuery, error: Exception | None) -> None:
         if query is not self._query:
             return
-        self._query = None
+        self._query = self._stop_at = None
         if self._is_stopping or self._failure is not None:
             self._is_over = True
             return
@@ -172,7 +179,7 @@ class Conductor:
         if now - self._started_at >= _STEADY_AFTER:
             self._failures = 0
         self._failures += 1
-        why = reason(error) if error is not None else self._last_error or "it ended by itself"
+        why = self._last_error or (reason(error) if error is not None else "it ended by itself")
         self._last_error = ""
         if self._failures >= _TRIES:
             self._fail(SparkStartError(f"the query failed {self._failures} times in a row: {why}"))
@@ -229,14 +236,20 @@ class Conductor:
             self._drain()
 
     def _on_unheard(self, line: Line) -> None:
-        if line is self._line:
-            self._line = None
-            self._is_over = self._is_over or self._is_stopping
+        if line is not self._line:
+            return
+        self._line = None
+        self._is_over = self._is_over or self._is_stopping
+        if not self._is_over and not self._last_error:
+            self._plan = replace(self._plan, former=self._members)
+            self._last_error = "its process has died"
+            self._stop_at = self._clock.monotonic() + _ENDS_BY_ITSELF
 
     def _on_message(self, line: Line, message: Message) -> None:
         kind = message["kind"]
         if kind == "beat":
             self.progress.add(message.get("counts") or [], message.get("failures") or [])
+            self._members = members_from(message.get("members") or [])
         elif line is not self._line:
             log.debug("the keeper of a query that has failed says %r", kind)
         elif kind == "failed":

@@ -5,7 +5,8 @@ hears the keeper.
 
 The application is found by import path, once for each process and run: its event loop, pools and producers live as
 long as the process does. A run that is over, or whose keeper is gone, takes no more records: whatever is in work is
-given up. Owns the hands of this process.
+given up. A task whose keeper has died ends without an error: Spark would run it again and again, and nobody would
+answer. The query ends by itself then, and is started again. Owns the hands of this process.
 """
 
 from __future__ import annotations
@@ -132,16 +133,24 @@ class Hands:
     # --- the keeper's words ------------------------------------------------------------------------------------------
 
     def _hear(self) -> None:
+        is_finished = False
         try:
-            while (message := self._line.receive()) is not None and message["kind"] != "finish":
-                self._on_message(message)
+            while not is_finished and (message := self._line.receive()) is not None:
+                is_finished = message["kind"] == "finish"
+                if not is_finished:
+                    self._on_message(message)
         finally:
             self.is_lost = True
+            if is_finished:
+                log.debug("the run is over")
+            elif self._answers:
+                log.warning("the query's process is gone: calls in progress are abandoned, their records come again")
+            else:
+                log.warning("the query's process is gone; no task was running here")
             for answer in list(self._answers.values()):
                 answer.set_exception(LineLost("the keeper of this run is gone"))
             self._give_up()
             self._line.close()  # by which the keeper knows
-            log.info("the run is over, or its keeper is gone: whatever was in work is given up")
 
     def _on_message(self, message: Message) -> None:
         match message["kind"]:
@@ -177,10 +186,9 @@ _hands: dict[str, Hands] = {}
 
 def work(plan: KeeperPlan, address: tuple[str, int], number: int, make: Callable[[str], Worker]) -> list[Unit]:
     """For a task of a run; other runs are over, and so is whatever another keeper of this one has lent."""
-    for run, former in list(_hands.items()):
-        if run != plan.run or former.is_lost or former.address != address:
-            del _hands[run]
-            former.close()
+    has_lost = _close_former(plan, address)
+    if has_lost and not _is_there(plan, address):
+        return []
     hands = _hands.get(plan.run)
     if hands is None:
         logging.basicConfig(level=plan.log_level, format="%(asctime)s worker %(process)d %(levelname)s %(message)s")
@@ -189,4 +197,28 @@ def work(plan: KeeperPlan, address: tuple[str, int], number: int, make: Callable
         except (Exception, SystemExit) as error:
             log.exception("the application cannot be made here")
             raise MemberFailed(f"the application cannot be made here: {type(error).__name__}: {error}") from error
-    return hands.work(number)
+    try:
+        return hands.work(number)
+    except LineLost:
+        if _is_there(plan, address):  # only the line broke: Spark runs the task again, with the same loan
+            raise
+        return []
+
+
+def _close_former(plan: KeeperPlan, address: tuple[str, int]) -> bool:
+    """Whether the keeper at this address was lost from here before."""
+    has_lost = False
+    for run, former in list(_hands.items()):
+        if run != plan.run or former.is_lost or former.address != address:
+            has_lost |= former.is_lost and former.address == address
+            del _hands[run]
+            former.close()
+    return has_lost
+
+
+def _is_there(plan: KeeperPlan, address: tuple[str, int]) -> bool:
+    try:
+        call(address, plan.token).close()
+    except LineLost:
+        return False
+    return True

@@ -14,10 +14,11 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
 
+from multilane.client.group.membership import Identity
 from multilane.clock import SystemClock
 from multilane.errors import ConfigError, LineLost
 from multilane.lanes.interpreter import despite_exits
@@ -40,14 +41,27 @@ _LOOK: Final = 0.02
 _MOST_FAILURES: Final = 200  # kinds of them, in one message
 
 
+Members = tuple[tuple[str, Identity], ...]
+
+
 class Kept(Protocol):
     """What a factory makes."""
 
-    async def keep(self, board: Board) -> None: ...
+    async def keep(self, board: Board, former: Members = ()) -> None:
+        """`former`: members of its groups that died with the keeper before."""
+        ...
 
     def stop(self) -> None: ...
 
     def counts(self) -> list[tuple[str, dict[str, str], float]]: ...
+
+    def members(self) -> Members:
+        """Who it is in its groups, by consumer."""
+        ...
+
+
+def members_from(told: list[list[Any]]) -> Members:
+    return tuple((consumer, Identity(*identity)) for consumer, *identity in told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +83,7 @@ class KeeperPlan:
     driver: tuple[str, int] = ("", 0)
     start_seconds: float | None = None  # for all tasks to find a slot, before anything begins; None: nobody waits
     consumers: tuple[str, ...] = ()  # by name, for people
+    former: Members = ()  # of a keeper that died
 
 
 class Keeper:
@@ -112,7 +127,8 @@ class Keeper:
     # --- what Spark asks for -----------------------------------------------------------------------------------------
 
     def wait_for_work(self, timeout: float) -> bool:
-        """Whether there is something for a batch."""
+        """Whether there is something for a batch. Spark asks when the one before has ended."""
+        self._hand_over(self._board.end_batch)
         return self._has_work.wait(timeout) and not self._is_stopping
 
     def plan(self) -> list[int]:
@@ -166,7 +182,7 @@ class Keeper:
         beating = asyncio.create_task(self._beat(line, kept))
         try:
             await self._assemble(line)
-            await kept.keep(self._board)
+            await kept.keep(self._board, self._plan.former)
         except Exception as error:
             log.exception("the application failed")
             line.tell("failed", error=in_short(error), is_refused=isinstance(error, ConfigError))
@@ -228,7 +244,8 @@ class Keeper:
     def _send_counts(self, line: Line, kept: Kept) -> None:
         counts, self._counts = [*self._counts, *kept.counts()], []
         failures, self._failures = self._failures[:_MOST_FAILURES], self._failures[_MOST_FAILURES:]
-        line.tell("beat", counts=counts, failures=failures)
+        members = [[consumer, *astuple(identity)] for consumer, identity in kept.members()]
+        line.tell("beat", counts=counts, failures=failures, members=members)
 
     # --- workers -----------------------------------------------------------------------------------------------------
 

@@ -115,6 +115,20 @@ async def test_after_a_batch_that_settled_something_the_next_one_comes_at_once(b
     assert len(changes) == 1
 
 
+async def test_a_task_that_never_said_a_word_does_not_hold_up_the_next_batch(board):
+    changes = []
+    board.on_change = lambda: changes.append(True)
+    with_teams(board, 1)
+    board.note_ends("Orders", {P[0]: 3})
+    board.plan(1)
+    changes.clear()
+    board.note_ends("Orders", {P[0]: 4})
+    assert not changes, "somebody has it, as far as is known"
+    board.end_batch()
+    assert board.has_work
+    assert changes
+
+
 async def test_batches_are_shorter_while_something_is_carried_over(board):
     board.terms = LoanTerms(20.0, 0.5, carrying=10.0)
     [team] = with_teams(board, 1)

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import pytest
+
+from multilane.client.group.membership import Identity
+from multilane.spark.batches.board import LoanTerms
 from multilane.spark.batches.conductor import Conductor
+from multilane.spark.batches.keeper import KeeperPlan
+
+PLAN = KeeperPlan("r1", "", "", "shop:app", "/", "/", 2, LoanTerms(), "127.0.0.1", "127.0.0.1", "INFO", "token")
 
 
 class Line:
@@ -23,3 +32,44 @@ def test_the_keeper_of_a_query_that_has_failed_does_not_speak_for_the_next_one()
     assert not conductor._is_over
     conductor._on_message(current, {"kind": "ended"})
     assert conductor._is_over
+
+
+@pytest.fixture
+def running():
+    """A conductor with a query that runs."""
+    conductor = Conductor()
+    conductor._drain_seconds, conductor._plan = 60.0, PLAN
+    conductor._query = SimpleNamespace(stops=0)
+    conductor._query.stop = lambda query=conductor._query: setattr(query, "stops", query.stops + 1)
+    conductor._start_at = None
+    return conductor
+
+
+def test_the_members_of_a_keeper_that_died_are_told_to_the_next_one(running, caplog):
+    line, query = Line(), running._query
+    running._on_line(line)
+    running._on_message(line, {"kind": "beat", "members": [["Orders", "shop", "m-1", 3, None, "consumer"]]})
+    running._on_unheard(line)
+    assert running._plan.former == (("Orders", Identity("shop", "m-1", 3, None, "consumer")),)
+    running._on_ended(query, RuntimeError("java.io.EOFException"))
+    assert "started again in 1 s: its process has died" in caplog.text
+
+
+def test_a_query_whose_process_died_is_stopped_if_it_does_not_end(running):
+    line, query = Line(), running._query
+    running._on_line(line)
+    running._on_unheard(line)
+    running._look_at_the_clock()
+    assert query.stops == 0, "its tasks end by themselves first: their processes are used again"
+    running._stop_at = 0.0
+    running._look_at_the_clock()
+    assert query.stops == 1
+
+
+def test_a_stop_in_order_is_no_death(running):
+    line = Line()
+    running._on_line(line)
+    running._drain()
+    running._on_unheard(line)
+    assert running._is_over
+    assert running._plan.former == ()

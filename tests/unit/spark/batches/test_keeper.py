@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import pytest
 
+from multilane.client.group.membership import Identity
 from multilane.commit.ledger import Place
 from multilane.errors import ConfigError, LineLost, MemberFailed
 from multilane.lanes.holding import Start
@@ -25,6 +26,7 @@ from multilane.types import TopicPartition
 
 ONE = TopicPartition("orders", 1)
 TOKEN = "of this run"
+ME = Identity("shop", "m-1", 3, None, "consumer")
 
 
 class Driver:
@@ -63,7 +65,8 @@ class App:
             raise ConfigError("it cannot be made")
         self._over = threading.Event()
 
-    async def keep(self, board):
+    async def keep(self, board, former=()):
+        self.former = former
         self.team = board.new_team("Orders", {ONE: Start(0)})
         board.note_ends("Orders", {ONE: 5})
         while not self._over.is_set():
@@ -74,6 +77,9 @@ class App:
 
     def counts(self):
         return [["kept", {}, 1.0]]
+
+    def members(self):
+        return (("Orders", ME),)
 
 
 class Worker:
@@ -329,8 +335,67 @@ def test_a_worker_whose_keeper_is_gone_gives_up(driver, plan):
     assert Worker.closed.wait(30)
     driver.line.send("stop")
     driver.wait_for("ended")
-    with pytest.raises((LineLost, MemberFailed)):
-        work(plan, keeper.address, number, Worker)
+    assert work(plan, keeper.address, number, Worker) == [], "Spark would run it again and again"
+
+
+class Busy(Worker):
+    """Has something in work for as long as it is not closed."""
+
+    begun = threading.Event()
+
+    async def serve(self, loan):
+        Busy.begun.set()
+        while not Worker.closed.is_set():
+            await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.01)
+        return []
+
+
+def busy_task(driver, plan):
+    """A keeper, and a task in the middle of its loan."""
+    Busy.begun.clear()
+    keeper, _ = kept(driver, plan)
+    assert keeper.wait_for_work(30)
+    [number] = keeper.plan()
+    task = ThreadPoolExecutor(1).submit(work, plan, keeper.address, number, Busy)
+    assert Busy.begun.wait(30)
+    return keeper, number, task
+
+
+def test_a_task_whose_keeper_dies_ends_without_an_error(driver, plan, caplog):
+    """As does any other of its batch: an error would have Spark run it again, and nobody would answer."""
+    keeper, number, task = busy_task(driver, plan)
+    keeper._desk.close()
+    for line in list(keeper._workers):
+        line.close()
+    assert task.result(30) == []
+    assert work(plan, keeper.address, number, Busy) == []
+    assert "calls in progress are abandoned" in caplog.text
+
+
+def test_a_task_that_only_lost_its_line_is_run_again(driver, plan):
+    _, _, task = busy_task(driver, plan)
+    hands._hands[plan.run]._line.hang_up()
+    with pytest.raises(LineLost):
+        task.result(30)
+
+
+def test_a_stop_in_order_abandons_nothing(driver, plan, caplog):
+    caplog.set_level("DEBUG")
+    keeper, _ = kept(driver, plan)
+    assert keeper.wait_for_work(30)
+    [number] = keeper.plan()
+    work(plan, keeper.address, number, Worker)
+    driver.line.send("stop")
+    driver.wait_for("ended")
+    assert "the run is over" in caplog.text
+    assert "abandoned" not in caplog.text
+    assert "gone" not in caplog.text
+
+
+def test_the_driver_knows_the_members_and_tells_them_to_the_next_keeper(driver, plan):
+    _, app = kept(driver, replace(plan, former=(("Orders", ME),)))
+    assert driver.wait_for("beat")["members"] == [["Orders", "shop", "m-1", 3, None, "consumer"]]
+    assert app.former == (("Orders", ME),)
 
 
 def test_without_the_token_nobody_is_heard(driver, plan):

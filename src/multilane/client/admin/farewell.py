@@ -1,0 +1,49 @@
+"""How a member leaves its group when somebody else says it for it: one request, by either protocol.
+
+Thread: none (pure).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from multilane.client.admin.asking import Question
+from multilane.client.group.membership import Identity
+from multilane.errors import MultilaneError, broker_error
+from multilane.wire.compose_classic import LEAVE_GROUP_AT_LEAST, ClassicMember, leave_group_request
+from multilane.wire.compose_members import (
+    HEARTBEAT_AT_LEAST,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    MemberHeartbeat,
+    member_heartbeat_request,
+)
+from multilane.wire.messages import ApiKey
+
+_CLASSIC = "classic"
+_REASON = "its process has died"
+
+
+def farewell_of(member: Identity) -> Question:
+    if member.protocol == _CLASSIC:
+        who = ClassicMember(member.group, member.member_id, member.instance_id, member.epoch)
+        return Question(
+            ApiKey.LEAVE_GROUP,
+            lambda version: leave_group_request(version, who, _REASON),
+            LEAVE_GROUP_AT_LEAST,
+            lambda response: _complaint(response, member),
+        )
+    epoch = LEAVE_EPOCH if member.instance_id is None else LEAVE_STATIC_EPOCH
+    said = MemberHeartbeat(member.group, member.member_id, epoch, member.instance_id)
+    return Question(
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        lambda version: member_heartbeat_request(version, said),
+        HEARTBEAT_AT_LEAST,
+        lambda response: _complaint(response, member),
+    )
+
+
+def _complaint(response: Any, member: Identity) -> MultilaneError | None:
+    codes = [int(response.error_code), *(int(one.error_code) for one in getattr(response, "members", None) or ())]
+    code = next(filter(None, codes), 0)
+    return broker_error(code, f"leaving group {member.group} for a member that has died") if code else None
