@@ -45,7 +45,7 @@ LastStepFunction = Callable[[Context, Record, BaseException], Any]
 _SHORTEST_REST: Final = 1.0
 _LONGEST_REST: Final = 30.0
 _SHORTEST_STAY: Final = 0.1  # before a kept record is retried, also with a back-off of zero
-_TELL_EVERY: Final = 10.0  # seconds between two log lines about records that are kept
+_TELL_EVERY: Final = 10.0  # seconds between two log lines about records that are kept, dropped, or have no end yet
 _SAY_AGAIN: Final = 60.0
 
 
@@ -87,7 +87,7 @@ class Failing:
         self._in_place = ways.in_place
         self._keeping = ways.keeping
         self._gate = ways.gate
-        self._kept = Seldom(_TELL_EVERY)
+        self._kept, self._dropped, self._unended = (Seldom(_TELL_EVERY) for _ in range(3))
         self._report = ways.report or FailureReport(ways.flow.main, FailureLog(clock), observer)
         self._surroundings = surroundings
         self._clock = clock
@@ -212,7 +212,9 @@ class Failing:
     async def _take_last_step(self, context: Context, record: Record, error: BaseException, step: LastStep) -> None:
         if self._last_step is None:
             self._observer.count("lanes.records.dropped", topic=record.topic)
-            log.error("%s failed and is passed over: %s; there is no last step. %s", record, step.reason, _told(error))
+            if many := self._dropped.tell(self._clock.monotonic()):
+                told = "%s failed and is passed over: %s; there is no last step. %d such since the last line. %s"
+                log.error(told, record, step.reason, many, _told(error))
             return
         rest = _SHORTEST_REST
         while True:
@@ -222,7 +224,9 @@ class Failing:
                 if is_cancelled(failure):
                     raise
                 as_failure(failure)
-                log.exception("the last step failed for %s, which stays unsettled; it is tried again", record)
+                if many := self._unended.tell(self._clock.monotonic()):
+                    told = "the last step failed for %s, which stays and is retried; %d such since the last line"
+                    log.exception(told, record, many)
                 await self._pause(rest)
                 rest = min(_LONGEST_REST, 2 * rest)
             else:
