@@ -4,7 +4,8 @@ Thread: none (pure).
 
 A place is a word (`earliest`, `latest`, `group`), an offset for each partition, or a time. In JSON -2 means earliest
 and -1 latest, and topics have their partitions below them: `{"orders": {"0": 23, "1": -2}}`. That is also how offsets
-look in checkpoints and in a query's progress; there a topic's id is beside its partitions.
+look in checkpoints and in a query's progress; there a topic's id is beside its partitions, and in checkpoints the
+leader epochs of their places.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ LATEST: Final = "latest"
 GROUP: Final = "group"
 _WORDS: Final[Mapping[int, str]] = {-2: EARLIEST, -1: LATEST}
 _ID: Final = "id"
+_EPOCHS: Final = "epochs"
 
 Offsets = dict[TopicPartition, int]
 
@@ -116,19 +118,27 @@ def _whole(number: Any) -> int:
 Tree = Mapping[str, Mapping[str, Any]]
 
 
-def to_json(offsets: Mapping[TopicPartition, int], ids: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
-    """With the ids of the topics, as far as they are known: one that was made anew may have the same name."""
+def to_json(
+    offsets: Mapping[TopicPartition, int],
+    ids: Mapping[str, str] = MappingProxyType({}),
+    epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """With the ids of the topics, as far as they are known: one that was made anew may have the same name. With leader
+    epochs: a log that was cut since may have the same offsets."""
     tree: dict[str, dict[str, Any]] = {}
     for partition, offset in sorted(offsets.items()):
         tree.setdefault(partition.topic, {})[str(partition.partition)] = int(offset)
     for topic in tree.keys() & ids.keys():
         tree[topic][_ID] = ids[topic]
+    for partition, epoch in sorted(epochs.items()):
+        tree[partition.topic].setdefault(_EPOCHS, {})[str(partition.partition)] = epoch
     return tree
 
 
 def from_json(tree: Tree) -> dict[TopicPartition, Offset]:
     try:
-        bare = {topic: {n: offset for n, offset in below.items() if n != _ID} for topic, below in tree.items()}
+        beside = {_ID, _EPOCHS}
+        bare = {topic: {n: offset for n, offset in below.items() if n not in beside} for topic, below in tree.items()}
         return {partition: Offset(_whole(offset)) for partition, offset in _pairs(bare)}
     except (ValueError, TypeError, AttributeError):
         raise ConfigError(f"the checkpoint has {tree!r} for offsets: it is not one of this source") from None
@@ -136,3 +146,8 @@ def from_json(tree: Tree) -> dict[TopicPartition, Offset]:
 
 def ids_in(tree: Tree) -> dict[str, str]:
     return {topic: str(below[_ID]) for topic, below in tree.items() if _ID in below}
+
+
+def epochs_in(tree: Tree) -> dict[TopicPartition, int]:
+    """Versions before wrote none."""
+    return {TopicPartition(t, int(n)): int(e) for t, below in tree.items() for n, e in below.get(_EPOCHS, {}).items()}

@@ -17,6 +17,7 @@ from multilane.client.consumer import Consumer
 from multilane.clock import Clock, SystemClock
 from multilane.errors import BrokerError, ConfigError, DataLoss, MultilaneError
 from multilane.logs import logger
+from multilane.spark.cut_logs import CutLogs
 from multilane.spark.options import SourceOptions
 from multilane.spark.places import (
     EARLIEST,
@@ -28,11 +29,12 @@ from multilane.spark.places import (
     Offsets,
     Place,
     Tree,
+    epochs_in,
     from_json,
     ids_in,
 )
 from multilane.spark.ranges import Range, admitted, ranges_between
-from multilane.types import TopicPartition
+from multilane.types import LeaderEpoch, Offset, OffsetAndEpoch, TopicPartition
 
 log = logger(__name__)
 
@@ -46,6 +48,7 @@ class Planner:
         self._options = options
         self._consumer = Consumer({**options.properties, **_QUIET})
         self._told: set[str] = set()  # losses with which one goes on
+        self._cut_logs = CutLogs(self._consumer)
 
     def close(self) -> None:
         self._consumer.close(0)
@@ -118,11 +121,13 @@ class Planner:
         committed = self._consumer.committed(partitions)
         missing = [p for p in partitions if committed.get(p) is None]
         found = {p: int(place.offset) for p, place in committed.items() if place is not None}
-        ends = self._named(LATEST, list(found)) if found else {}
+        ends = self._consumer.log_ends(list(found)) if found else {}
+        known = {p: OffsetAndEpoch(at.offset, at.leader_epoch) for p, at in committed.items() if at is not None}
+        self._go_back(found, {p: at for p, at in known.items() if at.leader_epoch >= 0}, ends)
         for partition, offset in found.items():
-            if offset > ends[partition]:
-                self._lost(f"the group is at {offset} of {partition}, and its log ends at {ends[partition]}")
-                found[partition] = ends[partition]
+            if offset > ends[partition].offset:
+                self._lost(f"the group is at {offset} of {partition}, and its log ends at {ends[partition].offset}")
+                found[partition] = ends[partition].offset
         return found | self._named(EARLIEST, missing) if missing else found
 
     def _exact(self, option: str, place: Exact, partitions: Collection[TopicPartition]) -> Offsets:
@@ -153,6 +158,20 @@ class Planner:
         offsets = {p: int(place.offset) for p, place in found.items() if place is not None}
         return offsets | self._named(LATEST, missing) if missing else offsets
 
+    def _go_back(
+        self,
+        places: Offsets,
+        known: Mapping[TopicPartition, OffsetAndEpoch],
+        ends: Mapping[TopicPartition, OffsetAndEpoch],
+    ) -> bool:
+        """Where a log was cut below a place that was read to, it has other records now. Whether there is one."""
+        cut = self._cut_logs.find(known, ends)
+        for partition, common in cut.items():
+            was = f"{partition} was read up to {places[partition]}, and its log was cut at {common} since"
+            self._lost(f"{was} (an unclean leader election)")
+            places[partition] = common
+        return bool(cut)
+
     def _lost(self, what: str) -> None:
         """Returns if one may go on."""
         if self._options.fail_on_data_loss:
@@ -174,6 +193,9 @@ class StreamPlanner(Planner):
         self._group: Consumer | None = None
         self._committed: Offsets = {}
         self._newest: Offsets = {}
+        self._ends: dict[TopicPartition, OffsetAndEpoch] = {}
+        self._begins: Offsets = {}  # of the batch that was planned last
+        self._recalled: dict[TopicPartition, OffsetAndEpoch] = {}  # out of the last checkpoint
         self._last_batch = float("-inf")
         self._ids: dict[str, str] = {}  # of topics; empty where there is none
 
@@ -196,13 +218,18 @@ class StreamPlanner(Planner):
     def latest(self, starts: Offsets, limit: int | None) -> Offsets:
         """Where the next batch ends. What lies before `starts` has been processed: the group may know."""
         starts = self._own(starts)
-        self._commit(starts)
-        self._newest = self._named(LATEST, self._partitions_lately())
+        self._ends = self._consumer.log_ends(self._partitions_lately())
+        self._newest = {p: int(end.offset) for p, end in self._ends.items()}
         ends = dict(self._newest)
         if self._target is not None:
             ends = {p: min(end, self._target[p]) for p, end in ends.items() if p in self._target}
+        known = {p: at for p, at in self._recalled.items() if starts.get(p) == at.offset}
+        went_back = self._go_back(starts, known, self._ends)
         self._check(starts, ends)
-        begins = self._with_new(starts, ends)
+        self._commit(starts)
+        self._begins = begins = self._with_new(starts, ends)
+        if went_back:  # Spark reads from where it thinks it is: it hears of this by a batch without records
+            return begins
         ends = {p: max(end, begins[p]) for p, end in ends.items()}
         if self._waits_for_more(ranges_between(begins, ends)):
             return begins
@@ -252,7 +279,22 @@ class StreamPlanner(Planner):
         remade = {topic for topic, known in told.items() if now.get(topic, known) != known}
         for topic in sorted(remade):
             self._lost(f"{topic} was deleted and made again since it was read")
-        return {partition: offset for partition, offset in from_json(tree).items() if partition.topic not in remade}
+        found: Offsets = {p: offset for p, offset in from_json(tree).items() if p.topic not in remade}
+        epochs = {p: LeaderEpoch(epoch) for p, epoch in epochs_in(tree).items() if p in found}
+        self._recalled = {p: OffsetAndEpoch(Offset(found[p]), epoch) for p, epoch in epochs.items()}
+        return found
+
+    def epochs_of(self, offsets: Offsets) -> dict[TopicPartition, int]:
+        """Leader epochs to keep with these places: as they were told, or those of now where something is to be read."""
+        known = {p: self._epoch_at(p, offset) for p, offset in offsets.items()}
+        return {p: epoch for p, epoch in known.items() if epoch is not None}
+
+    def _epoch_at(self, partition: TopicPartition, offset: int) -> int | None:
+        recalled = self._recalled.get(partition)
+        if recalled is not None and recalled.offset == offset:  # the same place twice is no news for Spark
+            return recalled.leader_epoch
+        is_read = self._begins.get(partition) != offset and partition in self._ends
+        return self._ends[partition].leader_epoch if is_read else None
 
     def _own(self, places: Offsets) -> Offsets:
         """Of places out of a checkpoint those that this query reads."""

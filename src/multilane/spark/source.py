@@ -126,7 +126,9 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Tree, limit: ReadLimit) -> dict[str, Any]:
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return self._told(self._planner.latest(self._planner.recall(start), most))
+        planner = self._planner
+        offsets = planner.latest(planner.recall(start), most)
+        return to_json(offsets, planner.ids_of({p.topic for p in offsets}), planner.epochs_of(offsets))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return self._told(self._planner.newest) or None

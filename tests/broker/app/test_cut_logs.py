@@ -14,6 +14,15 @@ from multilane.client.admin.admin import Admin
 from multilane.client.consumer import Consumer
 from multilane.client.produce.producer import Producer
 from multilane.commit import completion_map
+from multilane.commit.ledger import Place
+from multilane.errors import DataLoss
+from multilane.outcome.redrive import Marks
+from multilane.runtime.error_reading import ErrorLog
+from multilane.runtime.leased_app import LeasedApp
+from multilane.spark.batches.terms import Again, Loan, Unit
+from multilane.spark.options import source_options
+from multilane.spark.places import to_json
+from multilane.spark.planning import StreamPlanner
 from multilane.types import LeaderEpoch, Offset, OffsetAndMetadata, TopicPartition
 from multilane.wire.records.record import Record
 
@@ -63,9 +72,15 @@ async def handle_all_but_offset_100(shop: Shop) -> None:
         await until(lambda: completion_map.decode(committed_text(shop)[1], 100) == ((101, 199),), 60)
 
 
+NEW = [(103 + n, b"new %d" % n) for n in range(150)]
+
+
 @pytest.mark.cluster
-async def test_records_written_after_an_unclean_election_are_handled(cluster, eventually, tmp_path, caplog):
-    """Offsets 103 to 199 die with their leader, settled; its successor gives the same offsets to other records."""
+async def test_records_written_after_an_unclean_election_are_handled(
+    cluster, eventually, tmp_path, caplog, monkeypatch
+):
+    """Offsets 103 to 199 die with their leader, settled; its successor gives the same offsets to other records. Whoever
+    says that 101 to 199 are settled, or were read, is not believed."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap()})
     shop = Shop(cluster.bootstrap(), lambda: "", tmp_path)
     shop.main = f"cut-{id(shop)}"
@@ -77,18 +92,78 @@ async def test_records_written_after_an_unclean_election_are_handled(cluster, ev
     cluster.stop(SECOND)
     send(shop, [b"old"] * 97)
     await handle_all_but_offset_100(shop)
+    mark = mark_as_replayed(shop)
     cluster.kill(FIRST)
     cluster.start(SECOND)
     eventually(lambda: leader(admin, shop.main) == SECOND, 60)
-    send(shop, [b"new %d" % n for n in range(150)])
-    again = shop.app()
-    got = collecting(again)
+    send(shop, [value for _, value in NEW])
     with caplog.at_level(logging.WARNING, "multilane"):
-        async with running(again):
-            await until(lambda: committed_text(shop)[0] == 253, 60)
-    assert sorted(got) == [(100, b"old"), (101, b"old"), (102, b"old"), *((103 + n, b"new %d" % n) for n in range(150))]
-    assert f"{shop.main}-0: the completion map committed with offset 100 does not fit the log" in caplog.text
+        assert await handled_by_a_member(shop) == [(100, b"old"), (101, b"old"), (102, b"old"), *NEW]
+        assert await handled_on_loan(shop, mark, monkeypatch) == [(100, b"old"), (101, b"old"), (102, b"old"), *NEW]
+        assert marked(shop) == (0, ())
+        with pytest.raises(DataLoss, match="was read up to 200, and its log was cut at 103 since"):
+            plan_after(shop, 200, mark)
+    told = f"{shop.main}-0: the completion map committed with offset 100 does not fit the log"
+    assert caplog.text.count(told) == 2
     assert "redelivered" in caplog.text
+    assert f"{shop.main}-0: the marks of what was replayed do not fit the log" in caplog.text
+
+
+def mark_as_replayed(shop: Shop) -> completion_map.LogMark:
+    """All of it, as if it were an error topic; gives what names the log before it is cut."""
+    partition = TopicPartition(shop.main, 0)
+    with ErrorLog({"bootstrap.servers": shop.bootstrap}, shop.main) as log:
+        assert sum(1 for _ in log.records()) == 200
+        log.keep_marks(partition, Marks(200))
+        assert log.marks()[partition].frontier == 200
+    with Consumer({"bootstrap.servers": shop.bootstrap}) as consumer:
+        topic_id = consumer.topic_ids([shop.main])[shop.main]
+        return completion_map.LogMark(consumer.log_ends([partition])[partition].leader_epoch, topic_id)
+
+
+def marked(shop: Shop) -> tuple[int, object]:
+    with ErrorLog({"bootstrap.servers": shop.bootstrap}, shop.main) as log:
+        marks = log.marks()[TopicPartition(shop.main, 0)]
+    return marks.frontier, marks.runs
+
+
+async def handled_by_a_member(shop: Shop) -> list[tuple[int, bytes | None]]:
+    app = shop.app()
+    got = collecting(app)
+    async with running(app):
+        await until(lambda: committed_text(shop)[0] == 253, 60)
+    return sorted(got)
+
+
+async def handled_on_loan(shop: Shop, mark, monkeypatch) -> list[tuple[int, bytes | None]]:
+    """As a worker of the batches flow that is lent what its keeper knew before the log was cut."""
+    app, words = shop.app(), []
+    got = collecting(app)
+    monkeypatch.setattr("multilane.runtime.leased_app.find_app", lambda target: app)
+    partition = TopicPartition(shop.main, 0)
+    place = Place(100, mark.leader_epoch, ((101, 199),), mark.leader_epoch)
+    unit = Unit(1, "orders", {partition: place}, logs={shop.main: mark.topic_id})
+    worker = LeasedApp("shop:app")
+    await worker.open(lambda kind, **fields: words.append((kind, fields)))
+    serving = asyncio.create_task(worker.serve(Loan(1, 60.0, 1.0, (unit,))))
+    await until(lambda: len(got) == 153, 60)
+    worker.end()
+    [back] = await serving
+    await worker.close()
+    assert (back.places[partition].offset, back.places[partition].runs) == (253, ())
+    assert back.began_again == {partition: Again(1, 100)}, "what the keeper knew of it is void too"
+    return sorted(got)
+
+
+def plan_after(shop: Shop, offset: int, mark) -> None:
+    """As a stream whose checkpoint is from before the cut."""
+    options = source_options({"kafka.bootstrap.servers": shop.bootstrap, "subscribe": shop.main}, is_stream=True)
+    planner = StreamPlanner(options)
+    try:
+        tree = to_json({TopicPartition(shop.main, 0): offset}, {}, {TopicPartition(shop.main, 0): mark.leader_epoch})
+        planner.latest(planner.recall(tree), None)
+    finally:
+        planner.close()
 
 
 @pytest.mark.parametrize("form", [OF_BEFORE, OF_THE_LOG])

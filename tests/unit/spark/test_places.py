@@ -12,6 +12,7 @@ from multilane.spark.places import (
     AtTime,
     Exact,
     Named,
+    epochs_in,
     from_json,
     ids_in,
     parse_place,
@@ -89,3 +90,11 @@ def test_topics_have_their_ids_beside_their_partitions():
 def test_a_checkpoint_of_something_else_is_told(tree):
     with pytest.raises(ConfigError, match="not one of this source"):
         from_json(tree)
+
+
+def test_checkpoints_keep_the_leader_epochs_of_places():
+    tree = to_json({A0: 5, A1: 7, B0: 0}, {"a": "one"}, {A0: 3, B0: 0})
+    assert tree == {"a": {"0": 5, "1": 7, "id": "one", "epochs": {"0": 3}}, "b": {"0": 0, "epochs": {"0": 0}}}
+    assert epochs_in(tree) == {A0: 3, B0: 0}
+    assert from_json(tree) == {A0: 5, A1: 7, B0: 0}
+    assert epochs_in(to_json({A0: 5}, {"a": "one"})) == {}, "of a version that did not write them"
