@@ -93,6 +93,10 @@ class LogConsumer:
         ends = await self.log_ends(epochs)
         return {p: ends[p] for p, epoch in epochs.items() if epoch == self.epoch}
 
+    async def beginning_offsets(self, partitions, timeout=None):
+        self._check()
+        return dict.fromkeys(partitions, 0)
+
     async def position(self, partition, timeout=None):
         self._check()
         return self.positions[partition]

@@ -19,6 +19,7 @@ from multilane.client.rebalance import RebalanceListener
 from multilane.clock import Clock
 from multilane.commit import completion_map
 from multilane.errors import MultilaneError, OperationTimeout, WakeupError
+from multilane.lanes.first_start import tell_of_skipped
 from multilane.lanes.holding import Holding, Start, T
 from multilane.logs import logger
 from multilane.types import NO_EPOCH, LeaderEpoch, Offset, OffsetAndMetadata, TopicPartition
@@ -136,6 +137,8 @@ class Membership(RebalanceListener, Generic[T]):
                 starts[partition] = _start_at(place)
             else:
                 starts[partition] = Start(await self._first_position(partition, deadline))
+        first = {p: starts[p].offset for p in partitions if committed.get(p) is None}
+        await tell_of_skipped(consumer, first, holding.topics.whole)
         await holding.begin(starts)
         alone = [p for p in partitions if holding.waits(p)]
         if alone:

@@ -25,7 +25,7 @@ from multilane.lanes.log_check import LogCheck
 from multilane.lanes.membership import Commits, Membership, Timing
 from multilane.logs import logger
 from multilane.runtime.outfit import Outfit
-from multilane.runtime.process_group import member_of
+from multilane.runtime.starting import member_of
 from multilane.runtime.targets import find_app
 from multilane.spark.batches.board import Board
 from multilane.spark.batches.keeper import Members
@@ -113,13 +113,17 @@ class KeptGroup:
         self._clock = clock
         self._observer = observer
         self._holding: Holding[RemoteTeam] = Holding(outfit.topics, self._build, self._keep_quiet, self._check)
+        self._stopping = asyncio.Event()
         self._consumer: AsyncConsumer | None = None
         self._topic_ids: dict[str, UUID] = {}
         self._ends: dict[TopicPartition, int] = {}  # of logs, when they were last looked at
 
     async def run(self) -> None:
         config = self._outfit.config
-        self._consumer = consumer = await member_of(self._outfit, self._clock, self._observer)
+        consumer = await member_of(self._outfit, self._clock, self._observer, self._stopping)
+        if consumer is None:
+            return
+        self._consumer = consumer
         timing = Timing(config.commit_interval, config.rebalance_timeout / 2)
         member = Membership(consumer, self._holding, timing, self._clock, sift=self._within_logs)
         log.info("consumer %s: group %s reads %s", self._name, config.group_id, ", ".join(self._outfit.topics.names))
@@ -147,6 +151,7 @@ class KeptGroup:
 
     def stop(self) -> None:
         self._holding.is_stopping = True
+        self._stopping.set()
         if self._consumer is not None:
             self._consumer.wakeup()
 

@@ -7,11 +7,10 @@ A composition root: an outfit, a consumer, and the pump between them. Owns all o
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
-from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock
-from multilane.errors import ConfigError
 from multilane.hooks import NO_OBSERVER, Observer
 from multilane.lanes.membership import Timing
 from multilane.lanes.pump import Pump
@@ -19,6 +18,7 @@ from multilane.lanes.steering import Steering
 from multilane.lanes.team import Team
 from multilane.logs import logger
 from multilane.runtime.outfit import Outfit
+from multilane.runtime.starting import member_of
 
 log = logger(__name__)
 
@@ -32,7 +32,7 @@ class ProcessGroup:
         self._clock = clock
         self._observer = observer
         self._pump: Pump | None = None
-        self._is_stopping = False
+        self._stopping = asyncio.Event()
 
     @property
     def teams(self) -> Sequence[Team]:
@@ -47,10 +47,12 @@ class ProcessGroup:
         config, outfit = self.config, self._outfit
         try:
             await outfit.open()
-            consumer = await member_of(outfit, self._clock, self._observer)
+            consumer = await member_of(outfit, self._clock, self._observer, self._stopping)
+            if consumer is None:
+                return
             timing = Timing(config.commit_interval, config.rebalance_timeout / 2)
             self._pump = Pump(consumer, outfit.topics, outfit.build, timing, self._clock, outfit.accounts_are_kept)
-            if self._is_stopping:
+            if self._stopping.is_set():
                 self._pump.stop()
             log.info("consumer %s: group %s reads %s", config.name, config.group_id, ", ".join(outfit.topics.names))
             await self._pump.run()
@@ -62,29 +64,6 @@ class ProcessGroup:
 
     def stop(self) -> None:
         """Settle what is in work, commit, and leave the group."""
-        self._is_stopping = True
+        self._stopping.set()
         if self._pump is not None:
             self._pump.stop()
-
-
-async def member_of(outfit: Outfit, clock: Clock, observer: Observer) -> AsyncConsumer:
-    """A consumer that is about to be a member of the group."""
-    consumer = AsyncConsumer(outfit.joining, clock=clock, observer=observer)
-    if outfit.keeps_order:
-        await _check_partitions(outfit, consumer)
-    return consumer
-
-
-async def _check_partitions(outfit: Outfit, consumer: AsyncConsumer) -> None:
-    try:
-        counts = {topic: len(await consumer.partitions_for(topic)) for topic in outfit.topics.names}
-    except BaseException:
-        await consumer.close(0)
-        raise
-    if len(set(counts.values())) > 1:
-        told = ", ".join(f"{topic} has {many}" for topic, many in counts.items())
-        await consumer.close(0)
-        raise ConfigError(
-            f"consumer {outfit.config.name!r}: retryOrder key keeps a key in the partition of the same number, so a "
-            f"topic and its retry topic need equally many of them: {told}. Add partitions, or set retryOrder none"
-        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 from broker.app.conftest import running
 from lane_world import until
+from multilane.client.admin.admin import Admin
 from multilane.errors import BreakerOpen, ConfigError
 from multilane.listeners.acknowledgement import Acknowledgement
 from multilane.wire.records.record import Record
@@ -247,3 +249,52 @@ def test_multilane_run_ends_in_order_on_sigterm(shop):
     assert child.returncode == 0, said
     assert "SIGTERM: ending" in said
     assert sum(shop.committed().values()) == 100
+
+
+async def test_a_retry_topic_that_is_missing_is_waited_for_and_ends_nobody_else(shop, kafka):
+    """It ended the whole app, and with it consumers that had nothing to do with it."""
+    shop.fill(["a", "b"], partitions=2)
+    missing = f"{shop.main}.retry"
+    app = shop.app(retry=missing, error=shop.make_topic(1))
+    other = json.loads((shop.folder / "multilane.yaml").read_text())
+    other["consumers"]["other"] = {**other["consumers"]["orders"], "groupId": f"{shop.main}.other", "retry": None}
+    (shop.folder / "multilane.yaml").write_text(json.dumps(other))
+    app = type(app)(shop.folder / "multilane.yaml")
+    handled: list[tuple[str, int]] = []
+
+    @app.listener("orders")
+    async def handle(record: Record) -> None:
+        handled.append(("orders", record.offset))
+
+    @app.listener("other")
+    async def handle_other(record: Record) -> None:
+        handled.append(("other", record.offset))
+
+    async with running(app) as task:
+        await until(lambda: len(handled) == 2 or task.done())
+        assert {name for name, _ in handled} == {"other"}
+        with Admin({"bootstrap.servers": shop.bootstrap}) as admin:
+            admin.create_topics({missing: 2})
+        await until(lambda: len(handled) == 4 or task.done())
+        assert not task.done()
+    await task
+
+
+async def test_a_first_start_says_how_many_records_it_skips(shop, caplog):
+    shop.fill(KEYS[:120], partitions=2)
+    app = shop.app(offsetInitial="newest", retry=shop.make_topic(2), error=shop.make_topic(1))
+    handler, got = collector("single")
+    app.listener("orders")(handler)
+    with caplog.at_level("WARNING", "multilane"):
+        async with running(app) as task:
+            await until(lambda: len(shop.committed()) == 4 or task.done())
+        await task
+        skips = [r.getMessage() for r in caplog.records if "are skipped" in r.getMessage()]
+        assert len(skips) == 1
+        assert "120 records that are there already are skipped" in skips[0]
+        caplog.clear()
+        async with running(app) as task:
+            await until(lambda: (app.engine is not None and app.engine.groups["orders"].teams) or task.done())
+        await task
+        assert not [r for r in caplog.records if "are skipped" in r.getMessage()], "the second start skips nothing"
+    assert got == []

@@ -1,0 +1,47 @@
+"""What a group passes over when it reads partitions for the first time and begins at their ends.
+
+Thread: loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from multilane.client.async_consumer import AsyncConsumer
+from multilane.errors import MultilaneError, WakeupError
+from multilane.logs import logger
+from multilane.types import TopicPartition
+
+log = logger(__name__)
+
+_PATIENCE: Final = 5.0  # seconds to learn where logs begin: nobody's work depends on it
+
+
+async def tell_of_skipped(
+    consumer: AsyncConsumer, positions: Mapping[TopicPartition, int], whole: Collection[str]
+) -> None:
+    """`positions`: where partitions without a committed offset begin. Topics of `whole` are read from the beginning."""
+    asked = [p for p, position in positions.items() if p.topic not in whole and position > 0]
+    if not asked:
+        return
+    begins = await _beginnings(consumer, asked)
+    skipped = {p: positions[p] - begins[p] for p in asked if p in begins and positions[p] > begins[p]}
+    if skipped:
+        told = (
+            "nothing is committed yet for %d partitions of %s: they are read from their ends (offsetInitial: newest), "
+            "and %d records that are there already are skipped. Set offsetInitial: oldest to handle them"
+        )
+        topics = ", ".join(sorted({p.topic for p in skipped}))
+        log.warning(told, len(skipped), topics, sum(skipped.values()))
+
+
+async def _beginnings(consumer: AsyncConsumer, partitions: list[TopicPartition]) -> Mapping[TopicPartition, int]:
+    while True:
+        try:
+            return await consumer.beginning_offsets(partitions, _PATIENCE)
+        except WakeupError:
+            continue  # meant for a poll
+        except MultilaneError as error:
+            log.warning("how many records a first start skips is not known: %s", error)
+            return {}

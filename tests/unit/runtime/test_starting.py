@@ -1,0 +1,38 @@
+"""A consumer that has to know something before it joins its group waits for it, and ends nobody else's start."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+
+import pytest
+
+from lane_world import until
+from multilane.runtime import starting
+from multilane.runtime.app import App
+from multilane.wire.records.record import Record
+
+
+@pytest.mark.parametrize("keys", [{"retryOrder": "key"}, {"uniqueListener": True, "batchSize": 5}])
+async def test_brokers_that_are_down_are_waited_for(tmp_path, monkeypatch, caplog, unused_tcp_port, keys):
+    """The whole app ended with an error, where the same app without retryOrder waits."""
+    monkeypatch.setattr(starting, "_ASK", 0.05)
+    monkeypatch.setattr(starting, "_REST", 0.01)
+    cluster = {"clientId": "c", "brokers": f"127.0.0.1:{unused_tcp_port}"}
+    consumer = {"groupId": "g", "name": "t", "cluster": "main", "retry": "r", "virtualPartitionCount": 2, **keys}
+    (tmp_path / "multilane.yaml").write_text(json.dumps({"clusters": {"main": cluster}, "consumers": {"o": consumer}}))
+    app = App(tmp_path / "multilane.yaml")
+
+    @app.listener("o")
+    async def handle(record: Record) -> None:
+        raise AssertionError("there is no broker")
+
+    with caplog.at_level(logging.WARNING, "multilane"):
+        task = asyncio.create_task(app.serve())
+        lines = lambda: [r for r in caplog.records if "consumer o cannot start yet" in r.getMessage()]  # noqa: E731
+        await until(lambda: lines() or task.done())
+        assert not task.done()
+        app.stop()
+        await asyncio.wait_for(task, 30.0)
+        assert len(lines()) == 1, "it asks again and again, and says so once"
