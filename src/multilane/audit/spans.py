@@ -3,8 +3,9 @@
 Thread: none (pure).
 
 From where somebody first began to work on the partition with the audit switched on, up to what the group has committed:
-that far it claims to have settled everything. What the log has lost since to retention cannot be compared any more; how
-much that is, is told.
+that far it claims to have settled everything. Where it first began is told by the youngest session as well as by the
+oldest, so that it does not move when files are deleted. What the log has lost since to retention cannot be compared any
+more, and what was read before has no accounts; how much that is, is told.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class Known:
     log_start: int
     since: int | None = None  # the first offset that is asked for; None: without a bound
     until: int | None = None  # that behind the last
+    is_anchored: bool = True  # `begun` is told by cards; else it is where the files that are left begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class Span:
     expired: int = 0
     why: str = ""
     is_hole: bool = False  # something was settled there, and nobody wrote anything of it
+    uncovered: int = 0  # offsets of the log before it that were asked for, from before there were accounts
+    is_loose: bool = False  # where it begins depends on which files are left
 
     def __len__(self) -> int:
         return max(0, self.end - self.start)
@@ -52,11 +56,13 @@ def _span(known: Known) -> Span:
         # Whoever works on a partition writes where it began: without that its files are gone, or it was never audited.
         is_hole = known.committed > max(known.log_start, known.since or 0)
         return Span(0, 0, why="it has no accounts", is_hole=is_hole)
-    first = max(known.begun, known.since or 0)
+    asked = known.since or 0
+    first = max(known.begun, asked) if known.is_anchored or known.since is None else asked
     start = max(first, known.log_start)
     end = known.committed if known.until is None else min(known.committed, known.until)
     if end <= first:
         return Span(start, start)
     if end <= start:
         return Span(start, start, end - first, "what it has accounts of is gone from the log")
-    return Span(start, end, start - first)
+    uncovered = max(0, first - max(asked, known.log_start))
+    return Span(start, end, start - first, uncovered=uncovered, is_loose=not known.is_anchored and known.since is None)

@@ -3,8 +3,8 @@
 Thread: none (pure values).
 
 It holds when every record that the group claims to have settled has an account, and no record of a key was handled
-before one that came first. Records that were handled more than once are told and break nothing: at least once is what
-is promised, and after a kill they must be there. Whoever wants none of them says so.
+before one that came first. Records that were handled more than once, or may have been, are told and break nothing: at
+least once is what is promised, and after a kill they must be there. Whoever wants none of them says so.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class Tally:
     retried: int = 0
     dead: int = 0
     repeated: int = 0  # of those: more than one account
+    doubtful: int = 0  # of those: somebody else may have begun them, and wrote no account
     inverted: int = 0  # of those: handled before one of their key that came first
     gone: int = 0  # accounts of records that are not in the log (compaction takes them away)
 
@@ -48,20 +49,31 @@ def total(tallies: Iterable[Tally]) -> Tally:
 
 @dataclass(frozen=True, slots=True)
 class Unaccounted:
-    """A record that is settled, as the group says, and nobody wrote what became of it."""
+    """Records in a row that are settled, as the group says, and nobody wrote what became of them."""
 
     partition: TopicPartition
     offset: int
+    last: int
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """A record with more than one account; the last says what became of it."""
+    """Records in a row with more than one account; the last says what became of them."""
 
     partition: TopicPartition
     offset: int
+    last: int
     times: int
     outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class Doubtful:
+    """Records in a row that may have been handled by somebody who wrote no account of it, or was given up."""
+
+    partition: TopicPartition
+    offset: int
+    last: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +92,7 @@ class Verdict:
     tallies: dict[TopicPartition, Tally]
     unaccounted: tuple[Unaccounted, ...] = ()
     repeated: tuple[Repeated, ...] = ()
+    doubtful: tuple[Doubtful, ...] = ()
     inverted: tuple[Inverted, ...] = ()
 
     @property
@@ -88,4 +101,4 @@ class Verdict:
 
     def holds(self, *, exactly_once: bool = False) -> bool:
         found = self.total
-        return not (found.unaccounted or found.inverted or (exactly_once and found.repeated))
+        return not (found.unaccounted or found.inverted or (exactly_once and (found.repeated or found.doubtful)))

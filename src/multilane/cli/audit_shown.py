@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from multilane.audit.verdict import Tally, total
+from multilane.audit.verdict import Doubtful, Repeated, Tally, Unaccounted, total
 from multilane.cli.tables import output, show_line, show_table
 
 if TYPE_CHECKING:
@@ -20,19 +20,48 @@ if TYPE_CHECKING:
     from multilane.types import TopicPartition
 
 _MOST_PARTITIONS: Final = 24
-_COLUMNS: Final = ("read", "done", "skipped", "retried", "dead", "unaccounted", "repeated", "inverted")
+_MOST_FAULTS: Final = 10
+_COLUMNS: Final = ("read", "done", "skipped", "retried", "dead", "unaccounted", "repeated", "doubtful", "inverted")
 _ALWAYS: Final = ("read", "done")
-_TITLES: Final = {"unaccounted": "no account", "inverted": "out of order"}
+_TITLES: Final = {"unaccounted": "no account", "inverted": "out of order", "doubtful": "maybe repeated"}
 
 
 def is_proved(made: GroupAudit, *, exactly_once: bool) -> bool:
     """Nothing is no proof of anything."""
-    return bool(made.verdict.total.read) and not _holes(made) and made.verdict.holds(exactly_once=exactly_once)
+    return bool(made.verdict.total.read) and _objection(made, exactly_once=exactly_once) is None
 
 
 def _holes(made: GroupAudit) -> list[str]:
     """Partitions of which something is settled and nothing is written."""
     return [str(partition) for partition, span in sorted(made.spans.items()) if span.is_hole]
+
+
+def _objection(made: GroupAudit, *, exactly_once: bool) -> str | None:
+    """Why it is no proof, if it is none."""
+    found = made.verdict.total
+    if found.unaccounted:
+        return f"{found.unaccounted:,} records have no account"
+    if holes := _holes(made):
+        return f"nothing was written of {', '.join(holes)}"
+    if made.books.faults:
+        return "accounts are missing or damaged: what they said is not known"
+    if any(span.is_loose for span in made.spans.values()):
+        return "where its accounts began is not known (an earlier version wrote them). Say so with --since"
+    if found.inverted:
+        return f"{found.inverted:,} were handled before one of their key that came first"
+    return _not_once(made) if exactly_once else None
+
+
+def _not_once(made: GroupAudit) -> str | None:
+    """Why it is not known that each was handled once."""
+    found, books = made.verdict.total, made.books
+    if found.repeated:
+        return f"{found.repeated:,} have more than one account"
+    if found.doubtful:
+        return f"{found.doubtful:,} may have been handled more than once"
+    if books.old:
+        return "an earlier version wrote accounts, which do not tell what a killed process had in work"
+    return None
 
 
 def show(made: GroupAudit, *, exactly_once: bool = False, console: Console | None = None) -> None:
@@ -46,23 +75,28 @@ def show(made: GroupAudit, *, exactly_once: bool = False, console: Console | Non
 
 
 def sentence(made: GroupAudit, *, exactly_once: bool = False) -> str:
-    """The verdict."""
+    """The verdict. It says of nothing that it is proved but of what is."""
     found = made.verdict.total
     if not found.read:
         return f"Group {made.group}: nothing could be judged."
     sums = f"{found.done:,} done + {found.skipped:,} skipped + {found.retried:,} retried + {found.dead:,} dead"
+    objection = _objection(made, exactly_once=exactly_once)
     if found.unaccounted:
-        return f"NOT PROVED: {found.read:,} read, but {sums}: {found.unaccounted:,} records have no account."
-    said = f"{found.read:,} read = {sums}"
-    if holes := _holes(made):
-        return f"NOT PROVED: {said}, but nothing was written of {', '.join(holes)}."
-    if found.inverted:
-        return f"NOT PROVED: {said}, but {found.inverted:,} were handled before one of their key that came first."
-    if exactly_once and found.repeated:
-        return f"NOT PROVED: {said}, but {found.repeated:,} have more than one account."
+        return f"NOT PROVED: {found.read:,} read, but {sums}: {objection}."
+    if objection is not None:
+        return f"NOT PROVED: {found.read:,} read = {sums}, but {objection}."
     order = "" if made.order.by is None else f", in order per {made.order.by}"
-    again = f"; {found.repeated:,} were handled more than once" if found.repeated else ", each once"
-    return f"Proved: {said}{order}{again}."
+    return f"Proved: {found.read:,} read = {sums}{order}{_told_of_repeats(made)}."
+
+
+def _told_of_repeats(made: GroupAudit) -> str:
+    found = made.verdict.total
+    known = [f"{found.repeated:,} were handled more than once"] if found.repeated else []
+    if found.doubtful:
+        known.append(f"{found.doubtful:,} may have been handled more than once")
+    if known:
+        return "; " + ", ".join(known)
+    return ", each once" if _not_once(made) is None else "; not proved: that each was handled once"
 
 
 def facts(made: GroupAudit, *, exactly_once: bool = False) -> dict[str, Any]:
@@ -76,13 +110,15 @@ def facts(made: GroupAudit, *, exactly_once: bool = False) -> dict[str, Any]:
         "total": _numbers(verdict.total),
         "partitions": [
             {"topic": p.topic, "partition": p.partition, "start": span.start, "end": span.end, "expired": span.expired}
-            | {"why": span.why}
+            | {"why": span.why, "uncovered": span.uncovered}
             | _numbers(verdict.tallies.get(p, Tally()))
             for p, span in sorted(made.spans.items())
         ],
+        "files": {"faults": list(made.books.faults), "old_sessions": list(made.books.old)},
         "examples": {
             "unaccounted": [_placed(one) for one in verdict.unaccounted],
             "repeated": [_placed(one) for one in verdict.repeated],
+            "doubtful": [_placed(one) for one in verdict.doubtful],
             "inverted": [_placed(one) for one in verdict.inverted],
         },
     }
@@ -128,19 +164,33 @@ def _rows(made: GroupAudit) -> Iterator[tuple[str, Tally]]:
 
 def _findings(made: GroupAudit) -> Iterator[str]:
     verdict, found = made.verdict, made.verdict.total
+    yield from made.books.faults[:_MOST_FAULTS]
+    if len(made.books.faults) > _MOST_FAULTS:
+        yield f"and {len(made.books.faults) - _MOST_FAULTS:,} more faults of files (--output json has all)"
     for one in verdict.unaccounted:
-        yield f"{one.partition}@{one.offset} has no account"
+        yield f"{_range(one)} without an account"
     for two in verdict.inverted:
         yield f"{two.partition}@{two.offset} was handled before {two.behind} of the same key"
     for three in verdict.repeated:
-        yield f"{three.partition}@{three.offset} has {three.times} accounts, the last is {three.outcome}"
+        yield f"{_range(three)} with {three.times} accounts, the last is {three.outcome}"
+    for four in verdict.doubtful:
+        yield f"{_range(four)} in work, perhaps, when a process was killed or gave a call up: maybe handled once more"
     for many, named, what in (
         (found.unaccounted, verdict.unaccounted, "without an account"),
-        (found.inverted, verdict.inverted, "out of order"),
         (found.repeated, verdict.repeated, "with more than one account"),
+        (found.doubtful, verdict.doubtful, "that may have been handled more than once"),
     ):
-        if many > len(named):
-            yield f"and {many - len(named):,} more {what} (--examples names more)"
+        left = many - sum(one.last - one.offset + 1 for one in named)
+        if left > 0:
+            yield f"and {left:,} more {what} (--examples names more)"
+    if found.inverted > len(verdict.inverted):
+        yield f"and {found.inverted - len(verdict.inverted):,} more out of order (--examples names more)"
+
+
+def _range(found: Unaccounted | Repeated | Doubtful) -> str:
+    if found.offset == found.last:
+        return f"{found.partition}@{found.offset}: 1 record"
+    return f"{found.partition}@{found.offset}-{found.last}: {found.last - found.offset + 1:,} records"
 
 
 def _limits(made: GroupAudit) -> Iterator[str]:
@@ -150,8 +200,23 @@ def _limits(made: GroupAudit) -> Iterator[str]:
             yield f"{partition} was not judged: {span.why}"
         elif span.expired:
             yield f"{partition}: {span.expired:,} offsets before {span.start} are gone from the log, and not judged"
+    yield from _uncovered(made)
+    if made.books.old:
+        yield f"{len(made.books.old):,} sessions of an earlier version do not tell what a killed process had in work"
     if made.order.by is None:
         yield f"order was not judged: {made.order.why}"
     gone = made.verdict.total.gone
     if gone:
         yield f"{gone:,} accounts are of records that are not in the log any more"
+
+
+def _uncovered(made: GroupAudit) -> Iterator[str]:
+    """What was asked for and is from before there were accounts."""
+    spans = {partition: span for partition, span in sorted(made.spans.items()) if span.uncovered}
+    if len(spans) > _MOST_PARTITIONS:
+        many = sum(span.uncovered for span in spans.values())
+        yield f"{many:,} offsets of {len(spans)} partitions are from before their accounts begin, and not judged"
+        return
+    for partition, span in spans.items():
+        before = span.start - span.expired
+        yield f"{partition}: {span.uncovered:,} offsets before {before} are from before accounts begin, and not judged"

@@ -3,8 +3,9 @@
 Thread: one owner.
 
 A record has one of four outcomes: done, skipped (for a newer one of its key), retried (a copy is in the retry topic) or
-dead (a copy is in the error topic, or the last step has it). A fifth kind of row says where somebody began to work on a
-partition: from there on every record must have an account. Notes are kept as they come, many records in one where they
+dead (a copy is in the error topic, or the last step has it). Two more kinds of rows are no outcomes: where somebody
+began to work on a partition (from there on every record must have an account), and which calls were given up before
+they ended (their records may be handled more than once). Notes are kept as they come, many records in one where they
 were settled together, and become columns when they are taken. Never writes.
 """
 
@@ -32,6 +33,7 @@ class Outcome(StrEnum):
     RETRIED = "retried"
     DEAD = "dead"
     BEGUN = "begun"  # of a partition: from this offset on somebody works on it
+    INTERRUPTED = "interrupted"  # its call was given up before it ended: it may have run, and comes again
 
 
 OUTCOMES = tuple(Outcome)
@@ -79,6 +81,7 @@ class Notes(Protocol):
     def note_done(self, records: Sequence[Record]) -> None: ...
     def note_skipped(self, records: Sequence[Record]) -> None: ...
     def note_passed_over(self, rows: TakenRows) -> None: ...
+    def note_interrupted(self, records: Sequence[Record]) -> None: ...
     def note_failed(
         self, record: Record, outcome: Outcome, copy: CopyPlace | None, error: BaseException | None
     ) -> None: ...
@@ -110,6 +113,9 @@ class Journal:
 
     def note_skipped(self, records: Sequence[Record]) -> None:
         self._note(records, Outcome.SKIPPED)
+
+    def note_interrupted(self, records: Sequence[Record]) -> None:
+        self._note(records, Outcome.INTERRUPTED)
 
     def note_passed_over(self, rows: TakenRows) -> None:
         """What was skipped when these were taken."""

@@ -67,9 +67,12 @@ class Acknowledging:
             self._over(pending)
         return gone
 
-    def give_up(self) -> None:
+    def give_up(self) -> list[Record]:
+        """What was handled and is not acknowledged."""
+        records = [record for pending in self._pending for record in pending.records]
         for pending in list(self._pending):
             self._over(pending)
+        return records
 
     async def wait(self, seconds: float) -> None:
         """Until nothing is pending, and no longer than that."""

@@ -373,10 +373,9 @@ class Crew:
     async def drain(self, deadline: float) -> tuple[Record, ...]:
         """The same, and then give up what has not ended. That stays unsettled, and is what this returns."""
         await self.rest(deadline)
-        if self._work.acknowledging is not None:
-            self._work.acknowledging.give_up()
+        pending = () if self._work.acknowledging is None else self._work.acknowledging.give_up()
         self._sweep_timer.cancel()
-        given_up = self.in_work
+        given_up = (*self.in_work, *pending)
         if given_up:
             log.warning("%d records of %s were given up in work: %s", len(given_up), self._yard, given_up[0])
         for lane in list(self._lanes):

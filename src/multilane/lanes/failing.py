@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 from multilane.clock import Clock
 from multilane.commit.journal import CopyPlace, Notes, Outcome
-from multilane.errors import BreakerOpen, UndecodablePayload
+from multilane.errors import BreakerOpen, ProcessingTimeout, UndecodablePayload
 from multilane.hooks import NO_OBSERVER, Observer
 from multilane.lanes.failure_log import FailureLog
 from multilane.lanes.failure_report import FailureReport
@@ -121,6 +121,8 @@ class Failing:
 
     async def take_over(self, record: Record, error: BaseException, parking: Parking | None) -> Record | None:
         self._report.failed(record, error)
+        if self._notes is not None and isinstance(error, ProcessingTimeout):
+            self._notes.note_interrupted((record,))  # it may still end well, and is handled again
         again = await self._take_over(record, error, parking)
         if again is not None:
             self._report.repeated()

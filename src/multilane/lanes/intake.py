@@ -10,7 +10,9 @@ time and only when lanes are about to want it, so what is held outside of its co
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from itertools import compress
+from math import inf
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -70,6 +72,9 @@ class Intake:
         self._blocks: deque[Waiting] = deque()
         self._most = most
         self._piece = most  # rows, of the first block
+        self.bound = inf  # nothing from this offset on is taken in
+        self.low = inf  # when the position is here somebody has to move the bound
+        self.on_low: Callable[[], object] = lambda: None
         self.waiting_rows = 0  # not taken in yet
         self.waiting_bytes = 0.0  # the same in bytes; of a block that is taken in by pieces an estimate
 
@@ -86,6 +91,11 @@ class Intake:
         """The offset behind all that came."""
         return self._blocks[-1].block.next_offset if self._blocks else self.ledger.position
 
+    @property
+    def next_offset(self) -> int:
+        """Of the first record that is not taken in, as far as it is known."""
+        return self._blocks[0].block.first_offset if self._blocks else self.ledger.position
+
     def pass_to(self, position: int, leader_epoch: int) -> None:
         """The log has nothing for us below: said when nothing is open or waits."""
         if position > self.ledger.position:
@@ -95,6 +105,9 @@ class Intake:
     def is_full(self) -> bool:
         """There is no room for a piece that is worth it: to take in one record costs as much as to take in thirty."""
         too_many = self.room - len(self.ledger) < self._least
+        if self.bound != inf and self._blocks and self.next_offset >= self.bound:
+            self.on_low()
+            return True
         return too_many or (self._room_bytes is not None and self._bytes > self._room_bytes - self._room_bytes // 8)
 
     @property
@@ -124,6 +137,8 @@ class Intake:
         many = min(self._piece, self.room - len(self.ledger), len(block))
         if self._room_bytes is not None:
             many = min(many, block.rows_within(self._room_bytes - self._bytes, many))
+        if block.next_offset > self.bound:
+            many = min(many, int(block.offsets.searchsorted(self.bound)))
         rows = block.slice(0, many)
         self.waiting_rows -= many
         self.waiting_bytes = self.waiting_bytes - many * row_bytes if self.waiting_rows else 0.0
@@ -136,6 +151,8 @@ class Intake:
         piece = Piece(rows, self._fresh(rows), is_last=many == len(block))
         self.ledger.hand_out(piece.offsets)
         self.ledger.advance(rows.next_offset, rows.leader_epoch)
+        if self.ledger.position >= self.low:
+            self.on_low()
         if self._room_bytes is not None:
             self._bytes += rows.content_bytes if piece.fresh is None else sum(map(size_of, piece.records()))
         return piece

@@ -34,9 +34,10 @@ class Team:
         work: Work,
         lanes: Mapping[str, int],
         clock: Clock,
-        on_end: Callable[[], object] = lambda: None,
+        on_end: Callable[[Sequence[Record]], object] = lambda given_up: None,
     ) -> None:
-        """`lanes`: how many, for each class of the yard. `on_end` is called when it was drained."""
+        """`lanes`: how many, for each class of the yard. `on_end` is called when it was drained, with
+        what was given up in work."""
         self.yard = yard
         self._on_end = on_end
         self._clock = clock
@@ -150,6 +151,10 @@ class Team:
 
     async def drain(self, deadline: float) -> Sequence[Record]:
         """End what is in work until the deadline, and begin nothing; gives what had to be given up."""
-        given_up = await asyncio.gather(*(crew.drain(deadline) for crew in self._crews.values()))
-        self._on_end()
-        return [record for some in given_up for record in some]
+        drained = await asyncio.gather(*(crew.drain(deadline) for crew in self._crews.values()))
+        given_up = [record for some in drained for record in some if self._is_open(record)]
+        self._on_end(given_up)
+        return given_up
+
+    def _is_open(self, record: Record) -> bool:
+        return record.offset in self.yard.intakes[TopicPartition(record.topic, record.partition)].ledger

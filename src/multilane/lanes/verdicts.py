@@ -44,6 +44,9 @@ class Verdicts:
     def note_passed_over(self, rows: TakenRows) -> None:
         self._noted.update(dict.fromkeys(rows.skipped.column().tolist(), _SKIPPED))
 
+    def note_interrupted(self, records: Sequence[Record]) -> None:
+        """It comes again, or fails: that is noted."""
+
     def note_failed(
         self, record: Record, outcome: Outcome, copy: CopyPlace | None, error: BaseException | None
     ) -> None:

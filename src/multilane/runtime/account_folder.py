@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from multilane.runtime.account_manifest import merged_metadata
+
 
 class Folder:
     def __init__(self, path: str, group: str) -> None:
@@ -44,19 +46,43 @@ class Folder:
 
         content = pa.BufferOutputStream()
         parquet.write_table(table(), content, compression="zstd")
+        self.write_bytes(name, content.getvalue())
+
+    def write_bytes(self, name: str, content: Any) -> None:
         if self._local is not None:
-            _write_whole(self._local / name, content.getvalue())
+            _write_whole(self._local / name, content)
             return
         system, base = self._remote()
         system.create_dir(f"{base}/{name.rpartition('/')[0]}", recursive=True)
         with system.open_output_stream(f"{base}/{name}") as out:  # there when it is closed
-            out.write(content.getvalue())
+            out.write(content)
+
+    def read_bytes(self, name: str) -> bytes:
+        if self._local is not None:
+            return (self._local / name).read_bytes()
+        system, base = self._remote()
+        with system.open_input_file(f"{base}/{name}") as content:
+            return bytes(content.read())
+
+    def listing(self) -> list[tuple[str, float]]:
+        """All files, and when they were written, in seconds since 1970."""
+        from pyarrow.fs import FileSelector, LocalFileSystem
+
+        system, base = (LocalFileSystem(), str(self._local)) if self._local is not None else self._remote()
+        found = system.get_file_info(FileSelector(base, allow_not_found=True, recursive=True))
+        files = [(one.path.removeprefix(base).lstrip("/"), one) for one in found if one.is_file]
+        return sorted((name, one.mtime_ns / 1e9 if one.mtime_ns else 0.0) for name, one in files if _is_ours(name))
 
     def merge(self, names: Sequence[str], into: str) -> None:
         """What is in these files is in one more."""
         import pyarrow as pa
 
-        self.write(into, lambda: pa.concat_tables(self._read(name) for name in names).unify_dictionaries())
+        def merged() -> pa.Table:
+            tables = [self.read(name) for name in names]
+            whole = pa.concat_tables(tables).unify_dictionaries()
+            return whole.replace_schema_metadata(merged_metadata([table.schema.metadata for table in tables]))
+
+        self.write(into, merged)
 
     def delete(self, names: Sequence[str]) -> None:
         """Those that are there."""
@@ -69,7 +95,8 @@ class Folder:
             with suppress(FileNotFoundError):
                 system.delete_file(f"{base}/{name}")
 
-    def _read(self, name: str) -> Any:
+    def read(self, name: str) -> Any:
+        """As a table, with its metadata."""
         from pyarrow import parquet
 
         if self._local is not None:
@@ -88,6 +115,10 @@ class Folder:
 def folder_name(group: str) -> str:
     """A group's name may have anything in it, a folder's may not."""
     return quote(group, safe="").replace(".", "%2E") if group.startswith(".") else quote(group, safe="")
+
+
+def _is_ours(name: str) -> bool:
+    return not name.rpartition("/")[2].startswith(".") and name.endswith((".parquet", ".json"))
 
 
 def _write_whole(path: Path, content: Any) -> None:

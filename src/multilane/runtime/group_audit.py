@@ -10,9 +10,12 @@ What can be found out without Spark is found out first: that takes a moment, Spa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
+from multilane.audit.books import Books
+from multilane.audit.doubts import doubts_within
 from multilane.audit.order import OrderRule, order_rule
 from multilane.audit.spans import Known, Span, spans_of
 from multilane.audit.verdict import Verdict
@@ -21,11 +24,15 @@ from multilane.config.app.clients import admin_properties, consumer_properties
 from multilane.config.app.cluster import ClusterConfig
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.errors import ConfigError, NoHistory
-from multilane.runtime.account_folder import folder_name
+from multilane.runtime.account_folder import Folder, folder_name
+from multilane.runtime.account_reading import read_books
 from multilane.runtime.spark_tables import kafka_options
+from multilane.secret import without_credentials
 from multilane.spark.comparison import Question, begun_at, compare, read_accounts
 from multilane.spark.session import local_slots, one_job
 from multilane.types import TopicPartition
+
+_SPARKS_NAMES: Final = {"s3a": "s3", "s3n": "s3"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,7 @@ class GroupAudit:
     spans: Mapping[TopicPartition, Span]
     order: OrderRule
     verdict: Verdict
+    books: Books = field(default_factory=Books)
 
 
 def audit_group(request: AuditRequest, tell: Callable[[str], object] = lambda step: None) -> GroupAudit:
@@ -55,17 +63,21 @@ def audit_group(request: AuditRequest, tell: Callable[[str], object] = lambda st
     path = _accounts_of(request)
     tell(f"looking at group {config.group_id}")
     known = _known(request)
+    tell("checking the files of the accounts")
+    books = _books(request)
     tell("starting Spark")
     with one_job(request.master, f"multilane audit {config.group_id}", request.conf) as spark:
         tell("reading the accounts")
-        accounts = read_accounts(spark, path)
+        accounts = read_accounts(spark, path, books.usable if books.faults and not books.cannot_check else None)
         begun = begun_at(accounts)
-        spans = spans_of({p: _with_begin(one, begun.get(p)) for p, one in known.items()})
+        spans = spans_of({p: _with_begin(p, one, begun, books) for p, one in known.items()})
         tell("comparing them with the logs")
         rule = order_rule(config)
         settings = _settings(request)
-        verdict = compare(spark, accounts, Question(spans, settings, rule, config.retry, request.examples))
-    return GroupAudit(config.group_id, _topics(config), spans, rule, verdict)
+        doubts = doubts_within(books.doubts, spans)
+        question = Question(spans, settings, rule, config.retry, request.examples, doubts)
+        verdict = compare(spark, accounts, question)
+    return GroupAudit(config.group_id, _topics(config), spans, rule, verdict, books)
 
 
 def _topics(config: ConsumerGroupConfig) -> tuple[str, ...]:
@@ -122,8 +134,26 @@ def _known(request: AuditRequest) -> dict[TopicPartition, Known]:
     return made
 
 
-def _with_begin(known: Known, begun: int | None) -> Known:
-    return Known(begun, known.committed, known.log_start, known.since, known.until)
+def _with_begin(partition: TopicPartition, known: Known, begun: Mapping[TopicPartition, int], books: Books) -> Known:
+    """Cards tell where accounts begin. Of an earlier version there are none: there it is the first of what is left, and
+    whoever asks for all since a time is taken at his word."""
+    told = books.since.get(partition)
+    is_anchored = told is not None and not (books.old and known.since is not None)
+    return replace(known, begun=begun.get(partition) if told is None else told, is_anchored=is_anchored)
+
+
+def _books(request: AuditRequest) -> Books:
+    """By Arrow's name for the directory, which may be another than Spark's."""
+    config = request.consumer
+    path = request.path or config.audit or ""
+    scheme = path.partition("://")[0]
+    if scheme in _SPARKS_NAMES:
+        path = path.replace(scheme, _SPARKS_NAMES[scheme], 1)
+    try:
+        return read_books(Folder(path, config.group_id), config.group_id)
+    except (OSError, ValueError, ImportError) as error:
+        told = without_credentials(str(error))
+        return Books(faults=(f"whether all files are there cannot be checked: {told}",), cannot_check=True)
 
 
 def _settings(request: AuditRequest) -> dict[str, str]:

@@ -257,20 +257,24 @@ class Outfit:
             {self.config.retry: retrying} if parking is not None and self.config.retry else None,
         )
         work.tried.update(remains.tried)
+        tenure = None
         if self._accounts is not None and notes is self._accounts.journal:
-            for partition, start in starts.items():
-                self._accounts.journal.begin(partition, start.offset)
+            tenure = await self._accounts.begin({intake.partition: intake for intake in intakes})
         lanes = {MAIN: self.config.lanes, **self.config.lane_classes}
 
-        def on_end() -> None:
+        def on_end(given_up: Sequence[Record]) -> None:
             threads.close()
             self._crashes.end(frozenset(starts))
             if self._gate is not None:
                 self._gate.count_out(yard)
+            if self._accounts is not None and tenure is not None:
+                self._accounts.end(tenure, given_up)
 
         team = Team(yard, work, lanes, self._clock, on_end=on_end)
         if self._gate is not None:
             self._gate.count_in(yard)
+        if tenure is not None:
+            tenure.on_allowed = team.feed
         if self._steering != AS_CONFIGURED:
             self._apply(team)
         return team

@@ -9,15 +9,16 @@ to the driver is a row for each partition, and the first few findings of each ki
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from multilane.audit.order import OrderRule
 from multilane.audit.spans import Span
-from multilane.audit.verdict import Inverted, Repeated, Tally, Unaccounted, Verdict
+from multilane.audit.verdict import Doubtful, Inverted, Repeated, Tally, Unaccounted, Verdict
+from multilane.commit.completion_map import Run
 from multilane.commit.journal import Outcome
 from multilane.spark.reasons import told_plainly
 from multilane.types import TopicPartition
@@ -48,12 +49,17 @@ class Question:
     order: OrderRule
     retry: str | None = None  # the group's retry topic
     examples: int = 20  # findings of each kind that are named
+    doubts: Mapping[TopicPartition, Sequence[Run]] = field(default_factory=dict)  # begun, perhaps, without an account
 
 
-def read_accounts(spark: SparkSession, path: str) -> DataFrame:
-    """All that was written for a group."""
+def read_accounts(spark: SparkSession, path: str, files: Sequence[str] | None = None) -> DataFrame:
+    """All that was written for a group; or these files of it."""
     with told_plainly("the accounts"):
-        return spark.read.schema(_SCHEMA).parquet(path)
+        if files is None:
+            return spark.read.schema(_SCHEMA).parquet(path)
+        if not files:
+            return spark.createDataFrame([], _SCHEMA)
+        return spark.read.schema(_SCHEMA).parquet(*(f"{path}/{name}" for name in files))
 
 
 def begun_at(accounts: DataFrame) -> dict[TopicPartition, int]:
@@ -72,7 +78,8 @@ def compare(spark: SparkSession, accounts: DataFrame, question: Question) -> Ver
         return Verdict({})
     with told_plainly("what is compared"):
         told = _by_record(_within(spark, accounts, spans))
-        compared = _log(spark, spans, question.settings).join(told, [*_RECORD], "full_outer").persist()
+        compared = _log(spark, spans, question.settings).join(told, [*_RECORD], "full_outer")
+        compared = compared.withColumn("doubtful", _is_doubtful(question.doubts)).persist()
         try:
             tallies = {partition: Tally() for partition in spans} | _tallies(compared)
             inverted = _inverted(compared, question)
@@ -90,6 +97,7 @@ def _named(counted: Verdict, compared: DataFrame, inverted: DataFrame | None, mo
         counted,
         unaccounted=_unaccounted(compared, most) if found.unaccounted else (),
         repeated=_repeated(compared, most) if found.repeated else (),
+        doubtful=_doubtful(compared, most) if found.doubtful else (),
         inverted=_first_inverted(inverted, most) if found.inverted and inverted is not None else (),
     )
 
@@ -135,15 +143,30 @@ def _by_record(accounts: DataFrame) -> DataFrame:
     """How often a record was settled, when it was handled first, and what is said of it last."""
     from pyspark.sql import functions as F
 
-    when = F.struct("settled_at", "session", "sequence")
+    is_account = F.col("outcome") != Outcome.INTERRUPTED.value
+    when = F.when(is_account, F.struct("settled_at", "session", "sequence"))
     copy = F.struct("copy_topic", "copy_partition", "copy_offset")
     handled = F.when(F.col("outcome") == Outcome.DONE.value, when)
+    one = F.when(is_account, F.struct("session", "sequence"))
     return accounts.groupBy(*_RECORD).agg(
-        F.size(F.collect_set(F.struct("session", "sequence"))).alias("times"),  # small files and merged ones
+        F.size(F.collect_set(one)).alias("times"),  # small files and merged ones
         F.max_by("outcome", when).alias("outcome"),
         F.max_by(copy, when).alias("copy"),
         F.min(handled).alias("handled"),
+        F.max(~is_account).alias("interrupted"),
     )
+
+
+def _is_doubtful(doubts: Mapping[TopicPartition, Sequence[Run]]) -> Column:
+    """Of each record: whether somebody may have begun it who wrote no account of it."""
+    from pyspark.sql import functions as F
+
+    found = F.coalesce(F.col("interrupted"), F.lit(False))
+    for (topic, partition), runs in doubts.items():
+        here = (F.col("topic") == topic) & (F.col("partition") == partition)
+        for first, last in runs:
+            found |= here & F.col("offset").between(first, last)
+    return found
 
 
 # --- what is found ---------------------------------------------------------------------------------------------------
@@ -165,13 +188,15 @@ def _tallies(compared: DataFrame) -> dict[TopicPartition, Tally]:
         became(Outcome.RETRIED),
         became(Outcome.DEAD),
         many(F.col("in_log") & (F.col("times") > 1)).alias("repeated"),
-        many(F.col("in_log").isNull()).alias("gone"),
+        many(F.col("in_log") & F.col("doubtful")).alias("doubtful"),
+        many(F.col("in_log").isNull() & (F.col("times") > 0)).alias("gone"),
     )
     return {TopicPartition(row.topic, row.partition): _tally(row) for row in rows.collect()}
 
 
 def _tally(row: Any) -> Tally:
-    return Tally(row.read, row.done, row.skipped, row.retried, row.dead, repeated=row.repeated, gone=row.gone)
+    settled = (row.read, row.done, row.skipped, row.retried, row.dead)
+    return Tally(*settled, repeated=row.repeated, doubtful=row.doubtful, gone=row.gone)
 
 
 def _inverted(compared: DataFrame, question: Question) -> DataFrame | None:
@@ -212,18 +237,37 @@ def _with_inverted(tallies: dict[TopicPartition, Tally], inverted: DataFrame) ->
     return {partition: replace(tally, inverted=many.get(partition, 0)) for partition, tally in tallies.items()}
 
 
+def _in_rows(found: DataFrame, most: int, *alike: str) -> list[Any]:
+    """Records that follow each other and are alike, as one."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    together = [*_PLACE, *alike]
+    number = F.row_number().over(Window.partitionBy(*together).orderBy("offset"))
+    rows = found.withColumn("island", F.col("offset") - number).groupBy(*together, "island")
+    ranges = rows.agg(F.min("offset").alias("first"), F.max("offset").alias("last"))
+    return ranges.orderBy(*_PLACE, "first").limit(most).collect()
+
+
 def _unaccounted(compared: DataFrame, most: int) -> tuple[Unaccounted, ...]:
     from pyspark.sql import functions as F
 
-    rows = compared.where(F.col("in_log") & F.col("times").isNull()).orderBy(*_RECORD).limit(most).collect()
-    return tuple(Unaccounted(TopicPartition(row.topic, row.partition), row.offset) for row in rows)
+    rows = _in_rows(compared.where(F.col("in_log") & (F.coalesce("times", F.lit(0)) == 0)), most)
+    return tuple(Unaccounted(TopicPartition(row.topic, row.partition), row.first, row.last) for row in rows)
 
 
 def _repeated(compared: DataFrame, most: int) -> tuple[Repeated, ...]:
     from pyspark.sql import functions as F
 
-    rows = compared.where(F.col("in_log") & (F.col("times") > 1)).orderBy(*_RECORD).limit(most).collect()
-    return tuple(Repeated(TopicPartition(r.topic, r.partition), r.offset, r.times, r.outcome) for r in rows)
+    rows = _in_rows(compared.where(F.col("in_log") & (F.col("times") > 1)), most, "times", "outcome")
+    return tuple(Repeated(TopicPartition(r.topic, r.partition), r.first, r.last, r.times, r.outcome) for r in rows)
+
+
+def _doubtful(compared: DataFrame, most: int) -> tuple[Doubtful, ...]:
+    from pyspark.sql import functions as F
+
+    rows = _in_rows(compared.where(F.col("in_log") & F.col("doubtful")), most)
+    return tuple(Doubtful(TopicPartition(r.topic, r.partition), r.first, r.last) for r in rows)
 
 
 def _first_inverted(inverted: DataFrame, most: int) -> tuple[Inverted, ...]:

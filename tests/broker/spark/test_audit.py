@@ -13,7 +13,7 @@ import pytest
 
 from multilane.audit.order import OrderRule
 from multilane.audit.spans import Span
-from multilane.audit.verdict import Inverted, Repeated, Tally, Unaccounted
+from multilane.audit.verdict import Doubtful, Inverted, Repeated, Tally, Unaccounted
 from multilane.clock import ManualClock
 from multilane.commit.journal import CopyPlace, Outcome
 from multilane.errors import NoHistory
@@ -59,10 +59,10 @@ class Books:
         for file in list(Path(self.path).rglob("*.parquet")):
             shutil.copy(file, file.with_stem(f"{file.stem}-merged"))
 
-    def verdict(self, spans: dict[TopicPartition, Span], order: OrderRule = BY_KEY):
+    def verdict(self, spans: dict[TopicPartition, Span], order: OrderRule = BY_KEY, doubts=None):
         asyncio.run(self.files.flush())
         accounts = read_accounts(self.spark, f"{self.path}/group=g")
-        return compare(self.spark, accounts, Question(spans, self.settings, order, self.retry))
+        return compare(self.spark, accounts, Question(spans, self.settings, order, self.retry, doubts=doubts or {}))
 
     def place(self, partition: int = 0) -> TopicPartition:
         return TopicPartition(self.main, partition)
@@ -82,16 +82,18 @@ def test_every_outcome_is_counted_and_what_is_wrong_is_named(books):
     books.copied(3, Outcome.RETRIED, CopyPlace(books.retry, 0, 0))
     books.copied(4, Outcome.DEAD, None)
     books.done(3, 0, 2, 2, partition=1)
+    books.files.journal.note_interrupted([books.record(1, 1), books.record(0)])
     books.leave_merged()
     one, two = books.place(0), books.place(1)
-    made = books.verdict({one: Span(0, 6), two: Span(0, 4)})
+    made = books.verdict({one: Span(0, 6), two: Span(0, 4)}, doubts={one: ((1, 2), (5, 9))})
     assert made.tallies == {
-        one: Tally(read=6, done=3, skipped=1, retried=1, dead=1),
-        two: Tally(read=4, done=3, repeated=1, inverted=1),
+        one: Tally(read=6, done=3, skipped=1, retried=1, dead=1, doubtful=4),
+        two: Tally(read=4, done=3, repeated=1, inverted=1, doubtful=1),
     }
-    assert made.unaccounted == (Unaccounted(two, 1),)
-    assert made.repeated == (Repeated(two, 2, 2, "done"),)
+    assert made.unaccounted == (Unaccounted(two, 1, 1),)
+    assert made.repeated == (Repeated(two, 2, 2, 2, "done"),)
     assert made.inverted == (Inverted(two, 3, behind=0),)
+    assert made.doubtful == (Doubtful(one, 0, 2), Doubtful(one, 5, 5), Doubtful(two, 1, 1))
     assert not made.holds()
 
 
@@ -114,7 +116,7 @@ def test_a_record_with_two_accounts_is_what_the_last_says(books):
     place = books.place()
     made = books.verdict({place: Span(0, 2)})
     assert made.tallies == {place: Tally(read=2, done=2, repeated=1)}
-    assert made.repeated == (Repeated(place, 0, 2, "done"),)
+    assert made.repeated == (Repeated(place, 0, 0, 2, "done"),)
     assert made.holds()
     assert not made.holds(exactly_once=True)
 
@@ -185,9 +187,19 @@ def test_the_command_proves_a_run_and_tells_what_a_hole_is(shop, tmp_path):
     found = json.loads(proved.stdout)
     assert (found["total"]["read"], found["total"]["done"], found["total"]["dead"]) == (202, 200, 1)
     assert (found["total"]["retried"], found["total"]["unaccounted"]) == (1, 0)
-    some = max((tmp_path / "accounts").rglob("*.parquet"), key=lambda file: file.stat().st_size)
-    some.unlink()
+    files = sorted((tmp_path / "accounts").rglob("*.*"), key=lambda file: file.stat().st_mtime_ns)
+    some = max((file for file in files if file.suffix == ".parquet"), key=lambda file: file.stat().st_size)
+    content = some.read_bytes()
+    some.write_bytes(content[:-100])
     holed = audit()
     assert holed.returncode == 1, holed.stdout + holed.stderr
     assert "NOT PROVED" in holed.stdout
-    assert "was not judged: it has no accounts" in holed.stdout or "has no account" in holed.stdout
+    assert f"{some.name} is damaged" in holed.stdout
+    assert "without an account" in holed.stdout
+    some.write_bytes(content)
+    for old in files[: len(files) // 3]:
+        old.unlink()
+    shrunk = audit()
+    assert shrunk.returncode == 1, shrunk.stdout + shrunk.stderr
+    assert "NOT PROVED" in shrunk.stdout
+    assert "missing" in shrunk.stdout or "no card" in shrunk.stdout

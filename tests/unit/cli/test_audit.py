@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from multilane.audit.books import Books
 from multilane.audit.order import OrderRule
 from multilane.audit.spans import Span
-from multilane.audit.verdict import Inverted, Repeated, Tally, Unaccounted, Verdict
+from multilane.audit.verdict import Doubtful, Inverted, Repeated, Tally, Unaccounted, Verdict
 from multilane.cli import audit_shown
 from multilane.cli.main import app
 from multilane.runtime import group_audit
@@ -40,7 +42,7 @@ def shown(made: GroupAudit) -> str:
 
 
 WHOLE = Verdict({ONE: Tally(read=10, done=6, skipped=1, retried=2, dead=1)})
-HOLED = Verdict({ONE: Tally(read=10, done=8), TWO: Tally(read=5, done=5)}, unaccounted=(Unaccounted(ONE, 4),))
+HOLED = Verdict({ONE: Tally(read=10, done=8), TWO: Tally(read=5, done=5)}, unaccounted=(Unaccounted(ONE, 4, 4),))
 
 
 @pytest.mark.parametrize(
@@ -61,18 +63,53 @@ def test_the_verdict_is_a_sentence(verdict, exactly_once, said):
     assert audit_shown.is_proved(made, exactly_once=exactly_once) == sentence.startswith("Proved")
 
 
+@pytest.mark.parametrize(
+    ("books", "exactly_once", "said"),
+    [
+        (Books(faults=("a file is gone",)), False, "NOT PROVED: 10 read = 6 done + 1 skipped + 2 retried + 1 dead"),
+        (Books(old=("s",)), False, "Proved: 10 read = 6 done + 1 skipped + 2 retried + 1 dead, in order per key; not"),
+        (Books(old=("s",)), True, "but an earlier version wrote accounts, which do not tell what a killed process had"),
+    ],
+)
+def test_books_that_are_not_whole_are_no_proof_of_what_they_cannot_tell(books, exactly_once, said):
+    made = replace(found(WHOLE), books=books)
+    assert said in audit_shown.sentence(made, exactly_once=exactly_once)
+    assert "each once" not in audit_shown.sentence(made, exactly_once=exactly_once)
+
+
+def test_what_may_have_been_handled_twice_is_never_each_once():
+    verdict = Verdict({ONE: Tally(read=9, done=9, doubtful=4)}, doubtful=(Doubtful(ONE, 2, 5),))
+    assert audit_shown.sentence(found(verdict)).endswith("in order per key; 4 may have been handled more than once.")
+    said = audit_shown.sentence(found(verdict), exactly_once=True)
+    assert said.startswith("NOT PROVED")
+    assert said.endswith("but 4 may have been handled more than once.")
+    assert "orders-0@2-5: 4 records in work, perhaps, when a process was killed" in shown(found(verdict))
+
+
+def test_where_it_is_not_known_where_accounts_began_there_is_no_proof():
+    made = replace(found(WHOLE), spans={ONE: Span(0, 10, is_loose=True)})
+    assert "where its accounts began is not known" in audit_shown.sentence(made)
+    assert not audit_shown.is_proved(made, exactly_once=False)
+
+
+def test_what_is_not_covered_is_said():
+    made = replace(found(WHOLE), spans={ONE: Span(40, 50, uncovered=40)})
+    assert "orders-0: 40 offsets before 40 are from before accounts begin, and not judged" in shown(made)
+
+
 def test_findings_are_named_and_what_was_not_judged():
     verdict = Verdict(
         {ONE: Tally(read=9, done=5, repeated=1, inverted=1, gone=3)},
-        (Unaccounted(ONE, 4),),
-        (Repeated(ONE, 1, 2, "done"),),
-        (Inverted(ONE, 3, behind=2),),
+        (Unaccounted(ONE, 4, 4),),
+        (Repeated(ONE, 1, 1, 2, "done"), Repeated(ONE, 20, 39, 2, "done")),
+        inverted=(Inverted(ONE, 3, behind=2),),
     )
     text = shown(found(verdict, OrderRule(None, "orderBy is none"), other=Span(0, 0, why="it has no accounts")))
-    assert "orders-0@4 has no account" in text
+    assert "orders-0@4: 1 record without an account" in text
     assert "and 3 more without an account" in text
     assert "orders-0@3 was handled before 2 of the same key" in text
-    assert "orders-0@1 has 2 accounts, the last is done" in text
+    assert "orders-0@1: 1 record with 2 accounts, the last is done" in text
+    assert "orders-0@20-39: 20 records with 2 accounts, the last is done" in text
     assert "other-0 was not judged: it has no accounts" in text
     assert "order was not judged: orderBy is none" in text
     assert "3 accounts are of records that are not in the log any more" in text

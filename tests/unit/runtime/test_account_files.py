@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -93,7 +94,7 @@ async def test_what_could_not_be_written_is_written_with_the_next_flush(tmp_path
     clock, folder = ManualClock(), tmp_path / "group=g"
     accounts = AccountFiles(str(tmp_path), "g", clock)
     await accounts.open()
-    folder.rmdir()
+    shutil.rmtree(folder)
     folder.touch()  # a file in its place
     accounts.journal.note_done([record(0)])
     with pytest.raises(AccountsNotWritten) as first:

@@ -1,0 +1,77 @@
+"""The card of a session: that it was there, who was there before it, and where accounts begin.
+
+Thread: any, one at a time.
+
+Every session names those that it finds. So the accounts of a group hang together: when files of the oldest are gone,
+the younger ones still say that they were there, and from which offset on every partition must have accounts. Owns the
+card of its own session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from math import inf
+from typing import Final
+
+from multilane.audit.books import Card, earliest
+from multilane.logs import logger
+from multilane.runtime.account_folder import Folder
+from multilane.runtime.account_manifest import card_content, card_name, card_number, read_card, sessions_in
+from multilane.types import TopicPartition
+
+log = logger(__name__)
+
+_NEWEST: Final = 256  # sessions that are named
+_AT_ONCE: Final = 16
+
+
+class Cards:
+    def __init__(self, folder: Folder, group: str, session: str) -> None:
+        self._folder = folder
+        self._group = group
+        self._card = Card(session)
+        self._name = card_name(1, session)
+        self.newest = 0.0  # when somebody last wrote there, in seconds since 1970
+
+    def open(self) -> None:
+        listed = self._folder.listing()
+        names = sorted(name for name, _ in listed if name.endswith(".json"))[-_NEWEST:]
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            known = list(threads.map(self._read, names))
+        written = sessions_in(name for name, _ in listed)
+        sessions = [name.rpartition("-")[2].removesuffix(".json") for name in names]
+        number = 1 + max(map(card_number, names), default=0)
+        self._name = card_name(number, self._card.session)
+        self._card = replace(
+            self._card,
+            earlier={session: written.get(session, -1) for session in sessions},
+            since=earliest(card.since for card in known if card is not None),
+        )
+        self.newest = max((at for _, at in listed), default=0.0)
+        self._write()
+
+    def _read(self, name: str) -> Card | None:
+        try:
+            group, card = read_card(self._folder.read_bytes(name))
+        except (ValueError, OSError) as error:
+            log.warning("audit: %s in %s cannot be read: %s", name, self._folder, error)
+            return None
+        return card if group == self._group else None
+
+    def is_new(self, starts: Mapping[TopicPartition, int]) -> bool:
+        """Whether accounts begin earlier with these."""
+        return any(offset < self._card.since.get(partition, inf) for partition, offset in starts.items())
+
+    def add(self, starts: Mapping[TopicPartition, int]) -> None:
+        self._card = replace(self._card, since=earliest([self._card.since, starts]))
+        self._write()
+
+    def close(self, accounts: int) -> None:
+        """All of them are written, and nobody works on anything."""
+        self._card = replace(self._card, accounts=accounts)
+        self._write()
+
+    def _write(self) -> None:
+        self._folder.write_bytes(self._name, card_content(self._group, self._card))

@@ -1,0 +1,69 @@
+"""A team's partitions in the audit: how far they may be begun before the next file says that they may.
+
+Thread: loop (one owner).
+
+A file of accounts says up to which offset each partition may be begun; a partition is not taken in beyond it. So when a
+process is killed the files tell what it may have handled without an account. The room ahead grows where it is used up
+before the next commit would have brought more. Owns the bounds of its intakes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
+from typing import Final
+
+from multilane.audit.books import Stretch
+from multilane.lanes.intake import Intake
+from multilane.types import TopicPartition
+
+UNBOUNDED: Final = 1 << 62
+_PIECES: Final = 4  # of what may be open at once, ahead
+_MOST_AHEAD: Final = 1 << 20
+
+
+class Tenure:
+    def __init__(self, intakes: Mapping[TopicPartition, Intake], on_low: Callable[[], object]) -> None:
+        """`on_low` is called when the room ahead is half used up."""
+        self._intakes = intakes
+        self._ahead = {partition: _PIECES * intake.room for partition, intake in intakes.items()}
+        self._on_low = on_low
+        self.on_allowed: Callable[[], object] = lambda: None
+        for partition, intake in intakes.items():
+            intake.on_low = lambda partition=partition: self._grow(partition)  # type: ignore[misc]
+            if intake.ledger.position >= 0:
+                intake.bound = intake.ledger.position  # nothing, until a file says so
+
+    def _grow(self, partition: TopicPartition) -> None:
+        self._intakes[partition].low = inf
+        self._ahead[partition] = min(_MOST_AHEAD, 2 * self._ahead[partition])
+        self._on_low()
+
+    def stretches(self) -> list[Stretch]:
+        """What may be begun when these are written, and is not settled."""
+        made = []
+        for partition, intake in self._intakes.items():
+            place = intake.ledger.place()
+            made.append(Stretch(partition, max(0, place.offset), self._bound(partition, intake), place.runs))
+        return made
+
+    def _bound(self, partition: TopicPartition, intake: Intake) -> int:
+        if intake.ledger.position < 0:
+            return UNBOUNDED  # where it begins is not known before its first block
+        bound = int(max(intake.next_offset + self._ahead[partition], 0 if intake.bound == inf else intake.bound))
+        if intake.bound == inf:
+            intake.bound = bound
+        return bound
+
+    def allow(self, stretches: Iterable[Stretch]) -> None:
+        """The file that says so is written."""
+        for stretch in stretches:
+            intake = self._intakes[stretch.partition]
+            if stretch.end != UNBOUNDED and intake.bound <= stretch.end:
+                intake.bound = stretch.end
+                intake.low = stretch.end - self._ahead[stretch.partition] / 2
+        self.on_allowed()
+
+    def end(self) -> None:
+        for intake in self._intakes.values():
+            intake.on_low = lambda: None

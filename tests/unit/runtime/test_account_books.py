@@ -1,0 +1,226 @@
+"""Sessions that write accounts, and what is read of them: kills, deletions, edits, other groups, clocks."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from lane_world import block_of
+from multilane.audit.books import Stretch
+from multilane.clock import ManualClock, SystemClock
+from multilane.commit.ledger import Ledger
+from multilane.lanes.intake import Intake
+from multilane.runtime.account_files import AccountFiles
+from multilane.runtime.account_folder import Folder
+from multilane.runtime.account_merging import MANY
+from multilane.runtime.account_reading import read_books
+from multilane.types import TopicPartition
+from multilane.wire.records.record import Record
+
+PLACE = TopicPartition("t", 3)
+ROOM = 10
+AHEAD = 4 * ROOM
+FILES = 15  # of three sessions: where it begins, three with accounts, and that nothing is open any more
+
+
+class Session:
+    """A process that works on one partition."""
+
+    def __init__(self, path: Path, group: str = "g", start: int = 0, clock=None) -> None:
+        self.accounts = AccountFiles(str(path), group, clock or SystemClock())
+        self.intake = Intake(PLACE, Ledger(start), ROOM)
+
+    async def begin(self) -> Session:
+        await self.accounts.open()
+        self.tenure = await self.accounts.begin({PLACE: self.intake})
+        return self
+
+    async def settle(self, many: int) -> None:
+        first = self.intake.ledger.position
+        self.intake.accept(block_of(["k"] * many, first))
+        while self.intake.has_blocks:
+            piece = self.intake.next_piece()
+            for offset in piece.offsets.tolist():
+                self.accounts.journal.note_done([_record(offset)])
+                self.intake.ledger.settle(offset)
+        await self.accounts.flush()
+
+    async def end(self) -> None:
+        self.accounts.end(self.tenure, ())
+        await self.accounts.flush()
+        await self.accounts.close()
+
+
+def _record(offset: int) -> Record:
+    return Record(*PLACE, offset, 0, 0, b"k", b"v")
+
+
+def books(path: Path, group: str = "g"):
+    return read_books(Folder(str(path), group), group)
+
+
+def files_in(path: Path) -> list[Path]:
+    return sorted(path.rglob("*.parquet"), key=lambda file: file.name)
+
+
+async def test_a_session_that_ended_in_order_leaves_no_doubt(tmp_path):
+    session = await Session(tmp_path).begin()
+    await session.settle(5)
+    await session.end()
+    found = books(tmp_path)
+    assert found.are_whole
+    assert found.doubts == {}
+    assert found.since == {PLACE: 0}
+
+
+async def test_what_a_killed_session_may_have_begun_is_in_doubt(tmp_path):
+    session = await Session(tmp_path).begin()
+    assert list(books(tmp_path).doubts.values()) == [(Stretch(PLACE, 0, AHEAD),)]  # before anything is begun
+    await session.settle(5)
+    session.intake.accept(block_of(["k"] * 4, 5))
+    session.intake.next_piece()  # in work, and then it is killed
+    found = books(tmp_path)
+    assert found.are_whole
+    assert list(found.doubts.values()) == [(Stretch(PLACE, 5, 5 + AHEAD),)]
+
+
+async def test_nothing_is_begun_beyond_what_a_file_says(tmp_path):
+    session = Session(tmp_path)
+    await session.accounts.open()
+    intake = session.intake
+    wanted = []
+    session.accounts._flush_soon = lambda: wanted.append(intake.bound)
+    session.tenure = await session.accounts.begin({PLACE: intake})
+    taken = 0
+    intake.accept(block_of(["k"] * 100))
+    while not intake.is_full:
+        piece = intake.next_piece()
+        taken += len(piece.offsets)
+        intake.ledger.settle_all(piece.offsets)
+    assert taken == AHEAD
+    assert wanted
+    session.accounts._is_changed = True
+    await session.accounts.flush()
+    assert not intake.is_full
+    assert intake.bound > 2 * AHEAD  # more room: it was used up before there was a commit
+
+
+async def test_calls_that_were_given_up_are_accounts_of_their_own(tmp_path):
+    session = await Session(tmp_path).begin()
+    await session.settle(2)
+    session.accounts.end(session.tenure, [_record(2)])
+    await session.accounts.flush()
+    rows = [row for file in files_in(tmp_path) for row in pq.ParquetFile(file).read().to_pylist()]
+    assert [(row["offset"], row["outcome"]) for row in rows][-1] == (2, "interrupted")
+    assert books(tmp_path).doubts == {}
+
+
+async def three_sessions(path: Path) -> None:
+    for start in (0, 6, 12):
+        session = await Session(path, start=start).begin()
+        for _ in range(3):
+            await session.settle(2)
+        await session.end()
+
+
+async def test_the_oldest_third_deleted_is_missed(tmp_path):
+    await three_sessions(tmp_path)
+    assert books(tmp_path).are_whole
+    by_age = sorted((p for p in tmp_path.rglob("*") if p.is_file()), key=lambda p: p.stat().st_mtime_ns)
+    for old in by_age[: len(by_age) // 3]:
+        old.unlink()
+    found = books(tmp_path)
+    assert any("is missing" in fault for fault in found.faults)
+    assert found.since == {PLACE: 0}
+
+
+@pytest.mark.parametrize("gone", range(FILES))
+async def test_each_file_deleted_is_missed(tmp_path, gone):
+    await three_sessions(tmp_path)
+    file = files_in(tmp_path)[gone]
+    file.unlink()
+    found = books(tmp_path)
+    assert found.faults or found.doubts  # the very last file says that nothing is open any more
+
+
+async def test_a_truncated_file_is_named_and_the_others_are_used(tmp_path):
+    await three_sessions(tmp_path)
+    file = files_in(tmp_path)[1]
+    file.write_bytes(file.read_bytes()[:-20])
+    found = books(tmp_path)
+    assert f"day={file.parent.name[4:]}/{file.name} is damaged" in "; ".join(found.faults)
+    assert len(found.usable) == FILES - 1
+
+
+async def test_a_changed_account_is_noticed(tmp_path):
+    await three_sessions(tmp_path)
+    file = files_in(tmp_path)[1]
+    table = pq.ParquetFile(file).read()
+    outcome = ["dead" if text == "done" else text for text in table.column("outcome").to_pylist()]
+    changed = table.set_column(3, "outcome", [outcome]).replace_schema_metadata(table.schema.metadata)
+    pq.write_table(changed, file)
+    assert "was changed after it was written" in "; ".join(books(tmp_path).faults)
+
+
+async def test_files_of_another_group_do_not_count(tmp_path):
+    session = await Session(tmp_path, "other").begin()
+    await session.settle(3)
+    await session.end()
+    await three_sessions(tmp_path)
+    shutil.copytree(tmp_path / "group=other", tmp_path / "group=g", dirs_exist_ok=True)
+    found = books(tmp_path)
+    assert "belongs to group other" in "; ".join(found.faults)
+    assert len(found.usable) == FILES
+
+
+async def test_a_folder_of_an_earlier_version_is_read_and_told(tmp_path):
+    await three_sessions(tmp_path)
+    shutil.rmtree(tmp_path / "group=g" / "_sessions")
+    for file in files_in(tmp_path):
+        pq.write_table(pq.ParquetFile(file).read().replace_schema_metadata(None), file)
+    found = books(tmp_path)
+    assert len(found.old) == 3
+    assert found.faults == ()
+    assert found.since == {}
+
+
+async def test_merging_keeps_what_files_say(tmp_path):
+    session = await Session(tmp_path).begin()
+    for _ in range(MANY):
+        await session.settle(1)
+    await session.end()
+    [merged] = [file for file in files_in(tmp_path) if "merged" in file.name]
+    small = [file for file in files_in(tmp_path) if file != merged]
+    assert books(tmp_path).are_whole
+    for file in small[:MANY]:
+        file.unlink()
+    assert books(tmp_path).are_whole
+    merged.unlink()
+    assert not books(tmp_path).are_whole
+
+
+async def test_a_clock_that_was_set_back_does_not_turn_the_order(tmp_path):
+    session = await Session(tmp_path).begin()
+    await session.settle(1)
+    await session.end()
+    clock = ManualClock()  # years ago
+    newest = max(os.stat(file).st_mtime for file in files_in(tmp_path))
+    assert clock.wall() < newest
+    later = await Session(tmp_path, start=1, clock=clock).begin()
+    await later.settle(1)
+    rows = [row for file in files_in(tmp_path) for row in pq.ParquetFile(file).read().to_pylist()]
+    by_offset = {row["offset"]: row["settled_at"] for row in rows if row["outcome"] == "done"}
+    assert by_offset[1] > by_offset[0]
+
+
+async def test_a_card_tells_who_was_there_before(tmp_path):
+    await three_sessions(tmp_path)
+    cards = sorted((tmp_path / "group=g" / "_sessions").iterdir())
+    told = [json.loads(card.read_text()) for card in cards]
+    assert [len(card["earlier"]) for card in told] == [0, 1, 2]
+    assert [card["accounts"] for card in told] == [7, 7, 7]
