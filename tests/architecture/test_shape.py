@@ -69,6 +69,7 @@ def test_the_lock_has_hashes_and_no_addresses():
     assert pinned
     assert all("==" in line for line in pinned)
     assert sum("--hash=sha256:" in line for line in lines) >= len(pinned)
+    assert any(line.startswith("pandas==2.") for line in pinned), "PySpark warns of pandas 3 at every start"
     assert not [line for line in lines if "://" in line or "--index" in line or "--find-links" in line]
 
 

@@ -6,7 +6,6 @@ Thread: application.
 from __future__ import annotations
 
 import logging
-import warnings
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -56,4 +55,3 @@ def loan_terms(target: str | None, longest: str | None) -> LoanTerms:
 
 def hush_libraries() -> None:
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every call
-    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)  # nothing uses it

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from multilane.clock import Clock, SystemClock
 from multilane.config.app.advice import advice
+from multilane.config.app.advising import gives_advice
 from multilane.config.app.clients import producer_properties
 from multilane.config.app.kafka_names import fault, given_properties, owner
 from multilane.config.app.loading import MEMBER_VARIABLE, load_app
@@ -74,7 +75,7 @@ class App:
         self._profile = profile
         self._properties = properties or {}
         self.config = self._configured(os.environ)
-        for hint in advice(self.config):
+        for hint in advice(self.config) if gives_advice() else ():
             log.warning("%s", hint)
         self._clock = clock or SystemClock()
         self.observer = observer

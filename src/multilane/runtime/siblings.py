@@ -20,6 +20,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Final
 
 from multilane.clock import Clock, SystemClock
+from multilane.config.app.advising import advised_elsewhere
 from multilane.config.app.loading import MEMBER_VARIABLE
 from multilane.errors import MemberFailed, MultilaneError
 from multilane.logs import logger
@@ -148,7 +149,8 @@ def _member(target: str, number: int, log_level: str) -> None:
     form = f"%(asctime)s %(levelname)s %(name)s [{multiprocessing.current_process().name}]: %(message)s"
     logging.basicConfig(level=log_level, format=form)
     try:
-        app = find_app(target)
+        with advised_elsewhere():  # by the parent
+            app = find_app(target)
         threading.Thread(target=_end_with_parent, args=(app,), name="multilane-parent", daemon=True).start()
         app.run()
     except MultilaneError as error:

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from multilane.config.app.advising import advised_elsewhere
 from multilane.config.app.loading import MEMBER_VARIABLE
 from multilane.errors import ConfigError
 
@@ -46,7 +47,8 @@ def at_home(home: str, number: int, *, forgets: bool = True) -> Iterator[None]:
     os.environ[MEMBER_VARIABLE] = str(number)
     importlib.invalidate_caches()
     try:
-        yield
+        with advised_elsewhere():  # by the driver
+            yield
     finally:
         os.environ.pop(MEMBER_VARIABLE, None)
         sys.path[:] = path

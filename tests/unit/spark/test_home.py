@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import multilane
+from multilane import App
 from multilane.errors import ConfigError, LineLost
 from multilane.spark import home
 from multilane.spark.continuous.task import TaskPlan, serve
@@ -40,6 +41,21 @@ def test_each_life_has_modules_of_its_own_and_leaves_nothing(shop, monkeypatch):
     assert "shop_at_home" not in sys.modules
     assert "MULTILANE_MEMBER" not in os.environ
     assert before == (os.getcwd(), sys.path)
+
+
+ADVISED = """
+clusters: {main: {clientId: x, brokers: "localhost:9092"}}
+consumers: {orders: {groupId: g, name: orders, cluster: main, error: orders-error}}
+"""
+
+
+def test_advice_is_given_by_the_driver_alone(shop, caplog):
+    Path(shop, "multilane.yaml").write_text(ADVISED)
+    with at_home(shop, 0):
+        App("multilane.yaml")
+    assert "nobody reads orders-error" not in caplog.text
+    App(Path(shop, "multilane.yaml"))
+    assert "nobody reads orders-error" in caplog.text
 
 
 def test_libraries_of_an_environment_in_the_home_are_not_forgotten(shop, monkeypatch):
