@@ -8,7 +8,7 @@ QUICK := not broker and not cluster and not slow and not fuzz and not long
 BELOW := tests/unit/client tests/unit/wire
 ABOVE := tests/unit/cli tests/unit/runtime tests/unit/spark
 
-.PHONY: help demo test test-long every-test unit unit-below unit-between unit-above lint types imports fuzz bench-consume bench-groups bench-lanes bench-spark jars classes lock clean
+.PHONY: help demo test test-long every-test unit unit-below unit-between unit-above lint sbom audit-dependencies types imports fuzz bench-consume bench-groups bench-lanes bench-spark jars classes lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -16,7 +16,8 @@ help:
 	@echo "make test           lint, types, import contracts and every test, with a real Kafka"
 	@echo "make test-long      the tests that take minutes each: Spark under the whole conformance suite, its faults"
 	@echo "make unit           the unit tests, in less than a minute"
-	@echo "make lint           ruff, mypy, import-linter"
+	@echo "make lint           ruff, mypy, import-linter, and the list of dependencies (dist/sbom.cdx.json)"
+	@echo "make audit-dependencies  known advisories for the locked packages, by pip-audit (needs the network)"
 	@echo "make fuzz           mutated batches and frames, the full count"
 	@echo "make bench-consume  consuming, against other clients"
 	@echo "make bench-groups   consumer groups, against other clients"
@@ -56,6 +57,15 @@ lint: $(READY)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python tests/sbom.py dist/sbom.cdx.json
+	@echo "advisories for these need the network: make audit-dependencies"
+
+sbom: $(READY)
+	@$(BIN)/python tests/sbom.py dist/sbom.cdx.json
+
+# Asks a service on the network, so it is no part of lint: what it could not ask about is said, and is no failure.
+audit-dependencies: $(READY)
+	@$(BIN)/python tests/dependency_audit.py
 
 fuzz: $(READY)
 	@$(BIN)/python tests/fuzz/run.py --batches 100000 --frames 20000 --bounds-share 1.0
