@@ -44,7 +44,9 @@ def _compared(before: Told, now: Told, seconds: float) -> AppFailures:
     errors = [(text, count - known.get(text, 0)) for text, count in _counted(now)]
     grown = sorted(((text, count) for text, count in errors if count > 0), key=lambda pair: -pair[1])
     rate = (now["failed"] - before.get("failed", 0)) / seconds if seconds > 0 else None
-    return AppFailures(now["settled"], now["failed"], now["retried"], now["dead"], rate, tuple(grown))
+    is_paused = bool(now.get("paused"))
+    shown = grown or (list(_counted(now)) if is_paused else [])
+    return AppFailures(now["settled"], now["failed"], now["retried"], now["dead"], rate, tuple(shown), is_paused)
 
 
 def _counted(facts: Told) -> Iterator[tuple[str, int]]:

@@ -146,7 +146,7 @@ def _summary(report: Report) -> str:
 
 
 def _fails(report: Report) -> bool:
-    return report.failures.are_there or bool(report.app and report.app.rate)
+    return report.failures.are_there or bool(report.app and (report.app.rate or report.app.is_paused))
 
 
 def _failing(report: Report) -> str:
@@ -154,7 +154,8 @@ def _failing(report: Report) -> str:
     failures, app = report.failures, report.app
     rate = failures.rate if app is None or app.rate is None else app.rate
     dead = f", {_rate(failures.dead)}/s to the error topic" if failures.dead else ""
-    return f"FAILING {_rate(rate)}/s{dead}"
+    paused = "PAUSED by an outage, " if app is not None and app.is_paused else ""
+    return f"{paused}FAILING {_rate(rate)}/s{dead}"
 
 
 def _errors(report: Report) -> list[str]:

@@ -47,6 +47,7 @@ class AppFailures:
     dead: int
     rate: float | None = None
     errors: tuple[tuple[str, int], ...] = ()
+    is_paused: bool = False  # by an outage: then `errors` are those of the whole run
 
 
 NO_FAILURES: Final = Failures()

@@ -30,6 +30,7 @@ RETRIED: Final = "lanes.records.retried"
 REPEATED: Final = "lanes.records.repeated"  # retried where they are, without a copy: they are not settled by it
 DEAD: Final = "lanes.records.dead"
 FOLLOWED: Final = "lanes.records.followed"  # copied to the retry topic behind their key, unhandled
+_OUTAGE: Final = "lanes.outage"  # with the state `paused` or `resumed`
 _FAILED: Final = "failed"
 _NAMES: Final = frozenset({SETTLED, RETRIED, REPEATED, DEAD, FOLLOWED})
 _MOST_KINDS: Final = 5
@@ -45,6 +46,7 @@ class Progress:
         self._lock = threading.Lock()
         self._totals: dict[str, Tally] = {}  # by consumer
         self._told: dict[str, Tally] = {}
+        self._paused: Counter[str] = Counter()  # by consumer: members of it that an outage pauses
         self._began_at = self._told_at = 0.0
 
     def begin(self, now: float) -> None:
@@ -71,7 +73,9 @@ class Progress:
     def note(self, counts: Iterable[Count]) -> None:
         with self._lock:
             for name, labels, value in counts:
-                if name in _NAMES:
+                if name == _OUTAGE:
+                    self._paused[labels.get("consumer", "")] += 1 if labels.get("state") == "paused" else -1
+                elif name in _NAMES:
                     self._totals.setdefault(labels.get("consumer", ""), Counter())[name] += round(value)
 
     # --- what is told ------------------------------------------------------------------------------------------------
@@ -115,8 +119,12 @@ class Progress:
         kinds = by_consumer(self.failures.listed())
         with self._lock:
             totals = {name: Counter(tally) for name, tally in self._totals.items()}
+            paused = {name for name, members in self._paused.items() if members > 0}
         names = [*totals, *(name for name in failed if name not in totals)]
-        return {name: _facts(totals.get(name, Counter()), failed[name], kinds.get(name, [])) for name in names}
+        return {
+            name: _facts(totals.get(name, Counter()), failed[name], kinds.get(name, [])) | {"paused": name in paused}
+            for name in names
+        }
 
     def _count_failed(self, seen: dict[str, list[Sighting]]) -> None:
         for consumer, kinds in seen.items():

@@ -200,6 +200,14 @@ def test_what_the_app_tells_counts_more():
     assert (facts["per_second"], facts["dead_per_second"], facts["app"]["dead"]) == (70.0, 51.7, 300)
 
 
+def test_an_outage_that_the_app_waits_for_is_shown():
+    """Nothing fails while it is paused, and brokers see a standstill only."""
+    app = AppFailures(900, 700, 400, 300, 0.0, (("ValueError at shop.py:3: no stock", 700),), is_paused=True)
+    _, _, summary, first, *_ = shown(replace(BUSY, app=app))
+    assert "Stable, PAUSED by an outage, FAILING 0/s, 1 stalled" in summary
+    assert first == "  error: ValueError at shop.py:3: no stock (700 in the app)"
+
+
 def test_the_app_is_asked_over_its_socket(tmp_path):
     class Told:
         def facts(self):

@@ -108,6 +108,17 @@ def test_an_outage_is_told_from_poison(clock, lines, caplog):
     assert "44 x ValueError at" in lines()[-1]
 
 
+def test_a_pause_in_an_outage_is_known_until_all_members_go_on(clock):
+    progress = Progress(clock=clock)
+    paused, resumed = (("lanes.outage", {"consumer": "orders", "state": state}, 1.0) for state in ("paused", "resumed"))
+    progress.note([(SETTLED, {"consumer": "orders"}, 1.0), paused, paused])
+    assert progress.facts()["orders"]["paused"]
+    progress.note([resumed])
+    assert progress.facts()["orders"]["paused"]
+    progress.note([resumed])
+    assert not progress.facts()["orders"]["paused"]
+
+
 def test_a_worker_collects_and_its_driver_logs_once(clock, lines):
     workers, counts = [FailureNews(clock), FailureNews(clock)], Counts()
     for worker in workers:
