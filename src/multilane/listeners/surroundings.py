@@ -9,14 +9,18 @@ raises fails the record as the function would: a filter may refuse that way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
+from multilane.clock import SystemClock
 from multilane.listeners.context import Context, context_of
 from multilane.logs import logger
 from multilane.outcome.raised import as_failure
+from multilane.seldom import Seldom
 from multilane.wire.records.record import Record
 
 log = logger(__name__)
+
+_TELL_EVERY: Final = 10.0  # seconds
 
 End = Callable[[BaseException | None], object]
 
@@ -42,14 +46,6 @@ class Visit(NamedTuple):
     context: Context
     ends: tuple[End, ...]
 
-    def end(self, error: BaseException | None) -> None:
-        for end in reversed(self.ends):  # what began last is within the others
-            try:
-                end(error)
-            except BaseException as failure:  # what watches a record does not decide about it
-                as_failure(failure)
-                log.exception("a tracer failed at the end of a record")
-
 
 class Surroundings:
     """Those of one listener: the application's first, then its own."""
@@ -71,6 +67,7 @@ class Surroundings:
         self._tracers = tuple(tracers)
         self._keeps_contexts = bool(error_interceptors) or has_last_step
         self._failed: dict[Record, Context] = {}  # until somebody is told
+        self._mishaps, self._clock = Seldom(_TELL_EVERY), SystemClock()
 
     def __bool__(self) -> bool:
         return bool(self._interceptors or self._error_interceptors or self._tracers)
@@ -85,7 +82,12 @@ class Surroundings:
     def leave(self, record: Record, visit: Visit, error: BaseException | None) -> None:
         if error is not None and self._keeps_contexts:
             self._failed[record] = visit.context
-        visit.end(error)
+        for end in reversed(visit.ends):  # what began last is within the others
+            try:
+                end(error)
+            except BaseException as failure:  # noqa: BLE001 - what watches a record does not decide about it
+                as_failure(failure)
+                self._log_exception("a tracer failed at the end of %s", record)
 
     def forget(self, records: Iterable[Record]) -> None:
         """Nobody will be told of these: they were acknowledged before they failed, or come again."""
@@ -100,7 +102,12 @@ class Surroundings:
         for interceptor in self._error_interceptors:
             try:
                 interceptor.on_error(context, record, error)
-            except BaseException as failure:  # the record goes its way all the same
+            except BaseException as failure:  # noqa: BLE001 - the record goes its way all the same
                 as_failure(failure)
-                log.exception("an error interceptor failed for %s", record)
+                self._log_exception("an error interceptor failed for %s", record)
         return context
+
+    def _log_exception(self, told: str, record: Record) -> None:
+        """What fails for one record fails for each: a line every ten seconds is enough."""
+        if many := self._mishaps.tell(self._clock.monotonic()):
+            log.exception(f"{told}; %d such since the last line", record, many)

@@ -146,6 +146,27 @@ async def test_tracers_hear_of_the_end_whatever_it_is():
     ]
 
 
+class Broken:
+    def start(self, context, name, record):
+        return self.end
+
+    def end(self, error):
+        raise RuntimeError("no collector")
+
+    def on_error(self, context, record, error):
+        raise RuntimeError("no collector")
+
+
+async def test_what_watches_records_and_fails_does_not_flood_the_log(caplog):
+    async def function(record: Record) -> None: ...
+
+    called = listener(function, tracers=[Broken()], error_interceptors=[Broken()])
+    for offset in range(50):
+        await called.call_one(record_of("a", offset))
+        called.surroundings.tell_failure(record_of("a", offset), ValueError("no"))
+    assert [r.getMessage().partition(" Record")[0] for r in caplog.records] == ["a tracer failed at the end of"]
+
+
 async def test_in_a_batch_what_cannot_be_decoded_or_is_refused_fails_alone():
     got = []
 
