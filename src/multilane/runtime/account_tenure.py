@@ -3,8 +3,9 @@
 Thread: loop (one owner).
 
 A file of accounts says up to which offset each partition may be begun; a partition is not taken in beyond it. So when a
-process is killed the files tell what it may have handled without an account. The room ahead grows where it is used up
-before the next commit would have brought more. Owns the bounds of its intakes.
+process is killed the files tell what it may have handled without an account. The allowance doubles where it is used up
+before the next commit brings more, and halves where most of it is not used: it is what a kill leaves in doubt. Owns the
+bounds of its intakes.
 """
 
 from __future__ import annotations
@@ -18,15 +19,17 @@ from multilane.lanes.intake import Intake
 from multilane.types import TopicPartition
 
 UNBOUNDED: Final = 1 << 62
-_PIECES: Final = 4  # of what may be open at once, ahead
+LEAST_AHEAD: Final = 256
 _MOST_AHEAD: Final = 1 << 20
+_USED: Final = 8  # less than this part of it, from one file to the next, is too little
 
 
 class Tenure:
     def __init__(self, intakes: Mapping[TopicPartition, Intake], on_low: Callable[[], object]) -> None:
-        """`on_low` is called when the room ahead is half used up."""
+        """`on_low` is called when an allowance is half used up."""
         self._intakes = intakes
-        self._ahead = {partition: _PIECES * intake.room for partition, intake in intakes.items()}
+        self._ahead = dict.fromkeys(intakes, LEAST_AHEAD)
+        self._before = {partition: intake.next_offset for partition, intake in intakes.items()}  # at the last file
         self._on_low = on_low
         self.on_allowed: Callable[[], object] = lambda: None
         for partition, intake in intakes.items():
@@ -50,6 +53,9 @@ class Tenure:
     def _bound(self, partition: TopicPartition, intake: Intake) -> int:
         if intake.ledger.position < 0:
             return UNBOUNDED  # where it begins is not known before its first block
+        used, self._before[partition] = intake.next_offset - self._before[partition], intake.next_offset
+        if used * _USED < self._ahead[partition]:
+            self._ahead[partition] = max(LEAST_AHEAD, self._ahead[partition] // 2)
         bound = int(max(intake.next_offset + self._ahead[partition], 0 if intake.bound == inf else intake.bound))
         if intake.bound == inf:
             intake.bound = bound

@@ -17,7 +17,7 @@ from multilane.runtime.account_reading import read_books
 from multilane.types import TopicPartition
 
 pytestmark = [pytest.mark.broker]
-RECORDS = 3_000
+RECORDS = 8_000
 PROGRAM = """
 import asyncio, os
 import multilane
@@ -25,7 +25,7 @@ app = multilane.App("multilane.yaml")
 ledger = os.open("ledger", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 @app.listener("orders")
 async def handle(record: multilane.Record) -> None:
-    await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.02)
+    await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.01)
     os.write(ledger, b"%d %d\\n" % (record.partition, record.offset))
 """
 
