@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -50,6 +50,7 @@ class Guard(Protocol):
     def join(self, crew: Guarded) -> None: ...
     def leave(self, crew: Guarded) -> None: ...
     def lost(self, lane: Lane) -> None: ...
+    def note_echoes(self, records: Iterable[Record]) -> None: ...
     async def turn(self, crew: Guarded, lane: Lane, has_work: Callable[[], bool]) -> None: ...
 
 
@@ -64,6 +65,9 @@ class _NoGate:
     leave = join
 
     def lost(self, lane: Lane) -> None:
+        return
+
+    def note_echoes(self, records: Iterable[Record]) -> None:
         return
 
     async def turn(self, crew: Guarded, lane: Lane, has_work: Callable[[], bool]) -> None:
@@ -109,6 +113,7 @@ class Gate:
         self._settled_before = 0  # in yards that are gone
         self._aside = 0  # settled without a call that succeeded
         self._succeeded = (0, float("-inf"))  # as last counted, and when
+        self._echoes: set[Record] = set()
         self._goes_on = Seldom(_TELL_EVERY)
         self._is_told = False  # that it is shut
 
@@ -211,7 +216,8 @@ class Gate:
     def stays(self, record: Record, error: BaseException) -> Resting | None:
         """A call failed. The record as it is to be handled again, when it stays in place."""
         now = self._clock.monotonic()
-        is_probe = self._is_probed(record)
+        is_probe, is_echo = self._is_probed(record), record in self._echoes
+        self._echoes.discard(record)
         if isinstance(
             error, UndecodablePayload | SuspectedPoison
         ):  # it says something about the record, and nothing about the world
@@ -227,7 +233,7 @@ class Gate:
             return None  # it failed before while others succeeded: it proves nothing, and goes its way
         failure = Failure(class_of(error), raised_at(error), record.key or (record.partition, record.offset))
         before = self._outage.state
-        stays = self._outage.failed(failure, self._count(now), now)
+        stays = self._outage.failed(failure, self._count(now), now, is_echo=is_echo)
         if self._outage.state is not before:
             self._set_timer()
         if not stays:
@@ -235,6 +241,10 @@ class Gate:
         if self.is_shut:
             return resting(record, attempts_in_place(record), now, Stay.OUTAGE)
         return resting(record, attempts_in_place(record), self._outage.next_at, Stay.DOUBTED)
+
+    def note_echoes(self, records: Iterable[Record]) -> None:
+        """These are about to fail with an error that others of their call have failed with: one call, one failure."""
+        self._echoes.update(records)
 
     def _is_probed(self, record: Record) -> bool:
         probe = self._probe

@@ -10,7 +10,8 @@ nothing but the acknowledgements that are still to come; never takes or commits.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final
 
@@ -28,6 +29,7 @@ from multilane.outcome.raised import as_failure
 from multilane.wire.records.keyed_rows import TakenRows, offsets_of
 from multilane.wire.records.record import Record
 
+_OF_A_CALL: Final = 2  # failures that a window counts for when it fails as a whole
 _ALWAYS_OPEN: Final = nullcontext()
 
 
@@ -276,6 +278,7 @@ class Work:
     async def _settle_in_order(self, records: Sequence[Record], failures: Failures) -> list[Record]:
         """A batch where order survives retry. What succeeded behind a failed one of its key follows that one, and is
         handled once more after it: else the older of the two would have the last word."""
+        self.gate.note_echoes(_echoes(failures))
         again: list[Record] = []
         for record in records:
             if record in failures:
@@ -315,6 +318,8 @@ class Work:
             undecided = self.acknowledging.fail(pending, failed)
             self.listener.surroundings.forget([record for record in failed if record not in undecided])
             failed = undecided
+        if len(failed) > _OF_A_CALL:
+            self.gate.note_echoes(_echoes({record: failures[record] for record in failed}))
         if len(failed) == 1 or self._parking is not None:
             # One after the other: what follows a failed one of its key must lie behind it.
             again = [await self._fail(record, failures[record]) for record in failed]
@@ -364,6 +369,15 @@ def _failure(error: BaseException) -> Exception:
     if isinstance(error, NotBegun):
         raise error
     return as_failure(error)
+
+
+def _echoes(failures: Failures) -> Iterator[Record]:
+    """Records that failed with the very error of others: a function that raises fails its whole window at once."""
+    seen: Counter[int] = Counter()
+    for record, error in failures.items():
+        seen[id(error)] += 1
+        if seen[id(error)] > _OF_A_CALL:
+            yield record
 
 
 def _nobody_takes_back(records: Sequence[Record]) -> None:

@@ -3,8 +3,9 @@
 Thread: none (pure).
 
 Records of a partition are judged in the order of its log. `Wait` and `Keep` end the partition's part in this run:
-nothing behind such a record is touched. Where a record goes back to is a matter of configuration; its header may only
-choose among topics that are configured to use this error topic. Owns what a run knows of its partitions; never drops a
+nothing behind such a record is touched. With a dead topic nothing is kept: one record must not stop a partition.
+Where a record goes back to is a matter of configuration; its header may only choose among topics that are configured to
+use this error topic. Owns what a run knows of its partitions; never drops a
 record for want of a target.
 """
 
@@ -62,7 +63,15 @@ class Keep:
     reason: str
 
 
-Verdict = Republish | Handle | GiveUp | Wait | Keep
+@dataclass(frozen=True, slots=True)
+class Bury:
+    """Nothing could ever be done with the record as it is: it goes to the dead topic, and the partition goes on."""
+
+    copy: Publish
+    reason: str
+
+
+Verdict = Republish | Handle | GiveUp | Wait | Keep | Bury
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +144,10 @@ def judge(rules: ErrorRules, record: Record, now_ms: int) -> Verdict:
     source = rules.topics.get(record.topic)
     if source is None:
         return Keep(f"{record.topic} is not configured as an error topic")
-    return _give_back(rules, source, record)
+    verdict = _give_back(rules, source, record)
+    if isinstance(verdict, Keep) and rules.dead is not None:
+        return Bury(moved(record, rules.dead, record.headers), verdict.reason)
+    return verdict
 
 
 def _give_back(rules: ErrorRules, source: ErrorTopic, record: Record) -> Republish | Handle | Keep:

@@ -112,10 +112,11 @@ class Outage:
 
     # --- failures ----------------------------------------------------------------------------------------------------
 
-    def failed(self, failure: Failure, succeeded: int, now: float) -> bool:
-        """A call failed; `succeeded`: calls so far. True when its record stays in place."""
-        self._failed += 1
-        if self._state is State.CLOSED:
+    def failed(self, failure: Failure, succeeded: int, now: float, *, is_echo: bool = False) -> bool:
+        """A call failed; `succeeded`: calls so far. True when its record stays in place. An echo is one more record of
+        a call that was counted: it proves nothing new."""
+        self._failed += not is_echo
+        if self._state is State.CLOSED and not is_echo:
             self._seen.append(_Seen(failure, succeeded, now))
             self._suspect(succeeded, now)
         return self.is_open or (self._state is State.SUSPECTED and self._is_like_the_others(failure))

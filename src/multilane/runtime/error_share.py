@@ -21,7 +21,7 @@ from multilane.commit.ledger import Ledger
 from multilane.errors import PublishStopped
 from multilane.hooks import NO_OBSERVER, Observer
 from multilane.logs import logger
-from multilane.outcome.error_policy import ErrorRules, GiveUp, Handle, Keep, Republish, Verdict, Wait, judge
+from multilane.outcome.error_policy import Bury, ErrorRules, GiveUp, Handle, Keep, Republish, Verdict, Wait, judge
 from multilane.outcome.flow import Flow, Publish, moved
 from multilane.outcome.own_thread import on_own_thread
 from multilane.outcome.raised import as_failure, is_cancelled
@@ -189,6 +189,8 @@ class Share:
                 self._republish(record, verdict.copy)
             case Handle():
                 await self._attempt(record, self._handle(record, verdict))
+            case Bury():
+                await self._attempt(record, self._bury(record, verdict))
             case GiveUp():
                 await self._attempt(record, self._give_up(record, verdict.reason))
             case _:
@@ -260,6 +262,13 @@ class Share:
             log.warning("%s@%d is given up and stays in its error topic: %s", self.partition, record.offset, reason)
         self._tally.given_up += 1
         self._steps.observer.count("errors.given_up", topic=record.topic)
+
+    async def _bury(self, record: Record, verdict: Bury) -> None:
+        await self._steps.publisher.publish(verdict.copy)
+        told = "%s@%d goes to the dead topic %s: %s"
+        log.warning(told, self.partition, record.offset, verdict.copy.topic, verdict.reason)
+        self._tally.given_up += 1
+        self._steps.observer.count("errors.buried", topic=record.topic)
 
     async def _call(self, function: Callable[..., Any], *arguments: Any) -> None:
         if not inspect.iscoroutinefunction(function) and not inspect.iscoroutinefunction(type(function).__call__):

@@ -257,3 +257,19 @@ async def test_the_log_says_when_it_pauses_and_when_it_resumes(caplog):
     assert "ConnectionError at " in told[0]
     assert "consumer orders resumes" in told[1]
     assert world.counts.by("state", "lanes.outage") == {"paused": 1, "resumed": 1}
+
+
+async def test_one_window_that_fails_as_a_whole_is_one_failure():
+    """All of its records have failed alike, and for many keys; it was taken for an outage."""
+
+    async def several(records: list[Record]) -> None:
+        world.handled += [record.offset for record in records]
+        if any(record.offset in world.bad for record in records):
+            raise TimeoutError("one of them hangs")
+
+    async with Guarded(handler=several, lanes=1, window=Window(20, 0.001), bad={3}) as world:
+        await world.give(*(f"k{n}" for n in range(60)))
+        await until(lambda: world.is_done)
+        assert world.outage.state is State.CLOSED
+        assert sorted(world.published.offsets) == list(range(20))
+        assert max(map(world.handled.count, range(60))) == 1

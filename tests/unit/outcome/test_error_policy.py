@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from multilane.outcome.error_policy import (
+    Bury,
     ErrorRules,
     GiveUp,
     Handle,
@@ -74,6 +75,16 @@ def test_a_forged_header_cannot_choose(topic, forged):
     verdict = judged(failed(topic, [(TARGET_TOPIC, forged)]))
     assert isinstance(verdict, Keep)
     assert forged.decode() in verdict.reason
+
+
+@pytest.mark.parametrize("headers", [[(TARGET_TOPIC, b"payments")], []])
+def test_with_a_dead_topic_a_record_without_a_target_goes_there_and_stops_nobody(headers):
+    """One record with an unknown X-TargetTopic stopped its partition until somebody acted."""
+    rules = ErrorRules(RULES.topics, dead="all.dead")
+    verdict = judged(failed("shared.error", headers), rules)
+    assert isinstance(verdict, Bury)
+    assert (verdict.copy.topic, verdict.copy.key, verdict.copy.headers) == ("all.dead", b"k", tuple(headers))
+    assert "orders, orders.retry, stock" in verdict.reason
 
 
 def test_what_could_be_anybodys_is_kept():

@@ -313,6 +313,19 @@ async def test_worn_records_go_to_the_dead_topic_unchanged():
     assert bench.share.frontier == 1
 
 
+async def test_records_without_a_target_go_to_the_dead_topic_unchanged_and_others_go_on(caplog):
+    counts = Counts()
+    bench = Bench(dead="orders.dead", observer=counts)
+    bench.take(record(0), record(1, headers=FORGED), record(2))
+    await bench.finish()
+    assert [(copy.topic, copy.headers) for copy in bench.gate.sent if copy.topic == "orders.dead"] == [
+        ("orders.dead", FORGED)
+    ]
+    assert (bench.share.frontier, bench.tally.kept, bench.tally.republished) == (3, [], 2)
+    assert counts.snapshot() == {"errors.republished": 2, "errors.buried": 1}
+    assert "orders.error-0@1 goes to the dead topic orders.dead" in caplog.text
+
+
 async def test_worn_records_that_nobody_wants_stay_in_their_topic(caplog):
     bench = Bench()
     bench.take(record(0, headers=WORN))

@@ -81,7 +81,11 @@ class ErrorReading(Frozen):
     rebalance_timeout: Seconds = setting(REBALANCE_DOC, 60.0)
     heartbeat_interval: Seconds = setting(HEARTBEAT_DOC, 3.0)
     group_protocol: GroupProtocol = setting(GROUP_PROTOCOL_DOC, None)
-    dead: Topic | None = setting("Where records beyond maxErrorCount go when the app has no last step.", None)
+    dead: Topic | None = setting(
+        "Where records go that cannot be given back: beyond maxErrorCount when the app has no last step, or without a "
+        "known target.",
+        None,
+    )
     properties: Properties = setting(PROPERTIES_DOC, derived=lambda _: {})
 
 

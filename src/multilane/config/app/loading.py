@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from multilane.config.app import rules
+from multilane.config.app import rings, rules
 from multilane.config.app.clients import consumer_properties, error_consumer_properties, producer_properties
 from multilane.config.app.cluster import ClusterConfig
 from multilane.config.app.consumer import ConsumerGroupConfig
@@ -21,7 +21,7 @@ from multilane.config.app.entries import Reading, read_entry, variables_of
 from multilane.config.app.files import tree
 from multilane.config.app.files.environment import interpolate
 from multilane.config.app.files.layout import SECTIONS, Arranger, Layout, told_twice
-from multilane.config.app.files.places import MOST_PROBLEMS, Place, Problems, TooMany, joined
+from multilane.config.app.files.places import MOST_PROBLEMS, Place, Problems, TooMany, joined, listed
 from multilane.config.app.files.tree import Entry, Scalar
 from multilane.config.app.kafka_names import meaning
 from multilane.config.app.model import AppConfig, ProducerTopicConfig, ShovelConfig
@@ -95,6 +95,7 @@ class _Loader:
             raise ConfigError("no configuration file is given; name at least one")
         layouts = [layout for file in files if (layout := self._layout(file)) is not None]
         self._check_profile(files[0], layouts)
+        self._check_empty(files[0], layouts)
         seen: dict[tuple[str, str], Place] = {}
         for layout in layouts:
             for section in SECTIONS:
@@ -112,12 +113,21 @@ class _Loader:
         except tree.Unreadable as error:
             self.problems.add(error.place, "", error.what, error.fix)
             return None
+        if not root.entries:
+            what = "the file is empty: nothing would be read from it"
+            self.problems.add(Place(file), "", what, "write its sections, or leave the file out")
         return Arranger(_VOCABULARY, self.profile, self.problems).arrange(root)
 
     def _check_profile(self, file: str, layouts: list[Layout]) -> None:
         if self.profile is not None and layouts and not any(layout.profiles for layout in layouts):
             what = f"the profile {printable(self.profile, 60)} is asked for, and no file has profiles"
             self.problems.add(Place(file), "", what, "leave the profile out, or add `profiles`")
+
+    def _check_empty(self, file: str, layouts: list[Layout]) -> None:
+        if layouts and not self.problems.found and not any(any(layout.sections.values()) for layout in layouts):
+            names = tuple(name for layout in layouts for name in layout.profiles)
+            fix = f"choose one with `profile`: {listed(names)}" if names else "write `clusters` and `consumers`"
+            self.problems.add(Place(file), "", "nothing is configured here: an app would read nothing", fix)
 
     def _entry(self, section: str, fold: str, entry: Entry, model: type[Frozen]) -> None:
         node = interpolate(entry.node, self.env, self.problems, (section, entry.key))
@@ -146,12 +156,19 @@ class _Loader:
             for reading in found.values():
                 if section != "clusters":
                     self._tell(reading, self._of_entry(reading, names, unread))
+        self._judge_together()
         by_fold: dict[str, ClusterConfig] = {fold: reading.config for fold, reading in clusters.items()}
         consumers = [reading.config for reading in self.readings["consumers"].values()]
         for finding in rules.of_dead_topics(by_fold, consumers):
             self._tell(
                 clusters[finding.steps[0].casefold()], [rules.Finding(finding.steps[1:], finding.what, finding.fix)]
             )
+
+    def _judge_together(self) -> None:
+        consumers = [reading.config for reading in self.readings["consumers"].values() if reading.sound]
+        shovels = [reading.config for reading in self.readings["errorConsumers"].values() if reading.sound]
+        for section, name, finding in (*rings.of_same_readers(consumers, shovels), *rings.of_rings(consumers)):
+            self._tell(self.readings[section][name.casefold()], [finding])
 
     def _of_cluster(self, reading: Reading[ClusterConfig]) -> Iterator[rules.Finding]:
         config = reading.config

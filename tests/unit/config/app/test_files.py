@@ -172,9 +172,14 @@ def test_a_file_is_known_by_its_keys(text, section, problems):
     assert all(path.startswith(f"{section}.") for path in paths)
 
 
-def test_a_file_that_says_nothing(problems, loaded):
+def test_a_file_that_says_nothing(problems):
     assert "nothing here tells" in problems("a: {b: 1, c: 2}")[0][2]
-    assert loaded("").config == loaded("clusters:\nconsumers: {}\n# nothing\n").config
+    for text in ("", "# nothing\n", "---\n"):
+        assert "the file is empty" in problems(text)[0][2]
+        assert "the file is empty" in problems("clusters: {k: {clientId: c, brokers: b}}", text)[0][2]
+    assert "nothing is configured here" in problems("clusters:\nconsumers: {}\n# nothing\n")[0][2]
+    what, fix = problems("profiles: {stage: {clusters: {k: {clientId: c, brokers: b}}}}")[0][2:]
+    assert ("nothing is configured here" in what, fix) == (True, "choose one with `profile`: stage")
 
 
 def test_a_section_misspelt(problems):

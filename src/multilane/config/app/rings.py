@@ -1,0 +1,115 @@
+"""What cannot work between entries that are each valid: two readers of one topic in one group, and rings of topics.
+
+Thread: none (pure).
+
+Findings come with the entry they are told of: its section and its name.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from multilane.config.app.consumer import ConsumerGroupConfig
+from multilane.config.app.files.places import joined
+from multilane.config.app.model import ShovelConfig
+from multilane.config.app.rules import Finding
+
+Told = tuple[str, str, Finding]
+Topic = tuple[str, str]  # of a cluster
+
+
+@dataclass(frozen=True, slots=True)
+class _Edge:
+    """Failed records of one topic go to another."""
+
+    source: Topic
+    target: Topic
+    consumer: str
+    field: str
+
+
+def of_same_readers(consumers: Iterable[ConsumerGroupConfig], shovels: Iterable[ShovelConfig]) -> Iterator[Told]:
+    """A group divides a topic's partitions between all that read it, whatever they do with the records."""
+    readers: dict[tuple[str, str, str], tuple[str, str]] = {}
+    for section, name, group, topic, field in _reading(consumers, shovels):
+        section_before, before = readers.setdefault((*group, topic), (section, name))
+        if (section_before, before) != (section, name):
+            what = (
+                f"{joined(section_before, before)} reads {topic} as group {group[1]} too: each partition goes to one "
+                "of the two, so that each handles a part of the records and misses the others"
+            )
+            yield section, name, Finding((field,), what, "give each its own groupId, or make one of the two")
+
+
+def _reading(
+    consumers: Iterable[ConsumerGroupConfig], shovels: Iterable[ShovelConfig]
+) -> Iterator[tuple[str, str, tuple[str, str], str, str]]:
+    for consumer in consumers:
+        group = consumer.cluster.casefold(), consumer.group_id
+        yield "consumers", consumer.name, group, consumer.topic, "topic"
+        if consumer.retry is not None and consumer.retry != consumer.topic:
+            yield "consumers", consumer.name, group, consumer.retry, "retry"
+    for shovel in shovels:
+        for topic in dict.fromkeys(shovel.topics):
+            yield "errorConsumers", shovel.name, (shovel.cluster.casefold(), shovel.group_id), topic, "topics"
+
+
+def of_rings(consumers: Iterable[ConsumerGroupConfig]) -> Iterator[Told]:
+    """Each ring once. One within a single consumer is told by its own rules."""
+    edges = _in_circles([edge for consumer in consumers for edge in _edges(consumer)])
+    known: set[frozenset[Topic]] = set()
+    for first in edges:
+        ring = _way_back(first, edges)
+        topics = frozenset(edge.source for edge in ring)
+        if len({edge.consumer for edge in ring}) > 1 and topics not in known:
+            known.add(topics)
+            way = ", ".join(f"{edge.source[1]} to {edge.target[1]} (consumer {edge.consumer})" for edge in ring)
+            what = f"a record that keeps failing goes round for ever: from {way}"
+            yield "consumers", first.consumer, Finding((first.field,), what, "give one of these another topic")
+
+
+def _edges(consumer: ConsumerGroupConfig) -> Iterator[_Edge]:
+    cluster = consumer.cluster.casefold()
+    ways = (
+        (consumer.topic, consumer.retry, "retry"),
+        (consumer.topic, consumer.error, "error"),
+        (consumer.retry, consumer.error, "error"),
+    )
+    for source, target, field in ways:
+        if source is not None and target is not None and source != target:
+            yield _Edge((cluster, source), (cluster, target), consumer.name, field)
+
+
+def _in_circles(edges: list[_Edge]) -> list[_Edge]:
+    """Without those that lead nowhere, or that nothing leads to: mostly none is left."""
+    while True:
+        sources, targets = {edge.source for edge in edges}, {edge.target for edge in edges}
+        left = [edge for edge in edges if edge.target in sources and edge.source in targets]
+        if len(left) == len(edges):
+            return edges
+        edges = left
+
+
+def _way_back(first: _Edge, edges: Iterable[_Edge]) -> list[_Edge]:
+    """The shortest ring with this edge; nothing when there is none."""
+    leading: Mapping[Topic, list[_Edge]] = _by_source(edges)
+    ways: dict[Topic, list[_Edge]] = {first.target: [first]}
+    waiting = deque([first.target])
+    while waiting:
+        at = waiting.popleft()
+        for edge in leading.get(at, ()):
+            if edge.target == first.source:
+                return [*ways[at], edge]
+            if edge.target not in ways:
+                ways[edge.target] = [*ways[at], edge]
+                waiting.append(edge.target)
+    return []
+
+
+def _by_source(edges: Iterable[_Edge]) -> dict[Topic, list[_Edge]]:
+    found: dict[Topic, list[_Edge]] = defaultdict(list)
+    for edge in edges:
+        found[edge.source].append(edge)
+    return found

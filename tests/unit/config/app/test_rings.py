@@ -1,0 +1,79 @@
+"""What cannot work between entries that are each valid."""
+
+from __future__ import annotations
+
+import pytest
+
+CLUSTERS = "clusters: {k: {clientId: c, brokers: b}, j: {clientId: c, brokers: b}}\n"
+
+
+def consumers(**entries):
+    told = "".join(f"  {name}: {{cluster: k, {keys}}}\n" for name, keys in entries.items())
+    return f"{CLUSTERS}consumers:\n{told}"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "key"),
+    [
+        ("groupId: g, name: t", "groupId: g, name: t", "name"),
+        ("groupId: g, name: t", "groupId: g, name: u, retry: t", "retry"),
+        ("groupId: g, name: t, retry: r", "groupId: g, name: r", "name"),
+        ("groupId: g, name: t, retry: r", "groupId: g, name: u, retry: r", "retry"),
+    ],
+)
+def test_two_that_read_one_topic_as_one_group(problems, first, second, key):
+    """Each handled a half of the records, and the advice was to think about it."""
+    [(_, path, what, fix)] = problems(consumers(a=first, b=second))
+    assert path == f"consumers.b.{key}"
+    assert "consumers.a reads " in what
+    assert "handles a part of the records" in what
+    assert "groupId" in fix
+
+
+@pytest.mark.parametrize(
+    "second", ["groupId: h, name: t", "groupId: g, name: u", "groupId: g, name: t, cluster: j"]
+)  # fmt: skip
+def test_another_group_topic_or_cluster_is_fine(loaded, second):
+    entry = second if "cluster" in second else f"cluster: k, {second}"
+    assert loaded(f"{CLUSTERS}consumers:\n  a: {{cluster: k, groupId: g, name: t}}\n  b: {{{entry}}}\n")
+
+
+def test_an_error_consumer_is_a_reader_too(problems):
+    shovels = (
+        "errorConsumers:\n"
+        "  s: {groupId: g, topics: [x], cron: '@daily', maxErrorCount: 1, cluster: k}\n"
+        "  r: {groupId: g, topics: [y, x], cron: '@daily', maxErrorCount: 1, cluster: k}\n"
+    )
+    [(_, path, what, _)] = problems(CLUSTERS + shovels)
+    assert (path, "errorConsumers.s reads x" in what) == ("errorConsumers.r.topics", True)
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"a": "groupId: g, name: t, error: u", "b": "groupId: h, name: u, error: t"},
+        {"a": "groupId: g, name: t, retry: u, retryCount: 1", "b": "groupId: h, name: u, error: t"},
+        {"a": "groupId: g, name: t, retry: r, error: u", "b": "groupId: h, name: u, error: r"},
+        {
+            "a": "groupId: g, name: t, error: u",
+            "b": "groupId: h, name: u, error: v",
+            "c": "groupId: i, name: v, error: t",
+        },
+    ],
+)
+def test_topics_that_lead_from_consumer_to_consumer_and_back(problems, entries):
+    [(_, path, what, fix)] = problems(consumers(**entries))
+    assert path.startswith("consumers.")
+    assert "goes round for ever" in what
+    assert all(f"(consumer {name})" in what for name in entries)
+    assert "another topic" in fix
+
+
+def test_a_chain_of_consumers_is_fine(loaded):
+    assert loaded(
+        consumers(
+            a="groupId: g, name: t, retry: r, error: u",
+            b="groupId: h, name: u, retry: s, error: v",
+            c="groupId: i, name: v",
+        )
+    )
