@@ -96,6 +96,10 @@ class Intake:
         """Of the first record that is not taken in, as far as it is known."""
         return self._blocks[0].block.first_offset if self._blocks else self.ledger.position
 
+    def frontier(self) -> int:
+        """Everything below is settled."""
+        return self.ledger.frontier
+
     def pass_to(self, position: int, leader_epoch: int) -> None:
         """The log has nothing for us below: said when nothing is open or waits."""
         if position > self.ledger.position:

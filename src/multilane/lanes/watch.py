@@ -72,11 +72,12 @@ class Caution:
         self._watched[partition] = _Watched(suspicion, frontier)
         self._choose()
 
-    def end(self, partitions: Iterable[TopicPartition]) -> None:
-        """They are others' now."""
-        for partition in partitions:
-            self._watched.pop(partition, None)
-        self._choose()
+    def end(self, partition: TopicPartition, frontier: Callable[[], int]) -> None:
+        """It is others' now; unless somebody here has begun it anew since, whose frontier is another."""
+        watched = self._watched.get(partition)
+        if watched is not None and watched.frontier == frontier:
+            del self._watched[partition]
+            self._choose()
 
     def _choose(self) -> None:
         is_careful = bool(self._watched)
@@ -127,9 +128,9 @@ class Caution:
             await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=_LOOK)
 
     def _look_whether_through(self) -> None:
-        through = [partition for partition, watched in self._watched.items() if watched.is_through]
-        if through:
-            self.end(through)
+        for partition, watched in list(self._watched.items()):
+            if watched.is_through:
+                self.end(partition, watched.frontier)
 
 
 class Watch:

@@ -9,7 +9,7 @@ directory for it the application runs all the same: then a record that kills its
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from multilane.clock import Clock
@@ -20,7 +20,6 @@ from multilane.lanes.holding import Start
 from multilane.lanes.intake import Intake
 from multilane.lanes.watch import Caution, Watch
 from multilane.logs import logger
-from multilane.types import TopicPartition
 from multilane.user_cache import user_state
 
 log = logger(__name__)
@@ -82,10 +81,11 @@ class CrashWatch:
             many + len(found.convicted),
             len(crashes),
         )
-        self._caution.begin(intake.partition, found, lambda: intake.ledger.frontier)
+        self._caution.begin(intake.partition, found, intake.frontier)
 
-    def end(self, partitions: frozenset[TopicPartition]) -> None:
-        self._caution.end(partitions)
+    def end(self, intakes: Iterable[Intake]) -> None:
+        for intake in intakes:
+            self._caution.end(intake.partition, intake.frontier)
 
 
 def _is_within(call: OpenCall, start: Start) -> bool:

@@ -264,7 +264,7 @@ class Outfit:
 
         def on_end(given_up: Sequence[Record]) -> None:
             threads.close()
-            self._crashes.end(frozenset(starts))
+            self._crashes.end(intakes)
             if self._gate is not None:
                 self._gate.count_out(yard)
             if self._accounts is not None and tenure is not None:

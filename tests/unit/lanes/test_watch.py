@@ -259,3 +259,20 @@ async def test_in_a_window_each_suspect_is_called_by_itself(tmp_path, as_rows):
         assert seen.beside[0] == {1, 2, 3}
         assert seen.order == [0, 1, 2, 3, 4, 5, 6, 8, 9]
         assert world.failures.failed == [(7, SuspectedPoison.__name__)]
+
+
+async def test_a_former_team_that_ends_late_takes_nothing_from_its_successor():
+    caution = Caution()
+
+    def former() -> int:
+        return 0
+
+    def successor() -> int:
+        return 0
+
+    caution.begin(PLACE, Suspicion(((3, 3),)), former)
+    caution.begin(PLACE, Suspicion(((3, 3),)), successor)
+    caution.end(PLACE, former)
+    assert caution.is_careful
+    caution.end(PLACE, successor)
+    assert not caution.is_careful
