@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 KINDS = ("single", "sync", "batch", "columns", "unique")
+WITHOUT_BREAKER = {"errorBreaker": {"action": "off"}}  # for records that fail on purpose: they are no outage
 MODES = ("none", "retry", "key")  # no retry topic; a retry topic; one with retryOrder key
 PROTOCOLS = ("consumer", "classic")
 ALWAYS = 1_000  # attempts

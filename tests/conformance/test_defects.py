@@ -13,7 +13,7 @@ import uuid
 import pytest
 
 from broker.produce import Content, new_producer, send
-from conformance.cases import KINDS, Item, Order, new_cases
+from conformance.cases import KINDS, WITHOUT_BREAKER, Item, Order, new_cases
 from lane_world import World, until
 from multilane import Admin, App, Around, Record
 from multilane.config.app.clients import consumer_properties
@@ -350,7 +350,7 @@ def test_the_password_is_taken_for_the_user_name(kafka):
 
 
 def test_an_older_retry_overwrites_a_newer_success(run):
-    cases = new_cases(*((kind, "key", "consumer") for kind in KINDS), partitions=1)
+    cases = new_cases(*((kind, "key", "consumer") for kind in KINDS), partitions=1, keys=WITHOUT_BREAKER)
     run = run(cases)
     items = [Item(f"k{i % 10}", 0, Order(i, wait=0.005, fails=(0, 0, 1, 0, 2)[i % 5])) for i in range(300)]
     run.produce((case, item) for item in items[:150] for case in cases)

@@ -8,7 +8,7 @@ import itertools
 import pytest
 
 from broker.timers import SHORT_SESSIONS
-from conformance.cases import PROTOCOLS, Item, Order, new_cases, orders
+from conformance.cases import PROTOCOLS, WITHOUT_BREAKER, Item, Order, new_cases, orders
 from conformance.runs import by_case
 from multilane.dev.kafka import KafkaCluster
 from multilane.testing.events import Copied, Ended, Left, Rebalanced, Started
@@ -26,6 +26,7 @@ def test_a_member_is_killed_while_its_copies_are_on_their_way(run):
         ("columns", "retry", "classic"),
         ("unique", "key", "consumer"),
         ("sync", "key", "classic"),
+        keys=WITHOUT_BREAKER,
     )
     run = run(cases)
     run.start("A1", "B1")

@@ -31,8 +31,7 @@ from multilane.client.fetch.lines import MOST_LINES
 from multilane.client.fetch.shared import SharedFetching
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
 from multilane.client.net.request_state import Backoff
-from multilane.client.net.requests import CONTROL, RawResponse, UnsentRequest
-from multilane.client.network import _then
+from multilane.client.net.requests import CONTROL, RawResponse, UnsentRequest, then
 from multilane.config.consumer import parse_consumer
 from multilane.errors import NetworkError, RecordBatchError
 from multilane.hooks import NO_OBSERVER
@@ -267,7 +266,7 @@ class PipelineMachine(RuleBasedStateMachine):
             polls = tuple(backend.poll(self.now))
             self.agenda.schedule(backend, self.now + min(poll.wait for poll in polls))
             for request in (r for poll in polls for r in poll.requests):
-                _then(request, partial(self.agenda.touch, backend))
+                then(request, partial(self.agenda.touch, backend))
                 self.wire.append(request)
         asked = self.fetching.poll(self.now).requests  # which may hang up
         self.wire += asked
