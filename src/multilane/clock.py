@@ -2,14 +2,15 @@
 
 Thread: any.
 
-The only module that reads the system's clocks. `monotonic()` drives every timer and deadline; `wall()` (seconds since
-the epoch) is for what people read and for Kafka timestamps.
+The only module that reads the system's clocks. `monotonic()` drives every timer and deadline, and counts the time while
+the machine sleeps where the system can tell; `wall()` (seconds since the epoch) is for what people read and for Kafka
+timestamps.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 
 class Clock(Protocol):
@@ -19,11 +20,14 @@ class Clock(Protocol):
     def wall(self) -> float: ...
 
 
+_BOOT: Final = getattr(time, "CLOCK_BOOTTIME", None)
+
+
 class SystemClock:
     """The machine's clocks."""
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return time.monotonic() if _BOOT is None else time.clock_gettime(_BOOT)
 
     def wall(self) -> float:
         return time.time()

@@ -89,6 +89,12 @@ class Steering:
         with self._front.used():
             self._subscriber.commit_async(offsets, callback)
 
+    @property
+    def fenced_after(self) -> float:
+        """When this member must count as expelled from its group unless a heartbeat is answered before: on the clock's
+        monotonic time, infinite where there is no group. From any thread."""
+        return self._front.standing.fenced_after
+
     def group_metadata(self) -> Identity:
         """Who this consumer is to its group at present; for transactions."""
         identity = self._subscriber.identity

@@ -62,6 +62,8 @@ class Crew:
         self._watch = work.watch
         self._gate = work.gate
         self._gate.join(self)
+        self._fence = work.fence
+        self._fence.join(self)
         self._is_plain = work.goes_plainly
         self._sweep_every = max(_SHORTEST_SWEEP, work.max_processing_time / 4)
         self._sweep_timer = self._loop.call_later(self._sweep_every, self._sweep)
@@ -92,8 +94,8 @@ class Crew:
     def count_lanes(self) -> None:
         """Whether lanes have to look before they go on: there are too many, or they may not, or not this way."""
         self._is_too_many = len(self._lanes) > self._wanted + self._ahead + self._overdue.substitutes
-        goes_otherwise = any(lane.is_plain != self._is_plain for lane in self._lanes)
-        self._is_over = self._is_draining or self._is_too_many or goes_otherwise or self._gate.is_shut
+        must_look = self._is_draining or self._gate.is_shut or self._fence.is_shut or self._is_too_many
+        self._is_over = must_look or any(lane.is_plain != self._is_plain for lane in self._lanes)
 
     def choose_way(self) -> None:
         """The shortest asks nobody: not while some records must be handled alone. Lanes change between calls."""
@@ -104,6 +106,7 @@ class Crew:
     async def _stays(self, lane: Lane) -> bool:
         """Whether this lane goes on, once it may: an outage keeps it waiting."""
         self._watch.marks.words[lane.at] = IDLE
+        await self._fence.opens(self)
         await self._gate.turn(self, lane, self._has_work)
         return not self._leaves(lane)
 
@@ -174,12 +177,13 @@ class Crew:
         call, settle, ready, defers = work.plain_call, work.plain_settle, chains.ready, chains.defers
         cancels, marks = work.listener.cancels, self._runs_ahead
         if marks:
-            call = work.listener.call_marked(lane.begin_call)
+            call = work.listener.call_marked(lambda: self._fence.begin_on_thread(self, lane))
         words, at, left = self._watch.marks.words, lane.at, _TURN
         while not self._is_over or await self._stays(lane):
             if not ready:
                 words[at] = IDLE
                 await self._work_comes()
+                self._fence.check()
                 continue
             record = chains.take_one()
             words[at] = record.offset  # in the begun table: before the call, and it costs no system call
@@ -208,6 +212,7 @@ class Crew:
             if not left:
                 left = _TURN
                 await asyncio.sleep(0)  # noqa: TID251 - not a wait: others get their turn
+                self._fence.check()
 
     async def _singly(self, lane: Lane) -> None:
         chains, work, clock = self._of_records, self._work, self._clock.monotonic
@@ -215,6 +220,8 @@ class Crew:
         while not self._is_over or await self._stays(lane):
             if not chains.ready:
                 await self._work_comes()
+                continue
+            if self._fence.check():
                 continue
             lane.record = record = chains.take_one()
             if work.must_follow(record):
@@ -244,11 +251,14 @@ class Crew:
             if not self._window_is_ready():
                 await self._work_comes()
                 continue
+            if self._fence.check():
+                continue
             records = chains.take(self._size, self._clock.monotonic(), one_each=self._work.one_each)
             lane.window = records
             again = await self._work.several(lane, records)
             while again and self._yard.is_of_rows:  # rows cannot be put back: they rest where they are
                 await self._rests.until(max(map(rests_until, again)))
+                await self._fence.opens(self)
                 await self._gate.turn(self, lane, lambda: True)
                 again = await self._work.several(lane, again)
             lane.window = ()
@@ -260,8 +270,10 @@ class Crew:
 
     def _is_changed(self, lane: Lane) -> bool:
         """After each call. A function that has set something in its context: the lane goes on as another task then."""
-        if lane.has_substitute:
-            self._dismiss_substitute(lane)
+        if lane.has_substitute:  # there is a lane too many now, and this one ends
+            self._overdue.dismiss_substitute(lane)
+            self._allow_threads()
+            self.count_lanes()
         if self._parked or self.peers:
             for crew in (self, *self.peers):
                 crew.feed()  # what was given free: this lane may be at one key for long
@@ -344,15 +356,16 @@ class Crew:
         self._sweep_timer = self._loop.call_later(self._sweep_every, self._sweep)
         self._overdue.sweep(list(self._lanes), self._wanted)
 
+    def look_up(self) -> None:
+        self._is_over = True
+
+    def interrupt(self) -> None:
+        for lane in self._lanes:
+            lane.fence()
+
     def _stand_in(self) -> None:
         self._allow_threads()
         self._spawn(Lane())
-
-    def _dismiss_substitute(self, lane: Lane) -> None:
-        """The call has ended after all: there is a lane too many now, and this one ends."""
-        self._overdue.dismiss_substitute(lane)
-        self._allow_threads()
-        self.count_lanes()
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
@@ -364,6 +377,7 @@ class Crew:
         self._wake(len(self._parked))
         self._rests.end()
         self._gate.leave(self)
+        self._fence.leave(self)
         if self._runs_ahead:
             self._work.listener.withdraw()
         await lanes_end(self._lanes, deadline, self._clock)

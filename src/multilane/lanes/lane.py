@@ -19,7 +19,7 @@ from multilane.wire.records.record import Record
 class Lane:
     __slots__ = (
         *("_seen_calls", "_seen_since", "calls", "cancels", "has_substitute", "is_calling", "is_overdue"),
-        *("at", "is_plain", "overdue_since", "pending", "record", "task", "window"),
+        *("at", "is_fenced", "is_plain", "overdue_since", "pending", "record", "task", "window"),
     )
 
     def __init__(self) -> None:
@@ -34,6 +34,7 @@ class Lane:
         self.cancels = False  # whether the call it is at can be made to end
         self.is_overdue = False
         self.overdue_since = 0.0
+        self.is_fenced = False  # its call was cancelled because its partition may be another's
         self.has_substitute = False
         self._seen_calls = -1
         self._seen_since = 0.0
@@ -42,6 +43,12 @@ class Lane:
         """From the thread that runs it."""
         self.calls += 1
         self.is_calling = True
+
+    def fence(self) -> None:
+        """Cancel its call, if that can be: the record is put back."""
+        if self.is_calling and self.cancels and not self.is_overdue and self.task is not None:
+            self.is_overdue = self.is_fenced = True
+            self.task.cancel()
 
     @property
     def records(self) -> Sequence[Record]:

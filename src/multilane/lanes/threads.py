@@ -20,7 +20,7 @@ from math import inf
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from multilane.outcome.raised import failure_on_thread
+from multilane.outcome.raised import as_failure, failure_on_thread
 
 Call = tuple["asyncio.Future[Any]", Callable[[], Any]]
 Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
@@ -28,6 +28,13 @@ Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 class NotBegun(BaseException):
     """A call was withdrawn while it waited for a thread. Not a failure: nothing has happened."""
+
+
+def failure_of(error: BaseException) -> Exception:
+    """What the user's function raised; a call that was withdrawn has not failed."""
+    if isinstance(error, NotBegun):
+        raise error
+    return as_failure(error)
 
 
 class Threads:

@@ -18,7 +18,7 @@ from typing import Final
 from multilane.errors import ProcessingTimeout
 from multilane.lanes.acknowledging import Acknowledging, Pending
 from multilane.lanes.lane import Lane
-from multilane.lanes.threads import NotBegun
+from multilane.lanes.threads import failure_of
 from multilane.lanes.work_rules import FailureSide, WorkRules
 from multilane.lanes.yard import Yard
 from multilane.listeners.listener import Failures, Listener
@@ -48,6 +48,7 @@ class Work:
         self.window = listener.window
         self.max_processing_time = rules.max_processing_time
         self.gate = rules.gate
+        self.fence = rules.fence
         self.slow_calls = rules.slow_calls
         self._yard = yard
         self._failures = failures
@@ -140,9 +141,11 @@ class Work:
         """The function has ended, somehow."""
         lane.is_calling = False
         if isinstance(error, asyncio.CancelledError):
+            if lane.is_fenced:
+                return self._put_back(lane, (record,), pending)[0]
             error = self._overrun(lane, (record,), error)
         elif error is not None and not isinstance(error, Exception):
-            error = _failure(error)
+            error = failure_of(error)
         if lane.is_overdue:
             error = self._late(lane, error)
         if error is not None:
@@ -150,6 +153,14 @@ class Work:
         if pending is None:
             self._settle_done((record,))
         return None
+
+    def _put_back(self, lane: Lane, records: Sequence[Record], pending: Pending | None) -> list[Record]:
+        """Others may have these: their calls were cancelled, and have not failed."""
+        self._late(lane, None)
+        self.listener.surroundings.forget(records)
+        if pending is not None and self.acknowledging is not None:
+            self.acknowledging.fail(pending, records)
+        return list(records)
 
     def _overrun(self, lane: Lane, records: Sequence[Record], cancelled: asyncio.CancelledError) -> BaseException:
         """The sweep cancelled this call alone; any other cancellation is the end of the lane (a plain function is not
@@ -165,7 +176,7 @@ class Work:
 
     def _late(self, lane: Lane, error: BaseException | None) -> BaseException | None:
         """A call that ended after it was given up: what could be cancelled and succeeded all the same has succeeded."""
-        lane.is_overdue = False
+        lane.is_overdue = lane.is_fenced = False
         if not lane.cancels:
             return error or self._timeout()
         task = asyncio.current_task()
@@ -222,7 +233,9 @@ class Work:
 
     async def _one_by_one(self, lane: Lane, records: Sequence[Record]) -> list[Record]:
         again: list[Record] = []
-        for record in records:
+        for at, record in enumerate(records):
+            if self.fence.check():
+                return [*again, *list(records)[at:]]
             if self.must_follow(record):
                 await self.follow([record])
             elif record.key is not None and any(other.key == record.key for other in again):
@@ -251,9 +264,11 @@ class Work:
             try:
                 failures = await listener.call_many(records, acknowledgement)
             except asyncio.CancelledError as cancelled:
+                if lane.is_fenced:
+                    return self._put_back(lane, records, pending)
                 failures = dict.fromkeys(records, self._overrun(lane, records, cancelled))
             except BaseException as failure:  # noqa: BLE001 - the user's function may raise anything
-                failures = dict.fromkeys(records, _failure(failure))
+                failures = dict.fromkeys(records, failure_of(failure))
             finally:
                 self._end(lane)
         if lane.is_overdue:
@@ -362,13 +377,6 @@ class Work:
         if again:
             self.on_again(again)
         return again
-
-
-def _failure(error: BaseException) -> Exception:
-    """What the user's function raised; a call that was withdrawn has not failed."""
-    if isinstance(error, NotBegun):
-        raise error
-    return as_failure(error)
 
 
 def _echoes(failures: Failures) -> Iterator[Record]:

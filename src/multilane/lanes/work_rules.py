@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from multilane.lanes.fence import NO_FENCE
+from multilane.lanes.fence import Guard as FenceGuard
 from multilane.lanes.gate import NO_GATE, Guard
 from multilane.lanes.slow_calls import SlowCalls
 from multilane.lanes.watch import Watch
@@ -40,4 +42,5 @@ class WorkRules:
     runs_ahead: bool = False  # the threads of a plain function are this yard's alone: records may wait for one
     watch: Watch = field(default_factory=Watch)
     gate: Guard = NO_GATE  # what lanes wait for in an outage
+    fence: FenceGuard = NO_FENCE  # what they wait for while others may have their partitions
     slow_calls: SlowCalls = field(default_factory=SlowCalls)

@@ -39,7 +39,7 @@ from multilane.runtime.outfit import Outfit
 from multilane.runtime.process_progress import ProcessProgress
 from multilane.runtime.producing import ProducerInterceptor, Producers
 from multilane.runtime.registration import Around, Function, ListenerOptions, Registration, checked
-from multilane.runtime.signals import signals_stop
+from multilane.runtime.signals import signals_resume, signals_stop
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -202,11 +202,15 @@ class App:
         """Consume until SIGTERM or SIGINT, or `stop`; then settle what is in work, commit and leave. The process is
         taken as this application's: its interpreter is tuned, and uvloop is used where it is installed."""
         resort = LastResort(self._longest_drain, self._ask_loop)
-        with signals_stop(self.stop, resort.arm), tuned_interpreter():
+        with signals_stop(self.stop, resort.arm), signals_resume(self._look_up), tuned_interpreter():
             try:
                 run_to_end(self.serve())
             finally:
                 resort.disarm()
+
+    def _look_up(self) -> None:
+        if self._engine is not None:
+            self._engine.look_up()
 
     def _longest_drain(self) -> float:
         return max((r.config.rebalance_timeout / 2 for r in self._registrations.values()), default=0.0)

@@ -59,6 +59,11 @@ class Engine:
                     watching.cancel()
                     self._watch.close(self.groups)
 
+    def look_up(self) -> None:
+        """The process goes on after a stop; from a signal handler on the loop's thread."""
+        for group in self.groups.values():
+            group.look_up()
+
     def stop(self) -> None:
         self.on_loop(self._stopped.set)
 

@@ -29,6 +29,7 @@ from multilane.lanes.chains import Chains, DueAt
 from multilane.lanes.failing import Failing, Ways
 from multilane.lanes.failure_log import FailureLog, FailureSink
 from multilane.lanes.failure_report import FailureReport
+from multilane.lanes.fence import Fence
 from multilane.lanes.gate import NO_GATE
 from multilane.lanes.holding import Start, Topics
 from multilane.lanes.intake import PIECE, PIECE_OF_ROWS, Intake
@@ -118,6 +119,7 @@ class Outfit:
         self._keeping = None if drops or is_taken else config.retry_backoff or backoff.Backoff("exponential")
         self._breaker = breaker_of(config)
         self._gate = gate_of(config, clock, observer) if in_place is None else None
+        self.fence = Fence(config.name, clock)
         self._slow_calls = SlowCalls()
         self._publisher: Publisher | None = None
         self.failures: FailureSink = FailureLog(clock)  # whoever runs several outfits gives them one of its own
@@ -251,6 +253,7 @@ class Outfit:
                 runs_ahead=self._processes is None and not self.config.lane_classes,
                 watch=watch,
                 gate=self._gate or NO_GATE,
+                fence=self.fence,
                 slow_calls=self._slow_calls,
             ),
             parking,

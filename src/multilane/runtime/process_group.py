@@ -50,6 +50,7 @@ class ProcessGroup:
             consumer = await member_of(outfit, self._clock, self._observer, self._stopping)
             if consumer is None:
                 return
+            outfit.fence.watch(consumer)
             timing = Timing(config.commit_interval, config.rebalance_timeout / 2)
             self._pump = Pump(consumer, outfit.topics, outfit.build, timing, self._clock, outfit.accounts_are_kept)
             if self._stopping.is_set():
@@ -58,6 +59,10 @@ class ProcessGroup:
             await self._pump.run()
         finally:
             await outfit.close()
+
+    def look_up(self) -> None:
+        """The process goes on after a stop: nothing begins before the member's standing was looked at."""
+        self._outfit.fence.suspect()
 
     def steer(self, steering: Steering) -> None:
         self._outfit.steer(steering, self.teams)

@@ -17,6 +17,21 @@ log = logger(__name__)
 
 
 @contextmanager
+def signals_resume(look_up: Callable[[], object]) -> Iterator[None]:
+    """SIGCONT: the process was stopped, for who knows how long. `look_up` is called before anything else goes on."""
+    number = getattr(signal, "SIGCONT", None)
+    try:
+        before = None if number is None else signal.signal(number, lambda *_: look_up())
+    except ValueError:  # not the main thread
+        number = None
+    try:
+        yield
+    finally:
+        if number is not None:
+            signal.signal(number, before or signal.SIG_DFL)
+
+
+@contextmanager
 def signals_stop(stop: Callable[[], object], on_signal: Callable[[], object] = lambda: None) -> Iterator[None]:
     """The first signal ends in order, a second one at once; `on_signal` is called at the first. While this lasts a
     KeyboardInterrupt is a function's own, unless it is `Interrupted`."""

@@ -28,6 +28,7 @@ LIST_GROUPS_AT_LEAST: Final = 1
 
 _GROUP_KEY: Final = 0
 _BROKER_RESOURCE: Final = 4
+_GROUP_RESOURCE: Final = 32
 _NO_MEMBER_EPOCH: Final = -1
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
@@ -91,6 +92,20 @@ def broker_settings_request(version: int, node: int, names: Sequence[str]) -> An
         parts.DescribeConfigsResource,
         resource_type=_BROKER_RESOURCE,
         resource_name=str(node),
+        configuration_keys=tuple(names),
+    )
+    return _make(
+        parts.DescribeConfigsRequest, resources=(resource,), include_synonyms=False, include_documentation=False
+    )
+
+
+def group_settings_request(version: int, group: str, names: Sequence[str]) -> Any:
+    """The values of some of a group's settings, its own or the broker's defaults for them."""
+    parts = _parts(ApiKey.DESCRIBE_CONFIGS, version)
+    resource = _make(
+        parts.DescribeConfigsResource,
+        resource_type=_GROUP_RESOURCE,
+        resource_name=group,
         configuration_keys=tuple(names),
     )
     return _make(

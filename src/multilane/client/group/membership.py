@@ -14,6 +14,7 @@ import enum
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
 from multilane.hooks import NO_OBSERVER, Observer
@@ -72,11 +73,13 @@ class RebalanceStep:
 
 class Standing:
     """Who we are to the group at present, or why we are nobody. Written by the network thread, read by the application:
-    one reference each. Without an identity nothing may be handed out: others may have our partitions."""
+    one reference each. Without an identity nothing may be handed out: others may have our partitions. The same holds
+    from `fenced_after` on: by then the coordinator may have expelled us, because our heartbeats did not reach it."""
 
-    __slots__ = ("identity", "refusal")
+    __slots__ = ("fenced_after", "identity", "refusal")
 
     def __init__(self) -> None:
+        self.fenced_after = inf
         self.identity: Identity | None = None
         self.refusal: MultilaneError | None = None
 
@@ -164,6 +167,11 @@ class Membership(Protocol):
     @property
     def refusal(self) -> MultilaneError | None:
         """Why the group will not have us; only to leave and to subscribe again may change that."""
+        ...
+
+    def fenced_after(self, session: float | None) -> float:
+        """When the coordinator may have expelled us: a session after the last heartbeat that it answered was sent.
+        `session` is what the broker has told, in seconds, if it has."""
         ...
 
     @property

@@ -45,6 +45,7 @@ from multilane.client.group.membership import (
     Standing,
     Subscription,
 )
+from multilane.client.group.session import GroupSession
 from multilane.client.group.wishes import ClientPattern, Names, ServerPattern, Wish
 from multilane.client.net.request_state import Backoff
 from multilane.client.net.requests import NEVER
@@ -109,7 +110,8 @@ class Participant:
         own = {assignor.name: assignor for assignor in map(find_assignor, group.own_assignors)}
         self._assignors = [own.get(name) or find_assignor(name) for name in group.partition_assignment_strategy]
         self._no_consumer_protocol: MultilaneError | None = None
-        self._limits: BrokerLimits | None = None
+        self._limits: BrokerLimits | GroupSession | None = None
+        self._session: float | None = None  # as the broker says
         self._idle_since = NEVER
         self._interest: frozenset[str] = frozenset()
         self._watches_all = False
@@ -256,6 +258,7 @@ class Participant:
     def _first_choice(self) -> Membership:
         if self._config.group.group_protocol == "classic":
             return self._classic()
+        self._limits = GroupSession(self._group, self._around.coordinators, self._note_session)
         return ConsumerMembership(
             self._policy(),
             self._pulse,
@@ -292,10 +295,13 @@ class Participant:
             self._assignors.append(find_assignor(assignor))
 
     def _classic(self) -> Membership:
-        self._limits = BrokerLimits(self._group, self._around.coordinators, self._advise)
+        self._limits, self._session = BrokerLimits(self._group, self._around.coordinators, self._advise), None
         return ClassicMembership(
             self._policy(), self._pulse, self._around.coordinators, self._listeners(), self._assignors
         )
+
+    def _note_session(self, seconds: float) -> None:
+        self._session = seconds
 
     def _advise(self, limits: SessionLimits) -> None:
         for advice in of_session(self._config.group, limits):
@@ -355,6 +361,7 @@ class Participant:
     def _note_standing(self, member: Membership) -> None:
         identity = member.identity
         before, self._standing.identity = self._standing.identity, identity
+        self._standing.fenced_after = member.fenced_after(self._session)
         self._standing.refusal = None if self._no_consumer_protocol else member.refusal
         if identity is not None and (before is None or before.member_id != identity.member_id):
             how = "KIP-848" if identity.protocol == "consumer" else "the classic protocol"

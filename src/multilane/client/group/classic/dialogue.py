@@ -89,6 +89,7 @@ class Dialogue:
         beat = Kind(ApiKey.HEARTBEAT, HEARTBEAT_AT_LEAST, CONTROL, config.session_timeout)
         self._beating = Exchange(beat, policy.backoff)
         self._beat_at = NEVER
+        self._beat_sent = self._heard_at = NEVER
         self._login_refused = False  # and that was told
         self.has_line = False  # the connection of our own may be open
         self.line_is_stuck = False  # something waits on it that nobody wants any more
@@ -146,11 +147,19 @@ class Dialogue:
         if not keep_id:
             self.member_id = ""
 
+    def fenced_after(self, session: float | None) -> float:
+        """We say how long a session is. While the coordinator holds our JoinGroup or SyncGroup it does not count on
+        heartbeats."""
+        del session
+        is_held = self.joining.state.in_flight or self.syncing.state.in_flight
+        return NEVER if is_held else self._heard_at + self._policy.group.session_timeout
+
     # --- heartbeats --------------------------------------------------------------------------------------------------
 
     def rest(self, now: float) -> None:
         """The coordinator has just heard of us in another way; what it says to older heartbeats is old."""
         self._beating.abandon()
+        self._heard_at = now
         self._beat_at = now + EARLY * self._policy.group.heartbeat_interval
 
     def soon(self, now: float) -> None:
@@ -169,6 +178,7 @@ class Dialogue:
         node = self._coordinators.of(self.group)
         if node is None:
             return LOOK_AGAIN
+        self._beat_sent = now
         who, self._beat_at = self.who, now + EARLY * self._policy.group.heartbeat_interval
         requests.append(
             self._beating.request(
@@ -242,6 +252,7 @@ class Dialogue:
                 self._trouble(exchange, api, error, node, now)
         elif api is ApiKey.HEARTBEAT:
             exchange.state.succeeded()
+            self._heard_at = self._beat_sent
         elif api is ApiKey.JOIN_GROUP:
             exchange.state.succeeded()
             self._hearer.on_joined(response, now)

@@ -57,6 +57,7 @@ class ClassicMembership:
         self._listeners = listeners
         self._cooperative = all_cooperative(assignors)
         self._talk = Dialogue(policy, coordinators, self)
+        self.fenced_after = self._talk.fenced_after
         self._entry = Entry(self._talk, listeners, assignors, policy.rack)
         self._holdings = Holdings(listeners.step)
         self._subscription: Subscription | None = None

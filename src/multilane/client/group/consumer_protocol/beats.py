@@ -12,6 +12,7 @@ under way is nobody's.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any, Final
 
 from multilane.client.group.membership import EARLY, HUNGRY_FOR, HUNGRY_PACE
@@ -30,6 +31,7 @@ from multilane.wire.messages import ApiKey
 FIRST_INTERVAL: Final = 5.0  # until the coordinator has told its own
 SHORTEST_INTERVAL: Final = 0.05
 LONGEST_INTERVAL: Final = 60.0
+_INTERVALS: Final = 3
 
 
 class Beats:
@@ -39,6 +41,8 @@ class Beats:
         self._backoff = backoff
         self._state = RequestState(backoff)
         self._due = 0.0
+        self._sent_at = 0.0
+        self._heard_at = inf  # when the last one that was answered had been sent
         self._hungry_until = 0.0
         self._talk = 0
 
@@ -52,6 +56,7 @@ class Beats:
         self._state.sent()
         self.is_urgent = False
         self._due = now + EARLY * self.interval
+        self._sent_at = now
         return self._talk
 
     def is_current(self, talk: int) -> bool:
@@ -59,8 +64,13 @@ class Beats:
 
     def answered(self, interval: float) -> None:
         self._state.succeeded()
+        self._heard_at = self._sent_at
         if interval > 0:
             self.interval = min(max(interval, SHORTEST_INTERVAL), LONGEST_INTERVAL)
+
+    def fenced_after(self, session: float | None) -> float:
+        """Without a word about the session it is taken to last three of the intervals that the coordinator asks for."""
+        return self._heard_at + (session or _INTERVALS * self.interval)
 
     def joined(self, now: float) -> None:
         self._hungry_until = now + HUNGRY_FOR

@@ -99,6 +99,9 @@ class ConsumerMembership:
     def refusal(self) -> MultilaneError | None:
         return self._refusal if self.state is State.FATAL and self._last_word is None else None
 
+    def fenced_after(self, session: float | None) -> float:
+        return self._beats.fenced_after(session)
+
     @property
     def topics_to_watch(self) -> frozenset[str]:
         """None: the coordinator says what is ours, by ids that are looked up as they come."""

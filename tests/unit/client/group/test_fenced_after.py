@@ -1,0 +1,115 @@
+"""When a member must count as expelled: a session after the last answered heartbeat was sent."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from classic_desk import Desk as ClassicDesk
+from classic_desk import partitions as classic_partitions
+from consumer_desk import INTERVAL, Desk, T
+from multilane.client.group.membership import EARLY
+from multilane.client.group.session import GroupSession
+from multilane.errors import NetworkError
+from multilane.wire.messages import ApiKey
+from response_builder import make, response_parts
+
+
+def test_under_kip_848_without_a_word_about_the_session_it_is_three_intervals():
+    desk = Desk()
+    desk.subscribe("t")
+    assert desk.member.fenced_after(None) == inf
+    desk.said(100.0)
+    desk.now = 103.0
+    desk.answer(1, {T: []})
+    assert desk.member.fenced_after(None) == pytest.approx(100.0 + 3 * INTERVAL / EARLY), "since it was sent"
+    assert desk.member.fenced_after(45.0) == 145.0
+
+
+def test_a_heartbeat_that_fails_or_whose_answer_comes_late_does_not_prolong():
+    desk = Desk()
+    desk.settle(0)
+    before = desk.member.fenced_after(45.0)
+    desk.said(desk.now + INTERVAL)
+    desk.fail(NetworkError("gone"))
+    assert desk.member.fenced_after(45.0) == before
+    desk.said(desk.now + 10)
+    sent, desk.now = desk.now, desk.now + 1_000.0
+    desk.answer(1)
+    assert desk.member.fenced_after(45.0) == sent + 45.0
+
+
+class Told:
+    def __init__(self):
+        self.seconds = []
+        self.session = GroupSession("g", self, self.seconds.append)
+
+    def of(self, group):
+        return 1
+
+    def ask(self):
+        (request,) = self.session.poll().requests
+        return request, request.build(1)
+
+
+def answer(name, value, code=0):
+    parts = response_parts(ApiKey.DESCRIBE_CONFIGS, 1)
+    config = make(
+        parts.DescribeConfigsResourceResult,
+        name=name,
+        value=value,
+        read_only=False,
+        is_sensitive=False,
+        config_source=1,
+        synonyms=(),
+    )
+    result = make(
+        parts.DescribeConfigsResult,
+        error_code=code,
+        error_message=None,
+        resource_type=32,
+        resource_name="g",
+        configs=(config,),
+    )
+    return make(parts.DescribeConfigsResponse, results=(result,))
+
+
+def test_the_groups_own_setting_counts_then_the_brokers():
+    told = Told()
+    request, entity = told.ask()
+    assert [(r.resource_type, r.resource_name) for r in entity.resources] == [(32, "g")]
+    request.on_response(answer("consumer.session.timeout.ms", "12000"), 0.0)
+    assert told.seconds == [12.0]
+    assert not told.session.poll().requests, "once"
+
+
+@pytest.mark.parametrize("refused", ["code", "failure", "absent"])
+def test_whoever_may_not_read_one_asks_for_the_other(refused):
+    told = Told()
+    request, _ = told.ask()
+    if refused == "failure":
+        request.on_failure(NetworkError("gone"), 0.0)
+    else:
+        name = "other" if refused == "absent" else "consumer.session.timeout.ms"
+        request.on_response(answer(name, "1", 30 if refused == "code" else 0), 0.0)
+    request, entity = told.ask()
+    assert [(r.resource_type, r.resource_name) for r in entity.resources] == [(4, "1")]
+    request.on_failure(NetworkError("gone"), 0.0)
+    assert (told.seconds, not told.session.poll().requests) == ([], True)
+
+
+def test_a_classic_member_has_the_session_that_it_asked_for_and_is_not_fenced_while_it_joins():
+    desk = ClassicDesk()
+    desk.subscribe("t")
+    desk.sent(ApiKey.JOIN_GROUP)
+    assert desk.member.fenced_after(None) == inf
+    desk = ClassicDesk()
+    desk.settle(classic_partitions("t", 0))
+    session = desk.member._policy.group.session_timeout
+    desk.sent(ApiKey.HEARTBEAT, later=30.0)
+    sent = desk.now
+    assert desk.member.fenced_after(None) < sent + session
+    desk.now += 1_000.0
+    desk.answer(ApiKey.HEARTBEAT)
+    assert desk.member.fenced_after(None) == sent + session, "since it was sent, not since it was answered"

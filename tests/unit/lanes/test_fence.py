@@ -1,0 +1,125 @@
+"""Nothing begins once a member's session is over, until its group answers again."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from lane_world import World, turns, until
+from multilane.clock import ManualClock
+from multilane.lanes.fence import Fence
+from multilane.lanes.work import WorkRules
+from multilane.listeners.window import Window
+from multilane.wire.records.record import Record
+
+SESSION = 10.0
+
+
+class Stopped(ManualClock):
+    """The clock of a process that is stopped now and then."""
+
+
+class Fenced:
+    """A world behind a fence, whose member was last heard of at 0."""
+
+    def __init__(self, handler, **more):
+        self.standing = SimpleNamespace(fenced_after=SESSION)
+        self.clock = Stopped()
+        self.fence = Fence("orders", self.clock)
+        self.fence.watch(self.standing)
+        rules = WorkRules(1_000.0, fence=self.fence, runs_ahead=more.pop("runs_ahead", False))
+        self.world = World(handler, rules=rules, **more)
+
+    def stop_for(self, seconds):
+        """The process is stopped, and goes on."""
+        self.clock.advance(seconds)
+        self.fence.suspect()
+
+    def answer(self):
+        self.standing.fenced_after = self.clock.monotonic() + SESSION
+        self.fence.check()
+
+
+@pytest.mark.parametrize("way", ["plainly", "windows", "unique"])
+async def test_a_member_that_was_stopped_beyond_its_session_begins_nothing(way, caplog):
+    gate, begun = asyncio.Semaphore(0), []
+
+    async def single(record: Record) -> None:
+        begun.append(record.offset)
+        await gate.acquire()
+
+    async def batch(records: list[Record]) -> None:
+        begun.extend(record.offset for record in records)
+        await gate.acquire()
+
+    window = {"windows": Window(2, 0.01), "unique": Window(2, 0.01, lambda records: (records, []))}.get(way, Window())
+    fenced = Fenced(batch if way == "windows" else single, lanes=1, window=window)
+    async with fenced.world as world:
+        await world.give(*"abcdef")
+        await until(lambda: begun)
+        before = list(begun)
+        fenced.stop_for(SESSION + 1)
+        await turns()
+        assert begun == before, "it began something after it went on"
+        assert world.frontier == 0, "what was in work was cancelled"
+        assert "nothing begins" in caplog.text
+        fenced.answer()
+        for _ in range(8):
+            gate.release()
+        await until(lambda: world.is_done)
+        assert set(begun) == set(range(6))
+        assert (world.failures.failed, world.errors) == ([], [])
+
+
+async def test_a_shorter_stop_changes_nothing():
+    begun = []
+
+    async def handler(record: Record) -> None:
+        begun.append(record.offset)
+
+    fenced = Fenced(handler, lanes=2)
+    async with fenced.world as world:
+        await world.give(*"abc")
+        fenced.stop_for(SESSION - 1)
+        await world.give(*"def")
+        await until(lambda: world.is_done)
+        assert sorted(begun) == list(range(6))
+
+
+async def test_a_call_that_waits_for_a_thread_does_not_begin():
+    go, begun = threading.Event(), []
+
+    def handler(record: Record) -> None:
+        begun.append(record.offset)
+        go.wait(30)
+
+    fenced = Fenced(handler, lanes=1, runs_ahead=True)
+    async with fenced.world as world:
+        await world.give(*"abc")
+        await until(lambda: begun)
+        fenced.stop_for(SESSION + 1)
+        go.set()
+        await until(lambda: world.frontier == 1)
+        assert begun == [0]
+        fenced.answer()
+        await until(lambda: world.is_done)
+        assert begun == [0, 1, 2]
+
+
+async def test_lanes_behind_a_shut_fence_are_drained():
+    """The partitions are lost: nobody waits for the fence."""
+
+    async def handler(record: Record) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    fenced = Fenced(handler, lanes=2)
+    async with fenced.world as world:
+        await world.give(*"abc")
+        fenced.stop_for(SESSION + 1)
+        await turns()
+        async with asyncio.timeout(10):
+            await world.team.drain(world.clock.monotonic())
+        assert world.errors == []
