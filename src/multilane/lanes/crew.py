@@ -186,7 +186,7 @@ class Crew:
                 self._fence.check()
                 continue
             record = chains.take_one()
-            words[at] = record.offset  # in the begun table: before the call, and it costs no system call
+            words[at] = offset = record.offset  # in the begun table: before the call, and it costs no system call
             lane.record = record
             lane.cancels = cancels
             if not marks:
@@ -202,7 +202,7 @@ class Crew:
                 if lane.is_overdue:
                     again = await work.after(lane, record, None)
                 else:
-                    settle(record.offset)
+                    settle(offset)
             lane.record = None
             chains.release(record, clock() if defers else 0.0, again)
             del record, again  # a lane that waits for work keeps none
