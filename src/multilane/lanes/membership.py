@@ -57,6 +57,7 @@ class Membership(RebalanceListener, Generic[T]):
         self._catch_up = catch_up
         self._sift = sift or _all_of_it
         self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._begun: dict[TopicPartition, OffsetAndMetadata] = {}  # where nothing was committed
         self._commit_at = clock.monotonic() + timing.commit_interval
 
     def join(self) -> None:
@@ -100,7 +101,7 @@ class Membership(RebalanceListener, Generic[T]):
         team = self._holding.team(partition)
         if team is None:
             return None
-        place, known = team.place(partition), self._committed.get(partition)
+        place, known = team.place(partition), self._committed.get(partition) or self._begun.get(partition)
         epoch = place.leader_epoch
         if epoch == NO_EPOCH and known is not None and known.offset == place.offset:
             epoch = known.leader_epoch  # where nobody has got on since
@@ -136,7 +137,7 @@ class Membership(RebalanceListener, Generic[T]):
                 self._committed[partition] = place
                 starts[partition] = _start_at(place)
             else:
-                starts[partition] = Start(await self._first_position(partition, deadline))
+                starts[partition] = await self._first_start(partition, deadline)
         first = {p: starts[p].offset for p in partitions if committed.get(p) is None}
         await tell_of_skipped(consumer, first, holding.topics.whole)
         await holding.begin(starts)
@@ -155,6 +156,14 @@ class Membership(RebalanceListener, Generic[T]):
                 if unmatched:
                     told = "%s are not read: %s has %d partitions. retryOrder key needs equally many; add partitions"
                     log.error(told, ", ".join(map(str, unmatched)), topic, many)
+
+    async def _first_start(self, partition: TopicPartition, deadline: float) -> Start:
+        offset = await self._first_position(partition, deadline)
+        if offset == _UNKNOWN:
+            return Start(offset)
+        epoch = self._consumer.leader_epoch(partition)
+        self._begun[partition] = OffsetAndMetadata(Offset(offset), LeaderEpoch(epoch))
+        return Start(offset, leader_epoch=epoch)
 
     async def _first_position(self, partition: TopicPartition, deadline: float) -> int:
         """Nothing is committed: where the reading begins, which is committed then, so that it begins there again."""
@@ -181,6 +190,7 @@ class Membership(RebalanceListener, Generic[T]):
     def _let_go(self, drained: Collection[TopicPartition], gone: Collection[TopicPartition]) -> None:
         for partition in drained:
             self._committed.pop(partition, None)
+            self._begun.pop(partition, None)
         for partition, start in self._holding.let_go(drained, gone).items():
             self._consumer.seek(partition, start.offset, start.known_epoch)
             self._consumer.pause([partition])

@@ -117,6 +117,7 @@ class KeptGroup:
         self._consumer: AsyncConsumer | None = None
         self._topic_ids: dict[str, UUID] = {}
         self._ends: dict[TopicPartition, int] = {}  # of logs, when they were last looked at
+        self._refused: dict[TopicPartition, int] = {}  # offsets beyond them
 
     async def run(self) -> None:
         config = self._outfit.config
@@ -172,8 +173,11 @@ class KeptGroup:
                 self._ends |= await self._consumer.end_offsets(beyond, _LOOK_TIMEOUT)
         sound = {p: place for p, place in news.items() if place.offset <= self._ends.get(p, 0)}
         for partition in news.keys() - sound.keys():
-            told = "%s: a worker reports offset %d and the log ends at %s: not committed"
-            log.warning(told, partition, news[partition].offset, self._ends.get(partition, "an unknown offset"))
+            offset = int(news[partition].offset)
+            if self._refused.get(partition) != offset:  # once, not with every commit
+                self._refused[partition] = offset
+                told = "%s: a worker reports offset %d and the log ends at %s: not committed"
+                log.warning(told, partition, offset, self._ends.get(partition, "an unknown offset"))
         return sound
 
     async def _begin_new_logs(self, patience: float) -> None:

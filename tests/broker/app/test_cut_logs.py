@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -13,12 +14,16 @@ from lane_world import until
 from multilane.client.admin.admin import Admin
 from multilane.client.consumer import Consumer
 from multilane.client.produce.producer import Producer
+from multilane.clock import SystemClock
 from multilane.commit import completion_map
 from multilane.commit.ledger import Place
 from multilane.errors import DataLoss
 from multilane.outcome.redrive import Marks
 from multilane.runtime.error_reading import ErrorLog
+from multilane.runtime.kept_app import KeptGroup
 from multilane.runtime.leased_app import LeasedApp
+from multilane.runtime.member import News
+from multilane.spark.batches.board import Board
 from multilane.spark.batches.terms import Again, Loan, Unit
 from multilane.spark.options import source_options
 from multilane.spark.places import to_json
@@ -213,3 +218,33 @@ async def test_a_map_of_the_version_before_counts_while_no_leader_has_changed(sh
     async with running(app):
         await until(lambda: shop.committed() == {str(partition): 10})
     assert [offset for offset, _ in sorted(got)] == [5, 9]
+
+
+class Borrower:
+    """A line to a worker, which says nothing."""
+
+    def send(self, kind: str, **fields: object) -> None:
+        pass
+
+
+async def test_a_worker_that_reports_what_the_log_does_not_have_commits_nothing(shop, caplog):
+    """Of the batches flow: its keeper commits on the word of workers, but not beyond the log."""
+    shop.fill([f"k{n}" for n in range(10)], partitions=1)
+    app, partition, board, line = shop.app(), TopicPartition(shop.main, 0), Board(SystemClock()), Borrower()
+    collecting(app)
+    [(name, outfit)] = app.outfits(News()).items()
+    kept = KeptGroup(name, outfit, board, SystemClock(), News())
+    running_ = asyncio.create_task(kept.run())
+    try:
+        await until(lambda: board.has_work)
+        [task] = board.plan(1)
+        [unit] = board.lend(task, line).units
+        board.tell([replace(unit, places={partition: Place(2**62, 0, ())})], line)
+        await until(lambda: "reports offset 4611686018427387904 and the log ends at 10" in caplog.text)
+        assert shop.committed() in ({}, {str(partition): 0})
+        board.tell([replace(unit, places={partition: Place(7, 0, ())})], line)
+        await until(lambda: shop.committed() == {str(partition): 7})
+    finally:
+        board.drop(task)
+        kept.stop()
+        await running_

@@ -113,6 +113,9 @@ async def test_where_reading_began_is_committed_before_anything_came(shop):
     async with running(app):
         await until(lambda: shop.committed() == {f"{shop.main}-0": 10})
     assert got == []
+    with Admin({"bootstrap.servers": shop.bootstrap}) as admin:
+        [place] = admin.group_offsets(f"{shop.main}.group").values()
+    assert place.leader_epoch == 0, "so that a log which is cut before anything was read is noticed"
 
 
 async def test_manual_acknowledgements(shop):

@@ -224,6 +224,16 @@ def test_a_lost_cursor_is_placed_and_the_application_told():
     assert [r.node for r in desk.ask(0.1)] == [2]
 
 
+def test_the_end_of_a_log_has_the_epoch_of_its_leader():
+    """So that somebody who waits there notices when the log is cut."""
+    desk = Desk()
+    desk.lose(P, timestamp=LATEST)
+    (request,) = desk.ask()
+    _answer(request, {P: (0, -1, 42)})
+    assert desk.cursors.get(P).epoch == 4
+    assert desk.buffer.take(None, ()) == [Moved(P, Offset(42), LeaderEpoch(4))]
+
+
 def test_no_record_that_late_means_the_end():
     desk = Desk()
     desk.lose(P, timestamp=9_999)

@@ -18,7 +18,7 @@ from multilane.client.fetch.cursor import At, Cursor, CursorTable, Lookup, Phase
 from multilane.client.net.request_state import Backoff
 from multilane.client.net.requests import NEVER, Poll, UnsentRequest
 from multilane.errors import AuthenticationError, MultilaneError, OperationTimeout, UnsupportedVersion, broker_error
-from multilane.types import LeaderEpoch, NodeId, Offset, OffsetAndTimestamp, TopicPartition
+from multilane.types import NO_EPOCH, LeaderEpoch, NodeId, Offset, OffsetAndTimestamp, TopicPartition
 from multilane.wire.compose import (
     EPOCH_AT_LEAST,
     LATEST,
@@ -209,7 +209,9 @@ class OffsetsManager:
         if answer.found is None:  # no record is that late: what comes next is at the end
             cursor.lookup = Lookup(LATEST, cursor.lookup.reason if cursor.lookup else "seek")
             return
-        at = At(answer.found.offset, LeaderEpoch(-1))
+        # At the end the epoch is that of the leader: no record before is newer, and a log that is cut below is noticed.
+        epoch = answer.found.leader_epoch if _lookup(cursor) == LATEST else NO_EPOCH
+        at = At(answer.found.offset, epoch)
         cursor.retries = 0
         if cursor.resets:  # nothing came of where it was placed before: it may be sent round in a circle
             cursor.not_before = now + self._backoff.delay(cursor.resets)
