@@ -134,6 +134,12 @@ class Gate:
             if not wait.turn.done():
                 wait.turn.set_exception(NotBegun())
 
+    def close(self) -> None:
+        """Nobody is behind it any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     def count_in(self, yard: HasSettled) -> None:
         self._yards.add(yard)
 

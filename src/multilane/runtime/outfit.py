@@ -150,6 +150,8 @@ class Outfit:
             await self._processes.start(self.registration.function, self.registration.retry or _nothing)
 
     async def close(self) -> None:
+        if self._gate is not None:
+            self._gate.close()
         if self._is_open:
             self._is_open = False
             self._crashes.close()

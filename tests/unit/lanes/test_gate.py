@@ -125,6 +125,14 @@ async def test_the_order_of_a_key_is_kept():
             assert sorted(last, key=last.__getitem__) == sorted(last)
 
 
+async def test_a_closed_gate_leaves_no_timer_behind():
+    async with Guarded() as world:
+        await world.pause()
+        assert world.gate._timer is not None
+        world.gate.close()
+        assert world.gate._timer is None
+
+
 async def test_a_poison_goes_its_way_while_others_succeed():
     async with Guarded(bad=range(0, 300, 3)) as world:
         await world.give(*(f"k{n}" for n in range(300)))

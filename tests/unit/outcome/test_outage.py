@@ -71,6 +71,14 @@ def test_one_line_with_errors_of_several_classes_is_alike():
     assert made.state is State.SUSPECTED
 
 
+def test_calls_that_take_too_long_are_alike():
+    """No line of the function's raised it: the call was given up."""
+    made = outage()
+    for n in range(6):
+        made.failed(failure(n, "multilane.errors.ProcessingTimeout", ""), 0, 0.0)
+    assert made.state is State.SUSPECTED
+
+
 def test_a_suspicion_is_cleared_when_others_succeed_meanwhile():
     """Failures may come faster than successes: of those that were begun together they are the first to end."""
     made = suspected()
