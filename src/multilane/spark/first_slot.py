@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from multilane.config.app.units import NotAUnit, parse_duration
 from multilane.errors import ConfigError, SparkStartError
+from multilane.spark.executor_news import hear_no_more, with_cause
 from multilane.spark.reasons import reason
 from multilane.spark.tagged_job import TaggedJob
 
@@ -54,9 +55,10 @@ def await_slot(spark: SparkSession, seconds: float) -> None:
     job.start(1, _same, "id long", on_end)
     if not ended.wait(seconds):
         job.cancel()
-        raise SparkStartError(no_slot(seconds))
+        raise SparkStartError(with_cause(no_slot(seconds)))
     if failures:
-        raise SparkStartError(f"a task cannot run on Spark's executors: {reason(failures[0])}")
+        raise SparkStartError(with_cause(f"a task cannot run on Spark's executors: {reason(failures[0])}"))
+    hear_no_more()
 
 
 def no_slot(seconds: float) -> str:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 from multilane.errors import SparkStartError
 from multilane.java import Java, find_java
 from multilane.spark.class_archive import mapped
+from multilane.spark.executor_news import hear_of_executors, with_cause
 from multilane.spark.first_slot import await_slot, start_seconds
 from multilane.spark.own_session import jvm_in_its_own_session
 
@@ -72,11 +73,13 @@ def start_session(master: str, name: str, settings: Mapping[str, str]) -> SparkS
         builder = SparkSession.builder.master(with_retries(master))
         told = _QUIET | mapped(java, os.environ) | (_ON_THIS_MACHINE if is_local(master) else {}) | told
     with _interrupts_stay(), jvm_in_its_own_session():
+        if not (is_local(master) or is_connect(master)):
+            hear_of_executors({"spark.master": master, "spark.app.name": name, **told})
         try:
             session = builder.appName(name).config(map=told).getOrCreate()
         except Exception as error:
-            first = _without_parameters((str(error).strip().splitlines() or [type(error).__name__])[0], master)
-            raise SparkStartError(f"Spark does not start with master {shown(master)}: {first}") from error
+            first = _without_parameters(_first_cause(error), master)
+            raise SparkStartError(with_cause(f"Spark does not start with master {shown(master)}: {first}")) from error
     if is_speculating(session):
         session.stop()
         raise SparkStartError(
@@ -94,6 +97,13 @@ def _is_hidden_from_discovery(environ: Mapping[str, str]) -> bool:
     the path, `format("multilane")` would be unknown."""
     python = environ.get("PYSPARK_DRIVER_PYTHON") or environ.get("PYSPARK_PYTHON") or "python3"
     return shlex.quote(python) != python
+
+
+def _first_cause(error: Exception) -> str:
+    """Of what the JVM says the first line tells only that it has said something."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    java = next((line for line in lines[1:] if line.startswith(": ")), "")
+    return java.removeprefix(": ") or lines[0]
 
 
 def is_speculating(spark: SparkSession) -> bool:

@@ -23,6 +23,7 @@ from multilane.logs import logger
 from multilane.outcome.in_place import GivenUp
 from multilane.spark.backfill.book import Book, report_from
 from multilane.spark.backfill.task import Errand, TaskPlan
+from multilane.spark.executor_news import with_cause
 from multilane.spark.first_slot import START_SECONDS, no_slot
 from multilane.spark.line import Line, Message
 from multilane.spark.reasons import reason
@@ -158,7 +159,7 @@ class Foreman:
         if self._deadline is not None and now >= self._deadline:
             self._be_late(now)
         if self._began is None and now >= self._start_by and not self.is_stopping:
-            self._fail(SparkStartError(no_slot(self._plan.start_seconds)))
+            self._fail(SparkStartError(with_cause(no_slot(self._plan.start_seconds))))
         if now >= self.progress.due:
             self._note_settled()
             self.progress.tell(now)

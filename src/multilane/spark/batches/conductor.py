@@ -25,6 +25,7 @@ from multilane.lanes.steering import Steering
 from multilane.logs import logger
 from multilane.spark.batches.keeper import KeeperPlan, members_from
 from multilane.spark.desk import Desk
+from multilane.spark.executor_news import hear_no_more, with_cause
 from multilane.spark.line import Line, Message
 from multilane.spark.reasons import reason
 from multilane.spark.titles import run_title
@@ -157,7 +158,7 @@ class Conductor:
             writing = rows.writeStream.format("noop").queryName(title).options(**_NO_PROGRESS)
             self._query = query = writing.option("checkpointLocation", checkpoint.as_uri()).start()
         except Exception as error:
-            raise SparkStartError(f"Spark does not start the query: {reason(error)}") from error
+            raise SparkStartError(with_cause(f"Spark does not start the query: {reason(error)}")) from error
         threading.Thread(target=self._wait_for, args=(query,), name="multilane-query", daemon=True).start()
 
     def _wait_for(self, query: StreamingQuery) -> None:
@@ -182,7 +183,7 @@ class Conductor:
         why = self._last_error or (reason(error) if error is not None else "it ended by itself")
         self._last_error = ""
         if self._failures >= _TRIES:
-            self._fail(SparkStartError(f"the query failed {self._failures} times in a row: {why}"))
+            self._fail(SparkStartError(with_cause(f"the query failed {self._failures} times in a row: {why}")))
             return
         wait = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** (self._failures - 1))
         log.error("the query failed and is started again in %g s: %s", wait, why)
@@ -256,12 +257,13 @@ class Conductor:
             told = str(message.get("error"))
             log.error("the application failed: %s", told)
             if message.get("is_refused"):
-                self._failure = self._failure or MemberFailed(f"the application cannot run: {told}")
+                self._failure = self._failure or MemberFailed(with_cause(f"the application cannot run: {told}"))
                 self._is_over = True
             else:
                 self._last_error = told
                 self._stop_query()  # it is started again
         elif kind == "assembled":  # a query that is started again makes do with the slots that are left
+            hear_no_more()
             self._plan = replace(self._plan, start_seconds=None)
         elif kind == "ended" and self._is_stopping:
             self._is_over = True

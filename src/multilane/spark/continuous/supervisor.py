@@ -22,6 +22,7 @@ from multilane.lanes.steering import Steering
 from multilane.logs import logger
 from multilane.spark.continuous.roster import Do, Order, Roster, State
 from multilane.spark.continuous.task import REFUSED, STARTING, TaskPlan
+from multilane.spark.executor_news import with_cause
 from multilane.spark.first_slot import LONGER, START_SECONDS
 from multilane.spark.line import Line, Message
 from multilane.spark.reasons import reason
@@ -136,7 +137,7 @@ class Supervisor:
             missing = self._roster.count(State.STARTING, State.WAITING)
             told = f"{missing} of {self._plan.members} members were not ready within {self._plan.start_seconds:g} s"
             advice = f"are there as many free slots? Ask for fewer members, or give Spark more cores. {LONGER}"
-            self._fail(SparkStartError(f"{told}: {self._last_error or advice}"))
+            self._fail(SparkStartError(with_cause(f"{told}: {self._last_error or advice}")))
 
     # --- what is to be done ------------------------------------------------------------------------------------------
 
@@ -210,7 +211,7 @@ class Supervisor:
             log.error("the Spark job of member %d failed: %s", number, self._last_error)
             self._unready[number] += 1
             if self._unready[number] >= (_TRIES if self._roster.is_open else _FIRST_TRIES):
-                self._fail(SparkStartError(f"member {number} does not start on Spark: {self._last_error}"))
+                self._fail(SparkStartError(with_cause(f"member {number} does not start on Spark: {self._last_error}")))
         wait = self._roster.ended(number, self._clock.monotonic())
         if wait is not None:
             log.warning("member %d ended by itself and is started again in %g s", number, wait)
