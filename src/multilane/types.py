@@ -6,7 +6,7 @@ Thread: any (frozen values).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, NewType
+from typing import NamedTuple, NewType, TypeAlias
 
 Offset = NewType("Offset", int)
 LeaderEpoch = NewType("LeaderEpoch", int)
@@ -24,6 +24,9 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+PartitionLike: TypeAlias = TopicPartition | tuple[str, int]  # what callers may write for a partition
 
 
 @dataclass(frozen=True, slots=True)

@@ -257,7 +257,7 @@ def test_wakeup_ends_a_poll(kafka, timed):
 
 def wait_busy(consumer: Consumer) -> bool:
     deadline = Deadline(10)
-    while not consumer._front._users._lock.locked():
+    while not consumer._front._users.is_busy:
         deadline.check("nobody uses the consumer")
         threading.Event().wait(LOOK)
     return True

@@ -5,8 +5,10 @@ Thread: any (pure).
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
+from threading import TIMEOUT_MAX
 from typing import Any, Final
 from uuid import UUID
 
@@ -50,12 +52,39 @@ def checked_partition(partition: Any) -> TopicPartition:
     return TopicPartition(topic, _within(f"partition of {topic}", partition[1], _LARGEST_INT32, "a number from 0"))
 
 
-def checked_partitions(partitions: Iterable[Any]) -> frozenset[TopicPartition]:
-    return frozenset(checked_partition(p) for p in partitions)
+def partition_list(partitions: Any) -> list[TopicPartition]:
+    """In the order given."""
+    if isinstance(partitions, str | bytes | TopicPartition) or not isinstance(partitions, Iterable):
+        raise TypeError(f"{_shown(partitions)} is not a list of partitions: write [TopicPartition(topic, number)]")
+    return [checked_partition(p) for p in partitions]
 
 
-def checked_commit(offsets: Mapping[Any, Any]) -> dict[TopicPartition, OffsetAndMetadata]:
+def checked_partitions(partitions: Any) -> frozenset[TopicPartition]:
+    return frozenset(partition_list(partitions))
+
+
+def by_partition(given: Any, what: str) -> Mapping[Any, Any]:
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            f"{_shown(given)} does not say {what} of which partition: write {{TopicPartition(topic, 0): ...}}"
+        )
+    return given
+
+
+def seconds(timeout: Any) -> float:
+    """How long a call may wait."""
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or math.isnan(timeout):
+        raise TypeError(f"timeout={_shown(timeout)} is not a number of seconds: write 1.0, or 0 not to wait")
+    return min(float(timeout), TIMEOUT_MAX)
+
+
+def _shown(value: Any) -> str:
+    return printable(repr(value), 80)
+
+
+def checked_commit(offsets: Any) -> dict[TopicPartition, OffsetAndMetadata]:
     """Offsets to commit: plain numbers, or with a leader epoch and a text of the caller's."""
+    by_partition(offsets, "the offset")
     checked = {}
     for partition, value in offsets.items():
         wanted = value if isinstance(value, OffsetAndMetadata) else OffsetAndMetadata(value)

@@ -13,23 +13,23 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from multilane.client.admin.topics import ids_of, partitions_of, topic_metadata_call
-from multilane.client.arguments import at_time
+from multilane.client.arguments import seconds
 from multilane.client.blocks import Blocks
 from multilane.client.fetch.offsets import Found
 from multilane.client.front import Front
 from multilane.client.group.wishes import checked_topic
-from multilane.client.lookups import beginning, end, only_offsets, with_epochs
+from multilane.client.lookups import at_times, beginning, end, newest, only_offsets, with_epochs
 from multilane.client.plans import Plan, Wait
 from multilane.client.sharing import THREADS
-from multilane.client.steering import Steering
+from multilane.client.steering import Offsets, Steering, warn_unless_closed
 from multilane.client.subscriber import Subscriber
 from multilane.clock import Clock, SystemClock
 from multilane.config.consumer import parse_consumer
+from multilane.config.values import merged
 from multilane.errors import OperationTimeout
 from multilane.hooks import Observer
 from multilane.logs import logger
-from multilane.types import Offset, OffsetAndEpoch, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
-from multilane.wire.compose import MAX_TIMESTAMP
+from multilane.types import Offset, OffsetAndEpoch, OffsetAndMetadata, OffsetAndTimestamp, PartitionLike, TopicPartition
 
 log = logger(__name__)
 
@@ -80,7 +80,7 @@ class AsyncConsumer(Steering):
         observer: Observer | None = None,
         **more: object,
     ) -> None:
-        config = parse_consumer({**(properties or {}), **more})
+        config = parse_consumer(merged(properties, more))
         for warning in config.warnings:
             log.warning("%s", warning)
         self._clock = clock or SystemClock()
@@ -89,6 +89,9 @@ class AsyncConsumer(Steering):
             self._front = Front(config, lease, self._ring, self._clock, asyncio.current_task)
         self._subscriber = Subscriber(self._front, self._clock.monotonic)
         self._timeout = config.connection.default_api_timeout
+
+    def __del__(self) -> None:
+        warn_unless_closed(self)
 
     async def __aenter__(self) -> AsyncConsumer:
         return self
@@ -122,7 +125,7 @@ class AsyncConsumer(Steering):
                 self._subscriber.leave_poll()
 
     async def _poll(self, front: Front, timeout: float) -> Blocks:
-        deadline = self._clock.monotonic() + timeout
+        deadline = self._clock.monotonic() + seconds(timeout)
         await asyncio.sleep(0)  # noqa: TID251 - not a wait: a loop around polls that find data must not keep others out
         while True:
             self._ring.clear()
@@ -151,7 +154,7 @@ class AsyncConsumer(Steering):
 
     async def commit(
         self,
-        offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
+        offsets: Offsets | None = None,
         timeout: float | None = None,
     ) -> None:
         """Commit these offsets, or how far each partition was handed out; returns when the group has them."""
@@ -159,7 +162,7 @@ class AsyncConsumer(Steering):
             await self._drive(self._subscriber.commit(offsets, timeout))
 
     async def committed(
-        self, partitions: Collection[TopicPartition], timeout: float | None = None
+        self, partitions: Collection[PartitionLike], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed; None where it has not."""
         with self._front.used():
@@ -167,7 +170,7 @@ class AsyncConsumer(Steering):
 
     # --- positions ---------------------------------------------------------------------------------------------------
 
-    async def position(self, partition: TopicPartition, timeout: float | None = None) -> Offset:
+    async def position(self, partition: PartitionLike, timeout: float | None = None) -> Offset:
         """The offset of the next record that poll hands out."""
         with self._front.used() as front:
             deadline = self._deadline(timeout)
@@ -183,24 +186,22 @@ class AsyncConsumer(Steering):
     # --- look-ups ----------------------------------------------------------------------------------------------------
 
     async def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int], timeout: float | None = None
+        self, timestamps: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        for timestamp in timestamps.values():
-            at_time(timestamp)
-        return await self._find(timestamps, timeout)
+        return await self._find(at_times(timestamps), timeout)
 
     async def beginning_offsets(
-        self, partitions: Collection[TopicPartition], timeout: float | None = None
+        self, partitions: Collection[PartitionLike], timeout: float | None = None
     ) -> dict[TopicPartition, Offset]:
         return only_offsets(await self._find(beginning(partitions), timeout))
 
     async def end_offsets(
-        self, partitions: Collection[TopicPartition], timeout: float | None = None
+        self, partitions: Collection[PartitionLike], timeout: float | None = None
     ) -> dict[TopicPartition, Offset]:
         return only_offsets(await self._find(end(partitions), timeout))
 
     async def log_ends(
-        self, partitions: Collection[TopicPartition], timeout: float | None = None
+        self, partitions: Collection[PartitionLike], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndEpoch]:
         """Where each log ends, and the epoch of the leader that says so."""
         return with_epochs(await self._find(end(partitions), timeout))
@@ -213,9 +214,9 @@ class AsyncConsumer(Steering):
         return with_epochs(await self._find(epochs, timeout, by_epoch=True))
 
     async def max_timestamp_offsets(
-        self, partitions: Collection[TopicPartition], timeout: float | None = None
+        self, partitions: Collection[PartitionLike], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        return await self._find(dict.fromkeys(partitions, MAX_TIMESTAMP), timeout)
+        return await self._find(newest(partitions), timeout)
 
     # --- life --------------------------------------------------------------------------------------------------------
 
@@ -263,7 +264,8 @@ class AsyncConsumer(Steering):
     async def _await(self, wanted: Wait | Awaitable[Any]) -> Any:
         if isinstance(wanted, Wait):
             left = max(0.0, wanted.deadline - self._clock.monotonic())
-            return await self._wait(wanted.future, left, _GRACE if wanted.is_kept else 0.0)
+            grace = _GRACE if wanted.is_kept else 0.0
+            return await self._wait(wanted.future, left, grace, is_interruptible=wanted.is_interruptible)
         return await wanted
 
     async def _find(
@@ -275,20 +277,20 @@ class AsyncConsumer(Steering):
             return dict(found)
 
     def _deadline(self, timeout: float | None) -> float:
-        return self._clock.monotonic() + (self._timeout if timeout is None else timeout)
+        return self._clock.monotonic() + (self._timeout if timeout is None else seconds(timeout))
 
-    async def _wait(self, future: Future[T], timeout: float | None, grace: float = _GRACE) -> T:
+    async def _wait(
+        self, future: Future[T], timeout: float | None, grace: float = _GRACE, *, is_interruptible: bool = True
+    ) -> T:
         """The network thread keeps the deadline; ours is a little later, in case it cannot."""
-        patience = (self._timeout if timeout is None else timeout) + grace
-        wrapped = asyncio.wrap_future(future)
-        wrapped.add_done_callback(_heard)  # whoever waits may be cancelled before
-        done, _ = await asyncio.wait([wrapped], timeout=patience)
-        if not done:
+        end = self._clock.monotonic() + (self._timeout if timeout is None else seconds(timeout)) + grace
+        future.add_done_callback(lambda _: self._ring.set())
+        while not future.done():
+            self._ring.clear()
+            if is_interruptible:
+                self._front.check_wakeup()
+            if not future.done() and not await self._ring.wait(max(0.0, end - self._clock.monotonic())):
+                break
+        if not future.done():
             raise OperationTimeout("the network thread did not answer in time")
-        return wrapped.result()
-
-
-def _heard(answered: asyncio.Future[Any]) -> None:
-    """Else asyncio would log that nobody has asked for an error."""
-    if not answered.cancelled():
-        answered.exception()
+        return future.result()

@@ -17,24 +17,24 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from multilane.client.admin.topics import ids_of, partitions_of, topic_metadata_call
-from multilane.client.arguments import at_time
+from multilane.client.arguments import partition_list, seconds
 from multilane.client.blocks import Blocks
 from multilane.client.fetch.offsets import Found
 from multilane.client.front import Front
 from multilane.client.group.wishes import ServerPattern, checked_topic
-from multilane.client.lookups import beginning, end, only_offsets, with_epochs
+from multilane.client.lookups import at_times, beginning, end, newest, only_offsets, with_epochs
 from multilane.client.plans import Plan, Wait
 from multilane.client.rebalance import RebalanceListener
 from multilane.client.sharing import THREADS
-from multilane.client.steering import Steering
+from multilane.client.steering import Offsets, Steering, warn_unless_closed
 from multilane.client.subscriber import Subscriber
 from multilane.clock import Clock, SystemClock
 from multilane.config.consumer import parse_consumer
-from multilane.errors import MultilaneError, OperationTimeout
+from multilane.config.values import merged
+from multilane.errors import OperationTimeout
 from multilane.hooks import Observer
 from multilane.logs import logger
-from multilane.types import Offset, OffsetAndEpoch, OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
-from multilane.wire.compose import MAX_TIMESTAMP
+from multilane.types import Offset, OffsetAndEpoch, OffsetAndMetadata, OffsetAndTimestamp, PartitionLike, TopicPartition
 
 log = logger(__name__)
 
@@ -64,7 +64,7 @@ class Consumer(Steering):
         observer: Observer | None = None,
         **more: object,
     ) -> None:
-        config = parse_consumer({**(properties or {}), **more})
+        config = parse_consumer(merged(properties, more))
         for warning in config.warnings:
             log.warning("%s", warning)
         self._clock = clock or SystemClock()
@@ -73,6 +73,9 @@ class Consumer(Steering):
             self._front = Front(config, lease, self._ring, self._clock, threading.current_thread)
         self._subscriber = Subscriber(self._front, self._clock.monotonic)
         self._timeout = config.connection.default_api_timeout
+
+    def __del__(self) -> None:
+        warn_unless_closed(self)
 
     def __enter__(self) -> Consumer:
         return self
@@ -114,7 +117,7 @@ class Consumer(Steering):
                 self._subscriber.leave_poll()
 
     def _poll(self, front: Front, timeout: float) -> Blocks:
-        deadline = self._clock.monotonic() + timeout
+        deadline = self._clock.monotonic() + seconds(timeout)
         while True:
             self._ring.clear()
             front.check_wakeup()
@@ -138,7 +141,7 @@ class Consumer(Steering):
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
         """Read exactly these partitions from now on. Those that were assigned before keep their position. To assign
         nothing is to unsubscribe."""
-        wanted = tuple(partitions)
+        wanted = partition_list(partitions)
         if wanted or self.subscription is None:
             super().assign(wanted)
         else:
@@ -150,7 +153,9 @@ class Consumer(Steering):
         listener: RebalanceListener | None = None,
     ) -> None:
         """See `Steering.subscribe`. To subscribe to nothing is to unsubscribe."""
-        if isinstance(topics, Collection) and not topics and not isinstance(topics, str):
+        if isinstance(topics, Iterable) and not isinstance(topics, str | bytes):
+            topics = tuple(topics)
+        if topics == ():
             self.unsubscribe()
         else:
             super().subscribe(topics, listener)
@@ -162,7 +167,7 @@ class Consumer(Steering):
 
     def commit(
         self,
-        offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None,
+        offsets: Offsets | None = None,
         timeout: float | None = None,
     ) -> None:
         """Commit these offsets, or how far each partition was handed out; returns when the group has them."""
@@ -170,7 +175,7 @@ class Consumer(Steering):
             self._drive(self._subscriber.commit(offsets, timeout))
 
     def committed(
-        self, partitions: Collection[TopicPartition], timeout: float | None = None
+        self, partitions: Collection[PartitionLike], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed; None where it has not."""
         with self._front.used():
@@ -178,7 +183,7 @@ class Consumer(Steering):
 
     # --- positions ---------------------------------------------------------------------------------------------------
 
-    def position(self, partition: TopicPartition, timeout: float | None = None) -> Offset:
+    def position(self, partition: PartitionLike, timeout: float | None = None) -> Offset:
         """The offset of the next record that poll hands out."""
         with self._front.used() as front:
             deadline = self._deadline(timeout)
@@ -194,26 +199,24 @@ class Consumer(Steering):
     # --- look-ups ----------------------------------------------------------------------------------------------------
 
     def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int], timeout: float | None = None
+        self, timestamps: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record at or after a time (ms since 1970) in each partition; None where there is none."""
-        for timestamp in timestamps.values():
-            at_time(timestamp)
-        return self._find(timestamps, timeout)
+        return self._find(at_times(timestamps), timeout)
 
     def beginning_offsets(
-        self, partitions: Collection[TopicPartition], timeout: float | None = None
+        self, partitions: Collection[PartitionLike], timeout: float | None = None
     ) -> dict[TopicPartition, Offset]:
         return only_offsets(self._find(beginning(partitions), timeout))
 
     def end_offsets(
-        self, partitions: Collection[TopicPartition], timeout: float | None = None
+        self, partitions: Collection[PartitionLike], timeout: float | None = None
     ) -> dict[TopicPartition, Offset]:
         """The offset that the next record will get; under read_committed that of the first undecided transaction."""
         return only_offsets(self._find(end(partitions), timeout))
 
     def log_ends(
-        self, partitions: Collection[TopicPartition], timeout: float | None = None
+        self, partitions: Collection[PartitionLike], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndEpoch]:
         """Where each log ends, and the epoch of the leader that says so."""
         return with_epochs(self._find(end(partitions), timeout))
@@ -226,10 +229,10 @@ class Consumer(Steering):
         return with_epochs(self._find(epochs, timeout, by_epoch=True))
 
     def max_timestamp_offsets(
-        self, partitions: Collection[TopicPartition], timeout: float | None = None
+        self, partitions: Collection[PartitionLike], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The record with the largest timestamp in each partition; None where the partition is empty."""
-        return self._find(dict.fromkeys(partitions, MAX_TIMESTAMP), timeout)
+        return self._find(newest(partitions), timeout)
 
     # --- life --------------------------------------------------------------------------------------------------------
 
@@ -276,7 +279,8 @@ class Consumer(Steering):
     def _await(self, wanted: Wait | Awaitable[Any]) -> Any:
         if isinstance(wanted, Wait):
             left = max(0.0, wanted.deadline - self._clock.monotonic())
-            return self._wait(wanted.future, left, _GRACE if wanted.is_kept else 0.0)
+            grace = _GRACE if wanted.is_kept else 0.0
+            return self._wait(wanted.future, left, grace, is_interruptible=wanted.is_interruptible)
         if inspect.iscoroutine(wanted):
             wanted.close()
         raise TypeError("the listener's methods are coroutine functions: use them with an AsyncConsumer")
@@ -290,13 +294,20 @@ class Consumer(Steering):
             return dict(found)
 
     def _deadline(self, timeout: float | None) -> float:
-        return self._clock.monotonic() + (self._timeout if timeout is None else timeout)
+        return self._clock.monotonic() + (self._timeout if timeout is None else seconds(timeout))
 
-    def _wait(self, future: Future[T], timeout: float | None, grace: float = _GRACE) -> T:
+    def _wait(
+        self, future: Future[T], timeout: float | None, grace: float = _GRACE, *, is_interruptible: bool = True
+    ) -> T:
         """The network thread keeps the deadline; ours is a little later, in case it cannot."""
-        try:
-            return future.result((self._timeout if timeout is None else timeout) + grace)
-        except FutureTimeout as error:
-            if isinstance(error, MultilaneError):
-                raise
-            raise OperationTimeout("the network thread did not answer in time") from None
+        end = self._clock.monotonic() + (self._timeout if timeout is None else seconds(timeout)) + grace
+        future.add_done_callback(lambda _: self._ring.set())
+        while not future.done():
+            self._ring.clear()
+            if is_interruptible:
+                self._front.check_wakeup()
+            if not future.done() and not self._ring.wait(max(0.0, end - self._clock.monotonic())):
+                break
+        if not future.done():
+            raise OperationTimeout("the network thread did not answer in time")
+        return future.result()

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from multilane.client.arguments import checked_partition
+from multilane.client.arguments import checked_partition, partition_list
 from multilane.client.blocks import Blocks
 from multilane.client.calls import Call
 from multilane.client.events import (
@@ -54,7 +54,7 @@ from multilane.errors import (
     OperationTimeout,
     WakeupError,
 )
-from multilane.types import NO_EPOCH, LeaderEpoch, Offset, OffsetAndMetadata, TopicPartition
+from multilane.types import NO_EPOCH, LeaderEpoch, Offset, OffsetAndMetadata, PartitionLike, TopicPartition
 
 if TYPE_CHECKING:
     from multilane.clock import Clock
@@ -137,8 +137,8 @@ class Front:
     def assignment(self) -> frozenset[TopicPartition]:
         return frozenset(self._partitions)
 
-    def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        wanted = [checked_partition(p) for p in partitions]
+    def assign(self, partitions: Iterable[PartitionLike]) -> None:
+        wanted = partition_list(partitions)
         self._partitions = {p: self._partitions.get(p) or self._new(p) for p in wanted}
         self._publish()
 
@@ -178,7 +178,7 @@ class Front:
 
     # --- positions ---------------------------------------------------------------------------------------------------
 
-    def seek(self, partition: TopicPartition, start: Start) -> None:
+    def seek(self, partition: PartitionLike, start: Start) -> None:
         partition = checked_partition(partition)
         state = self._state(partition)
         was_placed = state.start is not None
@@ -193,27 +193,27 @@ class Front:
         self._buffer.expect({p: s.generation for p, s in self._partitions.items() if s.start is not None})
         self._tell(Seek(partition, state.generation, start))
 
-    def seek_lookup(self, partitions: Collection[TopicPartition], timestamp: int) -> None:
+    def seek_lookup(self, partitions: Collection[PartitionLike], timestamp: int) -> None:
         """Seek these, or all there are, to the beginning or the end."""
-        states = [checked_partition(p) for p in (partitions or self._partitions)]
+        states = partition_list(partitions) or list(self._partitions)
         for partition in states:
             self._state(partition)
         for partition in states:
             self.seek(partition, Lookup(timestamp, "seek"))
 
-    def position(self, partition: TopicPartition) -> Offset | None:
+    def position(self, partition: PartitionLike) -> Offset | None:
         """The offset of the next record poll hands out; None while it is being looked up."""
         state = self._state(partition)
         if state.failure is not None and state.position is None:
             raise state.failure
         return state.position
 
-    def unplaced(self, partition: TopicPartition) -> OperationTimeout:
+    def unplaced(self, partition: PartitionLike) -> OperationTimeout:
         trouble = self._lease.thread.trouble
         cause = "" if trouble is None else f": {trouble}"
         return OperationTimeout(f"the position of {TopicPartition(*partition)} is not known yet{cause}")
 
-    def leader_epoch(self, partition: TopicPartition) -> LeaderEpoch:
+    def leader_epoch(self, partition: PartitionLike) -> LeaderEpoch:
         return self._state(partition).epoch
 
     def consumed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -227,14 +227,14 @@ class Front:
         places = {p: s.before if s.moved_in == self._polls else s.place() for p, s in states.items()}
         return {p: place for p, place in places.items() if place is not None}
 
-    def lag(self, partition: TopicPartition) -> int | None:
+    def lag(self, partition: PartitionLike) -> int | None:
         state = self._state(partition)
         if state.end is None or state.position is None:
             return None
         return max(0, state.end - state.position)
 
-    def set_paused(self, partitions: Iterable[TopicPartition], paused: bool) -> None:
-        states = [(p, self._state(p)) for p in map(checked_partition, partitions)]
+    def set_paused(self, partitions: Iterable[PartitionLike], paused: bool) -> None:
+        states = [(p, self._state(p)) for p in partition_list(partitions)]
         for _, state in states:
             state.paused = paused
         self._tell(SetPaused(frozenset(p for p, _ in states), paused))
@@ -248,6 +248,11 @@ class Front:
         return {p: s.failure for p, s in self._partitions.items() if s.failure is not None}
 
     # --- records -----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_done(self) -> bool:
+        """Closed, or of another process: then it is not ours to close."""
+        return self._closed or self._lease.is_inherited
 
     def check_open(self) -> None:
         """A callback may have closed us in the middle of a poll."""
@@ -370,7 +375,7 @@ class Front:
     def end_close(self) -> Future[None] | None:
         return self._lease.release()
 
-    def _state(self, partition: TopicPartition | tuple[str, int]) -> PartitionState:
+    def _state(self, partition: PartitionLike) -> PartitionState:
         state = self._partitions.get(checked_partition(partition))
         if state is None:
             raise NotAssigned(f"{TopicPartition(*partition)} is not assigned to this consumer; assign it first")

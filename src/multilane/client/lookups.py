@@ -6,17 +6,28 @@ Thread: any (pure).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
-from multilane.types import Offset, OffsetAndEpoch, OffsetAndTimestamp, TopicPartition
-from multilane.wire.compose import EARLIEST, LATEST
-
-
-def beginning(partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    return dict.fromkeys(partitions, EARLIEST)
+from multilane.client.arguments import at_time, by_partition, checked_partition, partition_list
+from multilane.types import Offset, OffsetAndEpoch, OffsetAndTimestamp, PartitionLike, TopicPartition
+from multilane.wire.compose import EARLIEST, LATEST, MAX_TIMESTAMP
 
 
-def end(partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    return dict.fromkeys(partitions, LATEST)
+def beginning(partitions: Collection[PartitionLike]) -> dict[TopicPartition, int]:
+    return dict.fromkeys(partition_list(partitions), EARLIEST)
+
+
+def end(partitions: Collection[PartitionLike]) -> dict[TopicPartition, int]:
+    return dict.fromkeys(partition_list(partitions), LATEST)
+
+
+def newest(partitions: Collection[PartitionLike]) -> dict[TopicPartition, int]:
+    return dict.fromkeys(partition_list(partitions), MAX_TIMESTAMP)
+
+
+def at_times(timestamps: Mapping[Any, int]) -> dict[TopicPartition, int]:
+    given = by_partition(timestamps, "the time")
+    return {checked_partition(p): at_time(timestamp).timestamp for p, timestamp in given.items()}
 
 
 def only_offsets(found: Mapping[TopicPartition, OffsetAndTimestamp | None]) -> dict[TopicPartition, Offset]:

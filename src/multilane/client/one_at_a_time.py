@@ -21,6 +21,10 @@ class OneAtATime:
         self._caller = caller
         self._user: object = None
 
+    @property
+    def is_busy(self) -> bool:
+        return self._lock.locked()
+
     @contextmanager
     def one(self, check: Callable[[], None]) -> Iterator[None]:
         """`check` raises what makes any use impossible."""

@@ -19,11 +19,13 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """For the network thread. Where that keeps the deadline itself, its word is waited for a little longer."""
+    """For the network thread. Where that keeps the deadline itself, its word is waited for a little longer. What the
+    application asked for may be interrupted by wakeup(); what a rebalance or close() needs may not."""
 
     future: Future[Any]
     deadline: float
     is_kept: bool = True
+    is_interruptible: bool = False
 
 
 Plan: TypeAlias = Generator[Wait | Awaitable[Any], Any, R]

@@ -6,7 +6,7 @@ Thread: application: poll(), unsubscribe() and close() call these, never another
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from multilane.types import TopicPartition
@@ -29,3 +29,19 @@ class RebalanceListener:
         """These may be others' already: it is too late to commit. By default treated like a revocation; a commit that
         is refused is logged then, and not raised."""
         return self.on_revoked(partitions)
+
+
+def checked_listener(listener: Any) -> RebalanceListener:
+    """What `subscribe` was given: a listener, something with the same methods, or nothing."""
+    if listener is None:
+        return RebalanceListener()
+    if isinstance(listener, type):
+        raise TypeError(f"{listener.__name__} is a class: give subscribe() an instance of it")
+    missing = [name for name in ("on_revoked", "on_assigned", "on_lost") if not callable(getattr(listener, name, None))]
+    if missing:
+        kind = type(listener).__name__
+        raise TypeError(
+            f"{kind} is no listener, it lacks {', '.join(missing)}: derive it from multilane.RebalanceListener"
+        )
+    found: RebalanceListener = listener
+    return found

@@ -16,7 +16,8 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from multilane.client.arguments import checked_commit, checked_partitions
+from multilane.client.arguments import checked_commit, checked_partitions, seconds
+from multilane.client.auto_commit import AutoCommit
 from multilane.client.blocks import Blocks
 from multilane.client.events import (
     CommitAnswered,
@@ -35,7 +36,7 @@ from multilane.client.group.membership import Change, Identity, RebalanceStep
 from multilane.client.group.wishes import NOTHING, Wish, wish_from
 from multilane.client.pace import Pace
 from multilane.client.plans import Plan, Wait
-from multilane.client.rebalance import RebalanceListener
+from multilane.client.rebalance import RebalanceListener, checked_listener
 from multilane.config.tuning import of_handling, of_settings
 from multilane.errors import CommitRefused, ConcurrentUse, GroupError, MultilaneError, WrongSubscription
 from multilane.logs import logger
@@ -63,9 +64,8 @@ class Subscriber:
         self._listener = RebalanceListener()
         self._subscription: Wish | None = None
         self._calling_back = False
-        self._next_auto_commit = now() + self._config.auto_commit_interval
+        self._auto = AutoCommit(self._config.auto_commit_interval, now())
         self._unanswered: dict[Future[None], tuple[Offsets, CommitCallback | None]] = {}
-        self._committed_by_itself: Offsets = {}
         self._leaves = 0  # of which the network thread has not heard yet, as far as we have
         self._closes_at = inf  # a commit in the last call of a listener waits no longer than close() may
         self._committing_first: RebalanceStep | None = None
@@ -92,6 +92,7 @@ class Subscriber:
     def subscribe(self, wanted: Any, listener: RebalanceListener | None) -> None:
         if self._config.group_id is None:
             raise WrongSubscription("subscribe() shares partitions in a group: set group.id, or assign() them by hand")
+        told = checked_listener(listener)
         wish = wish_from(wanted, without_internal=self._front.config.exclude_internal_topics)
         if wish == NOTHING:
             raise WrongSubscription("there is nothing in this subscription; to give it up, await unsubscribe()")
@@ -99,7 +100,7 @@ class Subscriber:
             raise WrongSubscription("partitions are assigned by hand: assign([]) first, then subscribe")
         if self._subscription is None:
             self._pulse.beat(self._now(), is_polling=self._pulse.is_polling)  # whoever begins is there
-        self._listener = listener or RebalanceListener()
+        self._listener = told
         self._subscription = wish
         self._tell(Subscribe(wish))
 
@@ -136,8 +137,7 @@ class Subscriber:
         if self._subscription is not None:
             self._note_absence(absence)
         self._front.begin_poll()
-        if now >= self._next_auto_commit:
-            self._next_auto_commit = now + self._config.auto_commit_interval
+        if self._auto.is_due(now):
             self._commit_by_itself()
 
     def _note_absence(self, seconds: float) -> None:
@@ -251,13 +251,15 @@ class Subscriber:
     def commit(self, offsets: Mapping[Any, Any] | None, timeout: float | None) -> Plan[None]:
         wanted = self._to_commit(offsets)
         if wanted:
-            deadline = min(self._closes_at, self._now() + (self._timeout if timeout is None else timeout))
+            deadline = min(self._closes_at, self._now() + (self._timeout if timeout is None else seconds(timeout)))
             future: Future[None] = Future()
             self._tell(CommitOffsets(wanted, deadline, future))
-            yield Wait(future, deadline)
+            yield Wait(future, deadline, is_interruptible=True)
 
     def commit_async(self, offsets: Mapping[Any, Any] | None, callback: CommitCallback | None) -> None:
-        wanted = self._to_commit(offsets)
+        self._send_in_passing(self._to_commit(offsets), callback)
+
+    def _send_in_passing(self, wanted: Offsets, callback: CommitCallback | None) -> None:
         if not wanted:
             return
         future: Future[None] = Future()
@@ -271,17 +273,17 @@ class Subscriber:
         if callback is not None:
             yield from self._call(callback, offsets, error)
         elif error is not None and offsets:
-            self._committed_by_itself = {}  # so that the next time all is told again
+            self._auto.failed()
             log.warning("a commit failed: %s", error)
 
     def committed(
         self, partitions: Iterable[Any], timeout: float | None
     ) -> Plan[dict[TopicPartition, OffsetAndMetadata | None]]:
         self._needs_group("committed()")
-        deadline = self._now() + (self._timeout if timeout is None else timeout)
+        deadline = self._now() + (self._timeout if timeout is None else seconds(timeout))
         future: Future[Mapping[TopicPartition, OffsetAndMetadata | None]] = Future()
         self._tell(FetchCommitted(checked_partitions(partitions), deadline, future))
-        found = yield Wait(future, deadline)
+        found = yield Wait(future, deadline, is_interruptible=True)
         return dict(found)
 
     def _to_commit(self, offsets: Mapping[Any, Any] | None) -> Offsets:
@@ -289,7 +291,7 @@ class Subscriber:
         if offsets is None:
             return self._front.consumed(self._front.assignment)
         wanted = checked_commit(offsets)
-        self._forget_committed(wanted)
+        self._auto.forget(wanted)
         strange = sorted(wanted.keys() - self._front.assignment) if self._subscription is not None else []
         if strange:
             raise CommitRefused(f"{strange[0]} is not assigned to this consumer: commit only what is")
@@ -301,10 +303,7 @@ class Subscriber:
 
     def _commit_by_itself(self) -> None:
         if self._commits_itself:
-            before = self._committed_by_itself
-            consumed = self._front.consumed(self._front.assignment)
-            self.commit_async({p: o for p, o in consumed.items() if before.get(p) != o}, None)
-            self._committed_by_itself = consumed
+            self._send_in_passing(self._auto.news(self._front.consumed(self._front.assignment)), None)
 
     @property
     def _commits_itself(self) -> bool:
@@ -353,13 +352,8 @@ class Subscriber:
             self._front.forget_steps()
 
     def _give_up(self, partitions: frozenset[TopicPartition]) -> None:
-        """What was committed of these says nothing about them when they come back: others may have gone elsewhere."""
         self._front.give_up(partitions)
-        self._forget_committed(partitions)
-
-    def _forget_committed(self, partitions: Iterable[TopicPartition]) -> None:
-        gone = frozenset(partitions)
-        self._committed_by_itself = {p: o for p, o in self._committed_by_itself.items() if p not in gone}
+        self._auto.forget(partitions)
 
     def _leave(self) -> Future[None]:
         left: Future[None] = Future()

@@ -75,6 +75,16 @@ class Values:
         return self.given.get(name, name)
 
 
+def merged(properties: object, more: Mapping[str, object]) -> dict[str, object]:
+    """The properties that a client's constructor was given, as a mapping and as keywords."""
+    if properties is None:
+        return dict(more)
+    if not isinstance(properties, Mapping):
+        kind = type(properties).__name__
+        raise TypeError(f"properties are a mapping such as {{'bootstrap.servers': 'localhost:9092'}}, not a {kind}")
+    return {**properties, **more}
+
+
 def read(properties: Mapping[str, object], scopes: frozenset[Scope]) -> Values:
     """Parses all of it, or raises the first ConfigError. A value of None counts as not given."""
     parsed = {row.name: row.default for row in PROPERTIES.values() if row.scope in scopes and not row.refused}

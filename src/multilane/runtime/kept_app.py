@@ -146,7 +146,7 @@ class KeptGroup:
     def identity(self) -> Identity | None:
         """Who it is in its group, if it is a member."""
         try:
-            return None if self._consumer is None else self._consumer.group_metadata()
+            return None if self._consumer is None else self._consumer.group_metadata().identity
         except GroupError:
             return None
 

@@ -26,6 +26,7 @@ from multilane.client.admin.farewell import farewell_of
 from multilane.client.admin.offset_lookup import OffsetLookup
 from multilane.client.admin.topic_writes import TopicWrites
 from multilane.config.connection import parse_connection
+from multilane.config.values import merged
 from multilane.errors import BrokerError, MultilaneError, NetworkError, UnsupportedVersion, broker_error
 from multilane.wire.compose import EARLIEST, IDS_AT_LEAST, LATEST, MAX_TIMESTAMP, METADATA_AT_LEAST, metadata_request
 from multilane.wire.compose_groups import (
@@ -73,7 +74,7 @@ class Admin:
         observer: Observer | None = None,
         **more: object,
     ) -> None:
-        config = parse_connection({**(properties or {}), **more})
+        config = parse_connection(merged(properties, more))
         self._writes = TopicWrites(config)
         self._asker = Asker(config, clock, observer)
 

@@ -34,6 +34,7 @@ from multilane.client.produce.librdkafka import (
 from multilane.client.produce.outgoing import Headers, OutgoingRecord, Payload, librdkafka_record
 from multilane.clock import Clock, SystemClock
 from multilane.config.producer import parse_producer
+from multilane.config.values import merged
 from multilane.errors import ClientClosed, ClientFailed, ForkedClient, MultilaneError, OperationTimeout, SaslError
 from multilane.logs import logger
 
@@ -67,7 +68,7 @@ class Producer:
     def __init__(
         self, properties: Mapping[str, object] | None = None, /, *, clock: Clock | None = None, **more: object
     ) -> None:
-        self._config = parse_producer({**(properties or {}), **more})
+        self._config = parse_producer(merged(properties, more))
         self._clock = clock or SystemClock()
         self._hush = Hush(secrets_of(self._config.connection))
         self._pid = os.getpid()

@@ -1,0 +1,41 @@
+"""When offsets are committed automatically, and which of them the group has not been told yet.
+
+Thread: application; owned by the subscriber. Pure: `now` is a parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from multilane.types import OffsetAndMetadata, TopicPartition
+
+Offsets = Mapping["TopicPartition", "OffsetAndMetadata"]
+
+
+class AutoCommit:
+    def __init__(self, interval: float, now: float) -> None:
+        self._interval = interval
+        self._next = now + interval
+        self._told: Offsets = {}
+
+    def is_due(self, now: float) -> bool:
+        if now < self._next:
+            return False
+        self._next = now + self._interval
+        return True
+
+    def news(self, consumed: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What was consumed and is not committed yet; counts as committed from now on."""
+        before, self._told = self._told, consumed
+        return {p: offset for p, offset in consumed.items() if before.get(p) != offset}
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """What the group has for these may be something else by now: others had them, or the application committed."""
+        gone = frozenset(partitions)
+        self._told = {p: offset for p, offset in self._told.items() if p not in gone}
+
+    def failed(self) -> None:
+        """Next time everything is told again."""
+        self._told = {}
