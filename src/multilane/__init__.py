@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from multilane.client.rebalance import RebalanceListener
     from multilane.config.security import Token
     from multilane.errors import MultilaneError
+    from multilane.lanes.partition_events import Partitions
     from multilane.listeners.acknowledgement import Acknowledgement
     from multilane.listeners.context import Context, current_context
     from multilane.listeners.window import Selection
@@ -39,6 +40,7 @@ _HOMES = {
     "Admin": "multilane.client.admin.admin",
     "App": "multilane.runtime.app",
     "Around": "multilane.runtime.registration",
+    "Partitions": "multilane.lanes.partition_events",
     "Assignor": "multilane.client.group.assignors",
     "AsyncConsumer": "multilane.client.async_consumer",
     "Avro": "multilane.spark.avro.payload",
@@ -79,6 +81,7 @@ __all__ = [
     "MultilaneError",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
+    "Partitions",
     "Producer",
     "RebalanceListener",
     "Record",

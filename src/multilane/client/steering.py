@@ -103,6 +103,12 @@ class Steering:
             self._subscriber.commit_async(offsets, callback)
 
     @property
+    def member_id(self) -> str | None:
+        """What the group calls this member; None while it is none. From any thread."""
+        identity = self._front.standing.identity
+        return None if identity is None else identity.member_id
+
+    @property
     def fenced_after(self) -> float:
         """When this member must count as expelled from its group unless a heartbeat is answered before: on the clock's
         monotonic time, infinite where there is no group. From any thread."""

@@ -21,6 +21,7 @@ from multilane.commit import completion_map
 from multilane.errors import MultilaneError, OperationTimeout, WakeupError
 from multilane.lanes.first_start import tell_of_skipped
 from multilane.lanes.holding import Holding, Start, T
+from multilane.lanes.partition_events import NO_EVENTS
 from multilane.logs import logger
 from multilane.types import NO_EPOCH, LeaderEpoch, Offset, OffsetAndMetadata, TopicPartition
 
@@ -59,6 +60,7 @@ class Membership(RebalanceListener, Generic[T]):
         self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._begun: dict[TopicPartition, OffsetAndMetadata] = {}  # where nothing was committed
         self._commit_at = clock.monotonic() + timing.commit_interval
+        self.events = NO_EVENTS  # who hears of partitions
 
     def join(self) -> None:
         self._consumer.subscribe(self._holding.topics.names, self)
@@ -140,6 +142,7 @@ class Membership(RebalanceListener, Generic[T]):
                 starts[partition] = await self._first_start(partition, deadline)
         first = {p: starts[p].offset for p in partitions if committed.get(p) is None}
         await tell_of_skipped(consumer, first, holding.topics.whole)
+        await self.events.came(partitions)
         await holding.begin(starts)
         alone = [p for p in partitions if holding.waits(p)]
         if alone:
@@ -180,12 +183,14 @@ class Membership(RebalanceListener, Generic[T]):
 
     async def on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
         drained = await self._holding.drain(partitions, self._clock.monotonic() + self._timing.drain)
+        await self.events.go(partitions)
         await self._commit_now(drained)
         self._let_go(drained, partitions)
 
     async def on_lost(self, partitions: frozenset[TopicPartition]) -> None:
         drained = await self._holding.drain(partitions, self._clock.monotonic())
         self._let_go(drained, partitions)
+        await self.events.go(partitions, is_lost=True)
 
     def _let_go(self, drained: Collection[TopicPartition], gone: Collection[TopicPartition]) -> None:
         for partition in drained:

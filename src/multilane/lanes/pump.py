@@ -17,6 +17,7 @@ from multilane.lanes.feeding import Feeding
 from multilane.lanes.holding import Holding, Starts, Topics
 from multilane.lanes.log_check import LogCheck
 from multilane.lanes.membership import Commits, Membership, Timing
+from multilane.lanes.partition_events import PartitionEvents
 from multilane.lanes.team import Team
 
 BuildTeam = Callable[[Starts], Awaitable[Team]]
@@ -38,6 +39,10 @@ class Pump:
         self._feeding = Feeding(consumer, self._holding, timing.drain, clock)
         self._may_commit = may_commit
         self._member = Membership(consumer, self._holding, timing, clock, self._feeding.catch_up, self._sift)
+
+    def tell(self, events: PartitionEvents) -> None:
+        """Who hears of partitions."""
+        self._member.events = events
 
     async def run(self) -> None:
         """Until `stop` is called or something fails; ends with everything settled committed and the group left."""

@@ -17,10 +17,12 @@ GROUP: Final = "Z-GroupID"
 TOPIC: Final = "Z-Topic"
 PARTITION: Final = "Z-Partition"
 TIMESTAMP: Final = "Z-Timestamp"
+MEMBER: Final = "Z-MemberID"
 
 
 class Context(dict[str, Any]):
-    """Names and values; the four that every record has are `Z-GroupID`, `Z-Topic`, `Z-Partition`, `Z-Timestamp`."""
+    """Names and values; the four that every record has are `Z-GroupID`, `Z-Topic`, `Z-Partition`, `Z-Timestamp`. Where
+    the member of the group runs the function there is `Z-MemberID` too."""
 
 
 CURRENT: Final[ContextVar[Context | None]] = ContextVar("multilane.context", default=None)
@@ -31,7 +33,10 @@ def current_context() -> Context | None:
     return CURRENT.get()
 
 
-def context_of(record: Record, group: str) -> Context:
-    return Context(
+def context_of(record: Record, group: str, member: str | None = None) -> Context:
+    context = Context(
         {GROUP: group, TOPIC: record.topic, PARTITION: record.partition, TIMESTAMP: record.timestamp},
     )
+    if member is not None:
+        context[MEMBER] = member
+    return context

@@ -68,12 +68,13 @@ class Surroundings:
         self._keeps_contexts = bool(error_interceptors) or has_last_step
         self._failed: dict[Record, Context] = {}  # until somebody is told
         self._mishaps, self._clock = Seldom(_TELL_EVERY), SystemClock()
+        self.member_id: Callable[[], str | None] = lambda: None  # of whoever runs the function, where it is a member
 
     def __bool__(self) -> bool:
         return bool(self._interceptors or self._error_interceptors or self._tracers)
 
     def enter(self, record: Record) -> Visit:
-        context = context_of(record, self._group)
+        context = context_of(record, self._group, self.member_id())
         for interceptor in self._interceptors:
             context = interceptor.on_consume(context, record) or context
         ends = tuple(tracer.start(context, self._span, record) for tracer in self._tracers)
@@ -98,7 +99,7 @@ class Surroundings:
         """The error interceptors hear of it, with the context of the attempt that failed."""
         context = self._failed.pop(record, None)
         if context is None:
-            context = context_of(record, self._group)
+            context = context_of(record, self._group, self.member_id())
         for interceptor in self._error_interceptors:
             try:
                 interceptor.on_error(context, record, error)

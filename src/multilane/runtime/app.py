@@ -27,6 +27,7 @@ from multilane.hooks import NO_OBSERVER, Both, Observer
 from multilane.lanes.failing import LastStepFunction
 from multilane.lanes.failure_log import FailureSink
 from multilane.lanes.interpreter import run_to_end, tuned_interpreter
+from multilane.lanes.partition_events import PartitionFunction
 from multilane.lanes.progress import Progress
 from multilane.listeners.surroundings import ConsumerInterceptor, ErrorInterceptor, Tracer
 from multilane.logs import logger
@@ -157,6 +158,19 @@ class App:
         if self._producers is not None:
             raise ConfigError("producer interceptors come before the first use of the producers")
         self._producer_interceptors += interceptors
+
+    def on_assigned(self, function: PartitionFunction) -> PartitionFunction:
+        """A decorator: called with `Partitions` when a group gives some to this process, before their first record."""
+        known = self._around.partitions
+        self._around = replace(self._around, partitions=replace(known, assigned=(*known.assigned, function)))
+        return function
+
+    def on_revoked(self, function: PartitionFunction) -> PartitionFunction:
+        """A decorator: called when they go, after their last record and before anybody else gets them. If they were
+        lost (`is_lost`), others may have them already."""
+        known = self._around.partitions
+        self._around = replace(self._around, partitions=replace(known, revoked=(*known.revoked, function)))
+        return function
 
     def last_step(self, function: LastStepFunction) -> LastStepFunction:
         """A decorator: where records end that no topic takes any more."""

@@ -127,6 +127,7 @@ class KeptGroup:
         self._consumer = consumer
         timing = Timing(config.commit_interval, config.rebalance_timeout / 2)
         member = Membership(consumer, self._holding, timing, self._clock, sift=self._within_logs)
+        member.events = self._outfit.belong_to(consumer)
         log.info("consumer %s: group %s reads %s", self._name, config.group_id, ", ".join(self._outfit.topics.names))
         member.join()
         looking = asyncio.create_task(self._look_at_ends())

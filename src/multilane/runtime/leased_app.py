@@ -22,7 +22,8 @@ from multilane.lanes.steering import Steering
 from multilane.lanes.stint import Stint
 from multilane.lanes.team import Team
 from multilane.logs import logger
-from multilane.runtime.outfit import Outfit, Remains
+from multilane.runtime.outfit import Outfit
+from multilane.runtime.remains import Remains
 from multilane.runtime.targets import find_app
 from multilane.spark.batches.terms import Again, HeldRecord, Loan, Unit, held_to_json, tried_to_json
 from multilane.types import TopicPartition

@@ -10,10 +10,10 @@ processes, from `open` to `close`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from multilane.client.async_consumer import AsyncConsumer
 from multilane.client.produce.producer import Producer
 from multilane.clock import Clock
 from multilane.commit.journal import Notes
@@ -34,6 +34,7 @@ from multilane.lanes.gate import NO_GATE
 from multilane.lanes.holding import Start, Topics
 from multilane.lanes.intake import PIECE, PIECE_OF_ROWS, Intake
 from multilane.lanes.ordering import order_of
+from multilane.lanes.partition_events import PartitionEvents
 from multilane.lanes.processes import Processes
 from multilane.lanes.row_chains import RowChains
 from multilane.lanes.slow_calls import SlowCalls
@@ -58,6 +59,7 @@ from multilane.runtime.account_files import AccountFiles
 from multilane.runtime.breakers import breaker_of, gate_of
 from multilane.runtime.crash_watch import CrashWatch
 from multilane.runtime.registration import Around, Function, Registration
+from multilane.runtime.remains import NOTHING_LEFT, Remains, notes_for
 from multilane.types import TopicPartition
 from multilane.wire.records.loading import load_kernels
 from multilane.wire.records.record import Record
@@ -70,17 +72,6 @@ _FETCHING: Final = {
 }
 _STRATEGY: Final = "partition.assignment.strategy"
 _PARTING: Final = 5.0  # seconds for a producer that has nothing to do any more
-
-
-@dataclass(frozen=True, slots=True)
-class Remains:
-    """What an earlier team of the same partitions has left."""
-
-    held: tuple[bytes | None, ...] = ()  # keys of records that are in work there still: what comes behind them waits
-    tried: Mapping[tuple[str, int], Record] = field(default_factory=dict)  # by topic and offset: with these headers
-
-
-NOTHING_LEFT: Final = Remains()
 
 
 class Outfit:
@@ -138,6 +129,12 @@ class Outfit:
         """Whether a failed record may have to stay where it is."""
         again = self._in_place is not None and self._in_place.again > 0
         return again or self._keeping is not None or self._gate is not None
+
+    def belong_to(self, consumer: AsyncConsumer) -> PartitionEvents:
+        """The member whose lanes these are, or who lends them. Gives who hears of its partitions."""
+        self.fence.watch(consumer)
+        self._surroundings.member_id = lambda: consumer.member_id
+        return PartitionEvents(self.config, self._around.partitions, self._surroundings.member_id)
 
     async def open(self) -> None:
         self._crashes.open()
@@ -243,7 +240,7 @@ class Outfit:
         brokers, limit = str(self._cluster.brokers), self.config.crash_limit
         begun = {intake: starts[intake.partition] for intake in intakes}
         watch = await self._crashes.over(brokers, self.config.group_id, limit, begun)
-        yard = Yard(intakes, chains, self.registration.route, _notes_for(parking, remains))
+        yard = Yard(intakes, chains, self.registration.route, notes_for(parking, remains))
         work = Work(
             yard,
             retrying if retried else listener,
@@ -381,18 +378,3 @@ def flow_of(config: ConsumerGroupConfig, cluster: ClusterConfig) -> Flow:
 
 def _nothing() -> None:
     """In the place of a function that is not there."""
-
-
-def _notes_for(parking: Parking | None, remains: Remains) -> Callable[[list[Record]], None] | None:
-    if parking is None:
-        return None
-
-    def note(records: list[Record]) -> None:
-        for at, record in enumerate(records):
-            if record.topic == parking.retry_topic:
-                parking.seen(record.key, record.offset)
-                tried = remains.tried.get((record.topic, record.offset))
-                if tried is not None:
-                    records[at] = record._replace(headers=tried.headers, timestamp=tried.timestamp)
-
-    return note

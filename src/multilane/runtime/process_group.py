@@ -50,9 +50,9 @@ class ProcessGroup:
             consumer = await member_of(outfit, self._clock, self._observer, self._stopping)
             if consumer is None:
                 return
-            outfit.fence.watch(consumer)
             timing = Timing(config.commit_interval, config.rebalance_timeout / 2)
             self._pump = Pump(consumer, outfit.topics, outfit.build, timing, self._clock, outfit.accounts_are_kept)
+            self._pump.tell(outfit.belong_to(consumer))
             if self._stopping.is_set():
                 self._pump.stop()
             log.info("consumer %s: group %s reads %s", config.name, config.group_id, ", ".join(outfit.topics.names))

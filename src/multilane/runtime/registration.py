@@ -15,6 +15,7 @@ from typing import Any, TypedDict
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.errors import ConfigError
 from multilane.lanes.failing import LastStepFunction
+from multilane.lanes.partition_events import PartitionFunctions
 from multilane.listeners.signature import Kind, Signature, Wants, place_of, read_signature
 from multilane.listeners.surroundings import ConsumerInterceptor, ErrorInterceptor, Tracer
 from multilane.listeners.window import Select, Window, newest_of_each_key
@@ -42,6 +43,7 @@ class Around:
     error_interceptors: tuple[ErrorInterceptor, ...] = ()
     tracers: tuple[Tracer, ...] = ()
     last_step: LastStepFunction | None = None
+    partitions: PartitionFunctions = field(default_factory=PartitionFunctions)
 
     def within(self, outer: Around) -> Around:
         """The application's first, then the consumer's own; the nearest last step."""
@@ -50,6 +52,10 @@ class Around:
             error_interceptors=outer.error_interceptors + self.error_interceptors,
             tracers=outer.tracers + self.tracers,
             last_step=self.last_step or outer.last_step,
+            partitions=PartitionFunctions(
+                assigned=outer.partitions.assigned + self.partitions.assigned,
+                revoked=outer.partitions.revoked + self.partitions.revoked,
+            ),
         )
 
 

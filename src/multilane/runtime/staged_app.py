@@ -15,7 +15,8 @@ from multilane.lanes.haul import Haul
 from multilane.lanes.holding import Starts
 from multilane.lanes.team import Team
 from multilane.lanes.verdicts import Verdicts
-from multilane.runtime.outfit import NOTHING_LEFT, Outfit
+from multilane.runtime.outfit import Outfit
+from multilane.runtime.remains import NOTHING_LEFT
 from multilane.runtime.targets import find_app
 
 

@@ -17,7 +17,10 @@ from broker.app.conftest import running
 from lane_world import until
 from multilane.client.admin.admin import Admin
 from multilane.errors import BreakerOpen, ConfigError
+from multilane.lanes.partition_events import Partitions
 from multilane.listeners.acknowledgement import Acknowledgement
+from multilane.listeners.context import Context
+from multilane.types import TopicPartition
 from multilane.wire.records.record import Record
 
 pytestmark = [pytest.mark.broker]
@@ -301,3 +304,32 @@ async def test_a_first_start_says_how_many_records_it_skips(shop, caplog):
         await task
         assert not [r for r in caplog.records if "are skipped" in r.getMessage()], "the second start skips nothing"
     assert got == []
+
+
+async def test_partitions_are_heard_of_before_their_first_record_and_after_their_last(shop):
+    shop.fill(KEYS[:40])
+    app = shop.app()
+    heard = []
+
+    @app.on_assigned
+    async def begin(told: Partitions) -> None:
+        heard.append(("assigned", told))
+
+    @app.on_revoked
+    def finish(told: Partitions) -> None:
+        heard.append(("revoked", told))
+
+    @app.listener("orders")
+    async def handle(record: Record, context: Context) -> None:
+        heard.append(("handled", context["Z-MemberID"]))
+
+    async with running(app) as task:
+        await until(lambda: sum(what == "handled" for what, _ in heard) == 40 or task.done())
+    await task
+    kinds = [what for what, _ in heard]
+    first, last = heard[0][1], heard[-1][1]
+    assert kinds == ["assigned", *["handled"] * 40, "revoked"]
+    assert first.partitions == last.partitions == {TopicPartition(shop.main, 0), TopicPartition(shop.main, 1)}
+    assert {member for what, member in heard if what == "handled"} == {first.member_id}
+    assert (first.consumer, last.is_lost) == ("orders", False)
+    assert sum(shop.committed().values()) == 40

@@ -1,0 +1,117 @@
+"""Functions of the application that hear of partitions: `on_assigned` before the first record, `on_revoked` after the
+last one.
+
+Thread: loop; a plain function runs on a thread of its own.
+
+A function that fails or takes too long is reported, and the partitions come or go all the same: records do not depend
+on it. Owns nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from multilane.listeners.signature import is_async, place_of
+from multilane.logs import logger
+from multilane.outcome.own_thread import on_own_thread
+from multilane.outcome.raised import as_failure, is_cancelled
+from multilane.types import TopicPartition
+
+log = logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Partitions:
+    """Partitions that this process was given by a group, or gives up."""
+
+    consumer: str  # its name in the configuration
+    group: str
+    member_id: str | None  # None: it is not a member any more
+    partitions: frozenset[TopicPartition]
+    is_lost: bool = False  # others may have them already: nothing can be committed
+
+
+PartitionFunction = Callable[[Partitions], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionFunctions:
+    assigned: tuple[PartitionFunction, ...] = ()
+    revoked: tuple[PartitionFunction, ...] = ()
+
+
+class Consuming(Protocol):
+    """What is needed of a consumer's configuration."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def group_id(self) -> str: ...
+    @property
+    def rebalance_timeout(self) -> float: ...
+
+
+class PartitionEvents:
+    def __init__(
+        self, config: Consuming, functions: PartitionFunctions, member_id: Callable[[], str | None] = lambda: None
+    ) -> None:
+        self._config = config
+        self._functions = functions
+        self._member_id = member_id
+        self._patience = config.rebalance_timeout / 4  # beside the drain, which takes a half
+
+    async def came(self, partitions: frozenset[TopicPartition]) -> None:
+        await self._tell(self._functions.assigned, partitions)
+
+    async def go(self, partitions: frozenset[TopicPartition], *, is_lost: bool = False) -> None:
+        """What was begun last is finished first."""
+        await self._tell(self._functions.revoked[::-1], partitions, is_lost=is_lost)
+
+    async def _tell(
+        self, functions: Sequence[PartitionFunction], partitions: frozenset[TopicPartition], *, is_lost: bool = False
+    ) -> None:
+        if not partitions:
+            return
+        for function in functions:
+            told = Partitions(self._config.name, self._config.group_id, self._member_id(), partitions, is_lost)
+            await self._call(function, told)
+
+    async def _call(self, function: PartitionFunction, told: Partitions) -> None:
+        calling = asyncio.ensure_future(_called(function, told))
+        try:
+            done, _ = await asyncio.wait([calling], timeout=self._patience)
+        except asyncio.CancelledError:
+            calling.cancel()
+            raise
+        names = ", ".join(map(str, sorted(told.partitions)))
+        if not done:
+            calling.cancel()
+            log.error("%s takes longer than %g s for %s: going on", place_of(function), self._patience, names)
+        elif calling.cancelled() or (failure := calling.exception()) is not None:
+            error = None if calling.cancelled() else failure
+            log.error("%s failed for %s: going on", place_of(function), names, exc_info=error)
+
+
+async def _called(function: PartitionFunction, told: Partitions) -> None:
+    try:
+        answer = function(told) if is_async(function) else await on_own_thread(function, told)
+        if inspect.isawaitable(answer):
+            await answer
+    except BaseException as error:
+        if is_cancelled(error):
+            raise
+        raise as_failure(error) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Nobody:
+    name: str = ""
+    group_id: str = ""
+    rebalance_timeout: float = 0.0
+
+
+NO_EVENTS: Final = PartitionEvents(_Nobody(), PartitionFunctions())

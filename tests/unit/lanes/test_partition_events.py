@@ -1,0 +1,85 @@
+"""Functions that hear of partitions: what they are given, and what their failures change."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from multilane.lanes.partition_events import NO_EVENTS, PartitionEvents, PartitionFunctions
+from multilane.types import TopicPartition
+
+SOME = frozenset({TopicPartition("t", 0), TopicPartition("t", 1)})
+
+
+@dataclass
+class Config:
+    name: str = "orders"
+    group_id: str = "g"
+    rebalance_timeout: float = 120.0
+
+
+def events(*, assigned=(), revoked=(), config=None):
+    return PartitionEvents(config or Config(), PartitionFunctions(assigned=assigned, revoked=revoked), lambda: "m-1")
+
+
+async def test_coroutines_and_plain_functions_hear_of_partitions_and_the_last_finishes_first():
+    heard = []
+
+    async def first(told):
+        heard.append(("first", told))
+
+    def second(told):
+        heard.append(("second", told))
+
+    one = events(assigned=(first, second), revoked=(first, second))
+    await one.came(SOME)
+    await one.go(SOME, is_lost=True)
+    assert [name for name, _ in heard] == ["first", "second", "second", "first"]
+    told = heard[0][1]
+    assert (told.consumer, told.group, told.member_id, told.partitions, told.is_lost) == (
+        "orders",
+        "g",
+        "m-1",
+        SOME,
+        False,
+    )
+    assert heard[-1][1].is_lost
+
+
+async def test_nothing_is_said_of_no_partitions():
+    await events(assigned=(lambda told: 1 / 0,)).came(frozenset())
+    await NO_EVENTS.came(SOME)
+    await NO_EVENTS.go(SOME)
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(0), asyncio.CancelledError()], ids=repr)
+async def test_a_function_that_fails_is_reported_and_the_others_are_called(is_async, error, caplog):
+    heard = []
+
+    async def fail(told):
+        raise error
+
+    def fail_plainly(told):
+        raise error
+
+    await events(assigned=(fail if is_async else fail_plainly, heard.append)).came(SOME)
+    assert len(heard) == 1
+    assert "failed for t-0, t-1: going on" in caplog.text
+
+
+async def test_one_that_hangs_holds_up_nobody_for_long(caplog):
+    async def hang(told):
+        await asyncio.get_running_loop().create_future()
+
+    heard = []
+    await events(revoked=(heard.append, hang), config=Config(rebalance_timeout=0.04)).go(SOME)
+    assert len(heard) == 1
+    assert "takes longer than 0.01 s" in caplog.text
+
+
+async def test_leaving_ends_nothing():
+    await events(assigned=(lambda told: sys.exit(0),)).came(SOME)
