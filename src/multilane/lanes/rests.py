@@ -37,24 +37,18 @@ class Rests:
                 rested.set_result(None)
 
 
-class Parked:
-    """Lanes without work, first come first."""
-
-    def __init__(self) -> None:
-        self._lanes: deque[asyncio.Future[None]] = deque()
-
-    def __len__(self) -> int:
-        return len(self._lanes)
+class Parked(deque["asyncio.Future[None]"]):
+    """Lanes without work, first come first. A deque itself: after each record somebody asks whether it is empty."""
 
     async def wait(self) -> None:
         """Until it is woken."""
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._lanes.append(woken)
+        self.append(woken)
         await woken
 
     def wake(self, lanes: int) -> None:
-        while lanes > 0 and self._lanes:
-            woken = self._lanes.popleft()
+        while lanes > 0 and self:
+            woken = self.popleft()
             if not woken.done():
                 woken.set_result(None)
                 lanes -= 1
