@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from multilane.cli import audit, backfill, config, control, demo, dev, errors, pack, plan, run, top
+from multilane.cli import audit, backfill, config, control, demo, dev, errors, offsets_partition, pack, plan, run, top
 from multilane.cli.foreign_text import by_line
 from multilane.errors import MultilaneError
 from multilane.escaping import text_of
@@ -35,6 +35,7 @@ app.command("pack")(pack.pack)
 app.command("plan")(plan.plan)
 app.command("audit")(audit.audit)
 app.command("top")(top.top)
+app.command("offsets-partition")(offsets_partition.offsets_partition)
 app.command("backfill")(backfill.backfill)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from broker.group_members import INCREMENTAL, KIP_848, PROTOCOLS, VARIANTS, Team, fill, new_group, partitions_of
 from broker.topics import topic_factory
-from multilane import Consumer
+from multilane import Admin, Consumer
 from multilane.dev.kafka import KafkaCluster
 from multilane.errors import GroupError, GroupRefused, NoOffsetForPartition, WrongSubscription
 
@@ -204,3 +204,17 @@ def test_by_default_polls_begin_small_and_grow_with_the_pace_of_the_application(
         assert polls[0] <= 500
         assert max(polls) > 500
         assert member.offsets[partitions[0]] == list(range(20_000))
+
+
+def test_the_partition_of_a_groups_offsets_is_led_by_its_coordinator(kafka, topic):
+    name = topic(1)
+    with Admin({"bootstrap.servers": kafka.bootstrap()}) as admin:
+        for _ in range(4):  # by chance one in eighty would pass with any formula
+            with Team(kafka, KIP_848, [name]) as team:
+                [member] = team.join()
+                team.until(lambda member=member: member.assignment)
+                leaders = {
+                    p.number: p.leader for p in admin.topics(["__consumer_offsets"])["__consumer_offsets"].partitions
+                }
+                coordinator = admin.describe_groups([team.group])[team.group].coordinator
+                assert leaders[admin.offsets_partition(team.group)] == coordinator

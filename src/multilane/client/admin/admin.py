@@ -24,6 +24,7 @@ from multilane.client.admin.answers import (
 from multilane.client.admin.asking import Asker, Question
 from multilane.client.admin.farewell import farewell_of
 from multilane.client.admin.offset_lookup import OffsetLookup
+from multilane.client.admin.offsets_partition import OFFSETS_TOPIC, offsets_partition
 from multilane.client.admin.topic_writes import TopicWrites
 from multilane.config.connection import parse_connection
 from multilane.config.values import merged
@@ -140,6 +141,14 @@ class Admin:
         deadline = self._asker.deadline(timeout)
         question = farewell_of(member)
         self._asker.ask_responsible(lambda: self._coordinator(member.group, deadline), question, deadline)
+
+    def offsets_partition(self, group: str, timeout: float | None = None) -> int:
+        """The partition of `__consumer_offsets` that keeps what a group commits; its leader coordinates the group."""
+        return offsets_partition(group, self.offsets_topic_partitions(timeout))
+
+    def offsets_topic_partitions(self, timeout: float | None = None) -> int:
+        """How many partitions `__consumer_offsets` has. Brokers make it for the first group."""
+        return len(self.topics([OFFSETS_TOPIC], timeout)[OFFSETS_TOPIC].partitions)
 
     def group_offsets(self, group: str, timeout: float | None = None) -> dict[TopicPartition, CommittedOffset]:
         """All offsets a group has committed. A group that does not exist has none: the answer is empty.
