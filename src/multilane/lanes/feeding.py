@@ -141,8 +141,8 @@ class Feeding:
 
 
 def _below(start: Start, offset: int) -> Start:
-    """What is left of it in a log that goes on at this offset."""
+    """What is left of it in a log that goes on at this offset, and may be another one."""
     if start.offset > offset:
-        return Start(offset, topic_id=start.topic_id)
+        return Start(offset)
     kept = tuple((first, min(last, offset - 1)) for first, last in start.runs if first < offset)
-    return start._replace(runs=kept)
+    return start._replace(runs=kept, topic_id=start.topic_id if kept else None)

@@ -40,8 +40,9 @@ class LogCheck:
         self._consumer = consumer
 
     async def __call__(self, starts: Starts) -> Starts:
-        """The same with the ids that the topics have now, and without runs that do not fit."""
-        ids = await self._topic_ids({p.topic for p in starts})
+        """The same with the ids of their topics, and without runs that do not fit. An id that is known is asked for
+        again only where something depends on it: a task that borrows partitions begins without that."""
+        ids = await self._topic_ids({p.topic for p, start in starts.items() if start.runs or start.topic_id is None})
         claims = {p: _claim(start) for p, start in starts.items() if start.runs}
         logs = await self._logs(claims, ids)
         checked = {}
@@ -53,7 +54,8 @@ class LogCheck:
                 start = start.without_runs()  # noqa: PLW2901 - what is left of it
             elif claim is not None and claim.log is None and (end := logs[partition].end) is not None:
                 start = start._replace(end_epoch=end.leader_epoch)  # noqa: PLW2901 - it fits because this is known
-            checked[partition] = start._replace(topic_id=ids.get(partition.topic))
+            is_asked = claim is not None or start.topic_id is None
+            checked[partition] = start._replace(topic_id=ids.get(partition.topic)) if is_asked else start
         return checked
 
     async def _topic_ids(self, topics: Collection[str]) -> dict[str, UUID]:

@@ -71,6 +71,12 @@ async def test_what_does_not_fit_is_void_and_said(caplog, facts, why):
     assert "up to 98 records that were handled are redelivered" in caplog.text
 
 
+async def test_what_depends_on_nothing_is_not_asked_for():
+    leader = Leader()
+    assert await LogCheck(leader)({ONE: Start(100, topic_id=THIS)}) == {ONE: Start(100, topic_id=THIS)}
+    assert leader.asked == []
+
+
 async def test_without_runs_only_the_id_is_asked_for():
     leader = Leader()
     found = await LogCheck(leader)({ONE: Start(100), TWO: Start(5, leader_epoch=3)})
