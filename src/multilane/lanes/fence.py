@@ -158,8 +158,8 @@ class Fence:
     def _shut(self, over: float) -> None:
         self._is_open.clear()
         told = (
-            "consumer %s: its group has not answered a heartbeat for longer than its session (by %.1f s). Others may "
-            "have its partitions: nothing begins, and coroutines are cancelled, until the group answers"
+            "consumer %s: no heartbeat was answered for longer than its session or lease lasts (by %.1f s). Others may "
+            "have its partitions: nothing begins, and coroutines are cancelled, until one is answered"
         )
         log.error(told, self._name, over)
         for crew in list(self._crews):
@@ -168,7 +168,7 @@ class Fence:
 
     def _open(self) -> None:
         self._is_open.set()
-        log.warning("consumer %s: its group answers again", self._name)
+        log.warning("consumer %s: heartbeats are answered again", self._name)
         for turn in self._waiting:
             if not turn.done():
                 turn.set_result(None)

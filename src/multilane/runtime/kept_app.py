@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from math import inf
 from typing import Final
 from uuid import UUID
 
@@ -99,6 +100,9 @@ class KeptApp:
     def counts(self) -> list[tuple[str, dict[str, str], float]]:
         return self._news.take()
 
+    def lease(self) -> float:
+        return min((group.lease() for group in self._groups.values()), default=_LOOK_TIMEOUT)
+
     def members(self) -> Members:
         return tuple((name, who) for name, group in self._groups.items() if (who := group.identity) is not None)
 
@@ -156,6 +160,11 @@ class KeptGroup:
         self._stopping.set()
         if self._consumer is not None:
             self._consumer.wakeup()
+
+    def lease(self) -> float:
+        """A borrower who is silent has a drain, and then others get its partitions; at once if we are expelled."""
+        left = inf if self._consumer is None else self._consumer.fenced_after - self._clock.monotonic()
+        return max(0.0, min(self._outfit.config.rebalance_timeout / 2, left))
 
     async def _build(self, starts: Starts) -> RemoteTeam:
         self._topic_ids = {}  # of a time when we did not have these

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, Final, Protocol
 
 from multilane.client.async_consumer import AsyncConsumer
@@ -82,6 +83,12 @@ class _Lent:
         return self.told or replace(self.unit, held=())
 
 
+class _Lease:
+    """Until when nobody else gets what is lent, as the lender has told; at first it has told nothing."""
+
+    fenced_after = inf
+
+
 class LeasedApp:
     """Made from `module:name`; the lender names this class by its import path."""
 
@@ -99,6 +106,7 @@ class LeasedApp:
         self._ends_early = False
         self._failure: BaseException | None = None
         self._is_closed = False
+        self._lease = _Lease()
 
     async def open(self, tell: Tell) -> None:
         self._tell = tell
@@ -108,6 +116,7 @@ class LeasedApp:
             for name, outfit in outfits.items():
                 consumer = AsyncConsumer(outfit.reading, clock=self._clock, observer=self._news)
                 self._desks[name] = _Desk(outfit, consumer)
+                outfit.fence.watch(self._lease)
                 await outfit.open()
         except BaseException:
             await self.close()
@@ -123,6 +132,9 @@ class LeasedApp:
             await desk.consumer.close(0)
             await desk.outfit.close()
         await self._app.close_producers()
+
+    def renew(self, until: float) -> None:
+        self._lease.fenced_after = until
 
     def counts(self) -> list[tuple[str, dict[str, str], float]]:
         return self._news.take()

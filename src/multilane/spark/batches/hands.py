@@ -20,6 +20,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from typing import Any, Final, Protocol, TypeVar
 
+from multilane.clock import SystemClock
 from multilane.errors import LineLost, MemberFailed
 from multilane.lanes.interpreter import loop_on_thread
 from multilane.lanes.steering import Steering, steering_from
@@ -56,6 +57,10 @@ class Worker(Protocol):
 
     def let_go(self, number: int, held: Iterable[HeldRecord]) -> None: ...
 
+    def renew(self, until: float) -> None:
+        """Nobody else gets what it was lent before this time, on the monotonic clock."""
+        ...
+
     def counts(self) -> list[Any]: ...
 
     def failures(self) -> list[Any]: ...
@@ -66,6 +71,7 @@ class Hands:
         self.address = address
         self._patience = _ANSWER_SECONDS + (plan.start_seconds or 0.0)  # the first loan comes when all have a slot
         self._stack = ExitStack()
+        self._clock = SystemClock()
         self._line: Line = call(address, plan.token)
         self._stack.callback(self._line.close)
         try:
@@ -128,7 +134,8 @@ class Hands:
     async def _beat(self) -> None:
         while True:
             await asyncio.wait([self._loop.create_future()], timeout=_BEAT_SECONDS)
-            self._tell("counts", counts=self._worker.counts(), failures=self._worker.failures())
+            sent = self._clock.monotonic()
+            self._tell("counts", counts=self._worker.counts(), failures=self._worker.failures(), sent=sent)
 
     # --- the keeper's words ------------------------------------------------------------------------------------------
 
@@ -167,6 +174,9 @@ class Hands:
             case "steer":
                 told = steering_from(message["steering"])
                 self._loop.call_soon_threadsafe(self._worker.steer, message["consumer"], told)
+            case "lease":
+                until = message["sent"] + message["seconds"]  # since we asked, not since we were answered
+                self._loop.call_soon_threadsafe(self._worker.renew, until)
             case "end":
                 self._loop.call_soon_threadsafe(self._worker.end)
 

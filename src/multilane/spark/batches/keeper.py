@@ -59,6 +59,10 @@ class Kept(Protocol):
         """Who it is in its groups, by consumer."""
         ...
 
+    def lease(self) -> float:
+        """For how many seconds from now nobody else gets what is lent, whatever happens to its borrower."""
+        ...
+
 
 def members_from(told: list[list[Any]]) -> Members:
     return tuple((consumer, Identity(*identity)) for consumer, *identity in told)
@@ -320,6 +324,7 @@ class Keeper:
             self._driver.tell("failed", error=message["error"], is_refused=True)
 
     def _on_counts(self, line: Line, message: Message) -> None:
-        del line
+        if self._kept is not None and message.get("sent") is not None:
+            line.tell("lease", sent=message["sent"], seconds=self._kept.lease())
         self._counts += message["counts"]
         self._failures += message.get("failures") or []

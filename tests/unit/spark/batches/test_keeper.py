@@ -12,6 +12,7 @@ from typing import ClassVar
 import pytest
 
 from multilane.client.group.membership import Identity
+from multilane.clock import SystemClock
 from multilane.commit.ledger import Place
 from multilane.errors import ConfigError, LineLost, MemberFailed
 from multilane.lanes.holding import Start
@@ -81,12 +82,16 @@ class App:
     def members(self):
         return (("Orders", ME),)
 
+    def lease(self):
+        return 30.0
+
 
 class Worker:
     """Works on whatever it is lent, in no time."""
 
     closed = threading.Event()
     steered: ClassVar[list] = []
+    renewed: ClassVar[list] = []
 
     def __init__(self, target):
         if target == "not here":
@@ -117,6 +122,9 @@ class Worker:
 
     def steer(self, consumer, steering):
         Worker.steered.append((consumer, steering))
+
+    def renew(self, until):
+        Worker.renewed.append(until)
 
     def counts(self):
         return [["worked", {}, 5.0]]
@@ -186,6 +194,20 @@ def test_a_loan_goes_to_a_worker_and_comes_back(driver, plan):
     assert counted >= {"kept", "worked"}
     failed = [one["kind"] for m in driver.said if m["kind"] == "beat" for one in m["failures"]]
     assert ["orders", "ValueError", "shop.py:3"] in failed
+
+
+def test_a_lease_lasts_from_when_the_worker_asked_for_it(driver, plan, eventually):
+    keeper, _ = kept(driver, plan)
+    assert keeper.wait_for_work(30)
+    [number] = keeper.plan()
+    Worker.renewed.clear()
+    before = SystemClock().monotonic()
+    work(plan, keeper.address, number, Worker)
+    eventually(lambda: len(Worker.renewed) >= 2, 30)
+    first, second = Worker.renewed[:2]
+    assert before <= first - 30.0 < second - 30.0 <= SystemClock().monotonic()
+    driver.line.send("stop")
+    driver.wait_for("ended")
 
 
 def test_a_worker_is_steered_before_its_first_loan(driver, plan):
