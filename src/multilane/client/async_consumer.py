@@ -6,7 +6,7 @@ Thread: the event loop's, one task at a time; `wakeup` from any.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Final, TypeVar
@@ -18,6 +18,7 @@ from multilane.client.blocks import Blocks
 from multilane.client.fetch.offsets import Found
 from multilane.client.front import Front
 from multilane.client.group.wishes import checked_topic
+from multilane.client.iteration import RecordStream
 from multilane.client.lookups import at_times, beginning, end, newest, only_offsets, with_epochs
 from multilane.client.plans import Plan, Wait
 from multilane.client.sharing import THREADS
@@ -30,12 +31,14 @@ from multilane.errors import OperationTimeout
 from multilane.hooks import Observer
 from multilane.logs import logger
 from multilane.types import Offset, OffsetAndEpoch, OffsetAndMetadata, OffsetAndTimestamp, PartitionLike, TopicPartition
+from multilane.wire.records.record import Record
 
 log = logger(__name__)
 
 T = TypeVar("T")
 
 _GRACE: Final = 1.0
+_PATIENCE: Final = 1.0  # of a poll in a loop over records; it is repeated
 
 
 class LoopSignal:
@@ -144,6 +147,20 @@ class AsyncConsumer(Steering):
                 front.raise_standing_failure()
                 self._subscriber.raise_refusal()
                 return blocks
+
+    async def __aiter__(self) -> AsyncIterator[Record]:
+        """Records one at a time, for ever; see `Consumer.__iter__`."""
+        stream = RecordStream(self._front, self._subscriber)
+        try:
+            while not self._front.is_done:
+                with self._front.used():
+                    record = stream.next()
+                if record is None:
+                    stream.add(await self.poll(_PATIENCE))
+                else:
+                    yield record
+        finally:
+            stream.put_back()
 
     # --- the group ---------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 import threading
-from collections.abc import Awaitable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
@@ -22,6 +22,7 @@ from multilane.client.blocks import Blocks
 from multilane.client.fetch.offsets import Found
 from multilane.client.front import Front
 from multilane.client.group.wishes import ServerPattern, checked_topic
+from multilane.client.iteration import RecordStream
 from multilane.client.lookups import at_times, beginning, end, newest, only_offsets, with_epochs
 from multilane.client.plans import Plan, Wait
 from multilane.client.rebalance import RebalanceListener
@@ -35,12 +36,14 @@ from multilane.errors import OperationTimeout
 from multilane.hooks import Observer
 from multilane.logs import logger
 from multilane.types import Offset, OffsetAndEpoch, OffsetAndMetadata, OffsetAndTimestamp, PartitionLike, TopicPartition
+from multilane.wire.records.record import Record
 
 log = logger(__name__)
 
 T = TypeVar("T")
 
 _GRACE: Final = 1.0
+_PATIENCE: Final = 1.0  # of a poll in a loop over records; it is repeated
 
 
 class Consumer(Steering):
@@ -135,6 +138,21 @@ class Consumer(Steering):
                 front.raise_standing_failure()
                 self._subscriber.raise_refusal()
                 return blocks
+
+    def __iter__(self) -> Iterator[Record]:
+        """Records one at a time, for ever; ends when the consumer is closed. Asking for the next one says that the one
+        before is done with: commit() covers the records that the loop has had, and no others."""
+        stream = RecordStream(self._front, self._subscriber)
+        try:
+            while not self._front.is_done:
+                with self._front.used():
+                    record = stream.next()
+                if record is None:
+                    stream.add(self.poll(_PATIENCE))
+                else:
+                    yield record
+        finally:
+            stream.put_back()
 
     # --- the group ---------------------------------------------------------------------------------------------------
 

@@ -93,7 +93,8 @@ class Front:
         self._backend = Backend(
             config, lease.thread.surroundings(), self._buffer, self.background, name, self._participant
         )
-        self._polls = 0
+        self.polls = 0
+        self.put_back: Callable[[], None] = lambda: None  # what a loop over records has not come to
         self._held: frozenset[TopicPartition] = frozenset()  # about to be given up
         self._users = OneAtATime(caller)
         self._wakeups = 0
@@ -132,6 +133,10 @@ class Front:
             raise ForkedClient("this consumer was made before a fork; make a new one in this process")
 
     # --- assignment --------------------------------------------------------------------------------------------------
+
+    @property
+    def states(self) -> Mapping[TopicPartition, PartitionState]:
+        return self._partitions
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
@@ -224,7 +229,7 @@ class Front:
     def returned(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """The same without what the last poll handed out."""
         states = {p: self._partitions[p] for p in partitions if p in self._partitions}
-        places = {p: s.before if s.moved_in == self._polls else s.place() for p, s in states.items()}
+        places = {p: s.before if s.moved_in == self.polls else s.place() for p, s in states.items()}
         return {p: place for p, place in places.items() if place is not None}
 
     def lag(self, partition: PartitionLike) -> int | None:
@@ -260,7 +265,8 @@ class Front:
             raise ClientClosed("this consumer was closed while it polled")
 
     def begin_poll(self) -> None:
-        self._polls += 1
+        self.put_back()
+        self.polls += 1
 
     def collect(self, limit: int | None) -> Blocks:
         """What is there now, at most `limit` rows. Raises new failures when nothing else is."""
@@ -311,11 +317,11 @@ class Front:
         if isinstance(item, Moved):
             state = self._partitions.get(item.partition)
             if state is not None:
-                state.put(item.offset, item.epoch, self._polls)
+                state.put(item.offset, item.epoch, self.polls)
             return None
         state = self._partitions.get(TopicPartition(item.topic, item.partition))
         if state is not None:
-            state.move(Offset(item.next_offset), LeaderEpoch(item.leader_epoch), self._polls)
+            state.move(Offset(item.next_offset), LeaderEpoch(item.leader_epoch), self.polls)
             state.end = item.last_stable_offset if self.config.read_committed else item.high_watermark
         return item
 

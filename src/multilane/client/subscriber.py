@@ -140,6 +140,14 @@ class Subscriber:
         if self._auto.is_due(now):
             self._commit_by_itself()
 
+    def enter_record(self) -> None:
+        """The next record of a loop: the one before is done with, and whoever asks is there."""
+        now = self._now()
+        self._pulse.beat(now, is_polling=False)
+        if self._auto.is_due(now):
+            self._commit_by_itself()
+        self._front.polls += 1
+
     def _note_absence(self, seconds: float) -> None:
         if seconds > self._config.max_poll_interval:
             self._tell(Returned())

@@ -1,0 +1,97 @@
+"""Records one at a time: `for record in consumer` and `async for record in consumer`.
+
+Thread: application, one at a time.
+
+Owns the rows that a poll handed out and the loop has not come to. Positions are exact: a partition stands behind the
+record that the loop has now, so that a commit never covers one that it has not seen. Whatever ends or interrupts a loop
+(break, poll(), pause(), a rebalance) puts the rest back: those partitions go on at their positions.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from multilane.client.fetch.cursor import At
+from multilane.client.group.membership import RebalanceStep
+from multilane.types import NO_EPOCH, LeaderEpoch, Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from multilane.client.blocks import Blocks
+    from multilane.client.front import Front
+    from multilane.client.partition_state import PartitionState
+    from multilane.client.subscriber import Subscriber
+    from multilane.wire.records.block import Block
+    from multilane.wire.records.record import Record
+
+
+class _Rest:
+    """What is left of one block. Valid until its partition is sought, given up or assigned anew."""
+
+    __slots__ = ("block", "generation", "partition", "rows", "state")
+
+    def __init__(self, block: Block, state: PartitionState) -> None:
+        self.block = block
+        self.partition = TopicPartition(block.topic, block.partition)
+        self.state = state
+        self.generation = state.generation
+        self.rows: Iterator[Record] = block.records()
+
+
+class RecordStream:
+    def __init__(self, front: Front, subscriber: Subscriber) -> None:
+        self._front = front
+        self._subscriber = subscriber
+        self._rests: deque[_Rest] = deque()
+        front.put_back()
+        front.put_back = self.put_back
+
+    def add(self, blocks: Blocks) -> None:
+        """What a poll handed out counts as handed out when the loop comes to it."""
+        seen: set[TopicPartition] = set()
+        for block in blocks:
+            partition = TopicPartition(block.topic, block.partition)
+            state = self._front.states.get(partition)
+            if state is None:
+                continue
+            if partition not in seen:
+                seen.add(partition)
+                epoch = NO_EPOCH if state.before is None else state.before.leader_epoch
+                state.position, state.epoch = Offset(int(block.offsets[0])), epoch
+            self._rests.append(_Rest(block, state))
+
+    def next(self) -> Record | None:
+        """The next record; None when there is none left, or a poll has something else to do first."""
+        self._subscriber.enter_record()
+        if not self._may_go_on():
+            self.put_back()
+        while self._rests:
+            rest = self._rests[0]
+            if self._is_valid(rest):
+                record = next(rest.rows, None)
+                if record is not None:
+                    self._move(rest, record.offset + 1)
+                    return record
+                self._move(rest, rest.block.next_offset)
+            self._rests.popleft()
+        return None
+
+    def put_back(self) -> None:
+        """Have what is left fetched again, from where the loop is."""
+        rests, self._rests = self._rests, deque()
+        for rest in rests:
+            if self._is_valid(rest) and rest.state.position is not None:
+                self._front.seek(rest.partition, At(rest.state.position, rest.state.epoch))
+
+    def _may_go_on(self) -> bool:
+        steps = self._front.background and any(isinstance(e, RebalanceStep) for e in self._front.background.waiting())
+        return not steps and self._subscriber.has_standing and not any(r.state.paused for r in self._rests)
+
+    def _is_valid(self, rest: _Rest) -> bool:
+        """A seek changes the generation, so of several blocks of one partition only the first is put back."""
+        state = self._front.states.get(rest.partition)
+        return state is rest.state and state.generation == rest.generation and not self._front.is_done
+
+    def _move(self, rest: _Rest, offset: int) -> None:
+        rest.state.move(Offset(offset), LeaderEpoch(rest.block.leader_epoch), self._front.polls)
