@@ -18,7 +18,7 @@ from heapq import heappop, heappush
 from itertools import count, takewhile
 from typing import Final
 
-from multilane.outcome.in_place import rests_until
+from multilane.outcome.in_place import rests_until, stay_of
 from multilane.wire.records.record import Record
 
 Chain = list[Record | None]
@@ -138,6 +138,17 @@ class Chains:
         return deferred[0][0] if deferred else None
 
     # --- work --------------------------------------------------------------------------------------------------------
+
+    def bring_first(self, *, failed: bool) -> bool:
+        """Moves the next ready chain whose first record has failed in place, or has not, to the front. False when there
+        is none."""
+        for at, chain in enumerate(self.ready):
+            first = chain[0]
+            if first is not None and (stay_of(first) is not None) is failed:
+                del self.ready[at]
+                self.ready.appendleft(chain)
+                return True
+        return False
 
     def take_one(self) -> Record:
         """The first record of the next ready chain; IndexError when none is."""

@@ -19,6 +19,7 @@ from multilane.errors import PublishStopped
 from multilane.lanes.begun import IDLE
 from multilane.lanes.chains import Chains
 from multilane.lanes.due_timer import DueTimer
+from multilane.lanes.gate import brings_first
 from multilane.lanes.lane import Lane, lanes_end
 from multilane.lanes.overdue import Overdue
 from multilane.lanes.rests import Parked, Rests
@@ -110,8 +111,9 @@ class Crew:
         await self._gate.turn(self, lane, self._has_work)
         return not self._leaves(lane)
 
-    def _has_work(self) -> bool:
-        return self._work_for() > 0 or (self._refill() and self._work_for() > 0)
+    def _has_work(self, failed: bool | None) -> bool:
+        has_any = self._work_for() > 0 or (self._refill(self._wants_more) and self._work_for() > 0)
+        return has_any and (failed is None or brings_first(self._chains, self._refill, failed=failed))
 
     @property
     def in_work(self) -> tuple[Record, ...]:
@@ -259,7 +261,7 @@ class Crew:
             while again and self._yard.is_of_rows:  # rows cannot be put back: they rest where they are
                 await self._rests.until(max(map(rests_until, again)))
                 await self._fence.opens(self)
-                await self._gate.turn(self, lane, lambda: True)
+                await self._gate.turn(self, lane, lambda failed: failed is not False)
                 again = await self._work.several(lane, again)
             lane.window = ()
             chains.release_all(records, self._clock.monotonic(), again)
@@ -283,10 +285,9 @@ class Crew:
         return True
 
     def _window_is_ready(self) -> bool:
+        if self._chains.takeable < self._size:
+            self._refill(self._wants_more)
         takeable = self._chains.takeable
-        if takeable < self._size:
-            self._refill()
-            takeable = self._chains.takeable
         if takeable >= self._size:
             return True
         if takeable == 0:
@@ -297,7 +298,7 @@ class Crew:
 
     async def _work_comes(self) -> None:
         """Take in what there is, or park until somebody brings more."""
-        if self._refill():
+        if self._refill(self._wants_more):
             return
         self._set_flush_timer()
         await self._parked.wait()
@@ -305,12 +306,12 @@ class Crew:
     def feed(self) -> None:
         """There is something new in the yard, or room in it."""
         if self._parked:
-            self._refill()
+            self._refill(self._wants_more)
 
-    def _refill(self) -> bool:
-        if self._is_draining or not self._wants_more():
+    def _refill(self, wanted: Callable[[], bool]) -> bool:
+        if self._is_draining or not wanted():
             return False
-        came = self._yard.refill(self._wants_more, self._clock.monotonic())
+        came = self._yard.refill(wanted, self._clock.monotonic())
         if came:
             for crew in (self, *self.peers):
                 crew.poke()

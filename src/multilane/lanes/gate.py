@@ -35,6 +35,10 @@ _STALE: Final = 0.05  # seconds for which a count of successes is good enough
 _TELL_EVERY: Final = 60.0  # seconds between two lines about an outage that goes on
 
 
+# Whether a lane has something to begin: a record that has failed in place (True), one that has not (False), any (None).
+HasWork = Callable[[bool | None], bool]
+
+
 class Guarded(Protocol):
     """A crew."""
 
@@ -51,7 +55,7 @@ class Guard(Protocol):
     def leave(self, crew: Guarded) -> None: ...
     def lost(self, lane: Lane) -> None: ...
     def note_echoes(self, records: Iterable[Record]) -> None: ...
-    async def turn(self, crew: Guarded, lane: Lane, has_work: Callable[[], bool]) -> None: ...
+    async def turn(self, crew: Guarded, lane: Lane, has_work: HasWork) -> None: ...
 
 
 class _NoGate:
@@ -70,11 +74,22 @@ class _NoGate:
     def note_echoes(self, records: Iterable[Record]) -> None:
         return
 
-    async def turn(self, crew: Guarded, lane: Lane, has_work: Callable[[], bool]) -> None:
+    async def turn(self, crew: Guarded, lane: Lane, has_work: HasWork) -> None:
         return
 
 
 NO_GATE: Final[Guard] = _NoGate()
+
+
+class Chained(Protocol):
+    def bring_first(self, *, failed: bool) -> bool: ...
+
+
+def brings_first(chains: Chained, refill: Callable[[Callable[[], bool]], object], *, failed: bool) -> bool:
+    """Whether a lane takes a record of that sort next. One that has not failed may still have to be taken in."""
+    if not failed and not chains.bring_first(failed=False):
+        refill(lambda: not chains.bring_first(failed=False))
+    return chains.bring_first(failed=failed)
 
 
 class HasSettled(Protocol):
@@ -86,7 +101,7 @@ class HasSettled(Protocol):
 class _Wait:
     crew: Guarded
     lane: Lane
-    has_work: Callable[[], bool]
+    has_work: HasWork
     turn: asyncio.Future[None]
 
 
@@ -161,11 +176,11 @@ class Gate:
 
     # --- lanes -------------------------------------------------------------------------------------------------------
 
-    async def turn(self, crew: Guarded, lane: Lane, has_work: Callable[[], bool]) -> None:
+    async def turn(self, crew: Guarded, lane: Lane, has_work: HasWork) -> None:
         """Returns when the lane may begin something: the gate is open, or it is the one that probes; or when it has
         nothing to begin. Raises NotBegun when its crew drains."""
         self._ended(lane)
-        while self.is_shut and has_work():
+        while self.is_shut and has_work(None):
             wait = _Wait(crew, lane, has_work, self._loop.create_future())
             self._waiting.append(wait)
             self._offer()
@@ -208,7 +223,7 @@ class Gate:
             self._set_timer()
             return
         self._waiting = deque(wait for wait in self._waiting if not wait.turn.done())
-        chosen = next((wait for wait in self._waiting if wait.has_work()), None)
+        chosen = self._chosen()
         if chosen is None:
             self._set_timer(_LOOK)
             return
@@ -216,6 +231,16 @@ class Gate:
         self._outage.probe()
         self._probe = _Probe(chosen.lane, chosen.lane.calls)
         chosen.turn.set_result(None)
+
+    def _chosen(self) -> _Wait | None:
+        """Records that failed and others take turns. The former may succeed now; but if they are to blame themselves,
+        only another record can show it, and it must not wait behind all of them."""
+        prefers_failed = self._outage.probes % 2 == 0
+        for failed in (prefers_failed, not prefers_failed):
+            for wait in self._waiting:
+                if wait.has_work(failed):
+                    return wait
+        return None
 
     # --- failures ----------------------------------------------------------------------------------------------------
 

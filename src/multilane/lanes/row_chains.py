@@ -36,6 +36,10 @@ class RowChains:
     def let_go(self) -> None:
         self._rows.let_go()
 
+    def bring_first(self, *, failed: bool) -> bool:
+        """Rows that failed stay with their lanes, so none that waits here has."""
+        return not failed and self.takeable > 0
+
     def take(self, most: int, now: float, *, one_each: bool = False) -> TakenRows:
         return self._rows.take(most, newest=self._newest)
 

@@ -26,6 +26,7 @@ from multilane.outcome.backoff import Backoff, RetryBackoff, due
 SUSPICION: Final = 1.0  # seconds from the first suspicion to the verdict
 FEWEST_KEYS: Final = 3  # that fail in an outage
 SHORTEST_PROBE: Final = 0.05
+LONGEST_PROBE: Final = 10.0  # what back-off grows to: records must not wait long after an outage is over
 _DEFAULT_BACKOFF: Final = Backoff("exponential", 1.0, 60.0, 2.0)
 
 
@@ -161,7 +162,8 @@ class Outage:
             self._close()
 
     def _rest(self) -> float:
-        return max(SHORTEST_PROBE, due(self._backoff, 0, self.probes, self._seed + self.probes) / 1_000)
+        rest = due(self._backoff, 0, self.probes, self._seed + self.probes) / 1_000
+        return max(SHORTEST_PROBE, min(rest, max(LONGEST_PROBE, self._backoff.delay)))
 
     def _close(self) -> None:
         self._go(State.CLOSED)

@@ -97,6 +97,35 @@ async def test_nothing_begins_but_a_probe_for_each_back_off():
         assert world.counts.total("lanes.outage.probes") == 3
 
 
+async def test_a_record_that_has_not_failed_is_probed_within_two_rounds():
+    """Where only poison is left it looks like an outage: the first good record must not wait behind all of it."""
+    async with Guarded(bad=range(40)) as world:
+        await world.give(*(f"k{n}" for n in range(40)))
+        await turns(60)
+        await world.after(1.0)
+        assert world.gate.is_shut
+        await world.after(1.0)
+        await world.give("good")
+        assert world.gate.is_shut
+        await world.after(2.0)
+        assert 40 in world.handled
+        assert not world.gate.is_shut
+        for _ in range(4):
+            await world.after(2.0)
+        await until(lambda: world.is_done)
+        assert sorted(world.published.offsets) == list(range(40)), "the poison went its way"
+
+
+async def test_records_that_succeed_the_second_time_end_a_pause_at_the_first_probe():
+    async with Guarded() as world:
+        await world.pause()
+        failed = set(world.handled)
+        world.is_down = False
+        world.bad = {offset for offset in range(40) if offset not in failed}
+        await world.after(1.0)
+        assert not world.gate.is_shut
+
+
 async def test_when_a_probe_succeeds_all_go_on_and_nothing_was_used_up():
     async with Guarded() as world:
         await world.pause()

@@ -114,6 +114,19 @@ def test_one_probe_for_each_back_off():
     assert made.state is State.CLOSED
 
 
+@pytest.mark.parametrize(("delay", "longest"), [(1.0, 10.0), (30.0, 30.0)])
+def test_probes_stay_at_most_ten_seconds_apart_unless_the_first_delay_is_longer(delay, longest):
+    made = Outage(OutageRules(), Backoff("exponential", delay, 300.0, 2.0))
+    for n in range(6):
+        made.failed(failure(n), 0, 0.1 * n)
+    made.look(0, 2.0)
+    for _ in range(8):
+        now = made.next_at
+        made.probe()
+        made.probe_failed(now)
+    assert made.next_at == now + longest
+
+
 def test_a_probe_that_tells_nothing_is_soon_followed_by_another():
     made = opened()
     made.probe()
