@@ -49,7 +49,6 @@ class Crew:
         self._context = copy_context()  # what every call begins with
         self._lanes: set[Lane] = set()
         self._parked = Parked()
-        self._wake = self._parked.wake
         self._rests = Rests(clock)  # of lanes with rows that are retried in place
         self._overdue = Overdue(yard, work, clock, self._stand_in)
         self._is_draining = False
@@ -86,7 +85,7 @@ class Crew:
         while len(self._lanes) < self._wanted + self._ahead + self._overdue.substitutes:
             self._spawn(Lane())
         self.count_lanes()
-        self._wake(len(self._parked))
+        self._parked.wake(len(self._parked))
 
     def _allow_threads(self) -> None:
         if self._runs_ahead:
@@ -102,7 +101,7 @@ class Crew:
         """The shortest asks nobody: not while some records must be handled alone. Lanes change between calls."""
         self._is_plain = self._work.goes_plainly
         self.count_lanes()
-        self._wake(len(self._parked))
+        self._parked.wake(len(self._parked))
 
     async def _stays(self, lane: Lane) -> bool:
         """Whether this lane goes on, once it may: an outage keeps it waiting."""
@@ -141,7 +140,7 @@ class Crew:
         if self._is_draining or self._is_too_many:
             self._lanes.discard(lane)
             self.count_lanes()
-            self._wake(self._work_for())  # what it gave free is for those who stay
+            self._parked.wake(self._work_for())  # what it gave free is for those who stay
             return True
         if lane.is_plain != self._is_plain:
             self._spawn(lane)
@@ -266,7 +265,7 @@ class Crew:
             lane.window = ()
             chains.release_all(records, self._clock.monotonic(), again)
             del records, again  # a lane that has nothing to do keeps nothing
-            self._wake(self._work_for() - 1)  # one of them is for this lane
+            self._parked.wake(self._work_for() - 1)  # one of them is for this lane
             if self._is_changed(lane):
                 return
 
@@ -321,7 +320,7 @@ class Crew:
     def poke(self) -> None:
         """There may be work for lanes that are parked."""
         if self._parked:
-            self._wake(self._work_for())
+            self._parked.wake(self._work_for())
             self._set_flush_timer()
 
     def _wants_more(self) -> bool:
@@ -338,7 +337,7 @@ class Crew:
     def flush(self) -> None:
         """Windows that are not full go as they are: their time is up, or no more will come."""
         self._flushes = True
-        self._wake(len(self._parked))
+        self._parked.wake(len(self._parked))
 
     def _set_flush_timer(self) -> None:
         if not self._work.window.is_single and self._chains.takeable:
@@ -346,7 +345,7 @@ class Crew:
 
     def _wake_deferred(self) -> None:
         due = self._of_records.wake(self._clock.monotonic())
-        self._wake(self._work_for())
+        self._parked.wake(self._work_for())
         self._set_flush_timer()
         if due is not None:
             self._due_timer.set(due)
@@ -375,7 +374,7 @@ class Crew:
         self._is_draining = self._is_over = True
         self._due_timer.end()
         self._flush_timer.end()
-        self._wake(len(self._parked))
+        self._parked.wake(len(self._parked))
         self._rests.end()
         self._gate.leave(self)
         self._fence.leave(self)
