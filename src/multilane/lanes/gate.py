@@ -21,6 +21,7 @@ from multilane.lanes.acknowledging import Pending
 from multilane.lanes.lane import Lane
 from multilane.lanes.threads import NotBegun
 from multilane.logs import logger
+from multilane.outcome.headers import ERROR_COUNT, NOT_ATTEMPTED, RETRY_COUNT, last_value, retry_count
 from multilane.outcome.in_place import Resting, Stay, attempts_in_place, resting, stay_of
 from multilane.outcome.outage import Failure, Outage, State
 from multilane.outcome.poison import SuspectedPoison
@@ -264,7 +265,7 @@ class Gate:
             return None  # it failed before while others succeeded: it proves nothing, and goes its way
         failure = Failure(class_of(error), raised_at(error), record.key or (record.partition, record.offset))
         before = self._outage.state
-        stays = self._outage.failed(failure, self._count(now), now, is_echo=is_echo)
+        stays = self._outage.failed(failure, self._count(now), now, is_echo=is_echo or _failed_before(record))
         if self._outage.state is not before:
             self._set_timer()
         if not stays:
@@ -342,6 +343,14 @@ class Gate:
             for wait in waiting:
                 if not wait.turn.done():
                     wait.turn.set_result(None)
+
+
+def _failed_before(record: Record) -> bool:
+    """A copy of a record that failed already, mostly while others succeeded. What is left of a topic may be nothing but
+    such records: that they fail once more is no news."""
+    headers = record.headers
+    retried = last_value(headers, RETRY_COUNT) is not None and retry_count(headers) != NOT_ATTEMPTED
+    return retried or last_value(headers, ERROR_COUNT) is not None
 
 
 def _said(error: BaseException) -> str:

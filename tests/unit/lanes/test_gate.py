@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from lane_world import World, turns, until
+from lane_world import World, record_of, turns, until
 from multilane.errors import UndecodablePayload
 from multilane.hooks import Counts
 from multilane.lanes.failing import Failing, Ways
@@ -310,3 +310,16 @@ async def test_one_window_that_fails_as_a_whole_is_one_failure():
         assert world.outage.state is State.CLOSED
         assert sorted(world.published.offsets) == list(range(20))
         assert max(map(world.handled.count, range(60))) == 1
+
+
+async def test_what_is_left_in_a_retry_topic_and_fails_again_is_no_outage():
+    """Nothing else was left to read, so everything failed alike, and the consumer waited for a success for ever."""
+    async with Guarded() as world:
+        for count in (b"0", b"1"):
+            headers = (("X-RetryCount", count),)
+            for offset in range(20):
+                retried = record_of(f"k{offset}", offset, headers=headers)
+                assert world.gate.stays(retried, ConnectionError("refused")) is None
+        assert world.outage.state is State.CLOSED
+        followers = [record_of(f"k{n}", n, headers=(("X-RetryCount", b"-1"),)) for n in range(8)]
+        assert any(world.gate.stays(one, ConnectionError("refused")) for one in followers), "nobody has tried these"
