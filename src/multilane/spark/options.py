@@ -18,6 +18,7 @@ from typing import Any, Final
 from multilane.config.app.units import NotAUnit, parse_duration
 from multilane.config.consumer import parse_consumer
 from multilane.config.producer import parse_producer
+from multilane.config.spelling import fold
 from multilane.errors import ConfigError
 from multilane.logs import logger
 from multilane.secret import Secret
@@ -151,6 +152,7 @@ def _check_kind(given: dict[str, str], *, is_stream: bool) -> None:
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
+    refuse_shown_secrets(options)
     given, properties = _sorted_out(options, _SINK)
     parse_producer(properties)
     return SinkOptions(properties, given.get("topic"))
@@ -158,7 +160,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
 
 def refuse_shown_secrets(options: Mapping[str, str]) -> None:
     for key in options:
-        if key.lower().removeprefix("kafka.") in _SHOWN_SECRETS:
+        if fold(key) in _SHOWN_SECRETS:  # in whatever spelling: the client takes them all
             raise ConfigError(
                 f"{key}: Spark would show the private key in its plans; put it into a file, and name that in "
                 "kafka.ssl.keystore.location"

@@ -46,6 +46,7 @@ class KafkaSource(DataSource):
         kept = table_options(self.options)
         if kept is None:
             return spark_schema(include_headers=includes_headers(self.options))
+        refuse_shown_secrets(kept)
         return kept_in(spark_schema(include_headers=includes_headers(kept)), kept)
 
     def reader(self, schema: StructType) -> BatchReader:

@@ -44,3 +44,10 @@ def test_a_table_keeps_no_secrets():
     with pytest.raises(ConfigError, match=r"kafka\.sasl\.password: .*TEMPORARY VIEW") as raised:
         KafkaSource(SHOWN | {"option.kafka.sasl.password": "hush"}).schema()
     assert "hush" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["kafka.ssl.keystore.key", "kafka.ssl_keystore_key", "kafka.ssl.key-pem"])
+def test_a_table_keeps_no_private_key_in_any_spelling(name):
+    with pytest.raises(ConfigError, match="private key") as raised:
+        KafkaSource(SHOWN | {f"option.{name}": "hush"}).schema()
+    assert "hush" not in str(raised.value)

@@ -166,8 +166,11 @@ def test_when_a_batch_is_worth_it():
         source_options(BROKERS | {"subscribe": "a", "maxTriggerDelay": "soon"}, is_stream=True)
 
 
-@pytest.mark.parametrize("name", ["kafka.ssl.keystore.key", "kafka.SSL.key.pem", "kafka.ssl.key.store.key"])
+@pytest.mark.parametrize(
+    "name", ["kafka.ssl.keystore.key", "kafka.SSL.key.pem", "kafka.ssl.key.store.key", "kafka.ssl_keystore-key"]
+)
 def test_a_private_key_that_spark_would_show_is_refused(name):
-    with pytest.raises(ConfigError, match=r"in its plans; put it into a file") as told:
-        source_options(ORDERS | {name: "-----BEGIN PRIVATE KEY-----"}, is_stream=True)
-    assert "BEGIN" not in str(told.value)
+    for read in (lambda options: source_options(options, is_stream=True), sink_options):
+        with pytest.raises(ConfigError, match=r"in its plans; put it into a file") as told:
+            read(ORDERS | {name: "-----BEGIN PRIVATE KEY-----"})
+        assert "BEGIN" not in str(told.value)
