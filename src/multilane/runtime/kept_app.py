@@ -100,8 +100,9 @@ class KeptApp:
     def counts(self) -> list[tuple[str, dict[str, str], float]]:
         return self._news.take()
 
-    def lease(self) -> float:
-        return min((group.lease() for group in self._groups.values()), default=_LOOK_TIMEOUT)
+    def leases(self) -> dict[str, float]:
+        """Each of its own: a group whose brokers are down must not stop the others."""
+        return {name: group.lease() for name, group in self._groups.items()}
 
     def members(self) -> Members:
         return tuple((name, who) for name, group in self._groups.items() if (who := group.identity) is not None)

@@ -9,7 +9,7 @@ here until it has ended, and the lender is told.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final, Protocol
@@ -43,11 +43,19 @@ class Tell(Protocol):
 
 
 @dataclass(slots=True)
+class _Lease:
+    """Until when nobody else gets what is lent, as the lender has told; at first it has told nothing."""
+
+    fenced_after: float = inf
+
+
+@dataclass(slots=True)
 class _Desk:
     """One consumer of the configuration: what lives longer than a loan."""
 
     outfit: Outfit
     consumer: AsyncConsumer
+    lease: _Lease = field(default_factory=_Lease)
     stint: Stint | None = None
 
 
@@ -83,12 +91,6 @@ class _Lent:
         return self.told or replace(self.unit, held=())
 
 
-class _Lease:
-    """Until when nobody else gets what is lent, as the lender has told; at first it has told nothing."""
-
-    fenced_after = inf
-
-
 class LeasedApp:
     """Made from `module:name`; the lender names this class by its import path."""
 
@@ -106,7 +108,6 @@ class LeasedApp:
         self._ends_early = False
         self._failure: BaseException | None = None
         self._is_closed = False
-        self._lease = _Lease()
 
     async def open(self, tell: Tell) -> None:
         self._tell = tell
@@ -115,8 +116,8 @@ class LeasedApp:
                 outfits = self._app.outfits(self._news)
             for name, outfit in outfits.items():
                 consumer = AsyncConsumer(outfit.reading, clock=self._clock, observer=self._news)
-                self._desks[name] = _Desk(outfit, consumer)
-                outfit.fence.watch(self._lease)
+                self._desks[name] = desk = _Desk(outfit, consumer)
+                outfit.fence.watch(desk.lease)
                 await outfit.open()
         except BaseException:
             await self.close()
@@ -133,8 +134,9 @@ class LeasedApp:
             await desk.outfit.close()
         await self._app.close_producers()
 
-    def renew(self, until: float) -> None:
-        self._lease.fenced_after = until
+    def renew(self, until: Mapping[str, float]) -> None:
+        for name, desk in self._desks.items():
+            desk.lease.fenced_after = until.get(name, desk.lease.fenced_after)
 
     def counts(self) -> list[tuple[str, dict[str, str], float]]:
         return self._news.take()

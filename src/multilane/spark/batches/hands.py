@@ -15,7 +15,7 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from typing import Any, Final, Protocol, TypeVar
@@ -57,8 +57,8 @@ class Worker(Protocol):
 
     def let_go(self, number: int, held: Iterable[HeldRecord]) -> None: ...
 
-    def renew(self, until: float) -> None:
-        """Nobody else gets what it was lent before this time, on the monotonic clock."""
+    def renew(self, until: Mapping[str, float]) -> None:
+        """By consumer: nobody else gets what it was lent before this time, on the monotonic clock."""
         ...
 
     def counts(self) -> list[Any]: ...
@@ -94,7 +94,7 @@ class Hands:
         """What the task with this number is there for. It ends when the keeper knows how its units are."""
         begun, closed = (self._expect(answer, number) for answer in ("loan", "closed"))
         try:
-            self._line.send("hello", number=number, pid=os.getpid())
+            self._line.send("hello", number=number, pid=os.getpid(), sent=self._clock.monotonic())
             if self.is_lost:  # it ended before this was asked
                 raise LineLost("the keeper of this run is gone")
             serving: Future[list[Unit]] | None = begun.result(self._patience)
@@ -174,8 +174,9 @@ class Hands:
             case "steer":
                 told = steering_from(message["steering"])
                 self._loop.call_soon_threadsafe(self._worker.steer, message["consumer"], told)
-            case "lease":
-                until = message["sent"] + message["seconds"]  # since we asked, not since we were answered
+            case "leases":
+                # Since we asked, not since we were answered.
+                until = {consumer: message["sent"] + seconds for consumer, seconds in message["seconds"].items()}
                 self._loop.call_soon_threadsafe(self._worker.renew, until)
             case "end":
                 self._loop.call_soon_threadsafe(self._worker.end)

@@ -59,8 +59,9 @@ class Kept(Protocol):
         """Who it is in its groups, by consumer."""
         ...
 
-    def lease(self) -> float:
-        """For how many seconds from now nobody else gets what is lent, whatever happens to its borrower."""
+    def leases(self) -> dict[str, float]:
+        """By consumer, for how many seconds from now nobody else gets what is lent, whatever happens to its
+        borrower."""
         ...
 
 
@@ -290,6 +291,7 @@ class Keeper:
         number = message["number"]
         for consumer, steering in self._steering.items():
             line.tell("steer", consumer=consumer, steering=steering)
+        self._grant_leases(line, message)  # before the loan: a worker may be stopped right after it
         log.debug("task %s begins in process %s", number, message.get("pid"))
         if self._muster is not None and not self._is_stopping:
             self._muster.arrive(number, line)
@@ -324,7 +326,10 @@ class Keeper:
             self._driver.tell("failed", error=message["error"], is_refused=True)
 
     def _on_counts(self, line: Line, message: Message) -> None:
-        if self._kept is not None and message.get("sent") is not None:
-            line.tell("lease", sent=message["sent"], seconds=self._kept.lease())
+        self._grant_leases(line, message)
         self._counts += message["counts"]
         self._failures += message.get("failures") or []
+
+    def _grant_leases(self, line: Line, message: Message) -> None:
+        if self._kept is not None and message.get("sent") is not None:
+            line.tell("leases", sent=message["sent"], seconds=self._kept.leases())

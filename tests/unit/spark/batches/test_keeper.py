@@ -82,8 +82,8 @@ class App:
     def members(self):
         return (("Orders", ME),)
 
-    def lease(self):
-        return 30.0
+    def leases(self):
+        return {"Orders": 30.0, "Bills": 0.0}
 
 
 class Worker:
@@ -106,6 +106,7 @@ class Worker:
 
     async def serve(self, loan):
         self.steered_before = list(Worker.steered)
+        self.renewed_before = list(Worker.renewed)
         done = [replace(unit, places=dict.fromkeys(unit.places, Place(5, 0, ())), settled=5) for unit in loan.units]
         self._tell("counts", counts=self.counts(), failures=self.failures())
         self._tell("over", number=loan.number, units=[unit.to_json() for unit in done])
@@ -205,7 +206,9 @@ def test_a_lease_lasts_from_when_the_worker_asked_for_it(driver, plan, eventuall
     work(plan, keeper.address, number, Worker)
     eventually(lambda: len(Worker.renewed) >= 2, 30)
     first, second = Worker.renewed[:2]
-    assert before <= first - 30.0 < second - 30.0 <= SystemClock().monotonic()
+    assert before <= first["Orders"] - 30.0 < second["Orders"] - 30.0 <= SystemClock().monotonic()
+    assert first["Bills"] == first["Orders"] - 30.0, "each consumer has its own"
+    assert hands._hands[plan.run]._worker.renewed_before == [first], "it is known before anything begins"
     driver.line.send("stop")
     driver.wait_for("ended")
 
