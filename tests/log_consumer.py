@@ -26,6 +26,7 @@ class LogConsumer:
         self.epoch = 0
         self.topic_id = uuid4()
         self._woken = False
+        self.disturbed: set[str] = set()  # calls during which a lane wakes the consumer up, once each
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
@@ -57,7 +58,13 @@ class LogConsumer:
         self.positions.update(dict.fromkeys(partitions, 0))
 
     async def partitions_for(self, topic):
+        self._disturb("partitions_for")
         return [p for p in self.logs if p.topic == topic]
+
+    def _disturb(self, call: str) -> None:
+        if call in self.disturbed:
+            self.disturbed.discard(call)
+            raise WakeupError("wakeup() was called")
 
     def _check(self):
         if self._woken:
@@ -83,13 +90,16 @@ class LogConsumer:
         return replace(block_of(keys, start, partition.topic), partition=partition.partition)
 
     async def topic_ids(self, topics):
+        self._disturb("topic_ids")
         return {topic: self.topic_id for topic in topics}
 
     async def log_ends(self, partitions):
+        self._disturb("log_ends")
         return {p: OffsetAndEpoch(len(self.logs.get(p, ())), self.epoch) for p in partitions}
 
     async def epoch_ends(self, epochs):
         """All is of one epoch."""
+        self._disturb("epoch_ends")
         ends = await self.log_ends(epochs)
         return {p: ends[p] for p, epoch in epochs.items() if epoch == self.epoch}
 
@@ -102,6 +112,7 @@ class LogConsumer:
         return self.positions[partition]
 
     async def committed(self, partitions):
+        self._disturb("committed")
         self.wakeup()  # a lane ran out of records meanwhile
         return dict.fromkeys(partitions)
 
@@ -110,6 +121,7 @@ class LogConsumer:
         callback(offsets, None)
 
     async def commit(self, offsets):
+        self._disturb("commit")
         self.committed_offsets |= {p: place.offset for p, place in offsets.items()}
 
     async def close(self, timeout):

@@ -55,11 +55,13 @@ class Feeding:
     async def step(self, patience: float) -> None:
         """Waits so long for something to come."""
         self._resume_hungry()
-        with suppress(WakeupError):
+        try:
             blocks = await self._consumer.poll(patience)
-            self._is_giving = True
-            await self._give_all(blocks)
-            self._is_giving = False
+        except WakeupError:
+            return
+        self._is_giving = True
+        await self._give_all(blocks)
+        self._is_giving = False
 
     async def catch_up(self, partition: TopicPartition) -> None:
         """Markers and gaps at the end of the log are passed too."""

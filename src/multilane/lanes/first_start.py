@@ -9,7 +9,8 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from multilane.client.async_consumer import AsyncConsumer
-from multilane.errors import MultilaneError, WakeupError
+from multilane.errors import MultilaneError
+from multilane.lanes.undisturbed import undisturbed
 from multilane.logs import logger
 from multilane.types import TopicPartition
 
@@ -37,11 +38,8 @@ async def tell_of_skipped(
 
 
 async def _beginnings(consumer: AsyncConsumer, partitions: list[TopicPartition]) -> Mapping[TopicPartition, int]:
-    while True:
-        try:
-            return await consumer.beginning_offsets(partitions, _PATIENCE)
-        except WakeupError:
-            continue  # meant for a poll
-        except MultilaneError as error:
-            log.warning("how many records a first start skips is not known: %s", error)
-            return {}
+    try:
+        return await undisturbed(lambda: consumer.beginning_offsets(partitions, _PATIENCE))
+    except MultilaneError as error:
+        log.warning("how many records a first start skips is not known: %s", error)
+        return {}

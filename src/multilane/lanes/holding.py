@@ -18,6 +18,7 @@ from uuid import UUID
 from multilane.commit.completion_map import Run
 from multilane.commit.ledger import Place
 from multilane.errors import MultilaneError, OperationTimeout
+from multilane.lanes.undisturbed import undisturbed
 from multilane.logs import logger
 from multilane.types import NO_EPOCH, TopicPartition
 
@@ -179,7 +180,7 @@ class Holding(Generic[T]):
         """Brokers that cannot answer now are asked again: what comes of our partitions depends on it."""
         while True:
             try:
-                return await ask()
+                return await undisturbed(ask)
             except MultilaneError as error:
                 if self.is_stopping or not (error.retriable or isinstance(error, OperationTimeout)):
                     raise

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Generic
 
 from multilane.client.async_consumer import AsyncConsumer
@@ -22,6 +23,7 @@ from multilane.errors import MultilaneError, OperationTimeout, WakeupError
 from multilane.lanes.first_start import tell_of_skipped
 from multilane.lanes.holding import Holding, Start, T
 from multilane.lanes.partition_events import NO_EVENTS
+from multilane.lanes.undisturbed import undisturbed
 from multilane.logs import logger
 from multilane.types import NO_EPOCH, LeaderEpoch, Offset, OffsetAndMetadata, TopicPartition
 
@@ -122,7 +124,7 @@ class Membership(RebalanceListener, Generic[T]):
         if not news:
             return
         try:
-            await self._consumer.commit(news)
+            await undisturbed(lambda: self._consumer.commit(news))
         except MultilaneError as error:
             log.warning("what was settled of %d partitions could not be committed: %s", len(news), error)
 
@@ -153,7 +155,8 @@ class Membership(RebalanceListener, Generic[T]):
         """The other half of a pair mostly comes a moment later; one that does not exist never does."""
         with suppress(MultilaneError):  # whoever waits is told by the lag too
             topics = self._holding.topics.names
-            counts = {topic: len(await self._consumer.partitions_for(topic)) for topic in topics}
+            partitions_for = self._consumer.partitions_for
+            counts = {topic: len(await undisturbed(partial(partitions_for, topic))) for topic in topics}
             for topic, many in counts.items():
                 unmatched = sorted(p for p in alone if p.partition >= many)
                 if unmatched:

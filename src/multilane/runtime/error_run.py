@@ -19,6 +19,7 @@ from multilane.client.async_consumer import AsyncConsumer
 from multilane.client.rebalance import RebalanceListener
 from multilane.config.spelling import fold
 from multilane.errors import MultilaneError, WakeupError
+from multilane.lanes.undisturbed import undisturbed
 from multilane.logs import logger
 from multilane.outcome.error_policy import ErrorRules, Run
 from multilane.outcome.own_thread import on_own_thread
@@ -197,7 +198,8 @@ class ErrorRun(RebalanceListener):
         if not moved:
             return
         try:
-            await self._consumer.commit({share.partition: _place(share, offset) for share, offset in moved.items()})
+            places = {share.partition: _place(share, offset) for share, offset in moved.items()}
+            await undisturbed(lambda: self._consumer.commit(places))
         except MultilaneError as error:
             log.warning("offsets of %d error partitions were not committed: %s", len(moved), error)
             return

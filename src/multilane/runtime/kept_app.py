@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from math import inf
 from typing import Final
 from uuid import UUID
@@ -24,6 +25,7 @@ from multilane.hooks import News, Observer
 from multilane.lanes.holding import Holding, Start, Starts
 from multilane.lanes.log_check import LogCheck
 from multilane.lanes.membership import Commits, Membership, Timing
+from multilane.lanes.undisturbed import undisturbed
 from multilane.logs import logger
 from multilane.runtime.outfit import Outfit
 from multilane.runtime.starting import member_of
@@ -181,7 +183,8 @@ class KeptGroup:
         beyond = [p for p, place in news.items() if place.offset > self._ends.get(p, 0)]
         if beyond and self._consumer is not None:
             with suppress(MultilaneError):  # then it waits
-                self._ends |= await self._consumer.end_offsets(beyond, _LOOK_TIMEOUT)
+                look_up = partial(self._consumer.end_offsets, beyond, _LOOK_TIMEOUT)
+                self._ends |= await undisturbed(look_up)
         sound = {p: place for p, place in news.items() if place.offset <= self._ends.get(p, 0)}
         for partition in news.keys() - sound.keys():
             offset = int(news[partition].offset)

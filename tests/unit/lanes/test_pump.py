@@ -32,10 +32,12 @@ ONE, TWO, RETRY = TopicPartition("t", 1), TopicPartition("t", 2), TopicPartition
 class Running:
     """A pump over such logs, until the end of the block."""
 
+    commit_interval = 0.01
+
     def __init__(self, handler, consumer: LogConsumer, *, pairs: bool = False, route=None, whole=()) -> None:
         self.handler, self.route, self.failures = handler, route, TakenOver()
         topics = Topics(("t.retry", "t") if pairs else ("t",), pairs, frozenset(whole))
-        self.pump = Pump(consumer, topics, self.build, Timing(0.01, 0.05), SystemClock())
+        self.pump = Pump(consumer, topics, self.build, Timing(self.commit_interval, 0.05), SystemClock())
 
     async def build(self, starts):
         intakes = [Intake(p, Ledger(*starts[p][:3]), 1000) for p in sorted(starts, reverse=True)]
@@ -52,6 +54,12 @@ class Running:
         await self.task
 
 
+class RunningLong(Running):
+    """It commits only at its end."""
+
+    commit_interval = 60.0
+
+
 async def test_a_wakeup_for_a_poll_does_not_end_the_assignment():
     handled = []
 
@@ -60,12 +68,49 @@ async def test_a_wakeup_for_a_poll_does_not_end_the_assignment():
 
     consumer = LogConsumer()
     consumer.logs = {ONE: ["a", "b"], TWO: ["c"]}
+    consumer.disturbed = {"committed", "topic_ids"}
     async with Running(handler, consumer) as running:
         consumer.assign(ONE)
         consumer.assign(TWO)
         await until(lambda: len(handled) == 3)
         await until(lambda: consumer.committed_offsets == {ONE: 2, TWO: 1})
         assert len(running.pump.teams) == 2
+
+
+async def test_a_wakeup_for_a_poll_does_not_lose_the_last_commit(caplog):
+    handled = []
+
+    async def handler(record: Record) -> None:
+        handled.append(record.offset)
+
+    consumer = LogConsumer()
+    consumer.logs = {ONE: ["a", "b"]}
+    async with RunningLong(handler, consumer):
+        consumer.assign(ONE)
+        await until(lambda: len(handled) == 2)
+        consumer.disturbed = {"commit"}
+    assert consumer.committed_offsets == {ONE: 2}
+    assert not [record for record in caplog.records if "wakeup" in record.getMessage()]
+
+
+async def test_a_wakeup_while_lanes_begin_again_loses_no_block():
+    """The blocks of one poll are given while the log is checked: those behind must still reach their lanes."""
+    handled = []
+
+    async def handler(record: Record) -> None:
+        handled.append((record.partition, record.offset))
+
+    consumer = LogConsumer()
+    consumer.logs = {ONE: ["a", "b"], TWO: ["c"]}
+    async with Running(handler, consumer):
+        consumer.assign(ONE)
+        consumer.assign(TWO)
+        await until(lambda: len(handled) == 3)
+        consumer.logs |= {ONE: ["x"], TWO: ["c", "d"]}
+        consumer.positions[ONE] = 0  # it was made again
+        consumer.disturbed = {"topic_ids"}
+        await until(lambda: consumer.committed_offsets == {ONE: 1, TWO: 2})
+    assert handled[3:] == [(1, 0), (2, 1)]
 
 
 async def test_a_topic_of_copies_begins_at_its_beginning_where_nothing_is_committed():
