@@ -180,6 +180,10 @@ class EventQueue(Generic[E]):
         self._events.append(event)
         self._signal.set()
 
+    def ring(self) -> None:
+        """Whoever waits for an event looks again."""
+        self._signal.set()
+
     def drain(self) -> list[E]:
         drained: list[E] = []
         while (event := self.pop()) is not None:

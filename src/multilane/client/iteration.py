@@ -63,8 +63,7 @@ class RecordStream:
 
     def next(self) -> Record | None:
         """The next record; None when there is none left, or a poll has something else to do first."""
-        self._subscriber.enter_record()
-        if not self._may_go_on():
+        if not self._may_go_on(self._subscriber.enter_record()):
             self.put_back()
         while self._rests:
             rest = self._rests[0]
@@ -84,9 +83,9 @@ class RecordStream:
             if self._is_valid(rest) and rest.state.position is not None:
                 self._front.seek(rest.partition, At(rest.state.position, rest.state.epoch))
 
-    def _may_go_on(self) -> bool:
+    def _may_go_on(self, now: float) -> bool:
         steps = self._front.background and any(isinstance(e, RebalanceStep) for e in self._front.background.waiting())
-        return not steps and self._subscriber.has_standing and not any(r.state.paused for r in self._rests)
+        return not steps and self._subscriber.stands(now) and not any(r.state.paused for r in self._rests)
 
     def _is_valid(self, rest: _Rest) -> bool:
         """A seek changes the generation, so of several blocks of one partition only the first is put back."""

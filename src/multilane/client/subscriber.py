@@ -86,8 +86,12 @@ class Subscriber:
 
     @property
     def has_standing(self) -> bool:
-        """Whether records may be handed out. Partitions that were assigned by hand need no standing."""
-        return self._subscription is None or self._front.standing.identity is not None
+        """Whether records may be handed out now."""
+        return self.stands(self._now())
+
+    def stands(self, now: float) -> bool:
+        """Partitions that were assigned by hand need no standing."""
+        return self._subscription is None or self._front.standing.holds(now)
 
     def subscribe(self, wanted: Any, listener: RebalanceListener | None) -> None:
         if self._config.group_id is None:
@@ -140,13 +144,15 @@ class Subscriber:
         if self._auto.is_due(now):
             self._commit_by_itself()
 
-    def enter_record(self) -> None:
-        """The next record of a loop: the one before is done with, and whoever asks is there."""
+    def enter_record(self) -> float:
+        """The next record of a loop: the one before is done with, and whoever asks is there. Returns the time."""
         now = self._now()
-        self._pulse.beat(now, is_polling=False)
+        if self._pulse.beat(now, is_polling=False) > self._config.max_poll_interval:
+            self._tell(Returned())  # the poll that follows finds nobody away
         if self._auto.is_due(now):
             self._commit_by_itself()
         self._front.polls += 1
+        return now
 
     def _note_absence(self, seconds: float) -> None:
         if seconds > self._config.max_poll_interval:

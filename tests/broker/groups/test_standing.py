@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.group_members import PROTOCOLS, Member, Team, fill, membership, new_group, partitions_of
+from broker.group_processes import ProcessMember
 from multilane import AsyncConsumer, RebalanceListener
 from multilane.errors import GroupError
 
@@ -68,3 +69,26 @@ async def test_nor_in_an_event_loop(kafka, topic, variant, eventually):
         while not losses.lost:
             assert not await slow.poll(0) or losses.lost
         other.close()
+
+
+@pytest.mark.parametrize("variant", PROTOCOLS)
+def test_a_process_that_was_stopped_beyond_its_session_hands_out_nothing_before_on_lost(kafka, topic, variant):
+    partitions = partitions_of(topic(1), 1)
+    fill(kafka, partitions, 0, RECORDS)
+    names = [partitions[0].topic]
+    with (
+        Team(kafka, variant, names) as team,
+        ProcessMember(kafka, team.group, names, variant, max_poll_records=5) as sleeps,
+    ):
+        team.until(lambda: sleeps.assignment)
+        sleeps.order("take")  # and the rest is buffered
+        team.until(lambda: sleeps.told("records"))
+        sleeps.freeze()
+        [other] = team.join()
+        team.until(lambda: other.assignment == frozenset(partitions), timeout=15)
+        before = len(sleeps.events)
+        sleeps.order("go")
+        sleeps.thaw()
+        team.until(lambda: sleeps.told("lost"))
+        kinds = [told["event"] for told in sleeps.events[before:]]
+        assert "records" not in kinds[: kinds.index("lost")], "records of partitions that others have"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -356,6 +357,39 @@ def test_what_is_kept_is_not_handed_out_either_when_standing_ends_within_a_step(
     desk.front.standing.identity = Identity("g", "member", 2, None, "classic")
     with pytest.raises(MultilaneError, match="would be raised"):
         desk.subscriber.collect()
+
+
+def test_a_consumer_that_was_stopped_beyond_its_session_gets_nothing_until_its_group_answers(desk):
+    own(desk)
+    desk.front._buffer.put(Cursor(ORDERS, 2, _at(7)), Failed(ORDERS, MultilaneError("would be raised")))
+    desk.front.standing.fenced_after = 45.0
+    desk.now = 46.0  # it goes on: nobody has said yet that it was expelled
+    desk.subscriber.enter_poll()
+    assert not desk.subscriber.collect()
+    desk.front.standing.fenced_after = 90.0
+    with pytest.raises(MultilaneError, match="would be raised"):
+        desk.subscriber.collect()
+
+
+def test_a_poll_that_waits_looks_again_when_the_group_answers_again(desk):
+    own(desk)
+    rung: list[float] = []
+    member = SimpleNamespace(identity=desk.subscriber.identity, refusal=None, fenced_after=lambda session: 145.0)
+    desk.front.background._signal = SimpleNamespace(set=lambda: rung.append(desk.now))
+    desk.front.standing.fenced_after = 45.0
+    for desk.now in (100.0, 101.0):
+        desk.front._participant._note_standing(member, desk.now)
+    assert rung == [100.0], "once, not with every heartbeat"
+
+
+def test_a_loop_that_was_away_for_too_long_over_one_record_says_that_it_is_back(desk):
+    own(desk)
+    desk.subscriber.enter_poll()
+    desk.subscriber.leave_poll()
+    desk.hear()
+    desk.now = 301.0
+    desk.subscriber.enter_record()
+    assert [type(told) for told in desk.hear()] == [Returned]
 
 
 def test_partitions_assigned_by_hand_need_no_standing(desk):

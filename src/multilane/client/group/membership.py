@@ -83,6 +83,10 @@ class Standing:
         self.identity: Identity | None = None
         self.refusal: MultilaneError | None = None
 
+    def holds(self, now: float) -> bool:
+        """A process that was stopped has lost it before anybody says so: its group may have expelled it meanwhile."""
+        return self.identity is not None and now <= self.fenced_after
+
 
 class Pulse:
     """When the application was last heard of. Written by its thread, read by the network thread.

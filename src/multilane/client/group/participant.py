@@ -67,6 +67,7 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 _IDLE_FOR_GOOD: Final = 30.0
+_TURN: Final = 1.0  # seconds that the time of a turn of the loop may be old
 
 Found = Callable[[Mapping["TopicPartition", "OffsetAndMetadata | None"]], None]
 Refused = Callable[["TopicPartition", MultilaneError], None]
@@ -155,7 +156,7 @@ class Participant:
         polls = [self._committed.poll(now), self._commits.poll(now)]
         if self._membership is not None:
             polls.append(self._membership.poll(now))
-            self._note_standing(self._membership)
+            self._note_standing(self._membership, now)
             self._note_idleness(self._membership, now)
             self._watch()
         if self._limits is not None:
@@ -251,7 +252,7 @@ class Participant:
             fulfil(event.future, None)
         else:
             self._membership.leave(lambda: fulfil(event.future, None), now)
-            self._note_standing(self._membership)
+            self._note_standing(self._membership, now)
         self._background.put(Parted())
         self._watch()
 
@@ -358,10 +359,12 @@ class Participant:
         if self._membership is not None:
             self._membership.fenced(error, now)
 
-    def _note_standing(self, member: Membership) -> None:
+    def _note_standing(self, member: Membership, now: float) -> None:
         identity = member.identity
         before, self._standing.identity = self._standing.identity, identity
-        self._standing.fenced_after = member.fenced_after(self._session)
+        expired, self._standing.fenced_after = self._standing.fenced_after, member.fenced_after(self._session)
+        if expired <= now + _TURN and expired < self._standing.fenced_after:
+            self._background.ring()  # a poll that waits has kept back what it may hand out again
         self._standing.refusal = None if self._no_consumer_protocol else member.refusal
         if identity is not None and (before is None or before.member_id != identity.member_id):
             how = "KIP-848" if identity.protocol == "consumer" else "the classic protocol"
