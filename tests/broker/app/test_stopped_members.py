@@ -30,6 +30,8 @@ app.run()
 """
 
 RECORDS = 3_000
+CLASSIC = {"group.protocol": "classic", "session.timeout.ms": 2000, "heartbeat.interval.ms": 300}
+CONSUMER = {"group.protocol": "consumer"}  # the broker of the tests has a session of 3 s
 
 
 class Member:
@@ -63,10 +65,10 @@ class Member:
             self._log.close()
 
 
-def test_a_member_that_was_stopped_beyond_its_session_begins_nothing(shop, eventually):
+@pytest.mark.parametrize("properties", [CLASSIC, CONSUMER], ids=["classic", "kip848"])
+def test_a_member_that_was_stopped_beyond_its_session_begins_nothing(shop, eventually, properties):
     """It began up to a second's worth of records that others had begun."""
     shop.fill([f"k{i}" for i in range(RECORDS)], partitions=2)
-    properties = {"group.protocol": "classic", "session.timeout.ms": 2000, "heartbeat.interval.ms": 300}
     shop.app(virtualPartitionCount=4, properties=properties, error=shop.make_topic(1))
     (shop.folder / "stopped_program.py").write_text(PROGRAM)
     members = [Member(shop.folder, "first")]
