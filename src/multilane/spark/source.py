@@ -57,7 +57,10 @@ class KafkaSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         if overwrite:
-            raise ConfigError('mode("overwrite"): a Kafka topic cannot be overwritten. Use mode("append")')
+            raise ConfigError(
+                'a Kafka topic cannot be overwritten, neither by mode("overwrite") nor by INSERT OVERWRITE. '
+                'Use mode("append"), or multilane.spark.write(df, ...)'
+            )
         return BatchWriter(sink_options(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:

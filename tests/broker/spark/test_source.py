@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import BaseModel
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
 
 from multilane.client.admin.admin import Admin
 from multilane.client.consumer import Consumer
@@ -307,3 +308,32 @@ def test_a_table_of_the_catalog_and_the_pace_of_streams(spark, kafka, topic, fil
         assert spark.sql("SELECT 1 FROM kept WITH (`startingOffsets` = 'latest')").collect() == []
     finally:
         spark.sql("DROP TABLE kept")
+
+
+@pytest.fixture
+def kept_table(spark, kafka, topic, fill):
+    """A table of the catalog, over a topic with seven records."""
+    name = topic(1)
+    fill(name, [(b"%d" % n, b"k") for n in range(7)])
+    options = {"kafka.bootstrap.servers": kafka.bootstrap(), "subscribe": name, "maxOffsetsPerTrigger": "2"}
+    written = ", ".join(f"'{key}' = '{value}'" for key, value in options.items())
+    spark.sql(f"CREATE TABLE kept_orders USING multilane OPTIONS ({written})")
+    yield "kept_orders"
+    spark.sql("DROP TABLE kept_orders")
+
+
+def test_a_table_of_the_catalog_is_not_overwritten(spark, kept_table):
+    with pytest.raises(Exception, match="a Kafka topic cannot be overwritten"):
+        spark.sql(f"INSERT OVERWRITE {kept_table} TABLE {kept_table}")
+    with pytest.raises(Exception, match="a Kafka topic cannot be overwritten"):
+        spark.table(kept_table).writeTo(kept_table).overwrite(F.lit(True))
+    assert spark.table(kept_table).count() == 7
+
+
+def test_a_stream_from_a_table_of_the_catalog_has_its_options(spark, kept_table, tmp_path):
+    found = []
+    rows = spark.readStream.option("startingOffsets", "earliest").table(kept_table)
+    writer = rows.writeStream.foreachBatch(lambda batch, number: found.append([r.offset for r in batch.collect()]))
+    query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    assert query.awaitTermination(120)
+    assert found == [[0, 1], [2, 3], [4, 5], [6]]
