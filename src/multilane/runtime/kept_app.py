@@ -9,6 +9,7 @@ board to be lent, and commits what their borrowers have settled. Error consumers
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -17,7 +18,9 @@ from uuid import UUID
 
 from multilane.client.admin.admin import Admin
 from multilane.client.async_consumer import AsyncConsumer
+from multilane.client.fetch.offsets import PartlyFound
 from multilane.client.group.membership import Identity
+from multilane.client.lookups import only_offsets
 from multilane.clock import Clock, SystemClock
 from multilane.config.app.clients import admin_properties
 from multilane.errors import GroupError, MultilaneError, WakeupError
@@ -33,7 +36,7 @@ from multilane.runtime.targets import find_app
 from multilane.spark.batches.board import Board
 from multilane.spark.batches.keeper import Members
 from multilane.spark.batches.remote_team import RemoteTeam
-from multilane.types import TopicPartition
+from multilane.types import Offset, TopicPartition
 
 log = logger(__name__)
 
@@ -42,6 +45,9 @@ _LOOK: Final = 0.2  # seconds between looks at the ends of logs, while nobody re
 _LOOK_SELDOM: Final = 0.5  # while somebody does, or brokers do not tell
 _LOOK_TIMEOUT: Final = 3.0
 _REMOVE_TIMEOUT: Final = 5.0
+
+
+Ends = dict[TopicPartition, int]
 
 
 class KeptApp:
@@ -123,7 +129,7 @@ class KeptGroup:
         self._stopping = asyncio.Event()
         self._consumer: AsyncConsumer | None = None
         self._topic_ids: dict[str, UUID] = {}
-        self._ends: dict[TopicPartition, int] = {}  # of logs, when they were last looked at
+        self._ends: Ends = {}  # of logs, when they were last looked at
         self._refused: dict[TopicPartition, int] = {}  # offsets beyond them
 
     async def run(self) -> None:
@@ -181,17 +187,18 @@ class KeptGroup:
     async def _within_logs(self, news: Commits) -> Commits:
         """Workers say how far they are. What the logs do not have yet, or no more, is not committed on their word."""
         beyond = [p for p, place in news.items() if place.offset > self._ends.get(p, 0)]
+        ends: Ends = {}
         if beyond and self._consumer is not None:
-            with suppress(MultilaneError):  # then it waits
-                look_up = partial(self._consumer.end_offsets, beyond, _LOOK_TIMEOUT)
-                self._ends |= await undisturbed(look_up)
+            look_up = partial(self._consumer.end_offsets, beyond, _LOOK_TIMEOUT)
+            ends, _ = await _known(undisturbed(look_up))  # the others wait
+            self._ends |= ends
         sound = {p: place for p, place in news.items() if place.offset <= self._ends.get(p, 0)}
-        for partition in news.keys() - sound.keys():
+        for partition in ends.keys() - sound.keys():
             offset = int(news[partition].offset)
             if self._refused.get(partition) != offset:  # once, not with every commit
                 self._refused[partition] = offset
-                told = "%s: a worker reports offset %d and the log ends at %s: not committed"
-                log.warning(told, partition, offset, self._ends.get(partition, "an unknown offset"))
+                told = "%s: a worker reports offset %d and the log ends at %d: not committed"
+                log.warning(told, partition, offset, ends[partition])
         return sound
 
     async def _begin_new_logs(self, patience: float) -> None:
@@ -226,16 +233,15 @@ class KeptGroup:
                 await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=rest)
 
     async def _note_ends(self, consumer: AsyncConsumer, partitions: list[TopicPartition]) -> bool:
-        try:
-            ends = await consumer.end_offsets(partitions, _LOOK_TIMEOUT)
-            self._ends = dict(ends)
-            self._board.note_ends(self._name, ends)
-        except MultilaneError as error:
-            if not self._board.is_lent:
-                log.warning("consumer %s: where its logs end is not known now: %s", self._name, error)
-            self._board.note_unknown_ends(self._name, partitions)
-            return False
-        return True
+        ends, error = await _known(consumer.end_offsets(partitions, _LOOK_TIMEOUT))
+        self._ends = {p: end for p, end in (self._ends | ends).items() if p in partitions}
+        self._board.note_ends(self._name, ends)
+        if error is None:
+            return True
+        if not self._board.is_lent:
+            log.warning("consumer %s: where its logs end is not known now: %s", self._name, error)
+        self._board.note_unknown_ends(self._name, [p for p in partitions if p not in ends])
+        return False
 
     async def _note_ids(self, consumer: AsyncConsumer) -> None:
         found: dict[str, UUID] = {}
@@ -243,3 +249,13 @@ class KeptGroup:
             with suppress(MultilaneError):  # one that is deleted has none for a while
                 found |= await consumer.topic_ids([topic], _LOOK_TIMEOUT)
         self._topic_ids = found
+
+
+async def _known(ends: Awaitable[dict[TopicPartition, Offset]]) -> tuple[Ends, MultilaneError | None]:
+    """As far as they can be learned: one partition without a leader must not keep the others from being committed."""
+    try:
+        return dict(await ends), None
+    except PartlyFound as error:
+        return dict(only_offsets(error.found)), error
+    except MultilaneError as error:
+        return {}, error

@@ -9,7 +9,7 @@ import pytest
 
 from multilane.client.fetch.buffer import Failed, FetchBuffer, Moved
 from multilane.client.fetch.cursor import At, Cursor, CursorTable, Lookup, Phase
-from multilane.client.fetch.offsets import OffsetQuery, OffsetsManager
+from multilane.client.fetch.offsets import OffsetQuery, OffsetsManager, PartlyFound
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
 from multilane.client.net.request_state import Backoff
 from multilane.client.net.requests import NEVER, Poll, UnsentRequest
@@ -184,6 +184,8 @@ def test_the_deadline_ends_it_with_the_last_reason():
     desk.manager.poll(3.0)
     (error,) = desk.answers
     assert isinstance(error, OperationTimeout)
+    assert isinstance(error, PartlyFound)
+    assert set(error.found) == {R}
     assert "t-0" in str(error)
     assert "t-2" not in str(error)
     assert "broker 1 is gone" in str(error)

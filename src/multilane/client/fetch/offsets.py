@@ -37,6 +37,14 @@ if TYPE_CHECKING:
 Found = Mapping[TopicPartition, OffsetAndTimestamp | None]
 
 
+class PartlyFound(OperationTimeout):
+    """Some of a look-up was not answered in time. `found` was."""
+
+    def __init__(self, message: str, found: Found) -> None:
+        super().__init__(message)
+        self.found = found
+
+
 @dataclass(slots=True, eq=False)
 class OffsetQuery:
     """A look-up of the application. `done` is called once, with the answer or with what went wrong."""
@@ -98,7 +106,7 @@ class OffsetsManager:
             missing = ", ".join(str(p) for p in sorted(set(query.wanted) - set(query.found))[:5])
             error = query.last_error or self._metadata.failure
             cause = f": {error}" if error else ""
-            query.done(None, OperationTimeout(f"no offsets of {missing} within the time given{cause}"))
+            query.done(None, PartlyFound(f"no offsets of {missing} within the time given{cause}", dict(query.found)))
 
     def _poll_query(self, query: OffsetQuery, now: float, requests: list[UnsentRequest]) -> float:
         open_ = {p: t for p, t in query.wanted.items() if p not in query.found and p not in query.in_flight}

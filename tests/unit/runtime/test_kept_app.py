@@ -1,4 +1,4 @@
-"""Leases of an app in batches: each consumer has its own, in the lender's hands and in the worker's."""
+"""An app in batches: what one consumer or partition lacks does not stop the others."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import sys
 
 import pytest
 
+from multilane.client.fetch.offsets import PartlyFound
 from multilane.clock import SystemClock
 from multilane.runtime.kept_app import KeptApp, KeptGroup
 from multilane.runtime.leased_app import LeasedApp
 from multilane.spark.batches.board import Board
+from multilane.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 APP = """
 from multilane.runtime.app import App
@@ -70,3 +72,34 @@ def test_a_group_that_is_not_answered_shortens_no_other_lease(target):
     granted = asyncio.run(leases())
     assert granted["orders"] == 0.0
     assert granted["bills"] > 0.0
+
+
+class HalfThere:
+    """A consumer whose first partition has no leader."""
+
+    def __init__(self, led: TopicPartition) -> None:
+        self._found = {led: OffsetAndTimestamp(50, -1, 3)}
+
+    async def end_offsets(self, partitions, timeout):
+        raise PartlyFound("no offsets of orders[0] within the time given", self._found)
+
+
+def test_a_partition_without_a_leader_keeps_no_other_from_being_committed(target, caplog):
+    away, led = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    news = {away: OffsetAndMetadata(40), led: OffsetAndMetadata(50)}
+
+    async def committed():
+        app = KeptApp(target)
+        outfit = app._app.outfits(app._news)["orders"]
+        board = Board(SystemClock())
+        group = KeptGroup("orders", outfit, board, SystemClock(), app._news)
+        group._consumer = consumer = HalfThere(led)
+        sound = await group._within_logs(news)
+        assert not await group._note_ends(consumer, [away, led])
+        return sound, {p.partition: end for (_, p), end in board._ends.items()}
+
+    sound, ends = asyncio.run(committed())
+    assert sound == {led: news[led]}
+    assert ends[1] == 50
+    assert ends[0] > 1 << 60, "whoever reads it finds out"
+    assert "a worker reports" not in caplog.text, "nobody knows that it is wrong"
