@@ -360,8 +360,9 @@ class Crew:
         self._is_over = True
 
     def interrupt(self) -> None:
+        now = self._clock.monotonic()
         for lane in self._lanes:
-            lane.fence()
+            lane.fence(now)
 
     def _stand_in(self) -> None:
         self._allow_threads()

@@ -140,6 +140,8 @@ class Fence:
     async def opens(self, crew: Fenced) -> None:
         """Waits while it is shut; NotBegun when the crew leaves."""
         while self.check():
+            if crew not in self._crews:  # it has left already
+                raise NotBegun
             turn: asyncio.Future[None] = self._loop.create_future()
             self._waiting[turn] = crew
             try:

@@ -33,6 +33,8 @@ log = logger(__name__)
 
 _LOOK: Final = 0.25  # seconds between looks while a probe is due and nobody has a record for it
 _STALE: Final = 0.05  # seconds for which a count of successes is good enough
+_UNDECIDED: Final = 1.0  # seconds that a probe waits for its acknowledgement: it may come only with that of others
+_NOT_BEGUN: Final = 10.0  # seconds for a probe to begin: its lane may have to wait for a thread
 _TELL_EVERY: Final = 60.0  # seconds between two lines about an outage that goes on
 
 
@@ -55,6 +57,7 @@ class Guard(Protocol):
     def join(self, crew: Guarded) -> None: ...
     def leave(self, crew: Guarded) -> None: ...
     def lost(self, lane: Lane) -> None: ...
+    def hangs(self, lane: Lane) -> None: ...
     def note_echoes(self, records: Iterable[Record]) -> None: ...
     async def turn(self, crew: Guarded, lane: Lane, has_work: HasWork) -> None: ...
 
@@ -71,6 +74,8 @@ class _NoGate:
 
     def lost(self, lane: Lane) -> None:
         return
+
+    hangs = lost
 
     def note_echoes(self, records: Iterable[Record]) -> None:
         return
@@ -111,6 +116,7 @@ class _Probe:
     lane: Lane
     calls: int  # of the lane before it
     pending: Pending | None = None  # when its call has returned, and was not acknowledged yet
+    returned: float = 0.0  # when it has
 
 
 class Gate:
@@ -182,6 +188,8 @@ class Gate:
         nothing to begin. Raises NotBegun when its crew drains."""
         self._ended(lane)
         while self.is_shut and has_work(None):
+            if crew not in self._crews:  # it drains already
+                raise NotBegun
             wait = _Wait(crew, lane, has_work, self._loop.create_future())
             self._waiting.append(wait)
             self._offer()
@@ -197,19 +205,30 @@ class Gate:
         if lane.calls == probe.calls:  # it found nothing to begin
             self.lost(lane)
             return
-        probe.pending = lane.pending
+        probe.pending, probe.returned = lane.pending, self._clock.monotonic()
         self._conclude(probe)
 
     def lost(self, lane: Lane) -> None:
-        """A lane has ended in the middle of something."""
+        """A lane has ended in the middle of something, or its call was cancelled and has not failed."""
         if self._probe is not None and self._probe.lane is lane:
             self._probe = None
             self._outage.probe_lost(self._clock.monotonic())
             self._set_timer()
 
+    def hangs(self, lane: Lane) -> None:
+        """Its call does not end. If that is the probe, it has failed: others must not wait for it."""
+        if self._probe is not None and self._probe.lane is lane and self._probe.pending is None:
+            self._outage.probe_failed(self._clock.monotonic())
+            self._probe = None
+            self._observer.count("lanes.outage.probes", consumer=self._name, result="failed")
+            self._set_timer()
+
     def _conclude(self, probe: _Probe) -> None:
         if probe.pending is not None and not probe.pending.is_decided:
-            self._set_timer(_LOOK)
+            if self._clock.monotonic() - probe.returned >= _UNDECIDED:
+                self.lost(probe.lane)
+            else:
+                self._set_timer(_LOOK)
             return
         self._probe = None
         self._observer.count("lanes.outage.probes", consumer=self._name, result="ok")
@@ -231,6 +250,7 @@ class Gate:
         self._waiting.remove(chosen)
         self._outage.probe()
         self._probe = _Probe(chosen.lane, chosen.lane.calls)
+        self._set_timer(_NOT_BEGUN)
         chosen.turn.set_result(None)
 
     def _chosen(self) -> _Wait | None:
@@ -306,9 +326,11 @@ class Gate:
 
     def _tick(self) -> None:
         self._timer = None
-        if self._probe is not None:
-            if self._probe.pending is not None:
-                self._conclude(self._probe)
+        if (probe := self._probe) is not None:
+            if probe.pending is not None:
+                self._conclude(probe)
+            elif probe.lane.calls == probe.calls:
+                self.lost(probe.lane)
             return
         before, now = self._outage.state, self._clock.monotonic()
         self._succeeded = (0, float("-inf"))

@@ -44,10 +44,11 @@ class Lane:
         self.calls += 1
         self.is_calling = True
 
-    def fence(self) -> None:
+    def fence(self, now: float) -> None:
         """Cancel its call, if that can be: the record is put back."""
         if self.is_calling and self.cancels and not self.is_overdue and self.task is not None:
             self.is_overdue = self.is_fenced = True
+            self.overdue_since = now
             self.task.cancel()
 
     @property

@@ -43,6 +43,7 @@ class Overdue:
             if lane.is_stuck(now, _GRACE):
                 stuck.append(lane)
         for lane in stuck:
+            self._work.gate.hangs(lane)
             if not lane.has_substitute and self.substitutes < wanted:
                 self._abandon(lane, wanted)
         self._tell_if_standing(len(stuck), 2 * wanted, now)

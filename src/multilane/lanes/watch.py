@@ -10,7 +10,7 @@ they take another one meanwhile. When all suspects are through, calls cost nothi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -149,15 +149,14 @@ class Watch:
         crashes = self.caution.crashes_of(record) if self.caution.is_careful else 0
         return SuspectedPoison(crashes) if crashes else None
 
-    def poisoned(self, records: Iterable[Record]) -> Mapping[Record, SuspectedPoison]:
-        found = ((record, self.poison(record)) for record in records)
-        return {record: error for record, error in found if error is not None}
-
     def pieces(self, records: Sequence[Record]) -> Iterator[Sequence[Record]]:
-        """A window in its order, each suspect by itself."""
-        for is_suspect, some in groupby(records, self.caution.is_suspect):
+        """A window in its order, each suspect by itself, and each record that is not handled any more."""
+        for is_alone, some in groupby(records, self._is_alone):
             together = list(some)
-            yield from ([one] for one in together) if is_suspect else (together,)
+            yield from ([one] for one in together) if is_alone else (together,)
+
+    def _is_alone(self, record: Record) -> bool:
+        return self.caution.is_suspect(record) or self.caution.crashes_of(record) > 0
 
     def begin(self, at: int, records: Sequence[Record]) -> None:
         """A lane, by its slot, is about to call the function with these."""

@@ -19,7 +19,7 @@ from multilane.errors import ProcessingTimeout
 from multilane.lanes.acknowledging import Acknowledging, Pending
 from multilane.lanes.lane import Lane
 from multilane.lanes.threads import failure_of
-from multilane.lanes.work_rules import FailureSide, WorkRules
+from multilane.lanes.work_rules import FailureSide, WorkRules, nobody_settles_so, nobody_takes_back
 from multilane.lanes.yard import Yard
 from multilane.listeners.listener import Failures, Listener
 from multilane.listeners.signature import Kind
@@ -56,7 +56,7 @@ class Work:
         self._tries_in_place = rules.tries_in_place
         self._by_topic = dict(by_topic or {})
         self._settle_offset = yard.settle_offset if parking is None else None
-        self._settle_offsets = (yard.settle_offsets if parking is None else None) or _nobody_settles_so
+        self._settle_offsets = (yard.settle_offsets if parking is None else None) or nobody_settles_so
         self.is_plain = (
             self._settle_offset is not None
             and not rules.is_manual
@@ -67,9 +67,9 @@ class Work:
         self.one_each = parking is not None and listener.window.select is None
         self.runs_ahead = self.is_plain and rules.runs_ahead and listener.is_plain_function
         self.plain_call = listener.call_one
-        self.plain_settle: Callable[[int], None] = self._settle_offset or _nobody_settles_so
+        self.plain_settle: Callable[[int], None] = self._settle_offset or nobody_settles_so
         self.tried: dict[tuple[str, int], Record] = {}  # to be tried again in its place: with its attempts counted
-        self.on_again: Callable[[Sequence[Record]], object] = _nobody_takes_back
+        self.on_again: Callable[[Sequence[Record]], object] = nobody_takes_back
         self.acknowledging = Acknowledging(self._settle_done, self._reject) if rules.is_manual else None
         self.watch = rules.watch
 
@@ -102,6 +102,8 @@ class Work:
             return await self._fail(record, poison)
         listener, pending = self._of(record), None
         async with self._turn(listener, (record,)):
+            if (listener.gate is not None or self.watch.is_careful) and self.fence.check():
+                return record  # it may have waited for its turn until now
             self._begin(lane, listener, (record,))
             try:
                 if self.acknowledging is None:
@@ -157,6 +159,7 @@ class Work:
     def _put_back(self, lane: Lane, records: Sequence[Record], pending: Pending | None) -> list[Record]:
         """Others may have these: their calls were cancelled, and have not failed."""
         self._late(lane, None)
+        self.gate.lost(lane)
         self.listener.surroundings.forget(records)
         if pending is not None and self.acknowledging is not None:
             self.acknowledging.fail(pending, records)
@@ -198,10 +201,15 @@ class Work:
         if isinstance(records, TakenRows) and records.skipped:
             self._failures.note_passed_over(records)
             self._settle_offsets(records.skipped)
-        poisoned = self.watch.poisoned(records)
-        again = [back for one, error in poisoned.items() if (back := await self._fail(one, error)) is not None]
-        for piece in self.watch.pieces([record for record in records if record not in poisoned]):
-            again += await self._window(lane, piece)
+        again: list[Record] = []
+        for piece in self.watch.pieces(records):
+            keys = {record.key for record in again} - {None}  # what is behind a record that stays waits for it
+            free = [record for record in piece if record.key not in keys]
+            if free and (poison := self.watch.poison(free[0])) is not None:
+                again += await self._fail_all(free, dict.fromkeys(free, poison), None)
+            elif free:
+                again += await self._window(lane, free)
+            again += [record for record in piece if record.key in keys]
         return again
 
     async def _window(self, lane: Lane, records: Sequence[Record]) -> list[Record]:
@@ -257,9 +265,12 @@ class Work:
         return [record for record in records if record not in followers] if followers else records
 
     async def _batch(self, lane: Lane, listener: Listener, records: Sequence[Record]) -> list[Record]:
-        acknowledgement, pending = self.acknowledging.issue(records) if self.acknowledging is not None else (None, None)
-        lane.pending = pending
         async with self._turn(listener, records):
+            if self.fence.check():
+                return list(records)
+            issue = None if self.acknowledging is None else self.acknowledging.issue
+            acknowledgement, pending = (None, None) if issue is None else issue(records)
+            lane.pending = pending
             self._begin(lane, listener, records)
             try:
                 failures = await listener.call_many(records, acknowledgement)
@@ -386,11 +397,3 @@ def _echoes(failures: Failures) -> Iterator[Record]:
         seen[id(error)] += 1
         if seen[id(error)] > _OF_A_CALL:
             yield record
-
-
-def _nobody_takes_back(records: Sequence[Record]) -> None:
-    raise AssertionError(f"{len(records)} records are to be handled again, and nobody takes them back")
-
-
-def _nobody_settles_so(offset: object) -> None:
-    raise AssertionError(f"{offset}: records are not settled by their offsets alone here")

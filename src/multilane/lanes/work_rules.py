@@ -44,3 +44,11 @@ class WorkRules:
     gate: Guard = NO_GATE  # what lanes wait for in an outage
     fence: FenceGuard = NO_FENCE  # what they wait for while others may have their partitions
     slow_calls: SlowCalls = field(default_factory=SlowCalls)
+
+
+def nobody_takes_back(records: Sequence[Record]) -> None:
+    raise AssertionError(f"{len(records)} records are to be handled again, and nobody takes them back")
+
+
+def nobody_settles_so(offset: object) -> None:
+    raise AssertionError(f"{offset}: records are not settled by their offsets alone here")
