@@ -65,9 +65,7 @@ def checked_partitions(partitions: Any) -> frozenset[TopicPartition]:
 
 def by_partition(given: Any, what: str) -> Mapping[Any, Any]:
     if not isinstance(given, Mapping):
-        raise TypeError(
-            f"{_shown(given)} does not say {what} of which partition: write {{TopicPartition(topic, 0): ...}}"
-        )
+        raise TypeError(f"{_shown(given)} does not map partitions to {what}: write {{TopicPartition(topic, 0): ...}}")
     return given
 
 

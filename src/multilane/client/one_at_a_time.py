@@ -33,7 +33,7 @@ class OneAtATime:
             yield
             return
         if not self._lock.acquire(blocking=False):
-            raise ConcurrentUse("another thread or task uses this consumer; give each its own, or use a lock")
+            raise ConcurrentUse("another thread or task is using this consumer; give each its own, or use a lock")
         self._user = self._caller()
         try:
             yield

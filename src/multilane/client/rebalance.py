@@ -41,7 +41,7 @@ def checked_listener(listener: Any) -> RebalanceListener:
     if missing:
         kind = type(listener).__name__
         raise TypeError(
-            f"{kind} is no listener, it lacks {', '.join(missing)}: derive it from multilane.RebalanceListener"
+            f"{kind} is not a listener, it lacks {', '.join(missing)}: derive it from multilane.RebalanceListener"
         )
     found: RebalanceListener = listener
     return found

@@ -41,11 +41,11 @@ def misfit(claim: Claim, now: LogNow) -> str | None:
     if now.end is None:
         return "the end of the log is not known"
     if claim.end > now.end.offset:
-        return f"it reaches to offset {claim.end} and the log ends at {now.end.offset}"
+        return f"it ends at offset {claim.end}, but the log ends at {now.end.offset}"
     if claim.log is None:
         return _misfit_without_epoch(claim, now.end)
     if claim.log.topic_id != now.topic_id:
-        return f"it is of topic id {claim.log.topic_id} and the topic has {now.topic_id}"
+        return f"it belongs to topic id {claim.log.topic_id}, but the topic has id {now.topic_id}"
     return _misfit_of_epoch(claim.end, claim.log.leader_epoch, now.epoch_end)
 
 
@@ -54,12 +54,12 @@ def _misfit_without_epoch(claim: Claim, end: OffsetAndEpoch) -> str | None:
     since = max(0, claim.first_epoch)  # a log begins in epoch 0
     if end.leader_epoch == since:
         return None
-    return f"it has no leader epoch, and leaders changed from epoch {since} to {end.leader_epoch} since"
+    return f"it has no leader epoch, and the leader epoch has changed from {since} to {end.leader_epoch}"
 
 
 def _misfit_of_epoch(end: int, epoch: int, found: OffsetAndEpoch | None) -> str | None:
     if found is None or found.leader_epoch != epoch:
         return f"the log has no records of its leader epoch {epoch}"
     if found.offset < end:
-        return f"it reaches to offset {end} and its leader epoch {epoch} ends at {found.offset}"
+        return f"it ends at offset {end}, but its leader epoch {epoch} ends at {found.offset}"
     return None

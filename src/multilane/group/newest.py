@@ -59,7 +59,7 @@ class NewestErrors:
         try:
             return self._read({partition: grown[partition] for partition in most})
         except MultilaneError as error:
-            log.debug("the newest records of retry and error topics cannot be read: %s", error)
+            log.debug("cannot read the newest records of retry and error topics: %s", error)
             return {}
 
     def _read(self, wanted: Mapping[TopicPartition, tuple[int, int]]) -> dict[str, tuple[str, ...]]:

@@ -53,7 +53,7 @@ class BegunTable:
         """Raises OSError where no such file can be made."""
         make_private(directory)
         if not is_trusted(directory.stat()):
-            raise PermissionError(f"{directory} can be written by other users")
+            raise PermissionError(f"other users can write to {directory}")
         self.path = directory / f"{os.getpid()}-{uuid.uuid4().hex[:12]}{SUFFIX}"
         unborn = self.path.with_suffix(".new")  # nobody may find it before it is locked
         self._file = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)

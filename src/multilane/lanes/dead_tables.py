@@ -82,7 +82,7 @@ def _read(path: Path, file: int, is_settled: IsSettled) -> Crash:
         slots = list(_slots(os.pread(file, used * _SLOT.size, FIRST_SLOT * WORD), names))
         many = counted or len(slots)
     except (ValueError, TypeError, IndexError, struct.error) as error:
-        log.warning("%s is not a begun table and is deleted: %s", path, error)
+        log.warning("deleting %s, which is not a begun table: %s", path, error)
         return Crash(())
     os.pwrite(file, struct.pack("=q", many), COUNT_WORD * WORD)  # once calls are cleared nobody could count them
     left = []

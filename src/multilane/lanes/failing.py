@@ -202,9 +202,9 @@ class Failing:
         again.due = max(again.due, now + _SHORTEST_STAY)
         if many := self._kept.tell(now):
             told = (
-                "%s failed (attempt %d in place) and stays: %s. It is retried in %.1f s; its key waits, and %s-%d is "
-                "not committed past it. %d such failures since the last line. Name an error topic or register a last "
-                "step; `onFailure: drop` passes such records over. %s"
+                "%s failed (attempt %d in place) and is kept: %s. It is retried in %.1f s; its key waits, and %s-%d is "
+                "not committed past it. %d such failures since the last warning. Configure an error topic or register "
+                "a last step; `onFailure: drop` drops such records. %s"
             )
             rest = again.due - now
             place = record.topic, record.partition
@@ -215,7 +215,7 @@ class Failing:
         if self._last_step is None:
             self._observer.count("lanes.records.dropped", topic=record.topic)
             if many := self._dropped.tell(self._clock.monotonic()):
-                told = "%s failed and is passed over: %s; there is no last step. %d such since the last line. %s"
+                told = "%s failed and is dropped: %s; there is no last step. %d dropped since the last line. %s"
                 log.error(told, record, step.reason, many, _told(error))
             return
         rest = _SHORTEST_REST
@@ -227,7 +227,7 @@ class Failing:
                     raise
                 as_failure(failure)
                 if many := self._unended.tell(self._clock.monotonic()):
-                    told = "the last step failed for %s, which stays and is retried; %d such since the last line"
+                    told = "the last step failed for %s and is retried. %d such failures since the last line"
                     log.exception(told, record, many)
                 await self._pause(rest)
                 rest = min(_LONGEST_REST, 2 * rest)
@@ -238,8 +238,8 @@ class Failing:
         """Nothing may be dropped, and this record may not be handled: its partition stops here until somebody acts."""
         while True:
             log.error(
-                "%s stops its partition: it is suspected of killing its process, and there is no error topic to put it "
-                "in. Configure `error` or a last step, or set crashLimit: 0 to have it handled again",
+                "%s stops its partition: it probably crashes its process, and there is no error topic to send it to. "
+                "Configure `error` or a last step, or set crashLimit: 0 to handle it again",
                 record,
             )
             await self._pause(_SAY_AGAIN)

@@ -85,7 +85,7 @@ class FailureLog:
             try:
                 seen = sighting_from(one)
             except (KeyError, TypeError, ValueError):
-                log.debug("a worker's report of a failure is not understood")
+                log.debug("cannot parse a worker's failure report")
                 continue
             with self._lock:
                 is_new = self._kinds.add(seen, self._clock.monotonic())

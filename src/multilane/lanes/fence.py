@@ -160,8 +160,8 @@ class Fence:
     def _shut(self, over: float) -> None:
         self._is_open.clear()
         told = (
-            "consumer %s: no heartbeat was answered for longer than its session or lease lasts (by %.1f s). Others may "
-            "have its partitions: nothing begins, and coroutines are cancelled, until one is answered"
+            "consumer %s: its session or lease expired %.1f s ago without an answered heartbeat. Other members may own "
+            "its partitions now. It cancels coroutines and starts no record until a heartbeat is answered"
         )
         log.error(told, self._name, over)
         for crew in list(self._crews):

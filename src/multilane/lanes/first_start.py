@@ -30,8 +30,8 @@ async def tell_of_skipped(
     skipped = {p: positions[p] - begins[p] for p in asked if p in begins and positions[p] > begins[p]}
     if skipped:
         told = (
-            "nothing is committed yet for %d partitions of %s: they are read from their ends (offsetInitial: newest), "
-            "and %d records that are there already are skipped. Set offsetInitial: oldest to handle them"
+            "%d partitions of %s have no committed offset and are read from their ends (offsetInitial: newest). "
+            "%d existing records are skipped. Set offsetInitial: oldest to handle them"
         )
         topics = ", ".join(sorted({p.topic for p in skipped}))
         log.warning(told, len(skipped), topics, sum(skipped.values()))
@@ -41,5 +41,5 @@ async def _beginnings(consumer: AsyncConsumer, partitions: list[TopicPartition])
     try:
         return await undisturbed(lambda: consumer.beginning_offsets(partitions, _PATIENCE))
     except MultilaneError as error:
-        log.warning("how many records a first start skips is not known: %s", error)
+        log.warning("cannot count the records that this first start skips: %s", error)
         return {}

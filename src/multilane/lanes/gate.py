@@ -307,7 +307,7 @@ class Gate:
         self._probe = None
         self._observer.count("lanes.outage.probes", consumer=self._name, result="failed")
         if self._goes_on.tell(now):
-            told = "consumer %s stays paused after %.0f s: probe %d failed with %s. The next is in %.1f s"
+            told = "consumer %s stays paused after %.0f s: probe %d failed: %s. Next probe in %.1f s"
             rest = self._outage.next_at - now
             log.warning(told, self._name, self._outage.lasted(now), self._outage.probes, _said(error), rest)
         self._set_timer()
@@ -353,8 +353,9 @@ class Gate:
             self._observer.count("lanes.outage", consumer=self._name, state="paused")
             self._goes_on.tell(self._clock.monotonic())
             told = (
-                "consumer %s pauses: most calls fail alike (%s), which looks like an outage. Failed records stay in "
-                "place, nothing goes to the retry or error topic, and one record is probed from time to time"
+                "consumer %s pauses: most calls fail alike (%s), which looks like an outage. While it is paused, "
+                "failed records stay in place and nothing goes to the retry or error topic. One record is probed "
+                "per back-off"
             )
             log.warning(told, self._name, self._outage.kind)
             self._set_timer()

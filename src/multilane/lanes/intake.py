@@ -170,8 +170,8 @@ class Intake:
         if not self.ledger.contradicts(rows.epoch_at(claimed - 1)):
             return fresh
         log.warning(
-            "%s: the log was cut at offset %d or later and has other records now; its completion map, which reached to "
-            "offset %d, is void and records are redelivered",
+            "%s: the log was truncated at offset %d or later and has different records now. The completion map up to "
+            "offset %d is void, and its records are redelivered",
             *(self.partition, rows.first_offset, self.ledger.done_until),
         )
         self.ledger.forget_done()

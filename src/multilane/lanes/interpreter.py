@@ -76,7 +76,7 @@ def despite_exits(run: Callable[[], T], is_over: Callable[[], bool]) -> T:
         except (SystemExit, KeyboardInterrupt) as error:
             if is_over() or is_ctrl_c(error):
                 raise
-            log.exception("a task raised %s; the event loop goes on", type(error).__name__)
+            log.exception("a task raised %s; the event loop keeps running", type(error).__name__)
 
 
 @contextmanager
@@ -97,7 +97,7 @@ def loop_on_thread(name: str) -> Iterator[asyncio.AbstractEventLoop]:
             loop.call_soon_threadsafe(loop.stop)
             thread.join(_LONGEST_BLOCK)
             if thread.is_alive():
-                log.error("a function blocks the event loop of %s, which is abandoned", name)
+                log.error("a function blocks the event loop of %s; abandoning the loop", name)
             else:
                 loop.close()
 
@@ -122,7 +122,7 @@ def _end(loop: asyncio.AbstractEventLoop) -> None:
     finally:
         for task in tasks:
             if not task.done():
-                log.error("a task ignores its cancellation and is abandoned: %s", task)
+                log.error("abandoning a task that ignores its cancellation: %s", task)
                 task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001 - it was said
         loop.close()
 

@@ -82,7 +82,7 @@ class LogCheck:
         try:
             return await self._consumer.epoch_ends(epochs)
         except UnsupportedVersion as error:  # brokers before 2.3 do not tell: then nothing fits
-            log.warning("leader epochs cannot be looked up: %s", error)
+            log.warning("cannot look up leader epochs: %s", error)
             return {}
 
 
@@ -94,7 +94,7 @@ def _claim(start: Start) -> Claim:
 def _tell(partition: TopicPartition, start: Start, why: str) -> None:
     many = sum(last - first + 1 for first, last in start.runs)
     log.warning(
-        "%s: the completion map committed with offset %d does not fit the log: %s; it is void, and up to %d records "
-        "that were handled are redelivered",
+        "%s: the completion map committed with offset %d does not fit the log: %s. The map is void, and up to %d "
+        "handled records are redelivered",
         *(partition, start.offset, why, many),
     )

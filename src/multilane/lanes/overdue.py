@@ -60,7 +60,7 @@ class Overdue:
         self.substitutes += 1
         lane.has_substitute = True
         if lane.cancels:
-            told = "%s ignores its cancellation at %s. Its key waits; another lane stands in (%d of %d)"
+            told = "%s ignores its cancellation at %s. Its key waits, and a substitute lane takes over (%d of %d)"
             log.error(told, self._work.listener, _first(lane), self.substitutes, wanted)
         self._stand_in()
 
@@ -72,13 +72,14 @@ class Overdue:
     def _tell_if_standing(self, stuck: int, most: int, now: float) -> None:
         if stuck < most:
             if self._remind_at < inf:
-                log.warning("%s goes on: a call that hung has ended", self._place)
+                log.warning("%s resumes: a hung call has returned", self._place)
             self._remind_at = inf
         elif self._remind_at == inf or now >= self._remind_at:
             self._remind_at = now + _REMIND_EVERY
             told = (
-                "%s stands still: %d calls of %s hang, on every lane and stand-in. Nothing more of it is handled until "
-                "one ends. Make the function end within maxProcessingTime (%g s), and restart the process"
+                "%s stands still: %d calls of %s hang, on every lane and every substitute. No further record is "
+                "handled until one returns. Make the function return within maxProcessingTime (%g s), and restart the "
+                "process"
             )
             log.error(told, self._place, stuck, self._work.listener, self._work.max_processing_time)
 

@@ -90,10 +90,10 @@ class PartitionEvents:
         names = ", ".join(map(str, sorted(told.partitions)))
         if not done:
             calling.cancel()
-            log.error("%s takes longer than %g s for %s: going on", place_of(function), self._patience, names)
+            log.error("%s took longer than %g s for %s: continuing", place_of(function), self._patience, names)
         elif calling.cancelled() or (failure := calling.exception()) is not None:
             error = None if calling.cancelled() else failure
-            log.error("%s failed for %s: going on", place_of(function), names, exc_info=error)
+            log.error("%s failed for %s: continuing", place_of(function), names, exc_info=error)
 
 
 async def _called(function: PartitionFunction, told: Partitions) -> None:

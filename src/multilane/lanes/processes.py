@@ -100,7 +100,7 @@ class Processes:
         call = call_of(function)
         for _ in range(_TAKES):
             if self._is_closed:
-                raise WorkerDied("the worker processes were ended before one could take the call")
+                raise WorkerDied("the worker processes were stopped before one could take the call")
             worker = await self._free_worker()
             try:
                 return await worker.run(call)
@@ -139,9 +139,9 @@ class Processes:
         if self._is_closed:
             return
         if worker.is_given_up:
-            log.warning("%s, because its call was given up. Starting another", worker)
+            log.warning("%s, because its call was abandoned. Starting another", worker)
         else:
-            when = "while it ran a function; that call fails" if worker.is_busy else "while it was idle"
+            when = "while running a function; that call fails" if worker.is_busy else "while it was idle"
             log.error("%s %s. Starting another", worker, when)
         task = asyncio.get_running_loop().create_task(self._replace())
         self._hiring.add(task)

@@ -114,7 +114,7 @@ class Caution:
             self._opened.clear()
             try:
                 await self._others_end()
-                log.info("%s was in work when its process died: it is handled alone now", records[0])
+                log.info("%s was in progress when its process died: handling it alone", records[0])
                 yield
             finally:
                 self._opened.set()

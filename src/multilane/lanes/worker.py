@@ -104,7 +104,7 @@ class Worker:
             raise
         except (EOFError, OSError):
             await self._end()
-            raise (WorkerDied(f"{self} while it ran the function") if is_taken else NotTaken()) from None
+            raise (WorkerDied(f"{self} while running the function") if is_taken else NotTaken()) from None
         self.is_busy = False
         has_succeeded, result, told = pickle.loads(answer)  # noqa: S301 - from our own worker, over its socket pair
         if not has_succeeded:

@@ -111,4 +111,4 @@ class Surroundings:
     def _log_exception(self, told: str, record: Record) -> None:
         """What fails for one record fails for each: a line every ten seconds is enough."""
         if many := self._mishaps.tell(self._clock.monotonic()):
-            log.exception(f"{told}; %d such since the last line", record, many)
+            log.exception(f"{told}; %d such failures since the last line", record, many)

@@ -137,7 +137,7 @@ def judge(rules: ErrorRules, record: Record, now_ms: int) -> Verdict:
         return Wait(age)
     if (crashes := last_value(record.headers, SUSPECTED_POISON)) is not None:
         times = crashes[:10].decode("ascii", "replace")
-        return GiveUp(f"it is suspected of killing its process ({times} times): replay it by hand when that is mended")
+        return GiveUp(f"it probably crashes its process ({times} deaths): replay it by hand once the cause is fixed")
     rounds = error_count(record.headers)
     if rounds > rules.max_error_count:
         return GiveUp(f"it went round {rounds} times, and {rules.max_error_count} are allowed")

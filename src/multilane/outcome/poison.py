@@ -14,5 +14,5 @@ class SuspectedPoison(MultilaneError):
     def __init__(self, crashes: int) -> None:
         self.crashes = crashes
         super().__init__(
-            f"the process died {crashes} times while it handled this record, at least once with nothing else in work"
+            f"the process died {crashes} times while handling this record, at least once with no other call running"
         )

@@ -197,7 +197,7 @@ def _smaller(copy: Publish, error: Exception) -> Publish | None:
     headers = without_stack(copy.headers)
     if not isinstance(error, BrokerError) or error.code not in _TOO_LARGE or headers == copy.headers:
         return None
-    log.debug("the copy of %s to %s is too large, and goes without the stack of its error", copy.origin, copy.topic)
+    log.debug("the copy of %s to %s is too large: sending it without the error's stack", copy.origin, copy.topic)
     return replace(copy, headers=headers)
 
 

@@ -75,7 +75,7 @@ class AccountFiles:
         if behind > 0:
             self._ahead += behind
         if behind > _SKEW:
-            told = "audit: the clock is %.0f s behind the newest file in %s: accounts are dated behind that file"
+            told = "audit: the clock is %.0f s behind the newest file in %s: accounts are dated after that file"
             log.warning(told, behind, self._folder)
 
     def _now(self) -> int:
@@ -127,7 +127,7 @@ class AccountFiles:
             try:
                 await asyncio.to_thread(self._cards.close, self._sequence)
             except Exception as error:  # noqa: BLE001 - a file system can fail in any way, and the accounts are written
-                log.warning("audit: that this session ended is not written to %s: %s", self._folder, _told(error))
+                log.warning("audit: cannot write the end of this session to %s: %s", self._folder, _told(error))
 
     def _flush_soon(self) -> None:
         """Not with the next commit: a partition has used up what the last file allows it, or has gone."""

@@ -81,4 +81,4 @@ class Merging:
                 await asyncio.to_thread(self._folder.delete, self._merged[0][1])
                 self._merged.popleft()
         except Exception as error:  # noqa: BLE001 - a file system can fail in any way, and nothing depends on this
-            log.warning("audit: %d files of accounts stay as they are: %s", len(names), without_credentials(str(error)))
+            log.warning("audit: cannot merge %d account files: %s", len(names), without_credentials(str(error)))

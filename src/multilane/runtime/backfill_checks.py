@@ -55,8 +55,8 @@ def check_ends(book: Book, logs: Logs) -> None:
         wanted = book.plan.stretches[partition][1]
         if end < wanted:
             raise DataLoss(
-                f"{book.plan.topic}-{partition} ends at {end} by now, and this backfill goes to {wanted}: its log was "
-                "cut (an unclean leader election). Begin another one, with another --state"
+                f"{book.plan.topic}-{partition} now ends at {end}, but this backfill goes to {wanted}: the log was "
+                "truncated (an unclean leader election). Start a new backfill with another --state"
             )
 
 
@@ -69,7 +69,7 @@ def check_settled(book: Book, consumer: Consumer) -> None:
             claims[TopicPartition(book.plan.topic, partition)] = Claim(until, _log_mark(book, partition))
     wrong = misfits(consumer, claims)
     for place, why in wrong.items():
-        told = "%s: what is said to be settled does not fit the log: %s; its records are handled again from %d on"
+        told = "%s: the saved progress does not fit the log: %s. Its records are handled again from offset %d"
         log.warning(told, place, why, book.plan.stretches[place.partition][0])
         book.begin_again(place.partition)
     unknown = [p for p in claims if p not in wrong and p.partition not in book.epochs]
@@ -92,7 +92,7 @@ def check_there(book: Book, logs: Logs, *, skips_deleted: bool) -> None:
         where = f"{book.plan.topic}-{partition}"
         if not skips_deleted:
             raise DataLoss(
-                f"{where} begins at {first} by now, and {offset} is next: the records between are deleted. With "
-                "--skip-deleted the backfill goes on where the log begins"
+                f"{where} now begins at {first}, but offset {offset} is next: the records in between are deleted. With "
+                "--skip-deleted the backfill continues where the log begins"
             )
-        log.warning("%s: %d offsets are deleted, and are passed over", where, book.skip_to(partition, first))
+        log.warning("%s: skipping %d deleted offsets", where, book.skip_to(partition, first))

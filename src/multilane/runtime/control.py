@@ -29,7 +29,7 @@ log = logger(__name__)
 _PATIENCE: Final = 5.0  # seconds for a whole request, and for its answer
 _PAUSE: Final = 0.1
 _MOST_CALLERS: Final = 16  # at a time
-_NOT_UNDERSTOOD: Final = "this is not understood here: is it another version of multilane?"
+_NOT_UNDERSTOOD: Final = "request not understood: is the client another version of multilane?"
 _MOST_BYTES: Final = 65_536
 _OWN_ONLY: Final = 0o177  # what is taken from everybody's rights
 
@@ -182,4 +182,4 @@ def _answered(app: App, said: bytes) -> dict[str, Any]:
         return {"error": str(error)}
     except Exception as error:
         log.exception("--control: a request failed")
-        return {"error": f"the request failed with {type(error).__name__}; the log of the application has the rest"}
+        return {"error": f"the request failed with {type(error).__name__}; see the log of the application"}

@@ -43,8 +43,8 @@ class CrashWatch:
                 self._table = BegunTable(self._directory)
             except OSError as error:
                 log.warning(
-                    "no begun table can be kept in %s (%s): a record that kills its process will not be found. "
-                    "Set MULTILANE_STATE to a directory of this user's own",
+                    "cannot write a begun table to %s (%s): a record that crashes its process will not be found. "
+                    "Set MULTILANE_STATE to a directory that only this user can write to",
                     self._directory,
                     error,
                 )
@@ -76,7 +76,7 @@ class CrashWatch:
             return
         many = sum(last - first + 1 for first, last in found.suspects)
         log.warning(
-            "%s: up to %d records were in work each time a process died here (%d times): they are handled alone",
+            "%s: up to %d records were in progress at each death of a process (%d deaths): handling them one at a time",
             intake.partition,
             many + len(found.convicted),
             len(crashes),

@@ -39,7 +39,8 @@ def replayed_marks(properties: Mapping[str, object], topics: Iterable[str]) -> d
             with ErrorLog(properties, topic) as opened:
                 found |= opened.marks()
         except MultilaneError as error:
-            log.warning("what was replayed of %s by hand is not known, it may be given back again: %s", topic, error)
+            text = "cannot read which records of %s were replayed by hand; they may be given back again: %s"
+            log.warning(text, topic, error)
     return found
 
 
@@ -108,7 +109,7 @@ class ErrorLog:
         claims = {p: _claim(offset, told) for p, (offset, told) in found.items()}
         wrong = misfits(self._consumer, claims)
         for partition, why in wrong.items():
-            text = "%s: the marks of what was replayed do not fit the log: %s; void, records may be replayed again"
+            text = "%s: the marks of what was replayed do not fit the log: %s. They are void: records may be replayed"
             log.warning(text, partition, why)
         made = {}
         for partition in self.partitions:

@@ -142,7 +142,7 @@ class Share:
         if tasks:
             _, stuck = await asyncio.wait(tasks, timeout=_PARTING)
             if stuck:
-                log.error("%s: a function ignores its cancellation and is abandoned", self.partition)
+                log.error("%s: abandoning a function that ignores its cancellation", self.partition)
 
     # --- record by record --------------------------------------------------------------------------------------------
 

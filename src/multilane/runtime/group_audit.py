@@ -63,7 +63,7 @@ def audit_group(request: AuditRequest, tell: Callable[[str], object] = lambda st
     path = _accounts_of(request)
     tell(f"looking at group {config.group_id}")
     known = _known(request)
-    tell("checking the files of the accounts")
+    tell("checking the account files")
     books = _books(request)
     tell("starting Spark")
     with one_job(request.master, f"multilane audit {config.group_id}", request.conf) as spark:
@@ -153,7 +153,7 @@ def _books(request: AuditRequest) -> Books:
         return read_books(Folder(path, config.group_id), config.group_id)
     except (OSError, ValueError, ImportError) as error:
         told = without_credentials(str(error))
-        return Books(faults=(f"whether all files are there cannot be checked: {told}",), cannot_check=True)
+        return Books(faults=(f"cannot check whether all files are there: {told}",), cannot_check=True)
 
 
 def _settings(request: AuditRequest) -> dict[str, str]:

@@ -96,7 +96,8 @@ class KeptApp:
             with Admin(admin_properties(cluster)) as admin:
                 await asyncio.to_thread(admin.remove_member, member, _REMOVE_TIMEOUT)
         except MultilaneError as error:
-            log.info("consumer %s: its group drops the member that died when its session ends: %s", consumer, error)
+            told = "consumer %s: cannot remove the dead member from its group; its session has to expire: %s"
+            log.info(told, consumer, error)
 
     def stop(self) -> None:
         """In order; also before it has begun."""
@@ -197,7 +198,7 @@ class KeptGroup:
             offset = int(news[partition].offset)
             if self._refused.get(partition) != offset:  # once, not with every commit
                 self._refused[partition] = offset
-                told = "%s: a worker reports offset %d and the log ends at %d: not committed"
+                told = "%s: a worker reports offset %d, but the log ends at %d: not committed"
                 log.warning(told, partition, offset, ends[partition])
         return sound
 

@@ -52,7 +52,7 @@ class LastResort:
         patience = self._drain() + _MARGIN
         while not self._is_disarmed.wait(patience):
             if not self._loop_runs() and not self._is_disarmed.is_set():
-                log.critical("a function blocks the event loop: ending without it. What was in work comes again")
+                log.critical("a function blocks the event loop: exiting. Records in progress are redelivered")
                 self._leave(_EXIT_CODE)
                 return
             patience = _MARGIN  # it ends, at the brokers' pace
@@ -72,7 +72,7 @@ def leave_within(seconds: float = _MARGIN, leave: Callable[[int], object] = os._
         is_ending.wait()
         threading.Event().wait(seconds)
         others = [t.name for t in threading.enumerate() if not t.daemon and t is not threading.main_thread()]
-        log.critical("ending without threads of the application that do not end: %s", ", ".join(others) or "unknown")
+        log.critical("exiting while threads of the application still run: %s", ", ".join(others) or "unknown")
         leave(_EXIT_CODE)
 
     threading.Thread(target=end, name="multilane-last-resort", daemon=True).start()

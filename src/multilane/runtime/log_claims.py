@@ -35,5 +35,5 @@ def _epoch_ends(consumer: Consumer, epochs: Mapping[TopicPartition, int]) -> Map
     try:
         return consumer.epoch_ends(epochs) if epochs else {}
     except UnsupportedVersion as error:  # then nothing fits
-        log.warning("leader epochs cannot be looked up: %s", error)
+        log.warning("cannot look up leader epochs: %s", error)
         return {}

@@ -50,7 +50,7 @@ def run_siblings(target: str, members: int, log_level: str) -> None:
             raise
     failed = next((one for one in family.living if _has_failed(one, one is early)), None)
     if failed is not None:
-        raise MemberFailed(f"{failed.name} {_told(failed.exitcode or 0)}; the others were ended in order")
+        raise MemberFailed(f"{failed.name} {_told(failed.exitcode or 0)}; the other members were stopped in order")
 
 
 class Siblings:
@@ -111,7 +111,7 @@ class Siblings:
         self._due[number] = now + seconds
         del self._processes[number]
         deaths = self._restarts[number].deaths
-        told = "%s %s and is started again in %g s (death %d in a row)"
+        told = "%s %s. Restarting it in %g s (death %d in a row)"
         log.error(told, process.name, _told(code), seconds, deaths)
         return True
 
@@ -136,8 +136,8 @@ def _has_failed(sibling: SpawnProcess, ended_early: bool) -> bool:
 
 def _told(code: int) -> str:
     if code < 0:
-        return f"was ended by signal {-code}"
-    return f"ended with code {code}, and said why" if code in _SAID_WHY else f"ended with code {code}"
+        return f"was killed by signal {-code}"
+    return f"exited with code {code}; its log says why" if code in _SAID_WHY else f"exited with code {code}"
 
 
 # --- in a process of its own -----------------------------------------------------------------------------------------

@@ -76,8 +76,8 @@ async def _asked(outfit: Outfit, consumer: AsyncConsumer, clock: Clock) -> Mappi
                 raise
             if seldom.tell(clock.monotonic()):
                 told = (
-                    "consumer %s cannot start yet, and keeps trying: %s. retryOrder: key has to know that %s have "
-                    "equally many partitions; a topic that is missing must be created"
+                    "consumer %s cannot start yet, and keeps trying: %s. With retryOrder: key it starts once it has "
+                    "checked that %s have the same number of partitions. Create a topic that is missing"
                 )
                 log.warning(told, outfit.config.name, error, " and ".join(outfit.topics.names))
         await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=_REST)
@@ -92,6 +92,6 @@ def _check_equal(outfit: Outfit, counts: Mapping[str, int]) -> None:
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{topic} has {many}" for topic, many in counts.items())
         raise ConfigError(
-            f"consumer {outfit.config.name!r}: retryOrder key keeps a key in the partition of the same number, so a "
-            f"topic and its retry topic need equally many of them: {told}. Add partitions, or set retryOrder none"
+            f"consumer {outfit.config.name!r}: with retryOrder: key a topic and its retry topic need the same number "
+            f"of partitions, but {told}. Add partitions, or set retryOrder: none"
         )

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 _MAIN: Final = frozenset({"__main__", "__mp_main__"})  # multiprocessing's name for the same module
 _NOT_MAIN: Final = (
-    "workers have to import the application. Move the app and its listeners to a module of their own, outside of the "
-    "script or notebook that is run"
+    "workers have to import the application. Move the app and its listeners out of the running script or notebook, "
+    "into a module of their own"
 )
 
 

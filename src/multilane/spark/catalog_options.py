@@ -38,7 +38,7 @@ def kept_in(schema: StructType, options: Mapping[str, str]) -> StructType:
     secrets = sorted(filter(_SECRET.search, options))
     if secrets:
         raise ConfigError(
-            f"{', '.join(secrets)}: a table would keep this in Spark's catalog, for all to read. Use a temporary view "
+            f"{', '.join(secrets)}: Spark's catalog would store this secret in the clear. Use a temporary view "
             "(CREATE TEMPORARY VIEW orders USING multilane OPTIONS ...) or spark.read"
         )
     first, *rest = schema.fields

@@ -61,7 +61,7 @@ class Desk:
             except OSError as error:  # closed, or this process has no room for one more at present
                 self._sweep()
                 if not self._is_closed.wait(_SWEEP_SECONDS):
-                    log.warning("nobody can call this process now: %s", error)
+                    log.warning("cannot accept connections from workers: %s", error)
             else:
                 self._sweep()
                 self._take_in(connection, str(peer[0]))
@@ -84,7 +84,7 @@ class Desk:
         try:
             threading.Thread(target=self._welcome, args=(line, host), name="multilane-line", daemon=True).start()
         except RuntimeError as error:  # no thread more
-            log.warning("nobody can call this process now: %s", error)
+            log.warning("cannot accept connections from workers: %s", error)
             self._forget(line)
             line.close()
 
@@ -122,4 +122,4 @@ class Desk:
             if now < self._warn_at:
                 return
             count, self._turned_away, self._warn_at = self._turned_away, 0, now + _WARN_EVERY
-        log.warning("turned away %d calls without this run's token, the last one from %s", count, host)
+        log.warning("rejected %d connections without this run's token, the last one from %s", count, host)

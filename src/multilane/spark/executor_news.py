@@ -88,7 +88,7 @@ def hear_of_executors(conf: Mapping[str, str]) -> None:
         SparkContext._ensure_initialized(conf=SparkConf().setAll(list(conf.items())))  # noqa: SLF001 - no other way
         _news.append(ExecutorNews(SparkContext._jvm))  # noqa: SLF001
     except Exception as error:  # noqa: BLE001 - whoever starts the session tells it; or Spark logs by other means
-        log.debug("Spark's scheduler cannot be listened to: %s", error)
+        log.debug("cannot follow Spark's scheduler: %s", error)
 
 
 def hear_no_more() -> None:

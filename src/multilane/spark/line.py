@@ -65,7 +65,7 @@ class Line:
             with self._sending:
                 self._connection.sendall((told if self._mine is None else self._mine.signed(told)) + b"\n")
         except OSError as error:
-            raise LineLost(f"the line is gone: {error}") from error
+            raise LineLost(f"the connection is lost: {error}") from error
 
     def tell(self, kind: str, **fields: Any) -> None:
         """As `send`, for what nobody misses: whoever listens to a line that is gone knows what to do."""
@@ -80,11 +80,11 @@ class Line:
             return None
         if not told.endswith(b"\n"):
             if len(told) > self._longest:
-                log.error("a message of more than %d bytes ends the line that it came over", self._longest)
+                log.error("a message exceeds %d bytes: closing its connection", self._longest)
             return None
         text = told[:-1] if self._theirs is None else self._theirs.opened(told[:-1])
         if text is None:
-            log.error("a line was altered, repeated or lost between driver and worker: closing the connection")
+            log.error("a message between driver and worker was altered, repeated or lost: closing the connection")
             self.hang_up()
             return None
         try:
@@ -111,7 +111,7 @@ def call(address: tuple[str, int], token: str) -> Line:
     until, pause = clock.monotonic() + _CALL_SECONDS, _FIRST_PAUSE
     while (line := _attempt(address, token, max(_FIRST_PAUSE, until - clock.monotonic()))) is None:
         if clock.monotonic() + pause >= until:
-            raise LineLost(f"the driver at {address[0]}:{address[1]} ends every call before it answers")
+            raise LineLost(f"the driver at {address[0]}:{address[1]} closes every connection before it answers")
         threading.Event().wait(pause)
         pause = min(_LONGEST_PAUSE, 2 * pause)
     return line
@@ -135,7 +135,7 @@ def _attempt(address: tuple[str, int], token: str, seconds: float) -> Line | Non
         line.close()
         return None
     line.close()
-    raise LineLost(f"who answers at {where} is not this run's driver, or has another version of multilane")
+    raise LineLost(f"the process at {where} is not this run's driver, or runs another version of multilane")
 
 
 def _is_driver(line: Line, token: str, address: tuple[str, int]) -> bool:
@@ -143,13 +143,13 @@ def _is_driver(line: Line, token: str, address: tuple[str, int]) -> bool:
     line.send("number", number=members)
     asked = line.receive()
     if asked is None:
-        raise LineLost("the driver has ended the call")
+        raise LineLost("the driver closed the connection")
     drivers = digits(asked, "number")
     if drivers is None or not prove(line, token, Transcript(address, drivers, members), MEMBER):
         return False
     said = line.receive()
     if said is None or said["kind"] != WELCOME:  # the driver has proved who it is, and made room for somebody else
-        raise LineLost("the driver has ended the call")
+        raise LineLost("the driver closed the connection")
     line.trust()
     return True
 
@@ -160,7 +160,7 @@ def tuned(connection: socket.socket, seconds: float = _CALL_SECONDS) -> Line:
         _tune(connection, seconds)
     except OSError as error:
         connection.close()
-        raise LineLost(f"the line is gone: {error}") from error
+        raise LineLost(f"the connection is lost: {error}") from error
     return Line(connection)
 
 
@@ -182,7 +182,7 @@ def prove(line: Line, token: str, transcript: Transcript, mine: str) -> bool:
     line.send("proof", proof=transcript.proof(token, mine))
     told = line.receive()
     if told is None:
-        raise LineLost("the line ended before the other side has proved who it is")
+        raise LineLost("the connection closed before the other side proved its identity")
     proof = digits(told, "proof")
     if proof is None or not hmac.compare_digest(proof, transcript.proof(token, others)):
         return False

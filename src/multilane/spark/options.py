@@ -148,7 +148,7 @@ def _check_kind(given: dict[str, str], *, is_stream: bool) -> None:
             raise ConfigError(f"{name} is for {'batch reads; a stream has no end' if is_stream else 'streams'}")
     for name in () if is_stream else _PACE:
         if given.pop(name, None) is not None:
-            log.warning("%s is ignored: it is for streams, and this is a batch read", name)
+            log.warning("%s is ignored: it applies to streams, and this is a batch read", name)
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -189,8 +189,8 @@ def _sorted_out(options: Mapping[str, str], known: tuple[str, ...]) -> tuple[dic
             raise ConfigError(f"there is no option {key!r}{hint}")
     if not options:
         raise ConfigError(
-            "no options arrived: Spark does not pass the options of a table to a data source in Python. To read the "
-            "table, create it without a column list; to write, use multilane.spark.write(df, ...)"
+            "no options: Spark did not pass the table's options to this data source. To read the table, create it "
+            "without a column list; to write, use multilane.spark.write(df, ...)"
         )
     if "bootstrap.servers" not in properties:
         raise ConfigError("kafka.bootstrap.servers is missing: say where the brokers are, as in localhost:9092")
@@ -200,7 +200,7 @@ def _sorted_out(options: Mapping[str, str], known: tuple[str, ...]) -> tuple[dic
 def as_option(name: str, value: object) -> str:
     """A property of a client as Spark takes it, as text."""
     if callable(value):
-        raise ConfigError(f"{name}: a function cannot be handed to Spark's workers; use another way to log in")
+        raise ConfigError(f"{name}: a function cannot be sent to Spark's workers; use another way to authenticate")
     if isinstance(value, Secret):
         return value.reveal()
     return str(value).lower() if isinstance(value, bool) else str(value)

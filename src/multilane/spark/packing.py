@@ -82,9 +82,9 @@ def _refuse_links(directory: Path, files: Sequence[Path]) -> None:
 def _refuse_keys(found: Sequence[Path]) -> None:
     if found:
         raise ConfigError(
-            f"{_named(found)}: these look like keys or passwords, and an archive is copied to every executor. Keep "
-            "them elsewhere and name them with ${NAME} in the configuration, leave them out with --exclude, or pack "
-            "them with --allow"
+            f"{_named(found)}: these look like keys or passwords, and the archive is copied to every executor. Keep "
+            "secrets elsewhere and refer to them with ${NAME} in the configuration, leave the files out with "
+            "--exclude, or pack them with --allow"
         )
 
 

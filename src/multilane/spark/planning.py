@@ -126,7 +126,7 @@ class Planner:
         self._go_back(found, {p: at for p, at in known.items() if at.leader_epoch >= 0}, ends)
         for partition, offset in found.items():
             if offset > ends[partition].offset:
-                self._lost(f"the group is at {offset} of {partition}, and its log ends at {ends[partition].offset}")
+                self._lost(f"the group is at {offset} of {partition}, but its log ends at {ends[partition].offset}")
                 found[partition] = ends[partition].offset
         return found | self._named(EARLIEST, missing) if missing else found
 
@@ -167,7 +167,7 @@ class Planner:
         """Where a log was cut below a place that was read to, it has other records now. Whether there is one."""
         cut = self._cut_logs.find(known, ends)
         for partition, common in cut.items():
-            was = f"{partition} was read up to {places[partition]}, and its log was cut at {common} since"
+            was = f"{partition} was read up to {places[partition]}, but its log has since been truncated at {common}"
             self._lost(f"{was} (an unclean leader election)")
             places[partition] = common
         return bool(cut)

@@ -146,7 +146,8 @@ def _server_first(parts: list[tuple[str, str]]) -> tuple[str, bytes, int]:
     if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
         raise SaslError(
             f"the broker asks for {iterations} SCRAM iterations; {MIN_ITERATIONS} to {MAX_ITERATIONS} are accepted "
-            "(Kafka itself stores 4096 to 16384): check that this is your broker, or store the credential anew"
+            "(Kafka itself stores 4096 to 16384): check that this is your broker, or store the credential again with "
+            "fewer iterations"
         )
     return nonce, raw, iterations
 

@@ -219,13 +219,13 @@ def test_places_are_held_against_the_log_before_they_are_believed(shop, history,
     past = half_done(shop, history, lambda told: told | (change if "places" in told else {}))
     found = past.plan()
     assert found.places == places
-    assert ("0: what is said to be settled does not fit the log" in caplog.text) == (places == {0: (0, ())})
+    assert ("0: the saved progress does not fit the log" in caplog.text) == (places == {0: (0, ())})
     assert found.epochs.get(0, 0) == 0
 
 
 def test_a_log_that_ends_before_the_range_was_cut(shop, history):
     past = half_done(shop, history, lambda told: told | ({"stretches": {"0": [0, 9]}} if "stretches" in told else {}))
-    with pytest.raises(DataLoss, match="ends at 4 by now, and this backfill goes to 9: its log was cut"):
+    with pytest.raises(DataLoss, match="now ends at 4, but this backfill goes to 9: the log was truncated"):
         past.plan()
 
 
@@ -366,7 +366,7 @@ def test_records_that_were_deleted_before_they_were_read(shop, history):
         admin.delete_records({TopicPartition(shop.main, 0): 6})
     with pytest.raises(DataLoss, match="With --skip-deleted the backfill goes on where the log begins now"):
         past.run()
-    with pytest.raises(DataLoss, match="begins at 6 by now, and 0 is next"):
+    with pytest.raises(DataLoss, match="now begins at 6, but offset 0 is next"):
         past.plan()
     past.run(skips_deleted=True)
     assert past.values == [6, 7, 8, 9]

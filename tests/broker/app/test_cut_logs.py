@@ -106,7 +106,7 @@ async def test_records_written_after_an_unclean_election_are_handled(
         assert await handled_by_a_member(shop) == [(100, b"old"), (101, b"old"), (102, b"old"), *NEW]
         assert await handled_on_loan(shop, mark, monkeypatch) == [(100, b"old"), (101, b"old"), (102, b"old"), *NEW]
         assert marked(shop) == (0, ())
-        with pytest.raises(DataLoss, match="was read up to 200, and its log was cut at 103 since"):
+        with pytest.raises(DataLoss, match="was read up to 200, but its log has since been truncated at 103"):
             plan_after(shop, 200, mark)
     told = f"{shop.main}-0: the completion map committed with offset 100 does not fit the log"
     assert caplog.text.count(told) == 2

@@ -59,5 +59,5 @@ def test_a_record_that_kills_its_process_goes_to_the_error_topic_and_all_others_
     [poison] = shop.read_all(errors)
     assert poison.value == b"%d" % POISON
     assert dict(poison.headers)[SUSPECTED_POISON] == b"3"
-    assert "the process died 3 times while it handled this record" in error_message(poison.headers)
+    assert "the process died 3 times while handling this record" in error_message(poison.headers)
     assert child.returncode == 0

@@ -120,7 +120,7 @@ def test_one_that_is_killed_is_started_again_and_the_others_go_on(run, shop, eve
     assert siblings.child.returncode == 0, said
     assert other in siblings.processes
     assert killed not in siblings.processes
-    assert "was ended by signal 9 and is started again in 1 s" in said
+    assert "was killed by signal 9. Restarting it in 1 s" in said
     assert "Traceback" not in said
 
 

@@ -82,7 +82,7 @@ def test_a_member_that_was_stopped_beyond_its_session_begins_nothing(shop, event
         eventually(lambda: {p for p, _ in second.begun()[-40:]} > mine, 30)
         before, others = first.begun(), set(second.begun())
         first.signal(signal.SIGCONT)
-        eventually(lambda: "nothing begins" in (shop.folder / "first.log").read_text(), 30)
+        eventually(lambda: "starts no record" in (shop.folder / "first.log").read_text(), 30)
         eventually(lambda: len({*first.begun(), *second.begun()}) == RECORDS, 30)
         assert not others & set(first.begun()[len(before) :]), "it began what another had begun"
     finally:

@@ -116,10 +116,10 @@ class Forgetful:
 @pytest.mark.parametrize(
     ("listener", "says"),
     [
-        (print, "no listener, it lacks on_revoked, on_assigned, on_lost"),
-        (Forgetful(), "Forgetful is no listener, it lacks on_revoked, on_lost"),
+        (print, "not a listener, it lacks on_revoked, on_assigned, on_lost"),
+        (Forgetful(), "Forgetful is not a listener, it lacks on_revoked, on_lost"),
         (RebalanceListener, "is a class: give subscribe"),
-        ("listener", "str is no listener"),
+        ("listener", "str is not a listener"),
     ],
 )
 def test_a_listener_that_is_none_is_refused(member, listener, says):

@@ -107,7 +107,7 @@ def test_a_log_that_was_cut_since_has_a_newer_epoch_and_nothing_of_it_is_settled
     intake.accept(read(new, fetch_offset=4))
     assert intake.next_piece().offsets.tolist() == [0, 1]
     assert intake.next_piece().offsets.tolist() == list(range(4, 12))
-    assert f"{PLACE}: the log was cut at offset 4" in caplog.text
+    assert f"{PLACE}: the log was truncated at offset 4" in caplog.text
 
 
 def test_a_newer_epoch_behind_what_was_settled_says_nothing_of_it(caplog):

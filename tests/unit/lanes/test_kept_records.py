@@ -98,7 +98,7 @@ async def test_the_log_names_the_record_and_what_to_do_and_does_not_repeat_itsel
             assert "onFailure: drop" in line
             await world.after(11.0)
             assert len(kept_lines(caplog)) == 2
-            assert "50 such failures since the last line" in kept_lines(caplog)[1]
+            assert "50 such failures since the last warning" in kept_lines(caplog)[1]
 
 
 async def test_dropped_records_do_not_flood_the_log(caplog):
@@ -106,7 +106,7 @@ async def test_dropped_records_do_not_flood_the_log(caplog):
         async with Kept(set(range(50)), keeping=None) as world:
             await world.give(*(f"k{i}" for i in range(50)))
             assert len(world.handled) == 50
-    assert len([line for line in kept_lines(caplog) if "passed over" in line]) == 1
+    assert len([line for line in kept_lines(caplog) if "is dropped" in line]) == 1
 
 
 async def test_a_window_settles_what_succeeded_and_keeps_the_order_of_a_key():

@@ -68,7 +68,7 @@ async def test_what_does_not_fit_is_void_and_said(caplog, facts, why):
     assert (found.offset, found.runs, found.leader_epoch) == (100, (), 4)
     assert "t-1: the completion map committed with offset 100 does not fit the log" in caplog.text
     assert why in caplog.text
-    assert "up to 98 records that were handled are redelivered" in caplog.text
+    assert "up to 98 handled records are redelivered" in caplog.text
 
 
 async def test_what_depends_on_nothing_is_not_asked_for():

@@ -1,4 +1,4 @@
-"""A record that is suspected of killing its process: where it goes, and that it is never dropped."""
+"""A record that is probably crashes its process: where it goes, and that it is never dropped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_it_is_an_error_at_once_whatever_attempts_are_left_and_says_why():
     assert (copy.topic, copy.key, copy.value) == ("t.error", b"k", b"v")
     assert last_value(copy.headers, SUSPECTED_POISON) == b"3"
     assert last_value(copy.headers, TARGET_TOPIC) == b"t.retry"
-    assert "the process died 3 times while it handled this record" in error_message(copy.headers)
+    assert "the process died 3 times while handling this record" in error_message(copy.headers)
     assert isinstance(poisoned(Flow("t"), Record("t", 0, 7, 0, 0, b"k", b"v"), SuspectedPoison(3)), LastStep)
 
 
@@ -37,7 +37,7 @@ def test_an_error_consumer_leaves_it_and_a_replay_takes_the_mark_off():
     rules = ErrorRules(error_topics([FLOW]), max_error_count=9)
     verdict = judge(rules, Record("t.error", 0, 0, 0, 0, b"k", b"v", headers), HOUR)
     assert isinstance(verdict, GiveUp)
-    assert "suspected of killing its process" in verdict.reason
+    assert "probably crashes its process" in verdict.reason
     assert last_value(given_back(headers), SUSPECTED_POISON) is None
 
 

@@ -69,7 +69,7 @@ async def test_only_the_call_whose_worker_died_fails(tmp_path):
         ended = await asyncio.gather(*map(call, range(9)), return_exceptions=True)
     assert [type(end) for end in ended] == [WorkerDied if i == 2 else type(None) for i in range(9)]
     assert len(list(tmp_path.glob("done-*"))) == 8, "none of the others ran twice"
-    assert "was killed by SIGKILL while it ran" in str(ended[2])
+    assert "was killed by SIGKILL while running" in str(ended[2])
 
 
 async def test_lanes_go_on_beside_a_record_that_kills_its_worker(tmp_path):

@@ -102,7 +102,7 @@ async def test_what_cannot_be_merged_stays_and_nobody_waits_for_it(few, tmp_path
     shelf.files()[0].write_bytes(b"damaged")
     await shelf.write(2)
     assert shelf.merged() == []
-    assert "3 files of accounts stay as they are" in caplog.text
+    assert "cannot merge 3 account files" in caplog.text
     await shelf.write(2)
     [merged] = shelf.merged()
     assert pq.ParquetFile(merged).read()["sequence"].to_pylist() == [3, 4, 5]

@@ -41,5 +41,5 @@ def test_where_it_reads_and_how_it_logs_in(tmp_path):
 
 def test_what_cannot_travel_is_told(tmp_path):
     app = app_of(tmp_path, {"sasl.oauthbearer.token.provider": lambda: None})  # whatever it is for
-    with pytest.raises(ConfigError, match="cannot be handed to Spark's workers"):
+    with pytest.raises(ConfigError, match="cannot be sent to Spark's workers"):
         source_settings(app.config.consumer("orders"), app.config.cluster("main"))

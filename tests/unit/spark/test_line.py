@@ -128,7 +128,7 @@ def test_a_desk_that_cannot_take_a_call_takes_the_next(desk, heard, monkeypatch,
     desk._listening = Full()
     greet(desk)  # the call that the desk was waiting for
     greet(desk)
-    assert "nobody can call this process now: too many open files" in caplog.text
+    assert "cannot accept connections from workers: too many open files" in caplog.text
 
 
 def test_nobody_is_there():
@@ -149,7 +149,7 @@ def test_who_always_hangs_up_is_given_up(monkeypatch):
 
         thread = threading.Thread(target=hang_up)
         thread.start()
-        with pytest.raises(LineLost, match="ends every call before it answers"):
+        with pytest.raises(LineLost, match="closes every connection before it answers"):
             call(listening.getsockname(), "the token")
         listening.shutdown(socket.SHUT_RDWR)
         thread.join(PATIENCE)

@@ -106,7 +106,7 @@ def test_a_checkpoint_is_held_against_the_log(planner_of, caplog, end, epochs, b
         assert planner.epochs_of(found) == {ONE: end[1]}
         return
     assert found == {ONE: begin}, "Spark hears of it by an empty batch"
-    assert f"orders-1 was read up to 200, and its log was cut at {begin} since" in caplog.text
+    assert f"orders-1 was read up to 200, but its log has since been truncated at {begin}" in caplog.text
     tree = {"orders": {"1": begin}}
     assert planner.latest(planner.recall(tree), None) == {ONE: end[0]}
 
@@ -114,7 +114,7 @@ def test_a_checkpoint_is_held_against_the_log(planner_of, caplog, end, epochs, b
 def test_a_log_that_was_cut_is_an_error(planner_of):
     planner, _ = planner_of()
     over(planner, Logs((253, 7), {5: (103, 5)}))
-    with pytest.raises(DataLoss, match="its log was cut at 103 since"):
+    with pytest.raises(DataLoss, match="its log has since been truncated at 103"):
         planner.latest(planner.recall(CHECKPOINT), None)
 
 

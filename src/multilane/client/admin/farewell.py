@@ -21,7 +21,7 @@ from multilane.wire.compose_members import (
 from multilane.wire.messages import ApiKey
 
 _CLASSIC = "classic"
-_REASON = "its process has died"
+_REASON = "its process died"
 
 
 def farewell_of(member: Identity) -> Question:
@@ -46,4 +46,4 @@ def farewell_of(member: Identity) -> Question:
 def _complaint(response: Any, member: Identity) -> MultilaneError | None:
     codes = [int(response.error_code), *(int(one.error_code) for one in getattr(response, "members", None) or ())]
     code = next(filter(None, codes), 0)
-    return broker_error(code, f"leaving group {member.group} for a member that has died") if code else None
+    return broker_error(code, f"LeaveGroup of group {member.group} for a dead member") if code else None

@@ -151,7 +151,7 @@ class TopicWrites:
             raise self._trouble
 
     def _because(self) -> str:
-        return "" if self._trouble is None else f"; the last trouble was: {self._trouble}"
+        return "" if self._trouble is None else f"; last error: {self._trouble}"
 
 
 def _times(timeout: float) -> dict[str, float]:

@@ -89,7 +89,7 @@ class CommitQueue:
             return
         for commit in [c for c in self._commits if now >= c.deadline]:
             self._commits.remove(commit)
-            cause = commit.last_error or trouble() or "its coordinator is not known, or has not answered"
+            cause = commit.last_error or trouble() or "the coordinator is unknown or does not answer"
             text = f"group {self._group}: {some(sorted(commit.open))}: no answer to the commit in time: {cause}"
             for partition in list(commit.open):
                 commit.refuse(partition, OperationTimeout(text))

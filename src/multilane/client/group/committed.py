@@ -293,7 +293,7 @@ class CommittedManager:
     def _expire(self, now: float) -> None:
         for wish in [w for w in self._wishes if now >= w.deadline]:
             cause = self._last_error if self._state.failures else None
-            why = cause or self._listeners.trouble() or "its coordinator is not known, or has not answered"
+            why = cause or self._listeners.trouble() or "the coordinator is unknown or does not answer"
             what = f"no committed offsets of {some(sorted(wish.open))} within the time given"
             text = f"group {self._group}: {what}: {why}"
             wish.fail(dict.fromkeys(wish.open, OperationTimeout(text)))

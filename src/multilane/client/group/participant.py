@@ -280,10 +280,11 @@ class Participant:
         particular gets what the others have."""
         self._no_consumer_protocol = None
         if isinstance(error, LiveClassicGroup):
-            log.info("%s, so the classic protocol is used", error)
+            log.info("%s. Joining by the classic protocol", error)
             self._share_strategy(error.assignor)
         else:
-            log.info("group %s: no KIP-848 on these brokers, so the classic protocol is used (%s)", self._group, error)
+            told = "group %s: these brokers do not offer KIP-848. Joining by the classic protocol (%s)"
+            log.info(told, self._group, error)
         self._membership = self._classic()
         self._told = None
         self._tell_membership(now)

@@ -215,7 +215,7 @@ def book_from(plan: Plan, told: Json) -> Book:
     check_format(told)
     places = places_from(told["places"])
     if places.keys() != plan.stretches.keys() or not all(_is_sound(places[p], s) for p, s in plan.stretches.items()):
-        raise ConfigError("the places in progress.json are damaged: begin anew, with another --state")
+        raise ConfigError("the offsets in progress.json are damaged: start a new backfill with another --state")
     return Book(plan, places, told["records"], told["seconds"], told["round"], epochs=epochs_from(told))
 
 

@@ -151,7 +151,7 @@ class Hands:
             if is_finished:
                 log.debug("the run is over")
             elif self._answers:
-                log.warning("the query's process is gone: calls in progress are abandoned, their records come again")
+                log.warning("the query's process is gone: abandoning calls in progress; their records are redelivered")
             else:
                 log.warning("the query's process is gone; no task was running here")
             for answer in list(self._answers.values()):

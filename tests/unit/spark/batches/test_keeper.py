@@ -394,7 +394,7 @@ def test_a_task_whose_keeper_dies_ends_without_an_error(driver, plan, caplog):
         line.close()
     assert task.result(30) == []
     assert work(plan, keeper.address, number, Busy) == []
-    assert "calls in progress are abandoned" in caplog.text
+    assert "abandoning calls in progress" in caplog.text
 
 
 def test_a_task_that_only_lost_its_line_is_run_again(driver, plan):

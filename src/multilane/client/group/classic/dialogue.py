@@ -211,7 +211,7 @@ class Dialogue:
         farewells, self._farewells = self._farewells, []
         if node is not None:
             return [self._leave_request(node, farewell) for farewell in farewells]
-        log.warning("%s was not sent, because the coordinator is not known: %s", self.what(ApiKey.LEAVE_GROUP), error)
+        log.warning("%s was not sent: the coordinator is unknown (%s)", self.what(ApiKey.LEAVE_GROUP), error)
         for farewell in farewells:
             farewell.done(now)
         return []

@@ -29,10 +29,10 @@ class LiveClassicGroup(GroupRefused):
     """Others are in the group, by the classic protocol. `assignor` is what they chose, where they have."""
 
     def __init__(self, group: str, members: int, assignor: str) -> None:
-        chosen = f" and assign by {assignor}" if assignor else ""
+        chosen = f" and assignor {assignor}" if assignor else ""
         super().__init__(
-            f"group {group} is a classic group: {members} members are in it{chosen}. "
-            "group.protocol=consumer would convert it"
+            f"group {group} is a classic group with {members} members{chosen} "
+            "(group.protocol=consumer would convert it)"
         )
         self.assignor = assignor
 

@@ -185,7 +185,7 @@ class ConsumerMembership:
             error = self._coordinators.why(self._group)
             if error is None:
                 return NOTHING  # it is being looked for, and whoever closes waits for us with a deadline
-            log.warning("group %s: left without telling the coordinator, which is not known: %s", self._group, error)
+            log.warning("group %s: left without telling the coordinator, which is unknown: %s", self._group, error)
             self._gone()
             return self.poll(now) if self.state is State.JOINING else NOTHING
         talk = self._beats.sent(now)
