@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from multilane.logs import logger
+from multilane.secret import without_credentials
 
 log = logger(__name__)
 
@@ -102,5 +103,5 @@ def with_cause(told: str) -> str:
     """What went wrong, and if executors have ended why that was."""
     cause = ""
     with suppress(Exception):  # the JVM may be gone
-        cause = _news[-1].cause if _news else ""
+        cause = without_credentials(_news[-1].cause) if _news else ""
     return f"{told.rstrip('.')}. Spark's executors do not start: {cause[:_LONGEST]}" if cause else told

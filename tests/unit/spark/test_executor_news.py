@@ -47,6 +47,8 @@ class News:
 def test_an_error_names_the_cause_where_it_is_known(monkeypatch):
     monkeypatch.setattr(executor_news, "_news", [News()])
     assert with_cause("no slot") == f"no slot. Spark's executors do not start: {NO_JAVA}"
+    monkeypatch.setattr(News, "cause", "Container 7 failed: cannot fetch https://me:hush@repo/app.zip")
+    assert "hush" not in with_cause("no slot")
     hear_no_more()
     assert with_cause("no slot") == "no slot"
 

@@ -23,7 +23,7 @@ from multilane.logs import logger
 from multilane.outcome.in_place import GivenUp
 from multilane.spark.backfill.book import Book, report_from
 from multilane.spark.backfill.task import Errand, TaskPlan
-from multilane.spark.executor_news import with_cause
+from multilane.spark.executor_news import hear_no_more, with_cause
 from multilane.spark.first_slot import START_SECONDS, no_slot
 from multilane.spark.line import Line, Message
 from multilane.spark.reasons import reason
@@ -255,6 +255,7 @@ class Foreman:
             return
         if self._began is None:
             self._began = self._clock.monotonic()
+            hear_no_more()
             self._told.append((self._began, 0))
         book = self._book
         mine = [partition for partition in self._shares[number] if book.remaining_of(partition)]

@@ -22,7 +22,7 @@ from multilane.lanes.steering import Steering
 from multilane.logs import logger
 from multilane.spark.continuous.roster import Do, Order, Roster, State
 from multilane.spark.continuous.task import REFUSED, STARTING, TaskPlan
-from multilane.spark.executor_news import with_cause
+from multilane.spark.executor_news import hear_no_more, with_cause
 from multilane.spark.first_slot import LONGER, START_SECONDS
 from multilane.spark.line import Line, Message
 from multilane.spark.reasons import reason
@@ -194,6 +194,7 @@ class Supervisor:
         self._carry_out(self._roster.ready(number, self._clock.monotonic()))
         if self._roster.is_open and not was_open and not self._roster.is_stopping:
             self._deadline = None
+            hear_no_more()
 
     def on_unheard(self, number: int) -> None:
         self._roster.unheard(number)

@@ -12,6 +12,7 @@ import pytest
 
 from multilane.errors import ConfigError, LineLost, MemberFailed, SparkStartError
 from multilane.outcome.in_place import GivenUp
+from multilane.spark import executor_news
 from multilane.spark.backfill.book import Plan, Report, new_book
 from multilane.spark.backfill.foreman import Foreman, RunPlan
 from multilane.spark.backfill.task import attend
@@ -154,6 +155,24 @@ def test_every_partition_has_one_task_and_all_is_written(world):
     assert running.book.is_through
     assert running.kept.saved[-1]["records"] == 40
     assert running.foreman.standing.records == 40
+
+
+class News:
+    """What the JVM's schedulers write into memory."""
+
+    is_over = False
+
+    def end(self):
+        self.is_over = True
+
+
+def test_once_a_task_runs_nobody_listens_to_the_scheduler_any_more(world, monkeypatch):
+    news = News()
+    monkeypatch.setattr(executor_news, "_news", [news])
+    running = Running(world)
+    running.run()
+    assert running.error is None
+    assert news.is_over
 
 
 def test_a_task_that_died_is_told_what_was_known(world):

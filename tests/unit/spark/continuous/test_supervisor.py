@@ -14,6 +14,7 @@ from multilane.clock import SystemClock
 from multilane.errors import ConfigError, MemberFailed, SparkStartError
 from multilane.hooks import Counts
 from multilane.lanes.steering import Steering
+from multilane.spark import executor_news
 from multilane.spark.continuous.supervisor import RunPlan, Supervisor
 from multilane.spark.continuous.task import TaskPlan, serve
 from multilane.spark.reasons import reason
@@ -172,6 +173,29 @@ def test_members_serve_until_they_are_told_to_end(world):
     assert len(members) == len(jobs.started) == 3
     assert all(member.told.is_set() for member in members)
     assert jobs.cancelled == []
+
+
+class News:
+    """What the JVM's schedulers write into memory."""
+
+    is_over = False
+
+    def end(self):
+        self.is_over = True
+
+
+def test_once_all_serve_nobody_listens_to_the_scheduler_any_more(world, monkeypatch):
+    """Its news would fill the JVM's memory for as long as the run lasts, and its warnings would not be seen."""
+    news = News()
+    monkeypatch.setattr(executor_news, "_news", [news])
+    served = queue.SimpleQueue()
+    world.behaviour = lambda member: (served.put(member), member.told.wait(PATIENCE))
+    running = Running(world, ThreadJobs(), members=2)
+    for _ in range(2):
+        served.get(timeout=PATIENCE)
+    running.supervisor.stop()
+    assert running.wait() is None
+    assert news.is_over
 
 
 def test_a_stop_that_comes_before_the_start(world):
