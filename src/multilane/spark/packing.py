@@ -51,8 +51,9 @@ def _packed(directory: Path, files: Sequence[Path], content: IO[bytes], allow: S
     """Gives the files that look like keys."""
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as out:
         for file in files:
-            mode, data = _read(directory / file)
-            if (sounds_like_key(file.name) or looks_like_key(data)) and not _matches(file, allow):
+            mode, data = _read(directory, file)
+            names = {file.name, (directory / file).resolve().name}  # a link has two
+            if (any(map(sounds_like_key, names)) or looks_like_key(data)) and not _matches(file, allow):
                 yield file
             info = zipfile.ZipInfo(file.as_posix(), _EARLIEST)
             info.compress_type = zipfile.ZIP_DEFLATED
@@ -60,8 +61,10 @@ def _packed(directory: Path, files: Sequence[Path], content: IO[bytes], allow: S
             out.writestr(info, data)
 
 
-def _read(path: Path) -> tuple[int, bytes]:
+def _read(directory: Path, relative: Path) -> tuple[int, bytes]:
     """A link was found to stay inside; whatever has taken the file's place since is not followed, nor waited for."""
+    path = directory / relative
+    _refuse_links(directory, [relative])
     file = os.open(path.resolve(), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(file, "rb") as opened:
         facts = os.fstat(file)

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from multilane.cli.main import app
 from multilane.errors import ConfigError
+from multilane.spark import packing
 from multilane.spark.packing import pack
 
 
@@ -115,6 +116,27 @@ def test_links_that_lead_out_are_refused_by_name(shop, tmp_path):
         pack(shop, tmp_path / "app.zip")
     assert not (tmp_path / "app.zip").exists()
     assert pack(shop, tmp_path / "app.zip", exclude=["folder", "*.csv"])
+
+
+def test_a_link_to_what_sounds_like_a_key_is_refused_whatever_its_own_name(shop, tmp_path):
+    (shop / "settings.txt").symlink_to(shop / ".env")
+    with pytest.raises(ConfigError, match=r"settings\.txt: these look like keys"):
+        pack(shop, tmp_path / "app.zip")
+
+
+def test_a_file_that_becomes_a_link_meanwhile_is_not_followed(shop, tmp_path, monkeypatch):
+    _write(tmp_path / "outside.txt", "not for others")
+    read = packing._packed
+
+    def swapped(*told):
+        (shop / "multilane.yaml").unlink()
+        (shop / "multilane.yaml").symlink_to(tmp_path / "outside.txt")
+        return read(*told)
+
+    monkeypatch.setattr(packing, "_packed", swapped)
+    with pytest.raises(ConfigError, match=r"multilane\.yaml: links lead out"):
+        pack(shop, tmp_path / "app.zip")
+    assert not (tmp_path / "app.zip").exists()
 
 
 def test_links_that_stay_inside_are_files_and_directories_are_not_linked(shop, tmp_path):
