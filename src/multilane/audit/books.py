@@ -109,15 +109,15 @@ def _last(files: Iterable[AccountFile]) -> AccountFile:
 
 def _faults_of(session: str, files: Sequence[AccountFile], card: Card | None) -> list[str]:
     if card is None:
-        return [f"session {session} has accounts and no card"]
+        return [f"session {session} has accounts but no card"]
     faults = []
     digests = {0: START}
     reached = 0
     for file in sorted(files, key=lambda file: (file.first, -file.end)):
         if file.first > reached:
-            faults.append(f"session {session}: {_many(file.first - reached)} from number {reached} on are missing")
+            faults.append(f"session {session}: {_many(file.first - reached)} missing from number {reached} on")
         elif digests.get(file.first, file.previous) != file.previous:
-            faults.append(f"{file.name} does not follow what was written before it")
+            faults.append(f"{file.name} does not continue the file before it")
         at = file.first
         for rows, digest in file.entries:
             at += rows
@@ -125,7 +125,7 @@ def _faults_of(session: str, files: Sequence[AccountFile], card: Card | None) ->
                 faults.append(f"{file.name} is not what its session wrote")
         reached = max(reached, at)
     if card.accounts is not None and reached < card.accounts:
-        faults.append(f"session {session}: its last {_many(card.accounts - reached)} are missing")
+        faults.append(f"session {session}: its last {_many(card.accounts - reached)} missing")
     return faults
 
 

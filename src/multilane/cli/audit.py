@@ -32,7 +32,7 @@ Last = Annotated[str | None, typer.Option(help="Only the last of it, as 24h.")]
 Since = Annotated[str | None, typer.Option(help="Only records as late as this (ISO 8601; UTC).")]
 Until = Annotated[str | None, typer.Option(help="Only records before this (ISO 8601; UTC).")]
 ExactlyOnce = Annotated[
-    bool, typer.Option("--exactly-once", help="Records that were, or may have been, handled twice are no proof.")
+    bool, typer.Option("--exactly-once", help="Fail if a record was, or may have been, handled more than once.")
 ]
 Examples = Annotated[int, typer.Option(min=0, max=10_000, help="Findings of each kind that are named.")]
 Master = Annotated[str, typer.Option(help="Where Spark compares: local[*], spark://HOST:PORT, k8s://..., yarn.")]

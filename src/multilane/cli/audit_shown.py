@@ -42,13 +42,13 @@ def _objection(made: GroupAudit, *, exactly_once: bool) -> str | None:
     if found.unaccounted:
         return f"{found.unaccounted:,} records have no account"
     if holes := _holes(made):
-        return f"nothing was written of {', '.join(holes)}"
+        return f"there are no accounts of {', '.join(holes)}"
     if made.books.faults:
-        return "accounts are missing or damaged: what they said is not known"
+        return "account files are missing or damaged"
     if any(span.is_loose for span in made.spans.values()):
-        return "where its accounts began is not known (an earlier version wrote them). Say so with --since"
+        return "an earlier version wrote the accounts, so it is unknown where they begin: set --since"
     if found.inverted:
-        return f"{found.inverted:,} were handled before one of their key that came first"
+        return f"{found.inverted:,} were handled before an earlier record of their key"
     return _not_once(made) if exactly_once else None
 
 
@@ -60,7 +60,7 @@ def _not_once(made: GroupAudit) -> str | None:
     if found.doubtful:
         return f"{found.doubtful:,} may have been handled more than once"
     if books.old:
-        return "an earlier version wrote accounts, which do not tell what a killed process had in work"
+        return "an earlier version wrote some accounts, without what a killed process had in progress"
     return None
 
 
@@ -96,7 +96,7 @@ def _told_of_repeats(made: GroupAudit) -> str:
         known.append(f"{found.doubtful:,} may have been handled more than once")
     if known:
         return "; " + ", ".join(known)
-    return ", each once" if _not_once(made) is None else "; not proved: that each was handled once"
+    return ", each once" if _not_once(made) is None else "; not proved: each once"
 
 
 def facts(made: GroupAudit, *, exactly_once: bool = False) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def _findings(made: GroupAudit) -> Iterator[str]:
     verdict, found = made.verdict, made.verdict.total
     yield from made.books.faults[:_MOST_FAULTS]
     if len(made.books.faults) > _MOST_FAULTS:
-        yield f"and {len(made.books.faults) - _MOST_FAULTS:,} more faults of files (--output json has all)"
+        yield f"and {len(made.books.faults) - _MOST_FAULTS:,} more faulty files (--output json lists all)"
     for one in verdict.unaccounted:
         yield f"{_range(one)} without an account"
     for two in verdict.inverted:
@@ -174,7 +174,7 @@ def _findings(made: GroupAudit) -> Iterator[str]:
     for three in verdict.repeated:
         yield f"{_range(three)} with {three.times} accounts, the last is {three.outcome}"
     for four in verdict.doubtful:
-        yield f"{_range(four)} in work, perhaps, when a process was killed or gave a call up: maybe handled once more"
+        yield f"{_range(four)} may have been in progress at a kill or a timeout: maybe handled more than once"
     for many, named, what in (
         (found.unaccounted, verdict.unaccounted, "without an account"),
         (found.repeated, verdict.repeated, "with more than one account"),
@@ -202,7 +202,7 @@ def _limits(made: GroupAudit) -> Iterator[str]:
             yield f"{partition}: {span.expired:,} offsets before {span.start} are gone from the log, and not judged"
     yield from _uncovered(made)
     if made.books.old:
-        yield f"{len(made.books.old):,} sessions of an earlier version do not tell what a killed process had in work"
+        yield f"{len(made.books.old):,} sessions of an earlier version lack what a killed process had in progress"
     if made.order.by is None:
         yield f"order was not judged: {made.order.why}"
     gone = made.verdict.total.gone
@@ -215,8 +215,8 @@ def _uncovered(made: GroupAudit) -> Iterator[str]:
     spans = {partition: span for partition, span in sorted(made.spans.items()) if span.uncovered}
     if len(spans) > _MOST_PARTITIONS:
         many = sum(span.uncovered for span in spans.values())
-        yield f"{many:,} offsets of {len(spans)} partitions are from before their accounts begin, and not judged"
+        yield f"{many:,} offsets of {len(spans)} partitions precede their first account and were not judged"
         return
     for partition, span in spans.items():
         before = span.start - span.expired
-        yield f"{partition}: {span.uncovered:,} offsets before {before} are from before accounts begin, and not judged"
+        yield f"{partition}: {span.uncovered:,} offsets before {before} precede its first account and were not judged"

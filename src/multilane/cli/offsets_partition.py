@@ -16,7 +16,7 @@ from multilane.cli.command_config import client_properties
 def offsets_partition(
     groups: Annotated[list[str], typer.Argument(metavar="GROUP", help="Values of group.id.")],
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="offsets.topic.num.partitions; asked of the brokers if not given.")
+        int | None, typer.Option(min=1, help="offsets.topic.num.partitions (default: ask the brokers).")
     ] = None,
     bootstrap_server: Bootstrap = None,
     command_config: CommandConfig = None,

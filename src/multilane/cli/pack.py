@@ -14,10 +14,11 @@ from multilane.cli.termination import cleaned_up
 
 Allow = Annotated[
     list[str] | None,
-    typer.Option(metavar="PATTERN", help="Pack it although it looks like a key or password file; may be repeated."),
+    typer.Option(metavar="PATTERN", help="Pack matches even if they look like keys or passwords; may be repeated."),
 ]
 Exclude = Annotated[
-    list[str] | None, typer.Option(metavar="PATTERN", help="Leave it out: a name, path or pattern; may be repeated.")
+    list[str] | None,
+    typer.Option(metavar="PATTERN", help="Leave out matches (names or paths); may be repeated."),
 ]
 
 

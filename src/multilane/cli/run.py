@@ -59,7 +59,7 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command
         Path | None, typer.Option(help="On Spark: what `multilane pack` made, for executors of a cluster.")
     ] = None,
     target_batch_duration: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="In batches: how long one works on its partitions; else 20s.")
+        str | None, typer.Option(metavar="DURATION", help="In batches: how long each batch runs (default: 20s).")
     ] = None,
     max_batch_duration: Annotated[
         str | None,

@@ -41,7 +41,7 @@ Groups = Annotated[list[str] | None, typer.Option("--group", help="A group by it
 Every = Annotated[str, typer.Option(help="How often to look, as 1s.")]
 StalledAfter = Annotated[str, typer.Option(help="For how long a partition with lag may settle nothing.")]
 Control = Annotated[
-    Path | None, typer.Option(help="The socket of `multilane run --control`: failures as the app itself counts them.")
+    Path | None, typer.Option(help="Socket of `multilane run --control`: shows failures as the app itself counts them.")
 ]
 Once = Annotated[bool, typer.Option("--once", help="Look twice, --every apart, show it and end.")]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="For people, or one JSON object a line.")]

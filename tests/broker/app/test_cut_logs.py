@@ -240,7 +240,7 @@ async def test_a_worker_that_reports_what_the_log_does_not_have_commits_nothing(
         [task] = board.plan(1)
         [unit] = board.lend(task, line).units
         board.tell([replace(unit, places={partition: Place(2**62, 0, ())})], line)
-        await until(lambda: "reports offset 4611686018427387904 and the log ends at 10" in caplog.text)
+        await until(lambda: "reports offset 4611686018427387904, but the log ends at 10" in caplog.text)
         assert shop.committed() in ({}, {str(partition): 0})
         board.tell([replace(unit, places={partition: Place(7, 0, ())})], line)
         await until(lambda: shop.committed() == {str(partition): 7})

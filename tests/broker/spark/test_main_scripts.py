@@ -65,7 +65,7 @@ def test_an_app_of_a_script_is_refused_by_the_driver(tmp_path, kafka, topic, fil
     last = ended.stderr.strip().splitlines()[-1]
     assert ended.returncode == 1, ended.stderr
     assert last.startswith(f"multilane.errors.TargetNotFound: {SAID[name]}"), ended.stderr
-    assert "Move the app and its listeners to a module of their own" in last
+    assert "Move the app and its listeners out of the running script" in last
     assert "Py4JJavaError" not in ended.stderr
     assert "PythonException" not in ended.stderr
     assert not (tmp_path / "seen").exists()

@@ -38,9 +38,9 @@ def test_whole_books_have_no_faults():
 @pytest.mark.parametrize(
     ("gone", "told"),
     [
-        (0, "session a: 10 accounts from number 0 on are missing"),
-        (1, "session a: 5 accounts from number 10 on are missing"),
-        (2, "session a: its last 5 accounts are missing"),
+        (0, "session a: 10 accounts missing from number 0 on"),
+        (1, "session a: 5 accounts missing from number 10 on"),
+        (2, "session a: its last 5 accounts missing"),
     ],
 )
 def test_a_missing_file_is_told_wherever_it_was(gone, told):
@@ -67,11 +67,11 @@ def test_merged_files_and_their_parts_are_the_same_accounts():
 
 def test_a_file_that_does_not_follow_is_told():
     changed = file("a", 10, 5, previous="another", name="changed")
-    assert "changed does not follow what was written before it" in faults([FILES[0], changed, *FILES[2:]], CARDS)
+    assert "changed does not continue the file before it" in faults([FILES[0], changed, *FILES[2:]], CARDS)
 
 
 def test_accounts_of_a_session_nobody_knows_are_told():
-    assert faults(FILES, CARDS[1:]) == "session a has accounts and no card"
+    assert faults(FILES, CARDS[1:]) == "session a has accounts but no card"
 
 
 def test_files_of_an_earlier_version_are_used_and_told():

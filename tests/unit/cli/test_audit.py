@@ -68,7 +68,7 @@ def test_the_verdict_is_a_sentence(verdict, exactly_once, said):
     [
         (Books(faults=("a file is gone",)), False, "NOT PROVED: 10 read = 6 done + 1 skipped + 2 retried + 1 dead"),
         (Books(old=("s",)), False, "Proved: 10 read = 6 done + 1 skipped + 2 retried + 1 dead, in order per key; not"),
-        (Books(old=("s",)), True, "but an earlier version wrote accounts, which do not tell what a killed process had"),
+        (Books(old=("s",)), True, "but an earlier version wrote some accounts, without what a killed process had"),
     ],
 )
 def test_books_that_are_not_whole_are_no_proof_of_what_they_cannot_tell(books, exactly_once, said):
@@ -83,18 +83,18 @@ def test_what_may_have_been_handled_twice_is_never_each_once():
     said = audit_shown.sentence(found(verdict), exactly_once=True)
     assert said.startswith("NOT PROVED")
     assert said.endswith("but 4 may have been handled more than once.")
-    assert "orders-0@2-5: 4 records in work, perhaps, when a process was killed" in shown(found(verdict))
+    assert "orders-0@2-5: 4 records may have been in progress at a kill" in shown(found(verdict))
 
 
 def test_where_it_is_not_known_where_accounts_began_there_is_no_proof():
     made = replace(found(WHOLE), spans={ONE: Span(0, 10, is_loose=True)})
-    assert "where its accounts began is not known" in audit_shown.sentence(made)
+    assert "it is unknown where they begin" in audit_shown.sentence(made)
     assert not audit_shown.is_proved(made, exactly_once=False)
 
 
 def test_what_is_not_covered_is_said():
     made = replace(found(WHOLE), spans={ONE: Span(40, 50, uncovered=40)})
-    assert "orders-0: 40 offsets before 40 are from before accounts begin, and not judged" in shown(made)
+    assert "orders-0: 40 offsets before 40 precede its first account and were not judged" in shown(made)
 
 
 def test_findings_are_named_and_what_was_not_judged():
@@ -118,7 +118,7 @@ def test_findings_are_named_and_what_was_not_judged():
 def test_a_partition_without_any_account_is_no_proof():
     made = found(WHOLE, other=Span(0, 0, why="it has no accounts", is_hole=True))
     assert not audit_shown.is_proved(made, exactly_once=False)
-    assert audit_shown.sentence(made).endswith("but nothing was written of other-0.")
+    assert audit_shown.sentence(made).endswith("but there are no accounts of other-0.")
 
 
 def test_what_retention_took_away_is_told():

@@ -135,7 +135,7 @@ def _of_nowhere_to_go(consumer: ConsumerGroupConfig) -> Iterator[Advice]:
     if consumer.error is not None:
         return
     path = joined("consumers", consumer.name)
-    fix = "Name an `error` topic, or register a last step in the app"
+    fix = "Configure an `error` topic, or register a last step in the app"
     if consumer.on_failure == "drop":
         yield Advice(
             "a failed record has somewhere to go",
@@ -148,7 +148,7 @@ def _of_nowhere_to_go(consumer: ConsumerGroupConfig) -> Iterator[Advice]:
         "a failed record has somewhere to go",
         f"{path} has no error topic: without a last step in the app, a record that fails {_times(consumer)} is "
         "retried in place until it succeeds; its key waits, and its partition is not committed past it",
-        f"{fix}; write onFailure: drop to lose such records",
+        f"{fix}; set onFailure: drop to drop such records",
     )
 
 

@@ -114,7 +114,7 @@ class _Loader:
             self.problems.add(error.place, "", error.what, error.fix)
             return None
         if not root.entries:
-            what = "the file is empty: nothing would be read from it"
+            what = "the file is empty"
             self.problems.add(Place(file), "", what, "write its sections, or leave the file out")
         return Arranger(_VOCABULARY, self.profile, self.problems).arrange(root)
 
@@ -127,7 +127,7 @@ class _Loader:
         if layouts and not self.problems.found and not any(any(layout.sections.values()) for layout in layouts):
             names = tuple(name for layout in layouts for name in layout.profiles)
             fix = f"choose one with `profile`: {listed(names)}" if names else "write `clusters` and `consumers`"
-            self.problems.add(Place(file), "", "nothing is configured here: an app would read nothing", fix)
+            self.problems.add(Place(file), "", "nothing is configured here, so an app would read nothing", fix)
 
     def _entry(self, section: str, fold: str, entry: Entry, model: type[Frozen]) -> None:
         node = interpolate(entry.node, self.env, self.problems, (section, entry.key))

@@ -37,10 +37,10 @@ def of_same_readers(consumers: Iterable[ConsumerGroupConfig], shovels: Iterable[
         section_before, before = readers.setdefault((*group, topic), (section, name))
         if (section_before, before) != (section, name):
             what = (
-                f"{joined(section_before, before)} reads {topic} as group {group[1]} too: each partition goes to one "
-                "of the two, so that each handles a part of the records and misses the others"
+                f"{joined(section_before, before)} also reads {topic} as group {group[1]}: each would get only some of "
+                "the partitions and miss the other records"
             )
-            yield section, name, Finding((field,), what, "give each its own groupId, or make one of the two")
+            yield section, name, Finding((field,), what, "give each its own groupId, or merge them")
 
 
 def _reading(
@@ -66,7 +66,7 @@ def of_rings(consumers: Iterable[ConsumerGroupConfig]) -> Iterator[Told]:
         if len({edge.consumer for edge in ring}) > 1 and topics not in known:
             known.add(topics)
             way = ", ".join(f"{edge.source[1]} to {edge.target[1]} (consumer {edge.consumer})" for edge in ring)
-            what = f"a record that keeps failing goes round for ever: from {way}"
+            what = f"a record that keeps failing goes round forever: from {way}"
             yield "consumers", first.consumer, Finding((first.field,), what, "give one of these another topic")
 
 
