@@ -96,7 +96,7 @@ def _told_of_repeats(made: GroupAudit) -> str:
         known.append(f"{found.doubtful:,} may have been handled more than once")
     if known:
         return "; " + ", ".join(known)
-    return ", each once" if _not_once(made) is None else "; not proved: each once"
+    return ", each once" if _not_once(made) is None else "; not proved: that each was handled once"
 
 
 def facts(made: GroupAudit, *, exactly_once: bool = False) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def test_two_that_read_one_topic_as_one_group(problems, first, second, key):
     """Each handled a half of the records, and the advice was to think about it."""
     [(_, path, what, fix)] = problems(consumers(a=first, b=second))
     assert path == f"consumers.b.{key}"
-    assert "consumers.a reads " in what
+    assert "consumers.a also reads " in what
     assert "miss the other records" in what
     assert "groupId" in fix
 
@@ -45,7 +45,7 @@ def test_an_error_consumer_is_a_reader_too(problems):
         "  r: {groupId: g, topics: [y, x], cron: '@daily', maxErrorCount: 1, cluster: k}\n"
     )
     [(_, path, what, _)] = problems(CLUSTERS + shovels)
-    assert (path, "errorConsumers.s reads x" in what) == ("errorConsumers.r.topics", True)
+    assert (path, "errorConsumers.s also reads x" in what) == ("errorConsumers.r.topics", True)
 
 
 @pytest.mark.parametrize(
