@@ -10,8 +10,7 @@ nothing but the acknowledgements that are still to come; never takes or commits.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final
 
@@ -19,7 +18,15 @@ from multilane.errors import ProcessingTimeout
 from multilane.lanes.acknowledging import Acknowledging, Pending
 from multilane.lanes.lane import Lane
 from multilane.lanes.threads import failure_of
-from multilane.lanes.work_rules import FailureSide, WorkRules, nobody_settles_so, nobody_takes_back
+from multilane.lanes.work_rules import (
+    OF_A_CALL,
+    FailureSide,
+    WorkRules,
+    echoes,
+    is_behind,
+    nobody_settles_so,
+    nobody_takes_back,
+)
 from multilane.lanes.yard import Yard
 from multilane.listeners.listener import Failures, Listener
 from multilane.listeners.signature import Kind
@@ -29,7 +36,6 @@ from multilane.outcome.raised import as_failure
 from multilane.wire.records.keyed_rows import TakenRows, offsets_of
 from multilane.wire.records.record import Record
 
-_OF_A_CALL: Final = 2  # failures that a window counts for when it fails as a whole
 _ALWAYS_OPEN: Final = nullcontext()
 
 
@@ -50,6 +56,7 @@ class Work:
         self.gate = rules.gate
         self.fence = rules.fence
         self.slow_calls = rules.slow_calls
+        self._order_of = rules.order_of
         self._yard = yard
         self._failures = failures
         self._parking = parking
@@ -203,13 +210,13 @@ class Work:
             self._settle_offsets(records.skipped)
         again: list[Record] = []
         for piece in self.watch.pieces(records):
-            keys = {record.key for record in again} - {None}  # what is behind a record that stays waits for it
-            free = [record for record in piece if record.key not in keys]
+            keys = set(map(self._order_of, again)) - {None}  # what is behind a record that stays waits for it
+            free = [record for record in piece if self._order_of(record) not in keys]
             if free and (poison := self.watch.poison(free[0])) is not None:
                 again += await self._fail_all(free, dict.fromkeys(free, poison), None)
             elif free:
                 again += await self._window(lane, free)
-            again += [record for record in piece if record.key in keys]
+            again += [record for record in piece if self._order_of(record) in keys]
         return again
 
     async def _window(self, lane: Lane, records: Sequence[Record]) -> list[Record]:
@@ -246,8 +253,8 @@ class Work:
                 return [*again, *list(records)[at:]]
             if self.must_follow(record):
                 await self.follow([record])
-            elif record.key is not None and any(other.key == record.key for other in again):
-                again.append(record)  # behind the one of its key that is to be tried again
+            elif is_behind(record, again, self._order_of):
+                again.append(record)
             elif (back := await self.single(lane, record)) is not None:
                 again.append(back)
         return again
@@ -304,13 +311,13 @@ class Work:
     async def _settle_in_order(self, records: Sequence[Record], failures: Failures) -> list[Record]:
         """A batch where order survives retry. What succeeded behind a failed one of its key follows that one, and is
         handled once more after it: else the older of the two would have the last word."""
-        self.gate.note_echoes(_echoes(failures))
+        self.gate.note_echoes(echoes(failures))
         again: list[Record] = []
         for record in records:
             if record in failures:
                 back = await self._fail(record, failures[record])
                 again += [] if back is None else [back]
-            elif record.key is not None and any(other.key == record.key for other in again):
+            elif is_behind(record, again, self._order_of):
                 again.append(record)
             elif self.must_follow(record):
                 await self.follow([record])
@@ -321,19 +328,20 @@ class Work:
     async def _settle_around(self, records: Sequence[Record], failures: Failures) -> list[Record]:
         """A batch whose failed records may stay in place. What shares no key with them is settled at once; what
         succeeded behind a record that stays is handled once more after it."""
-        keys = {record.key for record in failures if record.key is not None}
-        self._settle_done([r for r in records if r not in failures and r.key not in keys])
+        order_of = self._order_of
+        keys = set(map(order_of, failures)) - {None}
+        self._settle_done([r for r in records if r not in failures and order_of(r) not in keys])
         failed = [record for record in records if record in failures]
         staying = {record: record for record in await self._fail_all(failed, failures, None)}
-        blocked: set[bytes | None] = set()
+        blocked: set[Hashable] = set()
         again: list[Record] = []
         for record in records:
             if record in staying:
                 again.append(staying[record])
-                blocked |= set() if record.key is None else {record.key}
-            elif record not in failures and record.key in blocked:
+                blocked |= {order_of(record)} - {None}
+            elif record not in failures and order_of(record) in blocked:
                 again.append(record)
-            elif record not in failures and record.key in keys:
+            elif record not in failures and order_of(record) in keys:
                 self._settle_done((record,))
         return again
 
@@ -344,8 +352,8 @@ class Work:
             undecided = self.acknowledging.fail(pending, failed)
             self.listener.surroundings.forget([record for record in failed if record not in undecided])
             failed = undecided
-        if len(failed) > _OF_A_CALL:
-            self.gate.note_echoes(_echoes({record: failures[record] for record in failed}))
+        if len(failed) > OF_A_CALL:
+            self.gate.note_echoes(echoes({record: failures[record] for record in failed}))
         if len(failed) == 1 or self._parking is not None:
             # One after the other: what follows a failed one of its key must lie behind it.
             again = [await self._fail(record, failures[record]) for record in failed]
@@ -388,12 +396,3 @@ class Work:
         if again:
             self.on_again(again)
         return again
-
-
-def _echoes(failures: Failures) -> Iterator[Record]:
-    """Records that failed with the very error of others: a function that raises fails its whole window at once."""
-    seen: Counter[int] = Counter()
-    for record, error in failures.items():
-        seen[id(error)] += 1
-        if seen[id(error)] > _OF_A_CALL:
-            yield record

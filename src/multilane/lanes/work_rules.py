@@ -5,18 +5,23 @@ Thread: loop.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from multilane.lanes.fence import NO_FENCE
 from multilane.lanes.fence import Guard as FenceGuard
 from multilane.lanes.gate import NO_GATE, Guard
+from multilane.lanes.ordering import OrderOf, by_key
 from multilane.lanes.slow_calls import SlowCalls
 from multilane.lanes.watch import Watch
+from multilane.listeners.listener import Failures
 from multilane.outcome.parking import Parking
 from multilane.wire.records.keyed_rows import TakenRows
 from multilane.wire.records.record import Record
+
+OF_A_CALL: Final = 2  # failures that a window counts for when it fails as a whole
 
 
 class FailureSide(Protocol):
@@ -44,6 +49,22 @@ class WorkRules:
     gate: Guard = NO_GATE  # what lanes wait for in an outage
     fence: FenceGuard = NO_FENCE  # what they wait for while others may have their partitions
     slow_calls: SlowCalls = field(default_factory=SlowCalls)
+    order_of: OrderOf = field(default_factory=by_key)  # what waits behind a record that stays in place
+
+
+def echoes(failures: Failures) -> Iterator[Record]:
+    """Records that failed with the very error of others: a function that raises fails its whole window at once."""
+    seen: Counter[int] = Counter()
+    for record, error in failures.items():
+        seen[id(error)] += 1
+        if seen[id(error)] > OF_A_CALL:
+            yield record
+
+
+def is_behind(record: Record, staying: Sequence[Record], order_of: OrderOf) -> bool:
+    """Whether it has to come after one of these, which are to be tried again."""
+    order = order_of(record) if staying else None
+    return order is not None and any(order_of(other) == order for other in staying)
 
 
 def nobody_takes_back(records: Sequence[Record]) -> None:

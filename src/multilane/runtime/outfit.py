@@ -41,6 +41,7 @@ from multilane.lanes.slow_calls import SlowCalls
 from multilane.lanes.steering import AS_CONFIGURED, Steering
 from multilane.lanes.team import Team
 from multilane.lanes.threads import Threads
+from multilane.lanes.watch import Watch
 from multilane.lanes.work import Work
 from multilane.lanes.work_rules import WorkRules
 from multilane.lanes.yard import MAIN, Yard
@@ -245,16 +246,7 @@ class Outfit:
             yard,
             retrying if retried else listener,
             self._failing(notes),
-            WorkRules(
-                self.config.max_processing_time,
-                self.config.ack == "manual",
-                tries_in_place=self._tries_in_place,
-                runs_ahead=self._processes is None and not self.config.lane_classes,
-                watch=watch,
-                gate=self._gate or NO_GATE,
-                fence=self.fence,
-                slow_calls=self._slow_calls,
-            ),
+            self._rules(watch),
             parking,
             {self.config.retry: retrying} if parking is not None and self.config.retry else None,
         )
@@ -280,6 +272,20 @@ class Outfit:
         if self._steering != AS_CONFIGURED:
             self._apply(team)
         return team
+
+    def _rules(self, watch: Watch) -> WorkRules:
+        config = self.config
+        return WorkRules(
+            config.max_processing_time,
+            config.ack == "manual",
+            tries_in_place=self._tries_in_place,
+            runs_ahead=self._processes is None and not config.lane_classes,
+            watch=watch,
+            gate=self._gate or NO_GATE,
+            fence=self.fence,
+            slow_calls=self._slow_calls,
+            order_of=order_of(config.order_by, config.lane_hash, config.lanes),
+        )
 
     def steer(self, steering: Steering, teams: Iterable[Team]) -> None:
         """These, and all that are built from now on."""

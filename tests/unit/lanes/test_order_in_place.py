@@ -1,0 +1,55 @@
+"""Windows with a record that stays in place: what waits behind it is what `orderBy` says."""
+
+from __future__ import annotations
+
+import pytest
+
+from lane_world import TakenOver, World, until
+from multilane.lanes.ordering import by_key, by_partition, unordered
+from multilane.lanes.work_rules import WorkRules
+from multilane.lanes.yard import MAIN
+from multilane.listeners.window import Window
+from multilane.outcome.in_place import retried
+from multilane.wire.records.record import Record
+
+
+class Keeping(TakenOver):
+    """Nobody takes what failed."""
+
+    async def take_over(self, record, error, parking):
+        return retried(record, None, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("order_of", "keys", "handled"),
+    [
+        (by_key(), "ab", [0, 1, 0]),
+        (by_key(), "aa", [0, 0, 1]),
+        (by_partition(), "ab", [0, 0, 1]),
+        (unordered(), "aa", [0, 1, 0]),
+    ],
+    ids=["other-key", "same-key", "partition", "none"],
+)
+@pytest.mark.parametrize("as_batch", [False, True], ids=["one-by-one", "batch"])
+async def test_what_is_behind_a_record_that_stays(order_of, keys, handled, as_batch):
+    calls: list[int] = []
+
+    async def one(record: Record) -> None:
+        calls.append(record.offset)
+        if len(calls) == 1:
+            raise OSError("down")
+
+    async def several(records: list[Record]) -> dict[Record, Exception]:
+        is_first = not calls
+        calls.extend(record.offset for record in records)
+        return {records[0]: OSError("down")} if is_first else {}
+
+    rules = WorkRules(tries_in_place=True, order_of=order_of)
+    async with World(several if as_batch else one, lanes=2, window=Window(2, 60.0), rules=rules) as world:
+        world.work._failures = Keeping()
+        world.yard.chains(MAIN)._order_of = order_of
+        await world.give(*keys)
+        world.team.flush()
+        await until(lambda: world.is_done)
+    # A batch has had both already: what has to come after the one that stays is handled once more.
+    assert calls == ([0, 1, *handled[1:]] if as_batch and handled == [0, 0, 1] else handled)
