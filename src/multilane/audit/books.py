@@ -104,7 +104,8 @@ def earliest(maps: Iterable[Mapping[TopicPartition, int]]) -> dict[TopicPartitio
 
 
 def _last(files: Iterable[AccountFile]) -> AccountFile:
-    return max(files, key=lambda file: (file.end, file.first))
+    """Files without accounts have the number of the next one: of those of two days the later counts."""
+    return max(files, key=lambda file: (file.end, file.first, file.name))
 
 
 def _faults_of(session: str, files: Sequence[AccountFile], card: Card | None) -> list[str]:

@@ -146,7 +146,7 @@ class AccountFiles:
             allowed = [(tenure, tenure.stretches()) for tenure in self._tenures]
             stretches = [stretch for _, some in allowed for stretch in some]
             accounts = self.journal.take()
-            day = datetime.fromtimestamp(self._clock.wall(), UTC).date().isoformat()
+            day = datetime.fromtimestamp(self._now() / _MICROSECONDS, UTC).date().isoformat()  # never an earlier one
             name = f"day={day}/{self._session}-{self._sequence:012d}.parquet"
             file = AccountFile(name, self._session, self._sequence, START, (), tuple(stretches))
             self._unwritten.append(_File(file, accounts, allowed))

@@ -98,6 +98,16 @@ def test_a_file_without_accounts_that_came_later_counts():
     assert judge_books([file("a", 0, 10), opened], [Card("a")], {}).doubts == {"a": (Stretch(PLACE, 9, 99),)}
 
 
+def test_of_two_files_without_accounts_the_one_of_the_later_day_counts():
+    """A session that has settled nothing yet is given another partition after midnight, and is killed."""
+    before = file("a", 0, open_=[Stretch(PLACE, 0, 256)], name="day=2026-01-01/a-000000000000.parquet")
+    later = file(
+        "a", 0, open_=[Stretch(PLACE, 0, 256), Stretch(OTHER, 0, 256)], name="day=2026-01-02/a-000000000000.parquet"
+    )
+    for files in ([before, later], [later, before]):
+        assert judge_books(files, [Card("a")], {}).doubts == {"a": later.open}
+
+
 def test_too_many_ranges_become_fewer_that_hold_them_all():
     settled = tuple((n, n) for n in range(1, 2_000, 2))
     found = doubts_within({"a": (Stretch(PLACE, 0, 2_000, settled),)}, {PLACE: Span(0, 2_000)})[PLACE]
