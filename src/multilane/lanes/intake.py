@@ -66,7 +66,6 @@ class Intake:
         self.partition = partition
         self.ledger = ledger
         self.room = room
-        self._least = max(1, min(_LEAST_PIECE, room // 8))
         self._room_bytes = room_bytes
         self._bytes = 0
         self._blocks: deque[Waiting] = deque()
@@ -108,7 +107,8 @@ class Intake:
     @property
     def is_full(self) -> bool:
         """There is no room for a piece that is worth it: to take in one record costs as much as to take in thirty."""
-        too_many = self.room - len(self.ledger) < self._least
+        least = max(1, min(_LEAST_PIECE, self.room // 8))  # of the room as it is now: lanes may be fewer than before
+        too_many = self.room - len(self.ledger) < least
         if self.bound != inf and self._blocks and self.next_offset >= self.bound:
             self.on_low()
             return True

@@ -86,6 +86,19 @@ async def test_more_lanes_take_more_at_once_and_fewer_less():
         await until(lambda: world.is_done)
 
 
+async def test_fewer_lanes_with_little_room_go_on():
+    handled = []
+
+    async def handler(record: Record) -> None:
+        handled.append(record.offset)
+
+    async with World(handler, lanes=100, room=400) as world:
+        world.team.steer(is_paused=False, lanes={MAIN: 1}, waiting_per_lane=4)
+        await world.give(*map(str, range(50)))
+        await until(lambda: world.is_done)
+    assert handled == list(range(50))
+
+
 def test_it_travels_as_json():
     for steering in (Steering(), Steering(is_paused=True), Steering(lanes=5)):
         assert steering_from(steering.to_json()) == steering
