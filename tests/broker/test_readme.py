@@ -23,7 +23,7 @@ pytestmark = pytest.mark.broker
 ROOT = Path(__file__).parents[2]
 PATIENCE = 120.0
 ORDER = re.compile(r"^(\d) (\d+) pear$", re.MULTILINE)
-STAYS, ENDED = "leave it running", "Ctrl-C ends it"
+STAYS, ENDED = "leave it running", "Ctrl-C stops it"
 INSTALLS = ("python3 -m venv quickstart && . quickstart/bin/activate", "pip install '.[dev,spark]'")
 CLOCK = SystemClock()
 

@@ -67,7 +67,7 @@ def default_backoff() -> RetryBackoff:
 
 
 BreakerAction = Annotated[Literal["pause", "stop", "off"], choice("pause", "stop", "off")]
-BREAKER_DOC = "pause: wait until a record succeeds again; stop: end the app; off: go on."
+BREAKER_DOC = "pause: wait until a record succeeds again; stop: end the app; off: keep going."
 
 
 class ErrorBreaker(Frozen):
@@ -75,11 +75,11 @@ class ErrorBreaker(Frozen):
 
     action: BreakerAction = setting(BREAKER_DOC, "pause")
     share: Annotated[float, decimal(0.0001, 1.0, share=True)] = setting(
-        "More failures than this share trip it: 0.5 or 50%.", 0.5
+        "It trips when the share of failures exceeds this: 0.5 or 50%.", 0.5
     )
     window: Seconds = setting("The time over which failures are counted.", 60.0)
     minimum: Annotated[int, whole(1)] = setting(
-        "pause: failures alike that make it suspicious; stop: records in a window before it is judged.",
+        "pause: how many failures alike it takes; stop: how many records a window needs to be judged.",
         derived=lambda known: 5 if known.get("action") == "pause" else 100,
         derived_doc="5 with pause, 100 with stop",
     )
@@ -133,8 +133,8 @@ class ConsumerGroupConfig(Frozen):
         derived_doc="exponential from 1s to 1m, jitter 20%",
     )
     on_failure: OnFailure = setting(
-        "What happens to a failed record that no topic and no last step takes: retry keeps it and retries it in place, "
-        "drop logs it and commits past it.",
+        "What happens to a failed record without an error topic or last step: retry retries it in place until it "
+        "succeeds, drop logs it and commits past it.",
         "retry",
     )
     order_by: Annotated[Literal["key", "partition", "none"], choice("key", "partition", "none")] = setting(
@@ -164,7 +164,7 @@ class ConsumerGroupConfig(Frozen):
         "A directory, or the address of one, for what became of each record: `multilane audit` reads it.", None
     )
     crash_limit: Annotated[int, whole(0, 1_000)] = setting(
-        "A record in work at this many deaths of its process, alone at one of them, goes to the error topic; 0: never.",
+        "A record in progress at this many deaths of its process, once alone, goes to the error topic; 0: never.",
         3,
     )
     processes: Annotated[int, whole(0, 1_024)] = setting("Worker processes for handlers that need a CPU.", 0)
