@@ -93,7 +93,7 @@ class LogConsumer:
         self._disturb("topic_ids")
         return {topic: self.topic_id for topic in topics}
 
-    async def log_ends(self, partitions):
+    async def log_ends(self, partitions, timeout=None):
         self._disturb("log_ends")
         return {p: OffsetAndEpoch(len(self.logs.get(p, ())), self.epoch) for p in partitions}
 

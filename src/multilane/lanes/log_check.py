@@ -3,7 +3,8 @@
 Thread: loop; uses the consumer of whoever calls.
 
 Asks the leaders where their logs end, and where the leader epochs of the claims end in them. A claim that does not fit
-is void as a whole, with a warning: its records are redelivered. Brokers that cannot answer now are an error, for the
+is void as a whole, with a warning: its records are redelivered. So is one whose partition has no leader for half a
+minute, because the member's other partitions wait meanwhile. Other brokers that cannot answer now are an error, for the
 caller to ask again: nothing is passed over unchecked.
 """
 
@@ -13,6 +14,8 @@ from collections.abc import Collection, Mapping
 from typing import Final, Protocol
 from uuid import UUID
 
+from multilane.client.fetch.offsets import PartlyFound
+from multilane.client.lookups import with_epochs
 from multilane.commit.completion_map import LogMark
 from multilane.commit.log_fit import Claim, LogNow, misfit
 from multilane.errors import BrokerError, UnsupportedVersion
@@ -23,6 +26,7 @@ from multilane.types import NO_EPOCH, OffsetAndEpoch, TopicPartition
 log = logger(__name__)
 
 _UNKNOWN_TOPIC: Final = 3
+_PATIENCE: Final = 30.0  # seconds for leaders to say where their logs end
 
 
 class Asks(Protocol):
@@ -30,7 +34,9 @@ class Asks(Protocol):
 
     async def topic_ids(self, topics: Collection[str]) -> dict[str, UUID]: ...
 
-    async def log_ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndEpoch]: ...
+    async def log_ends(
+        self, partitions: Collection[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndEpoch]: ...
 
     async def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndEpoch]: ...
 
@@ -73,10 +79,17 @@ class LogCheck:
     ) -> dict[TopicPartition, LogNow]:
         if not claims:
             return {}
-        epochs = {p: claim.log.leader_epoch for p, claim in claims.items() if claim.log is not None}
-        ends = await self._consumer.log_ends(list(claims))
+        ends = await self._ends(list(claims))
+        epochs = {p: claim.log.leader_epoch for p, claim in claims.items() if claim.log is not None and p in ends}
         epoch_ends = await self._epoch_ends(epochs) if epochs else {}
         return {p: LogNow(ends.get(p), ids.get(p.topic), epoch_ends.get(p)) for p in claims}
+
+    async def _ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, OffsetAndEpoch]:
+        """Without those that nobody leads now."""
+        try:
+            return await self._consumer.log_ends(partitions, _PATIENCE)
+        except PartlyFound as error:
+            return with_epochs(error.found)
 
     async def _epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, OffsetAndEpoch]:
         try:

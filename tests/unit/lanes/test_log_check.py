@@ -6,10 +6,11 @@ from uuid import UUID
 
 import pytest
 
+from multilane.client.fetch.offsets import PartlyFound
 from multilane.errors import NetworkError, UnsupportedVersion, broker_error
 from multilane.lanes.holding import Holding, Start, Topics
 from multilane.lanes.log_check import LogCheck
-from multilane.types import LeaderEpoch, Offset, OffsetAndEpoch, TopicPartition
+from multilane.types import LeaderEpoch, Offset, OffsetAndEpoch, OffsetAndTimestamp, TopicPartition
 
 ONE, TWO = TopicPartition("t", 1), TopicPartition("t", 2)
 THIS = UUID(int=7)
@@ -35,7 +36,7 @@ class Leader:
     async def topic_ids(self, topics):
         return {topic: id_ for topic, id_ in self._told("id").items() if topic in topics}
 
-    async def log_ends(self, partitions):
+    async def log_ends(self, partitions, timeout=None):
         offset, epoch = self._told("end")
         return dict.fromkeys(partitions, OffsetAndEpoch(Offset(offset), LeaderEpoch(epoch)))
 
@@ -46,6 +47,20 @@ class Leader:
 
 async def checked(start: Start, **facts) -> Start:
     return (await LogCheck(Leader(**facts))({ONE: start}))[ONE]
+
+
+async def test_a_partition_without_a_leader_keeps_no_other_from_beginning(caplog):
+    """The member's partitions begin together: one whose map cannot be checked is read without it."""
+
+    class Leaderless(Leader):
+        async def log_ends(self, partitions, timeout=None):
+            found = OffsetAndTimestamp(Offset(300), 0, LeaderEpoch(9))
+            raise PartlyFound("no offsets of t-2 within the time given", {ONE: found})
+
+    starts = await LogCheck(Leaderless())({ONE: KNOWN, TWO: KNOWN})
+    assert starts[ONE] == KNOWN
+    assert starts[TWO].runs == ()
+    assert "t-2: the completion map committed with offset 100 does not fit" in caplog.text
 
 
 async def test_what_fits_is_passed_over():
