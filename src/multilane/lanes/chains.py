@@ -37,6 +37,7 @@ class Chains:
         "_held",
         "_lanes",
         "_order_of",
+        "_rests",
         "_serial",
         "defers",
         "on_defer",
@@ -56,6 +57,7 @@ class Chains:
         self.defers = due_at is not None
         self._deferred: list[tuple[float, int, Chain]] = []
         self._asleep: set[int] = set()  # the ids of deferred chains
+        self._rests = False  # whether records that rest may be behind others of their keys
         self._held: dict[Hashable, int] = {}  # by key: records that are in work elsewhere
         self.on_defer: Callable[[float], object] = lambda due: None
         self._serial = count()  # of deferred ones: chains cannot be compared
@@ -98,6 +100,7 @@ class Chains:
             key = self._order_of(record)
             chain = self._by_key.get(key) if key is not None else None
             if chain is not None:
+                self._rests = True
                 self.put((record,), now)
                 continue
             chain = [record]
@@ -223,6 +226,8 @@ class Chains:
         first = chain[0]
         if self._due_at is not None and first is not None:
             due = max(due, self._due_at(first))
+        if self._rests and first is not None:
+            due = max(due, rests_until(first))
         if due > now:
             self._defer(chain, due)
             return

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from lane_world import TakenOver, World, until
+from lane_world import TakenOver, World, record_of, until
+from multilane.lanes.chains import Chains
 from multilane.lanes.ordering import by_key, by_partition, unordered
 from multilane.lanes.work_rules import WorkRules
 from multilane.lanes.yard import MAIN
 from multilane.listeners.window import Window
-from multilane.outcome.in_place import retried
+from multilane.outcome.in_place import resting, retried
 from multilane.wire.records.record import Record
 
 
@@ -53,3 +54,15 @@ async def test_what_is_behind_a_record_that_stays(order_of, keys, handled, as_ba
         await until(lambda: world.is_done)
     # A batch has had both already: what has to come after the one that stays is handled once more.
     assert calls == ([0, 1, *handled[1:]] if as_batch and handled == [0, 0, 1] else handled)
+
+
+def test_a_record_that_came_back_behind_others_of_its_key_rests_before_it_is_taken():
+    """Rejected by hand after its key went on."""
+    chains = Chains(by_key(), 2)
+    chains.put([record_of("a", 0)], now=0.0)
+    first = chains.take_one()
+    chains.put_rested([resting(record_of("a", 5), 1, 100.0)], now=0.0)
+    chains.release(first, now=1.0)
+    assert not chains.ready
+    assert chains.wake(100.0) is None
+    assert chains.take_one().offset == 5
