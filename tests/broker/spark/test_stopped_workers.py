@@ -43,7 +43,7 @@ def test_a_worker_that_was_stopped_beyond_its_lease_begins_nothing(shop):
                 shop.wait_for(lambda: len(begun(but=worker)) > 60, other_log)
                 others = set(begun(but=worker))
                 os.kill(int(worker), signal.SIGCONT)
-                shop.wait_for(lambda: "nothing begins" in log.read_text(), log)
+                shop.wait_for(lambda: "session or lease expired" in log.read_text(), log)
                 shop.wait_for(lambda: len(set(begun())) == RECORDS + 201, log)
                 after = begun(by=worker)[len(before) :]
                 other.send_signal(signal.SIGTERM)
