@@ -36,10 +36,14 @@ class Tenure:
             intake.on_low = lambda partition=partition: self._grow(partition)  # type: ignore[misc]
             if intake.ledger.position >= 0:
                 intake.bound = intake.ledger.position  # nothing, until a file says so
+        self._grown_at = {partition: intake.bound for partition, intake in intakes.items()}  # not again at this bound
 
     def _grow(self, partition: TopicPartition) -> None:
-        self._intakes[partition].low = inf
-        self._ahead[partition] = min(_MOST_AHEAD, 2 * self._ahead[partition])
+        intake = self._intakes[partition]
+        intake.low = inf
+        if intake.bound != self._grown_at[partition]:  # whoever waits at a bound asks many times before it moves
+            self._grown_at[partition] = intake.bound
+            self._ahead[partition] = min(_MOST_AHEAD, 2 * self._ahead[partition])
         self._on_low()
 
     def stretches(self) -> list[Stretch]:

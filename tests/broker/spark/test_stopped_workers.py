@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 
 import pytest
 
@@ -49,7 +50,8 @@ def test_a_worker_that_was_stopped_beyond_its_lease_begins_nothing(shop):
                 other.send_signal(signal.SIGTERM)
                 assert other.wait(PATIENCE) == 0, other_log.read_text()[-4_000:]
         finally:
-            os.kill(int(worker), signal.SIGCONT)
+            with suppress(ProcessLookupError):
+                os.kill(int(worker), signal.SIGCONT)
         query.send_signal(signal.SIGTERM)
         assert query.wait(PATIENCE) == 0, log.read_text()[-4_000:]
     assert after, "it goes on with what it still has"

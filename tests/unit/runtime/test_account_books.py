@@ -111,6 +111,22 @@ async def test_nothing_is_begun_beyond_what_a_file_says(tmp_path):
     assert intake.bound >= 3 * AHEAD  # twice as much: it was used up before there was a commit
 
 
+async def test_looks_at_a_bound_that_has_not_moved_allow_no_more(tmp_path):
+    """Each look doubled the allowance: a kill left half a million offsets in doubt."""
+    session = Session(tmp_path)
+    await session.accounts.open()
+    intake = session.intake
+    session.accounts._flush_soon = lambda: None
+    session.tenure = await session.accounts.begin({PLACE: intake})
+    intake.accept(block_of(["k"] * 3 * AHEAD))
+    while not intake.is_full:
+        intake.ledger.settle_all(intake.next_piece().offsets)
+    assert all(intake.is_full for _ in range(20))
+    session.accounts._is_changed = True
+    await session.accounts.flush()
+    assert intake.bound == 3 * AHEAD
+
+
 async def test_calls_that_were_given_up_are_accounts_of_their_own(tmp_path):
     session = await Session(tmp_path).begin()
     await session.settle(2)
