@@ -41,7 +41,7 @@ app.run()
 @pytest.mark.parametrize(
     ("keys", "code", "said"),
     [
-        (["swallow", "thread"], 0, "abandoned"),
+        (["swallow", "thread"], 0, "abandoning a task that ignores its cancellation"),
         (["own thread"], 1, "threads of the application"),
         (["block"], 1, "blocks the event loop"),
     ],

@@ -220,7 +220,7 @@ def test_a_group_beyond_the_end_of_its_log(topic, fill, table, kafka):
     with Consumer({"bootstrap.servers": kafka.bootstrap(), "group.id": group}) as consumer:
         consumer.commit({TopicPartition(name, 0): 7})
     rows = table(name, startingOffsets="group", **{"kafka.group.id": group})
-    with pytest.raises(Exception, match=rf"the group is at 7 of {name}-0, and its log ends at 3. Set failOnDataLoss"):
+    with pytest.raises(Exception, match=rf"the group is at 7 of {name}-0, but its log ends at 3. Set failOnDataLoss"):
         rows.count()
 
 

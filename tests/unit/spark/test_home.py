@@ -11,6 +11,7 @@ import pytest
 
 import multilane
 from multilane import App
+from multilane.config.app import advising
 from multilane.errors import ConfigError, LineLost
 from multilane.spark import home
 from multilane.spark.continuous.task import TaskPlan, serve
@@ -49,7 +50,8 @@ consumers: {orders: {groupId: g, name: orders, cluster: main, error: orders-erro
 """
 
 
-def test_advice_is_given_by_the_driver_alone(shop, caplog):
+def test_advice_is_given_by_the_driver_alone(shop, caplog, monkeypatch):
+    monkeypatch.setattr(advising, "_silent", [])  # workers of other tests live as long as their process
     Path(shop, "multilane.yaml").write_text(ADVISED)
     with at_home(shop, 0):
         App("multilane.yaml")
