@@ -13,6 +13,7 @@ import linecache
 import re
 import sysconfig
 import traceback
+from collections import deque
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -44,7 +45,7 @@ def stack_of(error: BaseException, limit: int = 20_000, *, hides_ours: bool = Fa
 
 def raised_at(error: BaseException) -> str:
     """`shop/orders.py:20`: the innermost line of user code, or of any code that is not ours; empty without one."""
-    frames = [*_frames(error), *_remote_frames(error)]
+    frames = [*_frames(_first_of(error)), *_remote_frames(error)] or _frames(error)
     users = [frame for frame in frames if _is_users(frame.file)]
     others = [frame for frame in frames if not frame.file.startswith(_OURS)]
     found = next((some[-1] for some in (users, others, frames) if some), None)
@@ -52,18 +53,39 @@ def raised_at(error: BaseException) -> str:
 
 
 def class_of(error: BaseException) -> str:
-    """`httpx.HTTPStatusError`; built-in errors without their module."""
+    """`httpx.HTTPStatusError`; built-in errors without their module. A group, as `asyncio.TaskGroup` raises it, names
+    the class of its first error: `ExceptionGroup[ValueError]`."""
     kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    first = _first_of(error)
+    return escape_controls(name if first is error else f"{name}[{class_of(first)}]")
+
+
+def message_of(error: BaseException) -> str:
+    """The error's own text; a group's with its first error, for its own tells only how many there are. Not escaped."""
+    first = _first_of(error)
+    return text_of(error) if first is error else f"{text_of(error)}: {class_of(first)}: {text_of(first)}"
+
+
+def _first_of(error: BaseException) -> BaseException:
+    """The first error in a group, and in the groups inside it; any other error is its own."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """The causes of an error, the first one first."""
+    """The causes of an error, the first one first; the errors in a group are its causes too."""
     found: list[BaseException] = []
-    at: BaseException | None = error
-    while at is not None and at not in found and len(found) < _MOST_CAUSES:
+    waiting = deque([error])
+    while waiting and len(found) < _MOST_CAUSES:
+        at = waiting.popleft()
+        if any(at is known for known in found):
+            continue
         found.append(at)
-        at = at.__cause__ if at.__cause__ is not None or at.__suppress_context__ else at.__context__
+        waiting.extend(at.exceptions[:_MOST_CAUSES] if isinstance(at, BaseExceptionGroup) else ())
+        cause = at.__cause__ if at.__cause__ is not None or at.__suppress_context__ else at.__context__
+        waiting.extend(() if cause is None else (cause,))
     return found[::-1]
 
 
@@ -77,11 +99,17 @@ def _one(error: BaseException, *, hides_ours: bool) -> str:
 
 
 def _told(error: BaseException) -> str:
-    text = text_of(error)
+    text = "\n".join([text_of(error), *_notes(error)])
     lines = text[:_MOST_TEXT].splitlines()
     ending = "..." if len(text) > _MOST_TEXT else ""
     told = _MORE_TEXT.join(escape_controls(line) for line in lines)
     return f"{class_of(error)}: {told}{ending}" if told else class_of(error)
+
+
+def _notes(error: BaseException) -> list[str]:
+    """What was added by `add_note`."""
+    notes = getattr(error, "__notes__", None)
+    return [text_of(note) for note in notes] if isinstance(notes, list) else []
 
 
 def _frames(error: BaseException) -> list[Frame]:
@@ -98,7 +126,9 @@ def _remote_frames(error: BaseException) -> Iterator[Frame]:
 @lru_cache(maxsize=4_096)
 def _shown(file: str, line: int, function: str) -> str:
     source = escape_controls(linecache.getline(file, line).strip())
-    return f'  File "{escape_controls(file)}", line {line}, in {function}' + (f"\n    {source}" if source else "")
+    return f'  File "{escape_controls(file)}", line {line}, in {escape_controls(function)}' + (
+        f"\n    {source}" if source else ""
+    )
 
 
 @lru_cache(maxsize=4_096)

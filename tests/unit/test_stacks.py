@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from multilane.stacks import class_of, raised_at, stack_of
+from multilane.stacks import class_of, message_of, raised_at, stack_of
 
 
 def caught(function):
@@ -94,3 +95,45 @@ def test_an_error_of_a_worker_process_has_its_line():
 def test_class_names_have_their_module():
     assert class_of(ValueError()) == "ValueError"
     assert class_of(json.JSONDecodeError("", "", 0)) == "json.decoder.JSONDecodeError"
+
+
+async def _fail(text):
+    raise ConnectionError(text)
+
+
+async def _fail_in_a_group():
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_fail("503 of the stock service"))
+
+
+def test_a_group_shows_the_errors_in_it():
+    error = caught(lambda: asyncio.run(_fail_in_a_group()))
+    assert class_of(error) == "ExceptionGroup[ConnectionError]"
+    assert message_of(error).endswith("(1 sub-exception): ConnectionError: 503 of the stock service")
+    assert raised_at(error) == raised_at(error.exceptions[0])
+    told = stack_of(error)
+    assert told.index("in _fail\n") < told.index("ConnectionError: 503") < told.index("which led to:")
+    assert "ExceptionGroup[ConnectionError]: unhandled errors in a TaskGroup" in told
+
+
+def test_a_large_group_of_groups_is_bounded():
+    inner = ExceptionGroup("inner", [ValueError(str(n)) for n in range(100)])
+    assert stack_of(ExceptionGroup("outer", [inner, inner])).count("which led to:") == 3
+
+
+def test_notes_belong_to_the_error():
+    error = raising()
+    error.add_note("while the order\n2026 ERROR forged\x1b[31m was read")
+    assert stack_of(error).endswith(
+        "ValueError: no stock\n    | while the order\n    | 2026 ERROR forged\\x1b[31m was read"
+    )
+
+
+def test_names_of_classes_and_functions_are_escaped_too():
+    def fail():
+        raise type("Bad\nERROR forged", (Exception,), {})("x")
+
+    fail.__code__ = fail.__code__.replace(co_name="fail\nERROR forged")
+    error = caught(fail)
+    assert "\nERROR forged" not in stack_of(error)
+    assert "\n" not in class_of(error)

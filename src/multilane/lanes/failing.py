@@ -36,6 +36,7 @@ from multilane.outcome.parking import Parking
 from multilane.outcome.poison import SuspectedPoison
 from multilane.outcome.raised import as_failure, is_cancelled
 from multilane.seldom import Seldom
+from multilane.stacks import message_of
 from multilane.wire.records.keyed_rows import TakenRows
 from multilane.wire.records.record import Record
 
@@ -256,4 +257,4 @@ async def _called(function: LastStepFunction, *arguments: Any) -> None:
 
 
 def _told(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {message_of(error)}"

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, Protocol
 
 from multilane.clock import Clock, SystemClock
-from multilane.escaping import escaped, text_of
+from multilane.escaping import escaped
 from multilane.logs import indented, logger
 from multilane.outcome.failure_kinds import FailureKinds, Kind, Sighting, sighting_from
-from multilane.stacks import class_of, raised_at, stack_of
+from multilane.stacks import class_of, message_of, raised_at, stack_of
 from multilane.wire.records.record import Record
 
 log = logger(__name__)
@@ -112,7 +112,7 @@ def seen_once(consumer: str, record: Record, error: BaseException) -> Sighting:
     key = "no key" if record.key is None else f"key #{hashlib.blake2b(record.key, digest_size=4).hexdigest()}"
     place = f"{record.topic}-{record.partition}@{record.offset}, {key}"
     kind = Kind(consumer, escaped(class_of(error), _LONGEST_MESSAGE), escaped(raised_at(error), _LONGEST_MESSAGE))
-    return Sighting(kind, 1, frozenset((zlib.crc32(identity),)), escaped(text_of(error), _LONGEST_MESSAGE), place)
+    return Sighting(kind, 1, frozenset((zlib.crc32(identity),)), escaped(message_of(error), _LONGEST_MESSAGE), place)
 
 
 def by_consumer(seen: Iterable[Sighting]) -> dict[str, list[Sighting]]:

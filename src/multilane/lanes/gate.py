@@ -26,7 +26,7 @@ from multilane.outcome.in_place import Resting, Stay, attempts_in_place, resting
 from multilane.outcome.outage import Failure, Outage, State
 from multilane.outcome.poison import SuspectedPoison
 from multilane.seldom import Seldom
-from multilane.stacks import class_of, raised_at
+from multilane.stacks import class_of, message_of, raised_at
 from multilane.wire.records.record import Record
 
 log = logger(__name__)
@@ -377,4 +377,4 @@ def _failed_before(record: Record) -> bool:
 
 
 def _said(error: BaseException) -> str:
-    return f"{class_of(error)}: {error}"
+    return f"{class_of(error)}: {message_of(error)}"

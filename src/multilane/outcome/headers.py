@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from multilane.stacks import class_of, stack_of
+from multilane.stacks import class_of, message_of, stack_of
 from multilane.wire.records.record import Headers
 
 RETRY_COUNT: Final = "X-RetryCount"
@@ -127,11 +127,7 @@ def without_stack(headers: Headers) -> Headers:
 def _told(error: BaseException | str) -> str:
     if isinstance(error, str):
         return error
-    kind = type(error).__qualname__
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 - an error whose own text fails is still an error to tell of
-        text = "its text cannot be told"
+    kind, text = type(error).__qualname__, message_of(error)
     return f"{kind}: {text}" if text else kind
 
 

@@ -100,7 +100,7 @@ class Unspeakable(Exception):
         (ValueError("no stock"), b"ValueError: no stock"),
         (ValueError(), b"ValueError"),
         ("plain", b"plain"),
-        (Unspeakable(), b"Unspeakable: its text cannot be told"),
+        (Unspeakable(), b"Unspeakable: (Unspeakable without a printable text)"),
         (ValueError("\ud800"), b"ValueError: ?"),
     ],
 )
