@@ -147,3 +147,13 @@ def test_who_is_known_is_not_counted_nor_cut_off(desk, monkeypatch):
     line.send("still here")
     assert line.receive() is None  # the desk has heard it, and is through
     line.close()
+
+
+def test_strangers_with_long_lines_do_not_flood_the_log(desk, caplog):
+    for _ in range(20):
+        with socket.create_connection(desk.address, PATIENCE) as stranger, suppress(OSError):
+            stranger.sendall(b"x" * 10_000)
+            while stranger.recv(4_096):
+                pass
+    greet(desk)
+    assert len(caplog.records) <= 1
