@@ -76,6 +76,8 @@ KEY_LIKE = {
     "deep/prod-secrets.json": "{}",
     "DB_PASSWORD.txt": "x",
     "credentials": "x",
+    "prod.secrets": "x",
+    "vault_password": "x",
     "client.p12": "x",
     "trust.JKS": "x",
     "prod.env": "PASSWORD=x",
