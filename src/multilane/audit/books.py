@@ -77,12 +77,15 @@ class Books:
 def judge_books(
     files: Sequence[AccountFile], cards: Sequence[Card], old: Mapping[str, str], faults: Sequence[str] = ()
 ) -> Books:
-    """`old`: the sessions of files that say nothing of themselves, by name. `faults`: of files that cannot be used."""
+    """`old`: the sessions of files that say nothing of themselves, by name; earlier versions, which wrote such files,
+    wrote no cards. `faults`: of files that cannot be used."""
     by_session: dict[str, list[AccountFile]] = {}
     for file in files:
         by_session.setdefault(file.session, []).append(file)
     known = {card.session: card for card in cards}
-    found = list(faults)
+    rewritten = {name for name, session in old.items() if session in known or session in by_session}
+    old = {name: session for name, session in old.items() if name not in rewritten}
+    found = [*faults, *(f"{name} was rewritten: its manifest is missing" for name in sorted(rewritten))]
     for session in sorted(by_session.keys() | known.keys()):
         found += _faults_of(session, by_session.get(session, []), known.get(session))
     found += _missing_sessions(by_session, known, old)
