@@ -6,13 +6,15 @@ import json
 import os
 import shutil
 from pathlib import Path
+from uuid import UUID
 
 import pyarrow.parquet as pq
 import pytest
 
 from lane_world import block_of
-from multilane.audit.books import Stretch
+from multilane.audit.books import ReadLog, Stretch
 from multilane.clock import ManualClock, SystemClock
+from multilane.commit.completion_map import LogMark
 from multilane.commit.ledger import Ledger
 from multilane.lanes.intake import Intake
 from multilane.runtime.account_files import AccountFiles
@@ -251,6 +253,25 @@ async def test_merging_keeps_what_files_say(tmp_path):
     assert books(tmp_path).are_whole
     merged.unlink()
     assert not books(tmp_path).are_whole
+
+
+async def test_files_say_which_log_they_are_of_also_when_they_are_merged(tmp_path):
+    topic_id = UUID(int=7)
+    session = Session(tmp_path)
+    await session.accounts.open()
+    session.tenure = await session.accounts.begin({PLACE: session.intake}, {PLACE: topic_id})
+    assert books(tmp_path).logs == ()  # nothing was read
+    await session.settle(4)
+    epoch = session.intake.ledger.end_epoch
+    assert books(tmp_path).logs == (ReadLog(PLACE, 4, LogMark(epoch, topic_id)),)
+    for _ in range(MANY):
+        await session.settle(1)
+    await session.end()
+    [merged] = [file for file in files_in(tmp_path) if "merged" in file.name]
+    for file in files_in(tmp_path):
+        if file != merged and file.name < merged.name:
+            file.unlink()
+    assert books(tmp_path).logs == (ReadLog(PLACE, 4 + MANY, LogMark(epoch, topic_id)),)
 
 
 async def test_a_clock_that_was_set_back_does_not_turn_the_order(tmp_path):
