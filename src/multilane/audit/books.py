@@ -6,6 +6,9 @@ Each process that writes accounts is a session. It numbers its accounts from 0, 
 follows, and a card says which sessions were there before it. So a file that is missing, changed or of another group is
 noticed, whichever it is; and where the accounts of a partition begin does not depend on the oldest file.
 
+Accounts name offsets, and a log can be cut or made again: so each file says which logs its accounts are of ("logs"), up
+to which offset, and whoever audits holds that against the logs of now.
+
 Before a session begins a record, a file says that it may ("open"). What a session had open in its last file and nobody
 closed may have been handled without an account: its process was killed, or is at it now.
 """
@@ -16,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from multilane.commit.completion_map import Run
+from multilane.commit.completion_map import LogMark, Run
 from multilane.types import TopicPartition
 
 START: Final = ""  # the digest before a session's first account
@@ -33,6 +36,15 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadLog:
+    """A log whose offsets below `end` may have accounts."""
+
+    partition: TopicPartition
+    end: int
+    mark: LogMark
+
+
+@dataclass(frozen=True, slots=True)
 class AccountFile:
     """What a file says of itself."""
 
@@ -42,6 +54,7 @@ class AccountFile:
     previous: str  # the digest that it follows
     entries: tuple[tuple[int, str], ...]  # accounts that were written together, and the digest behind them
     open: tuple[Stretch, ...] = ()
+    logs: tuple[ReadLog, ...] = ()
 
     @property
     def end(self) -> int:
@@ -67,6 +80,7 @@ class Books:
     old: tuple[str, ...] = ()
     since: Mapping[TopicPartition, int] = field(default_factory=dict)
     doubts: Mapping[str, tuple[Stretch, ...]] = field(default_factory=dict)  # by session
+    logs: tuple[ReadLog, ...] = ()
     cannot_check: bool = False  # nothing is known of the files
 
     @property
@@ -77,12 +91,15 @@ class Books:
 def judge_books(
     files: Sequence[AccountFile], cards: Sequence[Card], old: Mapping[str, str], faults: Sequence[str] = ()
 ) -> Books:
-    """`old`: the sessions of files that say nothing of themselves, by name. `faults`: of files that cannot be used."""
+    """`old`: the sessions of files that say nothing of themselves, by name; earlier versions, which wrote such files,
+    wrote no cards. `faults`: of files that cannot be used."""
     by_session: dict[str, list[AccountFile]] = {}
     for file in files:
         by_session.setdefault(file.session, []).append(file)
     known = {card.session: card for card in cards}
-    found = list(faults)
+    rewritten = {name for name, session in old.items() if session in known or session in by_session}
+    old = {name: session for name, session in old.items() if name not in rewritten}
+    found = [*faults, *(f"{name} was rewritten: its manifest is missing" for name in sorted(rewritten))]
     for session in sorted(by_session.keys() | known.keys()):
         found += _faults_of(session, by_session.get(session, []), known.get(session))
     found += _missing_sessions(by_session, known, old)
@@ -92,7 +109,18 @@ def judge_books(
         old=tuple(sorted(set(old.values()))),
         since=earliest(card.since for card in cards),
         doubts={s: last.open for s, some in sorted(by_session.items()) if (last := _last(some)).open},
+        logs=furthest(one for file in files for one in file.logs),
     )
+
+
+def furthest(logs: Iterable[ReadLog]) -> tuple[ReadLog, ...]:
+    """Of each log and leader epoch that which goes furthest."""
+    found: dict[tuple[TopicPartition, LogMark], ReadLog] = {}
+    for one in logs:
+        known = found.setdefault((one.partition, one.mark), one)
+        if one.end > known.end:
+            found[one.partition, one.mark] = one
+    return tuple(found.values())
 
 
 def earliest(maps: Iterable[Mapping[TopicPartition, int]]) -> dict[TopicPartition, int]:

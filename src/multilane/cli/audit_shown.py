@@ -43,13 +43,22 @@ def _objection(made: GroupAudit, *, exactly_once: bool) -> str | None:
         return f"{found.unaccounted:,} records have no account"
     if holes := _holes(made):
         return f"there are no accounts of {', '.join(holes)}"
-    if made.books.faults:
-        return "account files are missing or damaged"
-    if any(span.is_loose for span in made.spans.values()):
-        return "an earlier version wrote the accounts, so it is unknown where they begin: set --since"
+    if (unusable := _unusable(made)) is not None:
+        return unusable
     if found.inverted:
         return f"{found.inverted:,} were handled before an earlier record of their key"
     return _not_once(made) if exactly_once else None
+
+
+def _unusable(made: GroupAudit) -> str | None:
+    """Why the accounts do not tell what they should."""
+    if made.books.faults:
+        return "account files are missing or damaged"
+    if made.strayed:
+        return "some accounts are of a log that was truncated or deleted since"
+    if any(span.is_loose for span in made.spans.values()):
+        return "an earlier version wrote the accounts, so it is unknown where they begin: set --since"
+    return None
 
 
 def _not_once(made: GroupAudit) -> str | None:
@@ -114,7 +123,11 @@ def facts(made: GroupAudit, *, exactly_once: bool = False) -> dict[str, Any]:
             | _numbers(verdict.tallies.get(p, Tally()))
             for p, span in sorted(made.spans.items())
         ],
-        "files": {"faults": list(made.books.faults), "old_sessions": list(made.books.old)},
+        "files": {
+            "faults": list(made.books.faults),
+            "old_sessions": list(made.books.old),
+            "other_logs": list(made.strayed),
+        },
         "examples": {
             "unaccounted": [_placed(one) for one in verdict.unaccounted],
             "repeated": [_placed(one) for one in verdict.repeated],
@@ -167,6 +180,7 @@ def _findings(made: GroupAudit) -> Iterator[str]:
     yield from made.books.faults[:_MOST_FAULTS]
     if len(made.books.faults) > _MOST_FAULTS:
         yield f"and {len(made.books.faults) - _MOST_FAULTS:,} more faulty files (--output json lists all)"
+    yield from made.strayed
     for one in verdict.unaccounted:
         yield f"{_range(one)} without an account"
     for two in verdict.inverted:

@@ -119,10 +119,11 @@ class Ledger:
     def place(self, most_runs: int = MOST_RUNS) -> Place:
         """With no more runs than a commit could tell anyway, unless more are asked for."""
         frontier = self.frontier
-        return Place(frontier, self._epoch_before(frontier), tuple(self._runs(frontier, most_runs)), self._end_epoch)
+        return Place(frontier, self._epoch_before(frontier), tuple(self._runs(frontier, most_runs)), self.end_epoch)
 
     @property
-    def _end_epoch(self) -> int:
+    def end_epoch(self) -> int:
+        """The newest leader epoch that was read."""
         if self._done:
             return self._done_epoch
         return self._epochs[-1][1] if self._epochs else NO_EPOCH

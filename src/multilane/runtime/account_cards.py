@@ -9,7 +9,7 @@ card of its own session.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from math import inf
@@ -33,24 +33,33 @@ class Cards:
         self._group = group
         self._card = Card(session)
         self._name = card_name(1, session)
+        self._seen_at: dict[str, float] = {}  # cards that were read, and when they were written
         self.newest = 0.0  # when somebody last wrote there, in seconds since 1970
 
     def open(self) -> None:
         listed = self._folder.listing()
-        names = sorted(name for name, _ in listed if name.endswith(".json"))[-_NEWEST:]
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            known = list(threads.map(self._read, names))
-        written = sessions_in(name for name, _ in listed)
-        sessions = [name.rpartition("-")[2].removesuffix(".json") for name in names]
-        number = 1 + max(map(card_number, names), default=0)
+        number = 1 + max((card_number(name) for name, _ in listed if name.endswith(".json")), default=0)
         self._name = card_name(number, self._card.session)
-        self._card = replace(
-            self._card,
-            earlier={session: written.get(session, -1) for session in sessions},
-            since=earliest(card.since for card in known if card is not None),
-        )
+        self._name_others(listed)
         self.newest = max((at for _, at in listed), default=0.0)
         self._write()
+
+    def _name_others(self, listed: Sequence[tuple[str, float]]) -> None:
+        """Those that are there by now: some may have begun at the same time as we have."""
+        names = sorted(name for name, _ in listed if name.endswith(".json") and name != self._name)[-_NEWEST:]
+        at = dict(listed)
+        changed = [name for name in names if not at[name] or self._seen_at.get(name) != at[name]]
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            known = list(threads.map(self._read, changed))
+        self._seen_at |= {name: at[name] for name in changed}
+        written = sessions_in(name for name, _ in listed)
+        sessions = [name.rpartition("-")[2].removesuffix(".json") for name in names]
+        seen = {session: written.get(session, -1) for session in sessions}
+        self._card = replace(
+            self._card,
+            earlier={**self._card.earlier, **seen},
+            since=earliest([self._card.since, *(card.since for card in known if card is not None)]),
+        )
 
     def _read(self, name: str) -> Card | None:
         try:
@@ -65,11 +74,14 @@ class Cards:
         return any(offset < self._card.since.get(partition, inf) for partition, offset in starts.items())
 
     def add(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Whoever had them before wrote its card first: it is named with these."""
+        self._name_others(self._folder.listing())
         self._card = replace(self._card, since=earliest([self._card.since, starts]))
         self._write()
 
     def close(self, accounts: int) -> None:
         """All of them are written, and nobody works on anything."""
+        self._name_others(self._folder.listing())
         self._card = replace(self._card, accounts=accounts)
         self._write()
 

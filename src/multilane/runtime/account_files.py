@@ -19,8 +19,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
+from uuid import UUID
 
-from multilane.audit.books import START, AccountFile, Stretch
+from multilane.audit.books import START, AccountFile, ReadLog, Stretch, furthest
 from multilane.clock import Clock
 from multilane.commit.journal import Accounts, Journal
 from multilane.errors import AccountsNotWritten
@@ -56,6 +57,7 @@ class AccountFiles:
         self._digest = START
         self._unwritten: list[_File] = []
         self._tenures: list[Tenure] = []
+        self._left: list[ReadLog] = []  # logs that nobody works on any more, since the last file
         self._is_changed = False  # who works on what, since the last file
         self._early: asyncio.Task[None] | None = None
         self._failing_since: float | None = None
@@ -83,9 +85,11 @@ class AccountFiles:
         the order in which records were settled."""
         return int((self._ahead + self._clock.monotonic()) * _MICROSECONDS)
 
-    async def begin(self, intakes: Mapping[TopicPartition, Intake]) -> Tenure:
+    async def begin(
+        self, intakes: Mapping[TopicPartition, Intake], topic_ids: Mapping[TopicPartition, UUID | None] | None = None
+    ) -> Tenure:
         """Somebody works on these from now on; returns when the files say so. Nothing of them is begun before."""
-        tenure = Tenure(intakes, self._flush_soon)
+        tenure = Tenure(intakes, self._flush_soon, topic_ids)
         starts = {p: intake.ledger.position for p, intake in intakes.items() if intake.ledger.position >= 0}
         for partition, offset in starts.items():
             self.journal.begin(partition, offset)
@@ -106,6 +110,7 @@ class AccountFiles:
         if tenure in self._tenures:
             self._tenures.remove(tenure)
             tenure.end()
+            self._left += tenure.logs()
             self.journal.note_interrupted(given_up)
             self._flush_soon()  # whoever has them next works on what the last file says is ours
 
@@ -145,13 +150,15 @@ class AccountFiles:
         if len(self.journal) or self._is_changed:
             allowed = [(tenure, tenure.stretches()) for tenure in self._tenures]
             stretches = [stretch for _, some in allowed for stretch in some]
+            logs = furthest([*self._left, *(log for tenure in self._tenures for log in tenure.logs())])
             accounts = self.journal.take()
             day = datetime.fromtimestamp(self._now() / _MICROSECONDS, UTC).date().isoformat()  # never an earlier one
             name = f"day={day}/{self._session}-{self._sequence:012d}.parquet"
-            file = AccountFile(name, self._session, self._sequence, START, (), tuple(stretches))
+            file = AccountFile(name, self._session, self._sequence, START, (), tuple(stretches), logs)
             self._unwritten.append(_File(file, accounts, allowed))
             self._sequence += len(accounts)
             self._is_changed = False
+            self._left = []
 
     async def _write_first(self) -> None:
         pending = self._unwritten[0]

@@ -13,8 +13,10 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
+from uuid import UUID
 
-from multilane.audit.books import AccountFile, Card, Stretch
+from multilane.audit.books import AccountFile, Card, ReadLog, Stretch, furthest
+from multilane.commit.completion_map import LogMark
 from multilane.types import TopicPartition
 
 KEY: Final = b"multilane"
@@ -55,6 +57,7 @@ def described(table: Any, group: str, file: AccountFile) -> Any:
         "previous": file.previous,
         "entries": file.entries,
         "open": [[*one.partition, one.start, one.end, one.settled] for one in file.open],
+        "logs": logs_to_json(file.logs),
     }
     return table.replace_schema_metadata({KEY: json.dumps(told).encode()})
 
@@ -73,7 +76,8 @@ def read_manifest(name: str, metadata: Mapping[bytes, bytes] | None) -> tuple[st
             for topic, partition, start, end, runs in told["open"]
         )
         entries = tuple((int(rows), str(digest)) for rows, digest in told["entries"])
-        return told["group"], AccountFile(name, told["session"], told["first"], told["previous"], entries, stretches)
+        chained = (told["session"], told["first"], told["previous"], entries)
+        return told["group"], AccountFile(name, *chained, stretches, logs_from(told))
     except (KeyError, TypeError) as error:
         raise ValueError(f"its manifest is not understood: {error!r}") from error
 
@@ -85,7 +89,22 @@ def merged_metadata(parts: Sequence[Mapping[bytes, bytes] | None]) -> dict[bytes
         return None
     whole = told[-1] | {"first": told[0]["first"], "previous": told[0]["previous"]}
     whole["entries"] = [entry for one in told for entry in one["entries"]]
+    whole["logs"] = logs_to_json(furthest(log for one in told for log in logs_from(one)))
     return {KEY: json.dumps(whole).encode()}
+
+
+def logs_to_json(logs: Iterable[ReadLog]) -> Any:
+    return [
+        [*one.partition, one.end, one.mark.leader_epoch, None if one.mark.topic_id is None else one.mark.topic_id.hex]
+        for one in logs
+    ]
+
+
+def logs_from(told: Any) -> tuple[ReadLog, ...]:
+    return tuple(
+        ReadLog(TopicPartition(topic, partition), end, LogMark(epoch, None if topic_id is None else UUID(topic_id)))
+        for topic, partition, end, epoch, topic_id in told.get("logs", ())
+    )
 
 
 def is_unchanged(file: AccountFile, table: Any) -> bool:

@@ -13,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import Final
+from uuid import UUID
 
-from multilane.audit.books import Stretch
+from multilane.audit.books import ReadLog, Stretch
+from multilane.commit.completion_map import LogMark
 from multilane.lanes.intake import Intake
-from multilane.types import TopicPartition
+from multilane.types import NO_EPOCH, TopicPartition
 
 UNBOUNDED: Final = 1 << 62
 LEAST_AHEAD: Final = 256
@@ -25,9 +27,15 @@ _USED: Final = 8  # less than this part of it, from one file to the next, is too
 
 
 class Tenure:
-    def __init__(self, intakes: Mapping[TopicPartition, Intake], on_low: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        intakes: Mapping[TopicPartition, Intake],
+        on_low: Callable[[], object],
+        topic_ids: Mapping[TopicPartition, UUID | None] | None = None,
+    ) -> None:
         """`on_low` is called when an allowance is half used up."""
         self._intakes = intakes
+        self._topic_ids = topic_ids or {}
         self._ahead = dict.fromkeys(intakes, LEAST_AHEAD)
         self._before = {partition: intake.next_offset for partition, intake in intakes.items()}  # at the last file
         self._on_low = on_low
@@ -52,6 +60,16 @@ class Tenure:
         for partition, intake in self._intakes.items():
             place = intake.ledger.place()
             made.append(Stretch(partition, max(0, place.offset), self._bound(partition, intake), place.runs))
+        return made
+
+    def logs(self) -> list[ReadLog]:
+        """Which logs were read, as far as that is known, and how far."""
+        made = []
+        for partition, intake in self._intakes.items():
+            epoch = intake.ledger.end_epoch
+            if epoch != NO_EPOCH:
+                mark = LogMark(epoch, self._topic_ids.get(partition))
+                made.append(ReadLog(partition, intake.ledger.position, mark))
         return made
 
     def _bound(self, partition: TopicPartition, intake: Intake) -> int:

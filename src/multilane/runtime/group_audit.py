@@ -25,6 +25,7 @@ from multilane.config.app.cluster import ClusterConfig
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.errors import ConfigError, NoHistory
 from multilane.runtime.account_folder import Folder, folder_name
+from multilane.runtime.account_logs import strayed
 from multilane.runtime.account_reading import read_books
 from multilane.runtime.spark_tables import kafka_options
 from multilane.secret import without_credentials
@@ -55,6 +56,7 @@ class GroupAudit:
     order: OrderRule
     verdict: Verdict
     books: Books = field(default_factory=Books)
+    strayed: tuple[str, ...] = ()  # what is said of accounts that are of other logs
 
 
 def audit_group(request: AuditRequest, tell: Callable[[str], object] = lambda step: None) -> GroupAudit:
@@ -72,12 +74,13 @@ def audit_group(request: AuditRequest, tell: Callable[[str], object] = lambda st
         begun = begun_at(accounts)
         spans = spans_of({p: _with_begin(p, one, begun, books) for p, one in known.items()})
         tell("comparing them with the logs")
+        other_logs = strayed(_reading(request), books.logs, spans)
         rule = order_rule(config)
         settings = _settings(request)
         doubts = doubts_within(books.doubts, spans)
         question = Question(spans, settings, rule, config.retry, request.examples, doubts)
         verdict = compare(spark, accounts, question)
-    return GroupAudit(config.group_id, _topics(config), spans, rule, verdict, books)
+    return GroupAudit(config.group_id, _topics(config), spans, rule, verdict, books, other_logs)
 
 
 def _topics(config: ConsumerGroupConfig) -> tuple[str, ...]:
@@ -154,6 +157,12 @@ def _books(request: AuditRequest) -> Books:
     except (OSError, ValueError, ImportError) as error:
         told = without_credentials(str(error))
         return Books(faults=(f"cannot check whether all files are there: {told}",), cannot_check=True)
+
+
+def _reading(request: AuditRequest) -> dict[str, object]:
+    """A consumer that is a member of no group."""
+    properties = consumer_properties(request.consumer, request.cluster)
+    return {key: value for key, value in properties.items() if not key.startswith("group.")}
 
 
 def _settings(request: AuditRequest) -> dict[str, str]:

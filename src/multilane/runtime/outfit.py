@@ -253,7 +253,8 @@ class Outfit:
         work.tried.update(remains.tried)
         tenure = None
         if self._accounts is not None and notes is self._accounts.journal:
-            tenure = await self._accounts.begin({intake.partition: intake for intake in intakes})
+            topic_ids = {p: start.topic_id for p, start in starts.items()}
+            tenure = await self._accounts.begin({intake.partition: intake for intake in intakes}, topic_ids)
         lanes = {MAIN: self.config.lanes, **self.config.lane_classes}
 
         def on_end(given_up: Sequence[Record]) -> None:

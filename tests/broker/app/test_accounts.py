@@ -11,6 +11,12 @@ import pytest
 
 from broker.app.conftest import running
 from lane_world import until
+from multilane.audit.spans import Span
+from multilane.client.admin.admin import Admin
+from multilane.runtime.account_folder import Folder
+from multilane.runtime.account_logs import strayed
+from multilane.runtime.account_reading import read_books
+from multilane.types import TopicPartition
 from multilane.wire.records.record import Record
 
 pytestmark = [pytest.mark.broker]
@@ -117,3 +123,26 @@ async def test_a_directory_that_cannot_be_written_ends_the_start(shop, tmp_path)
     with pytest.raises(AccountsNotWritten, match="nothing can be written to"):
         await app.serve()
     assert shop.committed() == {}
+
+
+async def test_accounts_of_a_topic_that_was_made_again_are_of_another_log(shop, tmp_path):
+    """They counted for the records of the new topic at the same offsets, which nobody has handled."""
+    topic = shop.fill(["a", "b"] * 5, partitions=1)
+    app = shop.app(audit=str(tmp_path / "books"))
+
+    @app.listener("orders")
+    async def handle(record: Record) -> None: ...
+
+    await settled(shop, app, 10)
+    group, place = f"{topic}.group", TopicPartition(topic, 0)
+    found = read_books(Folder(str(tmp_path / "books"), group), group)
+    properties = {"bootstrap.servers": shop.bootstrap}
+    assert strayed(properties, found.logs, {place: Span(0, 10)}) == ()
+    with Admin(properties) as admin:
+        admin.delete_topics([topic])
+        await until(lambda: topic not in admin.topics(), 40)
+        admin.create_topics({topic: 1})
+    shop.fill(["new"] * 20, topic=topic)
+    [told] = strayed(properties, found.logs, {place: Span(0, 10)})
+    assert told.startswith(f"{place}: accounts up to offset 10 are of another log: it belongs to topic id")
+    assert strayed(properties, found.logs, {place: Span(10, 20)}) == ()  # nothing of that has such accounts

@@ -92,6 +92,14 @@ def test_where_it_is_not_known_where_accounts_began_there_is_no_proof():
     assert not audit_shown.is_proved(made, exactly_once=False)
 
 
+def test_accounts_of_another_log_are_no_proof():
+    told = "orders-0: accounts up to offset 200 are of another log: it ends at offset 200, but the log ends at 103"
+    made = replace(found(WHOLE), strayed=(told,))
+    assert not audit_shown.is_proved(made, exactly_once=False)
+    assert "but some accounts are of a log that was truncated or deleted since" in shown(made)
+    assert told in shown(made)
+
+
 def test_what_is_not_covered_is_said():
     made = replace(found(WHOLE), spans={ONE: Span(40, 50, uncovered=40)})
     assert "orders-0: 40 offsets before 40 precede its first account and were not judged" in shown(made)

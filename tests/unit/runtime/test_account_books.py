@@ -6,13 +6,15 @@ import json
 import os
 import shutil
 from pathlib import Path
+from uuid import UUID
 
 import pyarrow.parquet as pq
 import pytest
 
 from lane_world import block_of
-from multilane.audit.books import Stretch
+from multilane.audit.books import ReadLog, Stretch
 from multilane.clock import ManualClock, SystemClock
+from multilane.commit.completion_map import LogMark
 from multilane.commit.ledger import Ledger
 from multilane.lanes.intake import Intake
 from multilane.runtime.account_files import AccountFiles
@@ -184,6 +186,38 @@ async def test_a_changed_account_is_noticed(tmp_path):
     assert "was changed after it was written" in "; ".join(books(tmp_path).faults)
 
 
+async def test_a_file_that_some_tool_wrote_again_does_not_count(tmp_path):
+    """Most tools drop a file's metadata; that made it one of an earlier version, which nothing was held against."""
+    session = await Session(tmp_path).begin()
+    await session.settle(3)  # and is killed
+    file = files_in(tmp_path)[-1]
+    pq.write_table(pq.ParquetFile(file).read().replace_schema_metadata(None), file)
+    found = books(tmp_path)
+    assert "was rewritten: its manifest is missing" in "; ".join(found.faults)
+    assert found.old == ()
+    assert f"{file.parent.name}/{file.name}" not in found.usable
+
+
+async def test_a_session_that_began_at_the_same_time_is_missed(tmp_path):
+    """Neither is there when the other looks first. Whoever is given its partition later names it."""
+    later, earlier = Session(tmp_path, start=6), Session(tmp_path)
+    await later.accounts.open()
+    card = set((tmp_path / "group=g" / "_sessions").iterdir())
+    await earlier.begin()
+    await earlier.settle(6)  # and is killed
+    later.tenure = await later.accounts.begin({PLACE: later.intake})
+    await later.settle(3)
+    assert books(tmp_path).faults == ()
+    for file in {*(tmp_path / "group=g" / "_sessions").iterdir()} - card:
+        file.unlink()
+    for file in files_in(tmp_path):
+        if earlier.accounts._session in file.name:
+            file.unlink()
+    found = books(tmp_path)
+    assert any("is missing" in fault for fault in found.faults)
+    assert found.since == {PLACE: 0}
+
+
 async def test_files_of_another_group_do_not_count(tmp_path):
     session = await Session(tmp_path, "other").begin()
     await session.settle(3)
@@ -219,6 +253,25 @@ async def test_merging_keeps_what_files_say(tmp_path):
     assert books(tmp_path).are_whole
     merged.unlink()
     assert not books(tmp_path).are_whole
+
+
+async def test_files_say_which_log_they_are_of_also_when_they_are_merged(tmp_path):
+    topic_id = UUID(int=7)
+    session = Session(tmp_path)
+    await session.accounts.open()
+    session.tenure = await session.accounts.begin({PLACE: session.intake}, {PLACE: topic_id})
+    assert books(tmp_path).logs == ()  # nothing was read
+    await session.settle(4)
+    epoch = session.intake.ledger.end_epoch
+    assert books(tmp_path).logs == (ReadLog(PLACE, 4, LogMark(epoch, topic_id)),)
+    for _ in range(MANY):
+        await session.settle(1)
+    await session.end()
+    [merged] = [file for file in files_in(tmp_path) if "merged" in file.name]
+    for file in files_in(tmp_path):
+        if file != merged and file.name < merged.name:
+            file.unlink()
+    assert books(tmp_path).logs == (ReadLog(PLACE, 4 + MANY, LogMark(epoch, topic_id)),)
 
 
 async def test_a_clock_that_was_set_back_does_not_turn_the_order(tmp_path):
