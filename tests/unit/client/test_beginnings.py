@@ -6,7 +6,7 @@ import pytest
 
 from multilane.client.fetch.beginnings import Beginnings
 from multilane.client.fetch.buffer import FetchBuffer, Moved
-from multilane.client.fetch.cursor import Committed, Cursor, CursorTable, Lookup, Phase
+from multilane.client.fetch.cursor import AtCommitted, Cursor, CursorTable, Lookup, Phase
 from multilane.client.fetch.reset import ResetRule
 from multilane.config.reset import parse_reset
 from multilane.errors import GroupRefused, NoOffsetForPartition
@@ -44,7 +44,7 @@ class Scene:
         self.stopped.append((cursor.partition, error))
 
     def begin(self, *partitions, generation=1):
-        cursors = [Cursor(p, generation, Committed()) for p in partitions]
+        cursors = [Cursor(p, generation, AtCommitted()) for p in partitions]
         for cursor in cursors:
             self.cursors.put(cursor)
         self.buffer.expect({c.partition: c.generation for c in self.cursors})

@@ -121,5 +121,5 @@ async def test_lanes_behind_a_shut_fence_are_drained():
         fenced.stop_for(SESSION + 1)
         await turns()
         async with asyncio.timeout(10):
-            await world.team.drain(world.clock.monotonic())
+            await world.processor.drain(world.clock.monotonic())
         assert world.errors == []

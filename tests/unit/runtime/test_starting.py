@@ -9,8 +9,8 @@ import logging
 import pytest
 
 from lane_world import until
+from multilane.app.app import App
 from multilane.runtime import starting
-from multilane.runtime.app import App
 from multilane.wire.records.record import Record
 
 
