@@ -1,1 +1,1 @@
-"""How applications run: in this process, and on Spark in batches, continuously, over history or as a DataFrame stage."""
+"""How applications run: in a plain process, or on Spark: in batches, continuously, over history, on a DataFrame."""

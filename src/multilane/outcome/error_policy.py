@@ -2,8 +2,8 @@
 
 Thread: none (pure).
 
-Records of a partition are judged in the order of its log. `WaitUntilDue` and `KeepRecord` end the partition's part in this run:
-nothing behind such a record is touched. With a dead topic nothing is kept: one record must not stop a partition.
+Records of a partition are judged in the order of its log. `WaitUntilDue` and `KeepRecord` end the partition's part in this
+run: nothing behind such a record is touched. With a dead topic nothing is kept: one record must not stop a partition.
 Where a record goes back to is a matter of configuration; its header may only choose among topics that are configured to
 use this error topic. Owns what a run knows of its partitions; never drops a
 record for want of a target.

@@ -96,6 +96,6 @@ def _check_equal(lane_factory: LaneFactory, counts: Mapping[str, int]) -> None:
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{topic} has {many}" for topic, many in counts.items())
         raise ConfigError(
-            f"consumer {lane_factory.config.name!r}: with retryOrder: key a topic and its retry topic need the same number "
-            f"of partitions, but {told}. Add partitions, or set retryOrder: none"
+            f"consumer {lane_factory.config.name!r}: with retryOrder: key a topic and its retry topic need the same "
+            f"number of partitions, but {told}. Add partitions, or set retryOrder: none"
         )

@@ -2,8 +2,8 @@
 
 Thread: none (pure); each instance belongs to the manager that made it, on the network thread.
 
-`RequestBackoff` says how long to wait after the n-th failure, `RequestState` remembers whether a request is under way and when
-the next may go out. `now` and randomness come from outside.
+`RequestBackoff` says how long to wait after the n-th failure, `RequestState` tracks whether a request is in flight and
+when the next may be sent. `now` and randomness come from outside.
 """
 
 from __future__ import annotations

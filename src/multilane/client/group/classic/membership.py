@@ -2,9 +2,9 @@
 
 Thread: none (pure state machine); owned by the network thread, one per consumer that subscribes.
 
-Owns the subscription and the state (`states.py` has the table). What the application holds is in `Holdings`, what is
-said to the coordinator in `Dialogue`, what a rebalance is made of in `GroupEntry`. Never calls the application: it asks for
-a step and goes on when that is done. Heartbeats go on meanwhile; whether we are still a member the coordinator says.
+Owns the subscription and the state (`states.py` has the table). `Holdings` knows what the application owns,
+`Dialogue` talks to the coordinator, `GroupEntry` runs a rebalance. Never calls the application: it asks for a step and
+continues when that is done. Heartbeats go on meanwhile; whether we are still a member the coordinator says.
 
 Eager, everything is given up before JoinGroup. Cooperative, JoinGroup says what we hold, and after SyncGroup we give up
 only what is not ours any more; then we join again, so that others can have it.
