@@ -55,8 +55,8 @@ class KafkaCluster:
     """A cluster to be used in a `with`, or with `start_all()` and `close()`.
 
     `listeners` are protocol names, `MTLS`, or `KafkaListener` values; PLAINTEXT is always there. `users` (name ->
-    password) may log in with PLAIN and SCRAM on every SASL listener. Without `data_dir` the data is temporary. `port` is the
-    first of a row of ports; without it free ones are taken. `profile` is `test` (short timers) or `stock`.
+    password) may log in with PLAIN and SCRAM on every SASL listener. Without `data_dir` the data is temporary. `port`
+    is the first of a row of ports (default: free ones). `profile` is `test` (short timers) or `stock`.
     """
 
     nodes: int = 1

@@ -2,11 +2,10 @@
 
 Thread: none (pure).
 
-Records of a partition are judged in the order of its log. `WaitUntilDue` and `KeepRecord` end the partition's part in this
-run: nothing behind such a record is touched. With a dead topic nothing is kept: one record must not stop a partition.
-Where a record goes back to is a matter of configuration; its header may only choose among topics that are configured to
-use this error topic. Owns what a run knows of its partitions; never drops a
-record for want of a target.
+Records of a partition are judged in log order. `WaitUntilDue` and `KeepRecord` end the partition for this run: nothing
+behind such a record is touched. With a dead topic no record is kept, so one record cannot stop a partition. The
+configuration decides where a record goes; its header may only choose among topics that use this error topic. Owns what
+a run knows about its partitions. Never drops a record because its target is missing.
 """
 
 from __future__ import annotations
