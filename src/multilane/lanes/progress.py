@@ -88,13 +88,14 @@ class Progress:
         with self._lock:
             self._count_failed(seen)
             totals = {name: Counter(tally) for name, tally in self._totals.items()}
+            paused = +self._paused
         for consumer, tally in totals.items():
             news = tally - self._told.get(consumer, Counter())
             kinds = seen.get(consumer, [])
             if news:
                 rate = f" ({news[SETTLED] / seconds:,.0f}/s)"
                 level = logging.WARNING if news[_FAILED] else logging.INFO
-                log.log(level, "%sconsumer %s: %s", prefix, consumer, _line(news, rate, kinds))
+                log.log(level, "%sconsumer %s: %s", prefix, consumer, _line(news, rate, kinds, paused[consumer]))
         self._told = totals
 
     def close(self, now: float) -> None:
@@ -139,8 +140,10 @@ def _numbers(tally: Tally, rate: str = "") -> str:
     return ", ".join(parts)
 
 
-def _line(news: Tally, rate: str, kinds: list[Sighting]) -> str:
+def _line(news: Tally, rate: str, kinds: list[Sighting], paused: int) -> str:
     parts = [_numbers(news, rate)]
+    if paused:
+        parts.append(f"members paused by an outage: {paused}")
     if kinds:
         verdict = looks_like(kinds, _succeeded(news))
         parts += [verdict] if verdict else []
