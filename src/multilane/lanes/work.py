@@ -177,7 +177,9 @@ class Work:
         cancelled by the sweep). A function may also raise one of its own, from something that it waited for: that is a
         failure like others."""
         if lane.is_overdue and lane.cancels:
-            return self._timeout()
+            timeout = self._timeout()
+            timeout.__cause__ = cancelled  # its traceback tells where the call waited
+            return timeout
         task = asyncio.current_task()
         if task is not None and not task.cancelling():
             return cancelled
