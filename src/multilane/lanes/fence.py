@@ -150,11 +150,13 @@ class Fence:
                 self._waiting.pop(turn, None)
 
     def begin_on_thread(self, crew: Fenced, lane: Lane) -> None:
-        """A call is about to begin on this thread: once it may."""
-        while self._clock.monotonic() > self._deadline.fenced_after:
+        """A call is about to begin on this thread: once it may. Not before the loop has opened: what came with the
+        answer, as that a partition is wanted back, is heard there first."""
+        while self.is_shut or self._clock.monotonic() > self._deadline.fenced_after:
+            if crew in self._crews:
+                threading.Event().wait(_LOOK_EVERY)
             if crew not in self._crews:
                 raise NotBegun
-            threading.Event().wait(_LOOK_EVERY)
         lane.begin_call()
 
     def _shut(self, over: float) -> None:
