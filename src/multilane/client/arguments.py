@@ -91,7 +91,9 @@ def checked_commit(offsets: Any) -> dict[TopicPartition, OffsetAndMetadata]:
             raise TypeError(f"the metadata of {partition} is not a text")
         if not _is_short_text(wanted.metadata):
             raise ValueError(f"the metadata of {partition} must be UTF-8 of at most {_LONGEST_TEXT} bytes")
-        checked[checked_partition(partition)] = OffsetAndMetadata(place.offset, place.epoch, wanted.metadata)
+        checked[checked_partition(partition)] = OffsetAndMetadata(
+            place.offset, place.epoch, wanted.metadata, wanted.topic_id
+        )
     return checked
 
 

@@ -76,6 +76,7 @@ class Front:
         """`caller` names whoever is calling: a thread, or a task."""
         self.config = config
         self._lease = lease
+        self.topic_id = lease.thread.topic_id  # as the newest picture of the cluster has it
         self._signal = signal
         self._reset = ResetRule(config.auto_offset_reset, clock.wall)
         self._partitions: dict[TopicPartition, PartitionState] = {}
@@ -191,6 +192,7 @@ class Front:
         state.start = start
         state.position = start.offset if isinstance(start, At) else None
         state.epoch = start.epoch if isinstance(start, At) else NO_EPOCH
+        state.topic_id = start.topic_id if isinstance(start, At) else None
         state.failure, state.told = None, False
         if not was_placed:
             self._publish()
@@ -317,7 +319,7 @@ class Front:
         if isinstance(item, Moved):
             state = self._partitions.get(item.partition)
             if state is not None:
-                state.put(item.offset, item.epoch, self.polls)
+                state.put(item.offset, item.epoch, self.polls, item.topic_id)
             return None
         state = self._partitions.get(TopicPartition(item.topic, item.partition))
         if state is not None:

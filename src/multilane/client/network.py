@@ -50,6 +50,8 @@ from multilane.logs import logger
 from multilane.wire.records.decode import DecodeOptions, load_kernels
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     import numpy as np
 
     from multilane.client.cluster import Cluster
@@ -170,6 +172,10 @@ class NetworkThread:
             self._observer,
             lambda: self._delegate.last_failure,
         )
+
+    def topic_id(self, topic: str) -> UUID | None:
+        """From any thread: pictures of the cluster are never changed."""
+        return self._metadata.cluster.topic_id(topic)
 
     @property
     def trouble(self) -> MultilaneError | None:

@@ -145,6 +145,11 @@ class Steering:
         with self._front.used() as front:
             return front.leader_epoch(partition)
 
+    def known_topic_id(self, topic: str) -> UUID | None:
+        """The id that the topic had when the brokers were last asked; None while it is not known. Asks nobody."""
+        with self._front.used() as front:
+            return front.topic_id(topic)
+
     def seek_to_beginning(self, partitions: Collection[PartitionLike] = ()) -> None:
         """Go on at the first record there is; all assigned partitions when none is named."""
         with self._front.used() as front:
