@@ -322,7 +322,7 @@ class Outfit:
         most = PIECE_OF_ROWS if as_rows else PIECE
         return Intake(
             partition,
-            Ledger(start.offset, start.runs, start.end_epoch, in_bulk=as_rows),
+            Ledger(start.offset, start.runs, start.end_epoch, start.leader_epoch, in_bulk=as_rows),
             room,
             config.max_in_flight_bytes,
             most=most,
