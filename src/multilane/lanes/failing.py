@@ -110,6 +110,10 @@ class Failing:
         if self._notes is not None:
             self._notes.note_skipped(records)
 
+    def note_interrupted(self, records: Sequence[Record]) -> None:
+        if self._notes is not None and records:
+            self._notes.note_interrupted(records)
+
     def _note_aside(self, records: int) -> None:
         """Settled, and no call succeeded with them."""
         if self._gate is not None:
@@ -122,8 +126,8 @@ class Failing:
 
     async def take_over(self, record: Record, error: BaseException, parking: Parking | None) -> Record | None:
         self._report.failed(record, error)
-        if self._notes is not None and isinstance(error, ProcessingTimeout):
-            self._notes.note_interrupted((record,))  # it may still end well, and is handled again
+        if isinstance(error, ProcessingTimeout):
+            self.note_interrupted((record,))  # it may still end well, and is handled again
         again = await self._take_over(record, error, parking)
         if again is not None:
             self._report.repeated()

@@ -166,6 +166,7 @@ class Work:
     def _put_back(self, lane: Lane, records: Sequence[Record], pending: Pending | None) -> list[Record]:
         """Others may have these: their calls were cancelled, and have not failed."""
         self._late(lane, None)
+        self._failures.note_interrupted(records)
         self.gate.lost(lane)
         self.listener.surroundings.forget(records)
         if pending is not None and self.acknowledging is not None:
@@ -173,9 +174,8 @@ class Work:
         return list(records)
 
     def _overrun(self, lane: Lane, records: Sequence[Record], cancelled: asyncio.CancelledError) -> BaseException:
-        """The sweep cancelled this call alone; any other cancellation is the end of the lane (a plain function is not
-        cancelled by the sweep). A function may also raise one of its own, from something that it waited for: that is a
-        failure like others."""
+        """The sweep cancelled this call alone, never a plain function; any other cancellation is the end of the lane.
+        One that the function raises itself, from something that it waited for, is a failure like others."""
         if lane.is_overdue and lane.cancels:
             timeout = self._timeout()
             timeout.__cause__ = cancelled  # its traceback tells where the call waited
@@ -223,8 +223,7 @@ class Work:
 
     async def _window(self, lane: Lane, records: Sequence[Record]) -> list[Record]:
         if self._parking is not None:
-            # Before anything is selected: what came from the topic belongs behind what is in the retry topic, although
-            # it may have been waiting for longer.
+            # Before anything is selected: what came from the topic belongs behind what is in the retry topic.
             records = await self._without_followers(records, self._parking)
         handled = records
         if self.window.select is newest_of_each_key and isinstance(records, TakenRows):
@@ -320,8 +319,10 @@ class Work:
                 back = await self._fail(record, failures[record])
                 again += [] if back is None else [back]
             elif is_behind(record, again, self._order_of):
+                self._failures.note_interrupted((record,))
                 again.append(record)
             elif self.must_follow(record):
+                self._failures.note_interrupted((record,))
                 await self.follow([record])
             else:
                 self._settle_done((record,))
@@ -345,6 +346,7 @@ class Work:
                 again.append(record)
             elif record not in failures and order_of(record) in keys:
                 self._settle_done((record,))
+        self._failures.note_interrupted([record for record in again if record not in staying])
         return again
 
     # --- settling ----------------------------------------------------------------------------------------------------

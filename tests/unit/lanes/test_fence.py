@@ -82,6 +82,7 @@ async def test_a_member_that_was_stopped_beyond_its_session_begins_nothing(way, 
         await until(lambda: world.is_done)
         assert set(begun) == set(range(6))
         assert (world.failures.failed, world.errors) == ([], [])
+        assert world.failures.interrupted == before, "its call may have had its effect, and was made again"
 
 
 async def test_a_shorter_stop_changes_nothing():
