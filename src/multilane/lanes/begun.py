@@ -19,7 +19,7 @@ import os
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from multilane.user_cache import is_trusted, make_private
 
@@ -35,7 +35,20 @@ SLOT_WORDS: Final = 3  # place, first offset, last offset
 MOST_SLOTS: Final = 1 << 16
 FILE_BYTES: Final = (FIRST_SLOT + MOST_SLOTS * SLOT_WORDS) * WORD
 
-Name = tuple[str, str, str, int]  # cluster, group, topic, partition
+
+class Name(NamedTuple):
+    """A partition, among all that processes of this machine work on. `log` is the id of its topic: one that was deleted
+    and made again, and a cluster that was set up anew, have other records at the same offsets."""
+
+    cluster: str
+    group: str
+    topic: str
+    partition: int
+    log: str = ""  # not known
+
+    def is_of_another_log(self, other: Name) -> bool:
+        """The same partition, of a topic that was made again."""
+        return self[:4] == other[:4] and "" not in (self.log, other.log) and self.log != other.log
 
 
 class Words(Protocol):

@@ -7,23 +7,28 @@ import os
 import signal
 import subprocess
 import sys
+from uuid import uuid4
 
 import pytest
 
-from lane_world import PLACE, World, until
+from lane_world import PLACE, World, record_of, until
 from multilane.clock import SystemClock
-from multilane.lanes.begun import FIRST_SLOT, IDLE, SLOT_WORDS, BegunTable, Marks
+from multilane.commit.ledger import Ledger
+from multilane.lanes.begun import FIRST_SLOT, IDLE, SLOT_WORDS, BegunTable, Marks, Name, own_tables
 from multilane.lanes.crashes import Crash, OpenCall, Suspicion, suspicion
 from multilane.lanes.dead_tables import crashes_in
+from multilane.lanes.holding import Start
+from multilane.lanes.intake import Intake
 from multilane.lanes.watch import Caution, Watch
 from multilane.lanes.work_rules import WorkRules
 from multilane.listeners.window import Window
 from multilane.outcome.poison import SuspectedPoison
+from multilane.runtime.crash_watch import CrashWatch
 from multilane.wire.records.record import Record
 
 NOW = SystemClock().wall()
-NAME = ("brokers", "group", *PLACE)
-OTHER = ("brokers", "group", "u", 0)
+NAME = Name("brokers", "group", *PLACE)
+OTHER = Name("brokers", "group", "u", 0)
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -74,6 +79,30 @@ def test_calls_that_are_settled_are_cleared_and_one_that_is_left_was_not_alone(t
     assert left.alone is None
     assert crashes_in(tmp_path, lambda call: True, NOW) == []
     assert not list(tmp_path.iterdir())
+
+
+async def test_what_died_with_a_record_of_a_topic_that_was_made_again_suspects_nobody(tmp_path):
+    """Or of a cluster that was set up anew at the same address: the record at that offset is another one."""
+    first, second = uuid4(), uuid4()
+    for topic_id in (first, first):
+        table = BegunTable(tmp_path)
+        marks = Marks(table, {"t": table.place(Name(*NAME[:4], topic_id.hex))})
+        marks.words[marks.take_slot()] = 5
+        own_tables.discard(table.path)
+        os.close(table._file)  # as if its process had died
+
+    async def suspected(topic_id):
+        crashes = CrashWatch(SystemClock(), tmp_path)
+        crashes.open()
+        intake = Intake(PLACE, Ledger(0), 100)
+        watch = await crashes.over("brokers", "group", 2, {intake: Start(0, topic_id=topic_id)})
+        poison = watch.poison(record_of("a", 5))
+        crashes.close()
+        return poison
+
+    assert await suspected(first) is not None
+    assert await suspected(second) is None
+    assert await suspected(first) is None, "a table with nothing left is deleted"
 
 
 def test_a_file_that_is_no_table_is_deleted_and_a_forgotten_one_too(tmp_path):
