@@ -15,6 +15,7 @@ from uuid import UUID
 from multilane.client.admin.topics import ids_of, partitions_of, topic_metadata_call
 from multilane.client.arguments import seconds
 from multilane.client.blocks import Blocks
+from multilane.client.departures import LAST_WORD
 from multilane.client.fetch.offsets import Found
 from multilane.client.front import Front
 from multilane.client.group.wishes import checked_topic
@@ -252,7 +253,8 @@ class AsyncConsumer(Steering):
                     await self._drive(self._subscriber.close(deadline, keep_last=keep_last))
         finally:
             try:
-                await self._settle(self._front.begin_close(), deadline)
+                last_word = min(deadline, self._clock.monotonic() + LAST_WORD)
+                await self._settle(self._front.begin_close(last_word), deadline)
             finally:  # even when this task is cancelled, our share of the network thread is given back
                 left = self._front.end_close()
         await self._settle(left, deadline)

@@ -19,6 +19,7 @@ from uuid import UUID
 from multilane.client.admin.topics import ids_of, partitions_of, topic_metadata_call
 from multilane.client.arguments import partition_list, seconds
 from multilane.client.blocks import Blocks
+from multilane.client.departures import LAST_WORD
 from multilane.client.fetch.offsets import Found
 from multilane.client.front import Front
 from multilane.client.group.wishes import ServerPattern, checked_topic
@@ -269,7 +270,8 @@ class Consumer(Steering):
                     self._drive(self._subscriber.close(deadline, keep_last=keep_last))
         finally:
             try:
-                self._settle(self._front.begin_close(), deadline)
+                last_word = min(deadline, self._clock.monotonic() + LAST_WORD)
+                self._settle(self._front.begin_close(last_word), deadline)
             finally:  # whatever interrupts the wait, our share of the network thread is given back
                 self._settle(self._front.end_close(), deadline)
 

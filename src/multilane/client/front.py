@@ -367,8 +367,8 @@ class Front:
             self._wakeups = 0
             raise WakeupError("wakeup() was called")
 
-    def begin_close(self) -> Future[None] | None:
-        """Leave the network thread; None when there is nothing to leave."""
+    def begin_close(self, until: float) -> Future[None] | None:
+        """Leave the network thread; None when there is nothing to leave. A group that was not left is told `until`."""
         if self._closed:
             return None
         self._closed = True
@@ -377,7 +377,7 @@ class Front:
         self._buffer.clear()
         self._signal.set()
         future: Future[None] = Future()
-        self._lease.thread.put(Detach(self._backend, future, self._participant))
+        self._lease.thread.put(Detach(self._backend, future, self._participant, until))
         return future
 
     def end_close(self) -> Future[None] | None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from multilane.client.agenda import Agenda
 from multilane.client.calls import Call, CallManager
+from multilane.client.departures import Departures
 from multilane.client.events import (
     ApplicationEvent,
     CommitOffsets,
@@ -76,6 +77,7 @@ class Detach:
     backend: Backend
     future: Future[None]
     participant: Participant | None = None
+    until: float = 0.0  # when its group need not be told any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,7 @@ class NetworkThread:
         )
         self._backends: Agenda[Backend] = Agenda()
         self._participants: Agenda[Participant] = Agenda()
+        self._departures = Departures(self._on_departed)
         self.can_decode = False
         self._stopping = False
         self.failure: ClientFailed | None = None
@@ -192,6 +195,7 @@ class NetworkThread:
         try:
             while not self._stopping:
                 self._turn()
+            self._turn()  # last words: farewells of members for whom nobody waits
             self._shut(ClientClosed("the client was closed"))
         except BaseException as error:  # noqa: BLE001 - fail loudly, whatever it was
             self._fail(error)
@@ -222,7 +226,7 @@ class NetworkThread:
         poll = self._coordinators.poll(now)
         for request in poll.requests:
             then(request, self._participants.touch_all)
-        return min(wait, self._enqueue(poll, now))
+        return min(wait, self._enqueue(poll, now), self._departures.end(now))
 
     def _ask_due(self, agenda: Agenda[Asked], now: float) -> float:
         """Those who have something to say, or whose request was answered."""
@@ -266,11 +270,15 @@ class NetworkThread:
         event.backend.close()
         self._backends.remove(event.backend)
         self._size_memory()
-        if event.participant is not None:
-            event.participant.close(self._clock.monotonic())
-            self._participants.remove(event.participant)
-            self._coordinators.release(event.participant.group)
-        fulfil(event.future, None)
+        if event.participant is None:
+            fulfil(event.future, None)
+        else:
+            self._departures.begin(event.participant, event.until, event.future, self._clock.monotonic())
+            self._participants.touch(event.participant)
+
+    def _on_departed(self, participant: Participant) -> None:
+        self._participants.remove(participant)
+        self._coordinators.release(participant.group)
 
     def _size_memory(self) -> None:
         """As much may lie idle as may be in use."""
@@ -291,7 +299,8 @@ class NetworkThread:
             backend.fail(reason)
             backend.close(reason)
         for participant in self._participants:
-            participant.close(self._clock.monotonic(), reason)
+            participant.close(reason)
+        self._departures.abandon()
         self._calls.abandon(reason)
         self._refuse_events(reason)
         self._delegate.close()

@@ -203,7 +203,7 @@ def test_a_consumer_that_is_never_closed_is_told():
     front = consumer._front
     with pytest.warns(ResourceWarning, match=r"Consumer of 127\.0\.0\.1:1, 0 partitions.* was never closed"):
         del consumer
-    front.begin_close()
+    front.begin_close(0.0)
     front.end_close().result(5)
 
 
