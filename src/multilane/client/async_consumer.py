@@ -13,14 +13,14 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from multilane.client.admin.topics import ids_of, partitions_of, topic_metadata_call
-from multilane.client.arguments import seconds
+from multilane.client.arguments import seconds, topic_list
 from multilane.client.blocks import Blocks
 from multilane.client.departures import LAST_WORD
 from multilane.client.fetch.offsets import Found
 from multilane.client.front import Front
 from multilane.client.group.wishes import checked_topic
 from multilane.client.iteration import RecordStream
-from multilane.client.lookups import at_times, beginning, end, newest, only_offsets, with_epochs
+from multilane.client.lookups import at_epochs, at_times, beginning, end, newest, only_offsets, with_epochs
 from multilane.client.plans import Plan, Wait
 from multilane.client.sharing import THREADS
 from multilane.client.steering import Offsets, Steering, warn_unless_closed
@@ -114,7 +114,7 @@ class AsyncConsumer(Steering):
     async def topic_ids(self, topics: Collection[str], timeout: float | None = None) -> dict[str, UUID]:
         """As the brokers know them now: a topic that is made again has another one."""
         with self._front.used() as front:
-            call = topic_metadata_call(tuple(map(checked_topic, topics)), self._deadline(timeout))
+            call = topic_metadata_call(topic_list(topics), self._deadline(timeout))
             return ids_of(await self._wait(front.call(call), timeout))
 
     # --- records -----------------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class AsyncConsumer(Steering):
     ) -> dict[TopicPartition, OffsetAndEpoch]:
         """Where a leader epoch ends in each log: the newest epoch up to the one given, and the offset after its last
         record. Left out where the leader knows of no such epoch."""
-        return with_epochs(await self._find(epochs, timeout, by_epoch=True))
+        return with_epochs(await self._find(at_epochs(epochs), timeout, by_epoch=True))
 
     async def max_timestamp_offsets(
         self, partitions: Collection[PartitionLike], timeout: float | None = None
@@ -246,7 +246,7 @@ class AsyncConsumer(Steering):
     async def _close(self, timeout: float | None, *, keep_last: bool) -> None:
         if self._subscriber.is_closing:
             return  # from within the last call of a listener: whoever made that goes on
-        deadline = self._clock.monotonic() + (30.0 if timeout is None else timeout)
+        deadline = self._clock.monotonic() + (30.0 if timeout is None else seconds(timeout))
         try:
             with self._front.parting() as alone:
                 if alone:

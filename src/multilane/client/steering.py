@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TypeAlias
 from uuid import UUID
 
-from multilane.client.arguments import at_offset, at_time, by_partition
+from multilane.client.arguments import at_offset, at_time, by_partition, checked_callback
 from multilane.client.front import Front
 from multilane.client.group.metadata import GroupMetadata
 from multilane.client.group.wishes import ClientPattern, Names, ServerPattern
@@ -100,7 +100,7 @@ class Steering:
     ) -> None:
         """Commit without waiting. A later poll() calls `callback(offsets, error)`; without one, errors are logged."""
         with self._front.used():
-            self._subscriber.commit_async(offsets, callback)
+            self._subscriber.commit_async(offsets, checked_callback(callback))
 
     @property
     def member_id(self) -> str | None:
