@@ -158,6 +158,7 @@ class Work:
         if lane.is_overdue:
             error = self._late(lane, error)
         if error is not None:
+            await lane.go_on()
             return next(iter(await self._fail_all((record,), {record: error}, pending)), None)
         if pending is None:
             self._settle_done((record,))
@@ -181,19 +182,20 @@ class Work:
             timeout.__cause__ = cancelled  # its traceback tells where the call waited
             return timeout
         task = asyncio.current_task()
-        if task is not None and not task.cancelling():
+        if lane.has_cancelled_itself or (task is not None and not task.cancelling()):
             return cancelled
         self.listener.surroundings.forget(records)
         raise cancelled
 
     def _late(self, lane: Lane, error: BaseException | None) -> BaseException | None:
         """A call that ended after it was given up: what could be cancelled and succeeded all the same has succeeded."""
-        lane.is_overdue = lane.is_fenced = False
+        lane.is_overdue = lane.is_fenced = lane.hangs = False
         if not lane.cancels:
             return error or self._timeout()
         task = asyncio.current_task()
         if task is not None:
             task.uncancel()
+            lane.is_cancelled = False
         return error
 
     def _timeout(self) -> ProcessingTimeout:
@@ -293,6 +295,8 @@ class Work:
         if lane.is_overdue:
             late = self._late(lane, None)
             failures = failures or (dict.fromkeys(records, late) if late is not None else {})
+        if failures:
+            await lane.go_on()
         try:
             return await self._settle_batch(records, failures, pending)
         finally:
