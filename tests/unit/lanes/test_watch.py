@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from uuid import uuid4
 
 import pytest
 
 from lane_world import PLACE, World, record_of, until
-from multilane.clock import SystemClock
+from multilane.clock import ManualClock, SystemClock
 from multilane.commit.ledger import Ledger
 from multilane.lanes.begun import FIRST_SLOT, IDLE, SLOT_WORDS, BegunTable, Marks, Name, own_tables
 from multilane.lanes.crashes import Crash, OpenCall, Suspicion, suspicion
@@ -305,3 +307,42 @@ async def test_a_former_team_that_ends_late_takes_nothing_from_its_successor():
     assert caution.is_careful
     caution.end(PLACE, successor)
     assert not caution.is_careful
+
+
+@pytest.mark.parametrize("kind", ["plain", "deaf"])
+async def test_a_suspect_that_hangs_does_not_keep_the_others(tmp_path, kind):
+    """After two kills of a process that hung, the record that hangs was handled alone: and with it all consumers of the
+    process stood still, for ever. Other suspects do not wait for it either."""
+    caution, rules, table = careful(tmp_path)
+    clock = caution.clock = ManualClock()
+    let_go, seen, beside = threading.Event(), list[int](), dict[int, list[int]]()
+
+    def note(record: Record) -> None:
+        seen.append(record.offset)
+        beside[record.offset] = sorted(open_now(table))
+
+    def plain(record: Record) -> None:
+        note(record)
+        if record.key == b"hangs":
+            let_go.wait()
+
+    async def deaf(record: Record) -> None:
+        note(record)
+        while record.key == b"hangs" and not let_go.is_set():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.005)
+
+    async with World(plain if kind == "plain" else deaf, lanes=4, rules=rules) as world:
+        caution.begin(PLACE, Suspicion(((0, 0), (3, 3))), lambda: world.frontier)
+        await world.give("hangs", "a", "b", "c")
+        await until(lambda: seen)
+        assert seen == [0]
+        await world.sweep_after(2.0)  # it takes too long
+        await world.sweep_after(2.0)  # and does not end
+        await until(lambda: len(seen) == 4)
+        assert clock.monotonic() == 0.0  # nobody's patience had to end
+        assert beside[3] == [0, 3]  # which is not alone, and the table says so
+        assert caution.is_careful
+        let_go.set()
+        await until(lambda: world.is_done)
+        assert not world.errors
