@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -105,6 +106,56 @@ async def test_what_died_with_a_record_of_a_topic_that_was_made_again_suspects_n
     assert await suspected(first) is not None
     assert await suspected(second) is None
     assert await suspected(first) is None, "a table with nothing left is deleted"
+
+
+class FullAfter:
+    """A disk with room for so many pages."""
+
+    def __init__(self, pages: int, monkeypatch) -> None:
+        self.pages = pages
+        self._pwrite = os.pwrite
+        monkeypatch.setattr(os, "pwrite", self)
+
+    def __call__(self, file: int, content: bytes, at: int) -> int:
+        self.pages -= 1
+        if self.pages < 0:
+            raise OSError(errno.ENOSPC, "full")
+        return self._pwrite(file, content, at)
+
+
+def test_a_full_disk_is_an_error_and_kills_nobody(tmp_path, monkeypatch):
+    """A store to a mapped page without room behind it is SIGBUS: every application on a full disk died at its start."""
+    FullAfter(1, monkeypatch)
+    with pytest.raises(OSError, match="full"):
+        BegunTable(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_fills_up_leaves_lanes_with_the_slots_there_are(tmp_path, monkeypatch):
+    table = BegunTable(tmp_path)
+    full = FullAfter(1, monkeypatch)
+    slots = [table.take_slot() for _ in range(500)]
+    pages = {at * 8 // 4096 for at in slots}
+    assert full.pages < 0
+    assert 200 < len(set(slots)) < 400
+    assert max(pages) - min(pages) < 3
+    assert [table.place(Name("c", "g", "t" * 200, n, "")) for n in range(100)][-1] == IDLE
+    for at in slots:
+        table.give_slot(at)
+    assert open_now(table) == []
+    table.close()
+
+
+def test_names_never_reach_into_the_slots(tmp_path):
+    table = BegunTable(tmp_path)
+    slot = table.take_slot()
+    table.words[slot] = 7
+    name = "t" * 4_000
+    while table.place(Name("c", "g", name, len(table._places), "")) != IDLE:
+        pass
+    assert table.words[slot] == 7
+    assert table.words[1] > 1_040_000
+    table.close()
 
 
 def test_a_file_that_is_no_table_is_deleted_and_a_forgotten_one_too(tmp_path):
