@@ -18,7 +18,7 @@ from multilane.lanes.steering import Steering
 from multilane.lanes.team import Team
 from multilane.logs import logger
 from multilane.runtime.outfit import Outfit
-from multilane.runtime.starting import member_of
+from multilane.runtime.starting import member_of, opened
 
 log = logger(__name__)
 
@@ -46,7 +46,8 @@ class ProcessGroup:
     async def run(self) -> None:
         config, outfit = self.config, self._outfit
         try:
-            await outfit.open()
+            if not await opened(outfit, self._stopping):
+                return
             consumer = await member_of(outfit, self._clock, self._observer, self._stopping)
             if consumer is None:
                 return
