@@ -54,3 +54,21 @@ async def test_a_stop_does_not_wait_for_worker_processes_that_never_begin(tmp_pa
     await asyncio.wait_for(task, 30.0)
     await asyncio.to_thread(worker.join, 30.0)
     assert not worker.is_alive()
+
+
+async def test_a_loop_is_asked_whether_it_runs_after_the_engine_has_ended_too(tmp_path, unused_tcp_port):
+    """A task that a function had left blocked it then, and the last resort took that for the end of everything."""
+    cluster = {"clientId": "c", "brokers": f"127.0.0.1:{unused_tcp_port}"}
+    consumer = {"groupId": "g", "name": "t", "cluster": "main"}
+    (tmp_path / "multilane.yaml").write_text(json.dumps({"clusters": {"main": cluster}, "consumers": {"o": consumer}}))
+    app = App(tmp_path / "multilane.yaml")
+
+    @app.listener("o")
+    async def handle(record: Record) -> None: ...
+
+    app.stop()
+    await asyncio.wait_for(app.serve(), 30.0)
+    answered = asyncio.Event()
+    app._ask_loop(answered.set)
+    assert not answered.is_set()
+    await asyncio.wait_for(answered.wait(), 30.0)
