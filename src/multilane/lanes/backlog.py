@@ -14,16 +14,19 @@ from typing import Final
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.commit.completion_map import Run
 from multilane.commit.ledger import Ledger
+from multilane.errors import OperationTimeout
 from multilane.outcome.parking import Parking
 from multilane.types import TopicPartition
 
 _POLL: Final = 1.0
+_IDLE_POLLS: Final = 30  # in a row without progress; then its leader is gone
 
 
 async def scan(
     properties: Mapping[str, object], partition: TopicPartition, start: int, done: tuple[Run, ...]
 ) -> Parking:
-    """The keys of what lies in the partition from `start` on, but for what is settled already."""
+    """The keys of what lies in the partition from `start` on, but for what is settled already. OperationTimeout when
+    its leader does not answer any more: whoever asks may have been told to stop meanwhile."""
     parking = Parking(partition.topic)
     ledger = Ledger(start, done)
     async with AsyncConsumer(properties) as consumer:
@@ -33,7 +36,11 @@ async def scan(
             return parking
         consumer.assign([partition])
         consumer.seek(partition, max(start, begin))
-        while await consumer.position(partition) < end:
+        idle, before = 0, -1
+        while (position := await consumer.position(partition)) < end:
+            idle, before = idle + 1 if position == before else 0, position
+            if idle > _IDLE_POLLS:
+                raise OperationTimeout(f"{partition} was read up to offset {position} of {end}, then nothing came")
             for block in await consumer.poll(_POLL):
                 fresh = ledger.fresh(block.offsets)
                 keys = block.keys.to_pylist()
