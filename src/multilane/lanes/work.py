@@ -103,8 +103,7 @@ class Work:
     # --- one record --------------------------------------------------------------------------------------------------
 
     async def single(self, lane: Lane, record: Record) -> Record | None:
-        """Returns when the record is settled, or waits for nothing but its acknowledgement; or with the record, when it
-        is to be tried again."""
+        """Ends when the record is settled or only its acknowledgement is missing; gives it when it is to be retried."""
         if self.watch.is_careful and (poison := self.watch.poison(record)) is not None:
             return await self._fail(record, poison)
         listener, pending = self._of(record), None
@@ -175,8 +174,7 @@ class Work:
         return list(records)
 
     def _overrun(self, lane: Lane, records: Sequence[Record], cancelled: asyncio.CancelledError) -> BaseException:
-        """The sweep cancelled this call alone, never a plain function; any other cancellation is the end of the lane.
-        One that the function raises itself, from something that it waited for, is a failure like others."""
+        """A failure: the sweep cancelled this call, or the function raised it itself. Any other one ends the lane."""
         if lane.is_overdue and lane.cancels:
             timeout = self._timeout()
             timeout.__cause__ = cancelled  # its traceback tells where the call waited
@@ -314,8 +312,7 @@ class Work:
         return await self._fail_all([r for r in records if r in failures], failures, pending) if failures else []
 
     async def _settle_in_order(self, records: Sequence[Record], failures: Failures) -> list[Record]:
-        """A batch where order survives retry. What succeeded behind a failed one of its key follows that one, and is
-        handled once more after it: else the older of the two would have the last word."""
+        """With order across retries: what succeeded behind a failed record of its key is handled again after it."""
         self.gate.note_echoes(echoes(failures))
         again: list[Record] = []
         for record in records:
@@ -333,8 +330,7 @@ class Work:
         return again
 
     async def _settle_around(self, records: Sequence[Record], failures: Failures) -> list[Record]:
-        """A batch whose failed records may stay in place. What shares no key with them is settled at once; what
-        succeeded behind a record that stays is handled once more after it."""
+        """Failed records may stay in place: what succeeded behind one of its key is handled again after it."""
         order_of = self._order_of
         keys = set(map(order_of, failures)) - {None}
         self._settle_done([r for r in records if r not in failures and order_of(r) not in keys])
@@ -363,7 +359,6 @@ class Work:
         if len(failed) > OF_A_CALL:
             self.gate.note_echoes(echoes({record: failures[record] for record in failed}))
         if len(failed) == 1 or self._parking is not None:
-            # One after the other: what follows a failed one of its key must lie behind it.
             again = [await self._fail(record, failures[record]) for record in failed]
         else:
             again = await asyncio.gather(*(self._fail(record, failures[record]) for record in failed))
@@ -396,7 +391,6 @@ class Work:
                 self.tried.pop((record.topic, record.offset), None)
 
     def _reject(self, records: Sequence[Record], error: BaseException) -> asyncio.Future[list[Record]]:
-        """Acknowledged as failed."""
         return asyncio.ensure_future(self._rejected(records, error))
 
     async def _rejected(self, records: Sequence[Record], error: BaseException) -> list[Record]:

@@ -201,6 +201,7 @@ class LeasedApp:
             lent = [one for one in lent if one not in unwanted]
         by_partition = {p: one for one in lent for p in one.unit.places}
         starts = {p: start for one in lent for p, start in one.unit.starts.items()}
+        await desk.outfit.look_up_backlogs(desk.consumer, starts)
 
         async def build(some: Starts) -> Team:
             one = by_partition[next(iter(some))]

@@ -10,7 +10,8 @@ processes, from `open` to `close`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from multilane.client.async_consumer import AsyncConsumer
@@ -22,9 +23,9 @@ from multilane.config.app.clients import consumer_properties, producer_propertie
 from multilane.config.app.cluster import ClusterConfig
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.consumer import parse_consumer
-from multilane.errors import AccountsNotWritten
+from multilane.errors import AccountsNotWritten, MultilaneError
 from multilane.hooks import NO_OBSERVER, Observer
-from multilane.lanes.backlog import scan
+from multilane.lanes.backlog import Backlogs, LooksUpEnds
 from multilane.lanes.chains import Chains, DueAt
 from multilane.lanes.failing import Failing, Ways
 from multilane.lanes.failure_log import FailureLog, FailureSink
@@ -119,6 +120,7 @@ class Outfit:
         self._steering = AS_CONFIGURED
         self._accounts = AccountFiles(config.audit, config.group_id, clock) if config.audit else None
         self._properties = _FETCHING | consumer_properties(config, cluster)
+        self._backlogs = Backlogs(self.reading | {"auto.offset.reset": "earliest"}, clock)
 
     def sharing(self, crashes: CrashWatch) -> Outfit:
         """With the other consumers of the process, before it is opened."""
@@ -308,13 +310,18 @@ class Outfit:
     def _feeding_order(self, partition: TopicPartition) -> int:
         return self.topics.names.index(partition.topic)
 
+    async def look_up_backlogs(self, consumer: LooksUpEnds, partitions: Collection[TopicPartition]) -> None:
+        """Before teams of several partitions are built: one request instead of a scan for each."""
+        retries = [p for p in partitions if p.topic == self.config.retry]
+        if self.keeps_order and retries:
+            with suppress(MultilaneError):  # then each is scanned, by whoever waits for it
+                await self._backlogs.look_up(consumer, retries)
+
     async def _parked(self, starts: Mapping[TopicPartition, Start]) -> Parking | None:
         if not self.keeps_order:
             return None
         retry = next(p for p in starts if p.topic == self.config.retry)
-        return await scan(
-            self.reading | {"auto.offset.reset": "earliest"}, retry, starts[retry].offset, starts[retry].runs
-        )
+        return await self._backlogs.parking(retry, starts[retry].offset, starts[retry].runs)
 
     def _intake(self, partition: TopicPartition, start: Start, as_rows: bool) -> Intake:
         config = self.config

@@ -1,52 +1,55 @@
-"""What lies in a retry partition is read when it is assigned; brokers may go meanwhile."""
+"""Retry partitions that hold nothing cost no scan."""
 
 from __future__ import annotations
 
 import pytest
 
-from multilane.errors import OperationTimeout
-from multilane.lanes import backlog
+from multilane.clock import ManualClock
+from multilane.errors import ConfigError
+from multilane.lanes.backlog import Backlogs
 from multilane.types import TopicPartition
 
-PLACE = TopicPartition("t.retry", 0)
+FIRST, SECOND = TopicPartition("retry", 0), TopicPartition("retry", 1)
 
 
-class Gone:
-    """A consumer whose broker tells where the log ends, and then nothing any more."""
-
-    def __init__(self, properties: object) -> None:
-        self.polls = 0
-
-    async def __aenter__(self) -> Gone:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """Nothing to close."""
-
-    async def beginning_offsets(self, partitions):
-        return dict.fromkeys(partitions, 0)
+class Ends:
+    def __init__(self) -> None:
+        self.ends = {FIRST: 5, SECOND: 7}
+        self.requests = 0
 
     async def end_offsets(self, partitions):
-        return dict.fromkeys(partitions, 10)
-
-    def assign(self, partitions):
-        """As asked."""
-
-    def seek(self, partition, offset):
-        """As asked."""
-
-    async def position(self, partition):
-        return 3
-
-    async def poll(self, timeout):
-        self.polls += 1
-        if self.polls > 1_000:
-            raise AssertionError("it would go on for ever")
-        return []
+        self.requests += 1
+        return {p: self.ends[p] for p in partitions}
 
 
-async def test_a_broker_that_goes_meanwhile_is_an_error(monkeypatch):
-    """The scan went on for ever: no partition began, and a stop was not noticed."""
-    monkeypatch.setattr(backlog, "AsyncConsumer", Gone)
-    with pytest.raises(OperationTimeout, match="was read up to offset 3 of 10"):
-        await backlog.scan({}, PLACE, 0, ())
+@pytest.fixture
+def backlogs():
+    """A scan would build a consumer of these properties, which raises."""
+    return Backlogs({"no.such.property": 1}, ManualClock())
+
+
+async def test_one_look_up_for_all_that_begin_together(backlogs):
+    ends = Ends()
+    await backlogs.look_up(ends, [FIRST, SECOND])
+    assert len(await backlogs.parking(FIRST, 5, ())) == 0
+    assert ends.requests == 1
+
+
+async def test_what_holds_something_is_scanned(backlogs):
+    await backlogs.look_up(Ends(), [FIRST, SECOND])
+    with pytest.raises(ConfigError):
+        await backlogs.parking(SECOND, 6, ())
+
+
+async def test_without_a_look_up_each_is_scanned(backlogs):
+    with pytest.raises(ConfigError):
+        await backlogs.parking(FIRST, 5, ())
+
+
+async def test_an_end_counts_for_seconds_only():
+    clock = ManualClock()
+    backlogs = Backlogs({"no.such.property": 1}, clock)
+    await backlogs.look_up(Ends(), [FIRST])
+    clock.advance(5.0)
+    with pytest.raises(ConfigError):
+        await backlogs.parking(FIRST, 5, ())
