@@ -8,7 +8,7 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from multilane.client.group.assignors import Assignment, Assignor, GroupMember, TopicShape
+from multilane.client.group.assignors import Assignment, Assignor, AssignorMember, TopicShape
 from multilane.client.group.assignors.user_data import read_generation, write_generation, write_stake
 from multilane.types import TopicPartition
 
@@ -22,10 +22,10 @@ LETTERS = "abAB019-_\u00e9\uffff\U00010000"
 class Group:
     """Members as an assignor of this case sees them, in the order of a JoinGroup response."""
 
-    members: tuple[GroupMember, ...]
+    members: tuple[AssignorMember, ...]
     topics: Mapping[str, TopicShape]
 
-    def for_assignor(self, assignor: Assignor) -> tuple[GroupMember, ...]:
+    def for_assignor(self, assignor: Assignor) -> tuple[AssignorMember, ...]:
         """The sticky assignor finds what members owned in their user data, the cooperative one in the subscription,
         but for the generation of a member that is too old to say it there."""
         if assignor.name != "sticky":
@@ -55,7 +55,7 @@ class Group:
         return replace(self, members=tuple(members))
 
 
-def generation_of(member: GroupMember) -> int:
+def generation_of(member: AssignorMember) -> int:
     """For the members of a Group: with the cooperative assignor's user data."""
     return read_generation(member.user_data) if member.generation < 0 else member.generation
 
@@ -104,11 +104,11 @@ def _shape(dice: Random, *, racks: bool) -> TopicShape:
     return TopicShape(count, tuple(frozenset(dice.choices(RACKS, k=dice.randint(0, 3))) for _ in range(count)))
 
 
-def _member(dice: Random, who: tuple, newest: int, *, racks: bool) -> GroupMember:
+def _member(dice: Random, who: tuple, newest: int, *, racks: bool) -> AssignorMember:
     member_id, topics, owned = who
     generation = max(-1, newest - dice.choice([0, 0, 0, 0, 1, 1, 2, 20]))
     old = dice.random() < 0.2  # too old for a generation in the subscription
-    return GroupMember(
+    return AssignorMember(
         member_id,
         topics,
         owned,

@@ -7,7 +7,7 @@ from typing import Any
 
 from multilane.client.cluster import Cluster
 from multilane.client.group.assignors import find_assignor
-from multilane.client.group.classic import ClassicMembership, State
+from multilane.client.group.classic import ClassicMembership, ClassicState
 from multilane.client.group.membership import (
     EARLY,
     Change,
@@ -17,18 +17,18 @@ from multilane.client.group.membership import (
     RebalanceStep,
     Subscription,
 )
-from multilane.client.net.request_state import Backoff
+from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import UnsentRequest
 from multilane.config.group import GroupConfig
 from multilane.errors import MultilaneError, NetworkError
-from multilane.hooks import Counts
+from multilane.metrics import Counts
 from multilane.types import NodeId, TopicPartition
 from multilane.wire.messages import ApiKey
 from multilane.wire.subscription import MemberSubscription, write_assignment, write_subscription
 from response_builder import cluster_of, make, response_parts
 
 VERSIONS = {ApiKey.JOIN_GROUP: 9, ApiKey.SYNC_GROUP: 5, ApiKey.HEARTBEAT: 4, ApiKey.LEAVE_GROUP: 5}
-BACKOFF = Backoff(0.1, 1.0, jitter=0.0)
+BACKOFF = RequestBackoff(0.1, 1.0, jitter=0.0)
 SESSION, HEARTBEAT, MAX_POLL = 45.0, 3.0, 300.0
 
 
@@ -123,7 +123,7 @@ class Desk:
     # --- time and requests -------------------------------------------------------------------------------------------
 
     @property
-    def state(self) -> State:
+    def state(self) -> ClassicState:
         return self.member.state
 
     def poll(self, later: float = 0.0) -> list[UnsentRequest]:
@@ -184,7 +184,7 @@ class Desk:
         self.sync(assigned)
         self.done(Change.ASSIGNED, assigned)
         self.poll()
-        assert self.state is State.STABLE
+        assert self.state is ClassicState.STABLE
 
 
 def response(api: ApiKey, version: int | None = None, **values: Any) -> Any:

@@ -18,7 +18,7 @@ from multilane.client.group.membership import (
     RebalanceStep,
     Subscription,
 )
-from multilane.client.net.request_state import Backoff
+from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import UnsentRequest
 from multilane.config.group import GroupConfig
 from multilane.errors import MultilaneError, NetworkError
@@ -106,7 +106,7 @@ class Desk:
         self.wait = 0.0
         self.left = 0
         self.member = ConsumerMembership(
-            MemberPolicy(config(**changed), Backoff(0.1, 1.0, jitter=0.0), rack, "c1"),
+            MemberPolicy(config(**changed), RequestBackoff(0.1, 1.0, jitter=0.0), rack, "c1"),
             self.pulse,
             self,
             MemberListeners(

@@ -13,15 +13,15 @@ from multilane.commit.ledger import Ledger
 from multilane.lanes.chains import Chains
 from multilane.lanes.intake import Intake
 from multilane.lanes.ordering import by_key
+from multilane.lanes.partition_processor import PartitionProcessor
+from multilane.lanes.partition_queue import MAIN, PartitionQueue
 from multilane.lanes.row_chains import RowChains
-from multilane.lanes.team import Team
 from multilane.lanes.threads import Threads
 from multilane.lanes.work import Work
 from multilane.lanes.work_rules import WorkRules
-from multilane.lanes.yard import MAIN, Yard
+from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.listener import Listener
 from multilane.listeners.signature import read_signature
-from multilane.listeners.surroundings import Surroundings
 from multilane.listeners.window import Window, newest_of_each_key
 from multilane.types import TopicPartition
 from multilane.wire.records.block import Block
@@ -103,7 +103,7 @@ class World:
         rules: WorkRules | None = None,
         classes: dict[str, int] | None = None,
         route: Callable[[Record], str] | None = None,
-        surroundings: Surroundings | None = None,
+        interceptors: InterceptorChain | None = None,
         due_at: Callable[[Record], float] | None = None,
         as_rows: bool = False,
         runner: Any = None,
@@ -115,31 +115,31 @@ class World:
         chains = {name: Chains(by_key(), many, due_at) for name, many in lanes_by_class.items()}
         is_unique = window is not None and window.select is newest_of_each_key
         rows = RowChains(*PLACE, lanes, newest=is_unique)
-        self.yard = Yard([self.intake], rows if as_rows else chains, route)
+        self.queue = PartitionQueue([self.intake], rows if as_rows else chains, route)
         self.threads = Threads("lane")
         listener = Listener(
             handler,
             read_signature(handler),
             window or Window(),
-            surroundings or Surroundings("g"),
+            interceptors or InterceptorChain("g"),
             runner or self.threads,
         )
-        self.work = Work(self.yard, listener, self.failures, rules or WorkRules())
-        self.team = Team(self.yard, self.work, lanes_by_class, self.clock)
-        self.crew = self.team._crews[MAIN]
+        self.work = Work(self.queue, listener, self.failures, rules or WorkRules())
+        self.processor = PartitionProcessor(self.queue, self.work, lanes_by_class, self.clock)
+        self.pool = self.processor._pools[MAIN]
         self.errors: list[BaseException] = []
-        self.team.listen(lambda team: None, self.errors.append)
+        self.processor.listen(lambda processor: None, self.errors.append)
 
     async def __aenter__(self) -> World:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.team.drain(self.clock.monotonic())
+        await self.processor.drain(self.clock.monotonic())
         self.threads.close()
 
     async def give(self, *keys: str | None) -> None:
-        self.team.accept(block_of(keys, self.intake.end))
-        self.team.feed()
+        self.processor.accept(block_of(keys, self.intake.end))
+        self.processor.feed()
         await turns()
 
     @property
@@ -148,11 +148,11 @@ class World:
 
     @property
     def is_done(self) -> bool:
-        return self.team.is_idle(PLACE)
+        return self.processor.is_idle(PLACE)
 
     async def sweep_after(self, seconds: float) -> None:
         """Two sweeps, that far apart."""
-        self.crew._sweep()
+        self.pool._sweep()
         self.clock.advance(seconds)
-        self.crew._sweep()
+        self.pool._sweep()
         await turns()

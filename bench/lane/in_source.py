@@ -20,10 +20,10 @@ from bench.lane.members import MEMBERS, TARGET, give
 from bench.lane.order import Order
 from bench.lane.scenarios import COLUMNS, NOTHING
 from bench.topics import PARTITIONS, Filling
-from multilane.runtime.spark_engine import KEPT, LEASED
-from multilane.spark.batches.board import LoanTerms
-from multilane.spark.batches.conductor import Conductor
-from multilane.spark.batches.keeper import KeeperPlan
+from multilane.engines.batches.driver import QuerySupervisor
+from multilane.engines.batches.lease_coordinator import CoordinatorPlan
+from multilane.engines.batches.lease_table import LeaseTerms
+from multilane.engines.spark_run import KEPT, LEASED
 
 LANES: Final = 10
 WINDOW: Final = 1_000
@@ -40,7 +40,7 @@ def rate_in_lanes(spark: Any, bootstrap: str, filling: Filling, place: Path) -> 
         unique=False, port=0,
     )  # fmt: skip
     members = give(order, place)
-    plan = KeeperPlan(
+    plan = CoordinatorPlan(
         run=group,
         factory=KEPT,
         worker_factory=LEASED,
@@ -48,19 +48,19 @@ def rate_in_lanes(spark: Any, bootstrap: str, filling: Filling, place: Path) -> 
         home=os.getcwd(),
         worker_home=os.getcwd(),
         tasks=MEMBERS,
-        terms=LoanTerms(),
+        terms=LeaseTerms(),
         bind="127.0.0.1",
         host="127.0.0.1",
         log_level="WARNING",
         token=secrets.token_hex(32),
     )
-    conductor = Conductor()
-    running = threading.Thread(target=conductor.run, args=(spark, plan, _DRAIN_SECONDS), daemon=True)
+    query_supervisor = QuerySupervisor()
+    running = threading.Thread(target=query_supervisor.run, args=(spark, plan, _DRAIN_SECONDS), daemon=True)
     running.start()
     try:
         return _watched(members, filling.records)
     finally:
-        conductor.stop()
+        query_supervisor.stop()
         running.join()
 
 

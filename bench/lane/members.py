@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Final
 from bench.lane.order import Order
 from bench.lane.ours import made_app
 from bench.lane.tally import Counts, tell_regularly
-from multilane.runtime.siblings import run_siblings
+from multilane.app.member_processes import run_siblings
 
 if TYPE_CHECKING:
-    from multilane.runtime.app import App
+    from multilane.app.app import App
 
 PLACE: Final = "BENCH_PLACE"  # a directory, where the order is
 TARGET: Final = "bench.lane.members:told_app"
@@ -84,7 +84,7 @@ def run_flow(target: str, flow: str) -> None:
     if flow == PROCESSES:
         run_siblings(target, MEMBERS, LEVEL)
         return
-    from multilane.runtime.spark_engine import SparkSettings, run_on_spark
+    from multilane.engines.spark_run import SparkSettings, run_on_spark
 
     logging.basicConfig(level=LEVEL)
     conf = {"spark.ui.enabled": "false"}

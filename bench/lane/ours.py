@@ -26,7 +26,7 @@ from bench.lane.work import work_of
 from multilane.wire.records.record import Record
 
 if TYPE_CHECKING:
-    from multilane.runtime.app import App
+    from multilane.app.app import App
 
 LISTENER: Final = "bench"
 CLUSTER: Final = "bench"

@@ -22,8 +22,8 @@ from bench.lane.order import Order
 from bench.lane.tally import tell_regularly
 from bench.latency.samples import Notes, Written, stamp_of
 from bench.spark import CONNECTOR
+from multilane.app.signals import signals_stop
 from multilane.java import find_java
-from multilane.runtime.signals import signals_stop
 from multilane.spark.session import start_session
 
 _LOOK_SECONDS: Final = 1.0

@@ -24,7 +24,7 @@ from bench.latency.samples import Notes, Written, stamp_of
 from multilane.wire.records.record import Record
 
 if TYPE_CHECKING:
-    from multilane.runtime.app import App
+    from multilane.app.app import App
 
 ORDER: Final = "BENCH_ORDER"
 NOTED: Final = "BENCH_NOTED"  # a directory

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from multilane.version import __version__
 
 if TYPE_CHECKING:
+    from multilane.app.app import App
     from multilane.client.admin.admin import Admin
     from multilane.client.async_consumer import AsyncConsumer
     from multilane.client.blocks import Blocks
     from multilane.client.consumer import Consumer
     from multilane.client.group.assignors import Assignor
-    from multilane.client.group.wishes import ServerPattern
+    from multilane.client.group.wanted_topics import ServerPattern
     from multilane.client.produce.producer import Producer
     from multilane.client.rebalance import RebalanceListener
     from multilane.config.security import Token
@@ -26,9 +27,8 @@ if TYPE_CHECKING:
     from multilane.listeners.acknowledgement import Acknowledgement
     from multilane.listeners.context import Context, current_context
     from multilane.listeners.window import Selection
-    from multilane.runtime.app import App
-    from multilane.runtime.messages import CustomMessage, Message
-    from multilane.runtime.registration import Around
+    from multilane.runtime.produced_messages import CustomMessage, Message
+    from multilane.runtime.registration import Interceptors
     from multilane.secret import Secret
     from multilane.spark.avro.payload import Avro
     from multilane.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "Acknowledgement": "multilane.listeners.acknowledgement",
     "Admin": "multilane.client.admin.admin",
-    "App": "multilane.runtime.app",
-    "Around": "multilane.runtime.registration",
+    "App": "multilane.app.app",
+    "Interceptors": "multilane.runtime.registration",
     "Partitions": "multilane.lanes.partition_events",
     "Assignor": "multilane.client.group.assignors",
     "AsyncConsumer": "multilane.client.async_consumer",
@@ -48,8 +48,8 @@ _HOMES = {
     "Blocks": "multilane.client.blocks",
     "Consumer": "multilane.client.consumer",
     "Context": "multilane.listeners.context",
-    "CustomMessage": "multilane.runtime.messages",
-    "Message": "multilane.runtime.messages",
+    "CustomMessage": "multilane.runtime.produced_messages",
+    "Message": "multilane.runtime.produced_messages",
     "MultilaneError": "multilane.errors",
     "OffsetAndMetadata": "multilane.types",
     "OffsetAndTimestamp": "multilane.types",
@@ -58,7 +58,7 @@ _HOMES = {
     "Record": "multilane.wire.records.record",
     "Secret": "multilane.secret",
     "Selection": "multilane.listeners.window",
-    "ServerPattern": "multilane.client.group.wishes",
+    "ServerPattern": "multilane.client.group.wanted_topics",
     "Token": "multilane.config.security",
     "TopicPartition": "multilane.types",
     "current_context": "multilane.listeners.context",
@@ -68,7 +68,7 @@ __all__ = [
     "Acknowledgement",
     "Admin",
     "App",
-    "Around",
+    "Interceptors",
     "Assignor",
     "AsyncConsumer",
     "Avro",

@@ -30,7 +30,7 @@ _MORE_TEXT: Final = "\n    | "
 _REMOTE: Final = re.compile(r'File "([^"]+)", line ([0-9]+)')  # how a worker process tells of its frames
 
 
-class Frame(NamedTuple):
+class StackFrame(NamedTuple):
     file: str
     line: int
     function: str
@@ -112,15 +112,15 @@ def _notes(error: BaseException) -> list[str]:
     return [text_of(note) for note in notes] if isinstance(notes, list) else []
 
 
-def _frames(error: BaseException) -> list[Frame]:
+def _frames(error: BaseException) -> list[StackFrame]:
     walked = traceback.walk_tb(error.__traceback__)
-    return [Frame(frame.f_code.co_filename, line or 0, frame.f_code.co_name) for frame, line in walked]
+    return [StackFrame(frame.f_code.co_filename, line or 0, frame.f_code.co_name) for frame, line in walked]
 
 
-def _remote_frames(error: BaseException) -> Iterator[Frame]:
+def _remote_frames(error: BaseException) -> Iterator[StackFrame]:
     told = getattr(error.__cause__, "tb", None)  # concurrent.futures carries it as text
     for file, line in _REMOTE.findall(told) if isinstance(told, str) else ():
-        yield Frame(file, int(line), "")
+        yield StackFrame(file, int(line), "")
 
 
 @lru_cache(maxsize=4_096)

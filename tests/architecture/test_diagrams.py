@@ -13,8 +13,8 @@ from multilane.client.fetch import cursor
 from multilane.client.group.classic import states as classic
 from multilane.client.group.consumer_protocol import states as consumer_protocol
 from multilane.client.net import connection
+from multilane.engines.continuous import roster
 from multilane.outcome import outage
-from multilane.spark.continuous import roster
 
 DESIGN = Path(__file__).parents[2] / "docs" / "DESIGN.md"
 TABLES = {

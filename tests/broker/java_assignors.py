@@ -14,7 +14,7 @@ import py4j
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 
-from multilane.client.group.assignors import Assignment, Assignor, GroupMember, TopicShape
+from multilane.client.group.assignors import Assignment, Assignor, AssignorMember, TopicShape
 from multilane.client.group.assignors.claims import Stake
 from multilane.dev import jars
 from multilane.java import find_java
@@ -46,7 +46,7 @@ class JavaAssignors:
         self._write_assignment = protocol.serializeAssignment
         self._replica_sets: dict[frozenset[str], Any] = {}
 
-    def assign(self, assignor: Assignor, members: Sequence[GroupMember], cluster: Any) -> Assignment:
+    def assign(self, assignor: Assignor, members: Sequence[AssignorMember], cluster: Any) -> Assignment:
         """What a Java leader makes of the group: subscriptions arrive as bytes in a HashMap filled in that order."""
         subscriptions = self._hash_map()
         for member in members:
@@ -59,7 +59,7 @@ class JavaAssignors:
         each = {member.member_id: found.get(member.member_id) for member in members}
         return {member: _assignment(bytes(self._write_assignment(given).array())) for member, given in each.items()}
 
-    def subscription(self, member: GroupMember) -> Any:
+    def subscription(self, member: AssignorMember) -> Any:
         subscription = self._read_subscription(self._wrap(_subscription(member)))
         if member.instance_id is not None:
             subscription.setGroupInstanceId(self._optional(member.instance_id))
@@ -152,7 +152,7 @@ def _py4j_jar() -> str:
     return str(found)
 
 
-def _subscription(member: GroupMember) -> bytes:
+def _subscription(member: AssignorMember) -> bytes:
     """ConsumerProtocolSubscription as a member sends it."""
     parts = [struct.pack(">hi", _SUBSCRIPTION_VERSION, len(member.topics)), *map(_string, member.topics)]
     parts += [struct.pack(">i", len(member.user_data)), member.user_data]

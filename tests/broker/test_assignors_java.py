@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from assignor_cases import Group, generation_of, groups, unsound
 from broker.java_assignors import JavaAssignors, JavaFailed, java_assignors
-from multilane.client.group.assignors import Assignment, GroupMember, TopicShape, find_assignor
+from multilane.client.group.assignors import Assignment, AssignorMember, TopicShape, find_assignor
 from multilane.client.group.assignors.hash_order import first_in_hash_order, in_hash_order, partition_hash, string_hash
 from multilane.client.group.assignors.user_data import read_stake, write_stake
 from multilane.types import TopicPartition
@@ -80,7 +80,7 @@ def test_a_partition_goes_back_although_that_evens_nothing(java):
     def member(name, topics, owned="", generation=9):
         places = (place.rpartition("-") for place in owned.split())
         mine = tuple(TopicPartition(topic, int(number)) for topic, _, number in places)
-        return GroupMember(name, tuple(topics.split()), mine, generation)
+        return AssignorMember(name, tuple(topics.split()), mine, generation)
 
     group = Group(
         (
@@ -125,10 +125,10 @@ def test_equal_through_a_row_of_rebalances(java, group, rounds, dice):
             now = now.keeping(assigned, generation).shaken(dice)
 
 
-def held(member: str, topics: str, owned: str) -> GroupMember:
+def held(member: str, topics: str, owned: str) -> AssignorMember:
     """`t0 u3` are partition 0 of t and 3 of u."""
     partitions = tuple(TopicPartition(word[0], int(word[1:])) for word in owned.split())
-    return GroupMember(member, tuple(topics), partitions, generation=1)
+    return AssignorMember(member, tuple(topics), partitions, generation=1)
 
 
 @pytest.mark.parametrize(
@@ -172,15 +172,17 @@ OLD = TopicPartition("t", 0)
     "group",
     [
         pytest.param(
-            Group((GroupMember("0", ()), GroupMember("00", ("t",))), {"t": TopicShape(1)}),
+            Group((AssignorMember("0", ()), AssignorMember("00", ("t",))), {"t": TopicShape(1)}),
             id="who subscribes to nothing comes first",
         ),
         pytest.param(
             Group(
                 (
-                    GroupMember("a", ("u",), (OLD,), generation=1),
-                    GroupMember("b", ("t",), tuple(TopicPartition("t", number) for number in range(9)), generation=2),
-                    GroupMember("c", ("t", "u"), generation=2),
+                    AssignorMember("a", ("u",), (OLD,), generation=1),
+                    AssignorMember(
+                        "b", ("t",), tuple(TopicPartition("t", number) for number in range(9)), generation=2
+                    ),
+                    AssignorMember("c", ("t", "u"), generation=2),
                 ),
                 {"t": TopicShape(9), "u": TopicShape(1)},
             ),
@@ -189,8 +191,8 @@ OLD = TopicPartition("t", 0)
         pytest.param(
             Group(
                 (
-                    GroupMember("a", ("t",), (OLD, TopicPartition("t", 7)), generation=1),
-                    GroupMember("b", ("t",), (TopicPartition("t", 1),), generation=1),
+                    AssignorMember("a", ("t",), (OLD, TopicPartition("t", 7)), generation=1),
+                    AssignorMember("b", ("t",), (TopicPartition("t", 1),), generation=1),
                 ),
                 {"t": TopicShape(5)},
             ),
@@ -228,7 +230,7 @@ def test_order_of_hash_tables(java, count):
     table = java.jvm.java.util.HashMap()
     for member in ids:
         table.put(member, 0)
-    assert [member.member_id for member in in_hash_order([GroupMember(m, ()) for m in ids])] == list(table.keySet())
+    assert [member.member_id for member in in_hash_order([AssignorMember(m, ()) for m in ids])] == list(table.keySet())
 
 
 def test_the_first_of_a_set_that_has_shrunk(java):

@@ -23,9 +23,9 @@ from certificates import self_signed
 from multilane import AsyncConsumer, Consumer, Secret, Token, TopicPartition
 from multilane.dev.certificates import Authority
 from multilane.dev.kafka import KafkaCluster
-from multilane.dev.settings import Listener
+from multilane.dev.settings import KafkaListener
 from multilane.errors import AuthenticationError, MultilaneError, OperationTimeout, SaslError, TlsError
-from multilane.hooks import Counts
+from multilane.metrics import Counts
 
 pytestmark = pytest.mark.broker
 
@@ -82,7 +82,7 @@ def secured(tmp_path_factory) -> Iterator[Secured]:
         "SELF_SIGNED": alone,
     }
     usual = ("PLAINTEXT", "SSL", "MTLS", "SASL_PLAINTEXT", "SASL_SSL")
-    listeners = [*usual, *(Listener(name, "SSL", keystore=path) for name, path in bad.items())]
+    listeners = [*usual, *(KafkaListener(name, "SSL", keystore=path) for name, path in bad.items())]
     properties = {
         "connections.max.reauth.ms": str(int(LIFETIME * 1_000)),
         "listener.name.mtls.ssl.truststore.location": str(ours.path),

@@ -19,7 +19,7 @@ from multilane.clock import SystemClock
 from multilane.dev import ivy, jars
 from multilane.dev.certificates import Authority
 from multilane.dev.kafka import KafkaCluster
-from multilane.dev.settings import Listener
+from multilane.dev.settings import KafkaListener
 from multilane.errors import BrokerStartError, DamagedJars, DevKafkaError, PortInUse
 from multilane.java import find_java
 
@@ -314,7 +314,7 @@ def test_a_stopped_node_hands_its_leaders_over(cluster, cluster_topic, eventuall
 def test_a_listener_may_show_a_bad_certificate(tmp_path):
     """What tests of clients need: one broker with good and bad listeners side by side."""
     stranger = Authority(tmp_path).issue("stranger")
-    listeners = ("SSL", Listener("STRANGER", "SSL", keystore=stranger.keystore))
+    listeners = ("SSL", KafkaListener("STRANGER", "SSL", keystore=stranger.keystore))
     with KafkaCluster(heap="256m", listeners=listeners) as cluster:
         common = {"security.protocol": "SSL", "ssl.ca.location": str(cluster.certificates.ca), "log_level": 0}
         good = AdminClient({**common, "bootstrap.servers": cluster.bootstrap("SSL")})

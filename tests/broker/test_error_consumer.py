@@ -16,16 +16,16 @@ from multilane import Admin, AsyncConsumer, Consumer, Producer, TopicPartition
 from multilane.clock import SystemClock
 from multilane.commit import completion_map
 from multilane.config.app.clients import for_copies
+from multilane.error_consumer.consumer import ErrorConsumer
+from multilane.error_consumer.reading import GROUP_PREFIX, ErrorLog
+from multilane.error_consumer.replay import Replay, ReplayPlan
+from multilane.error_consumer.share import ErrorSteps
 from multilane.errors import BrokerError, ClientClosed
 from multilane.outcome.error_policy import ErrorRules, error_topics, shovel_topics
-from multilane.outcome.flow import Flow
+from multilane.outcome.flow import RetryFlow
 from multilane.outcome.headers import ERROR_COUNT, ERROR_MESSAGE, RETRY_COUNT, TARGET_TOPIC
 from multilane.outcome.publishing import Pauses, Publisher
 from multilane.outcome.redrive import Filter
-from multilane.runtime.error_consumer import ErrorConsumer
-from multilane.runtime.error_reading import GROUP_PREFIX, ErrorLog
-from multilane.runtime.error_replay import Replay, ReplayPlan
-from multilane.runtime.error_share import ErrorSteps
 from multilane.types import Offset, OffsetAndMetadata
 
 pytestmark = pytest.mark.broker
@@ -40,7 +40,7 @@ class Shop:
     def __init__(self, kafka, topic, partitions):
         self.kafka = kafka
         self.error, self.retry = topic(partitions), topic(partitions)
-        self.flow = Flow("orders", self.retry, self.error, retry_count=1)
+        self.flow = RetryFlow("orders", self.retry, self.error, retry_count=1)
         self.group = f"errors-{uuid.uuid4().hex[:8]}"
         self.partitions = partitions
         self._writer = new_producer(kafka.bootstrap())
@@ -265,7 +265,7 @@ async def test_groups_that_share_an_error_topic_get_their_own(make_shop, topic):
     """Of two groups with one error topic, one at random got the records of both."""
     shop = make_shop()
     stock, seen = topic(1), []
-    other = Flow(stock, error=shop.error)
+    other = RetryFlow(stock, error=shop.error)
     shop.fail(b"o1", headers=((TARGET_TOPIC, shop.retry.encode()),))
     shop.fail(b"s1", headers=((TARGET_TOPIC, stock.encode()),))
     shop.fail(b"o2", headers=((TARGET_TOPIC, shop.retry.encode()),))
@@ -293,7 +293,7 @@ async def test_a_copy_that_is_not_stored_is_not_committed(make_shop, kafka):
     """When the target did not take the copy the error record was committed all the same, and lost."""
     shop = make_shop()
     missing = f"{shop.retry}.missing"
-    flow = Flow("orders", missing, shop.error, retry_count=1)
+    flow = RetryFlow("orders", missing, shop.error, retry_count=1)
     shop.fail(b"x", headers=((TARGET_TOPIC, missing.encode()),))
     publisher = shop.publisher()
     consumer = shop.consumer(topics=error_topics([flow]), publisher=publisher)
@@ -367,7 +367,7 @@ async def test_after_a_kill_nothing_is_lost_and_keys_are_in_order(make_shop):
 
 
 async def test_a_stop_does_not_wait_for_brokers_that_are_not_there():
-    rules = ErrorRules(error_topics([Flow("orders", error="e")]))
+    rules = ErrorRules(error_topics([RetryFlow("orders", error="e")]))
     publisher = Publisher(lambda: Producer({"bootstrap.servers": "127.0.0.1:1"}))
     properties = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "default.api.timeout.ms": 4_000}
     consumer = ErrorConsumer(properties, rules, ErrorSteps(publisher))

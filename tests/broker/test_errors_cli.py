@@ -13,8 +13,8 @@ from multilane import Admin, Consumer, TopicPartition
 from multilane.cli import main
 from multilane.clock import SystemClock
 from multilane.commit import completion_map
+from multilane.error_consumer.reading import GROUP_PREFIX, ErrorLog
 from multilane.outcome.headers import ERROR_COUNT, ERROR_MESSAGE, RETRY_COUNT, TARGET_TOPIC
-from multilane.runtime.error_reading import GROUP_PREFIX, ErrorLog
 from multilane.types import Offset, OffsetAndMetadata
 
 pytestmark = pytest.mark.broker

@@ -12,7 +12,7 @@ from multilane import Admin, Consumer, Producer, TopicPartition
 from multilane.errors import PublishStopped
 from multilane.outcome.flow import Publish
 from multilane.outcome.publishing import Pauses, Publisher
-from multilane.runtime.messages import CustomMessage, Message
+from multilane.runtime.produced_messages import CustomMessage, Message
 from multilane.runtime.producing import Producers
 
 pytestmark = pytest.mark.broker

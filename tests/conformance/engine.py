@@ -200,18 +200,18 @@ class BatchesMember(SparkMember):
         self._kill_logged("worker")
 
     def kill_jvm(self) -> None:
-        self._kill_above_keeper(self._tree()[1])
+        self._kill_above_coordinator(self._tree()[1])
 
     def kill_driver(self) -> None:
-        self._kill_above_keeper(self.pid)
+        self._kill_above_coordinator(self.pid)
 
-    def _kill_above_keeper(self, pid: int) -> None:
+    def _kill_above_coordinator(self, pid: int) -> None:
         """Calls end with the worker; the keeper lives a moment longer, and leaves its groups in order."""
         jvm, worker = self._tree()[1], self._logged("worker")
         _signal(pid, signal.SIGKILL)
         self._wait_gone([pid, jvm, worker])
 
-    def kill_keeper(self) -> None:
+    def kill_coordinator(self) -> None:
         """The query fails, and is started again with another one. Its worker ends with its task."""
         self._kill_logged("keeper", "worker")
 

@@ -23,8 +23,8 @@ from conformance.cases import Case, Order
 from multilane import App, Record, Selection
 from multilane.clock import SystemClock
 from multilane.listeners.window import newest_of_each_key
-from multilane.outcome.flow import Flow, attempt
-from multilane.testing.events import Ended, Place, Rebalanced, Skipped, Started
+from multilane.outcome.flow import RetryFlow, attempt
+from multilane.testing.events import Ended, Rebalanced, RecordPlace, Skipped, Started
 from multilane.testing.journal import Journal
 
 _LOOK_SECONDS = 0.01
@@ -42,7 +42,7 @@ class Diary:
         self.case = case
         self._member = member
         self._journal = journal
-        self._flow = Flow(case.name, case.retry, case.error, 0 if case.retry is None else 2)
+        self._flow = RetryFlow(case.name, case.retry, case.error, 0 if case.retry is None else 2)
         self._calls = itertools.count(1)
 
     def begin(self, records: Sequence[Record]) -> int:
@@ -87,9 +87,9 @@ class Diary:
             nobody.wait(_LOOK_SECONDS)
 
 
-def _facts(record: Record) -> tuple[str, str | None, Place]:
+def _facts(record: Record) -> tuple[str, str | None, RecordPlace]:
     key = None if record.key is None else record.key.decode()
-    return str(Order.of(record.value).number), key, Place(record.topic, record.partition, record.offset)
+    return str(Order.of(record.value).number), key, RecordPlace(record.topic, record.partition, record.offset)
 
 
 def _singly(diary: Diary) -> Callable[..., Any]:

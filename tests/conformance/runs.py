@@ -13,7 +13,7 @@ from conformance.watching import Watcher
 from multilane import Admin, TopicPartition
 from multilane.clock import SystemClock
 from multilane.errors import MultilaneError
-from multilane.testing.events import Copied, Ended, Event, Place, Produced, Skipped, Started, in_order
+from multilane.testing.events import Copied, Ended, Event, Produced, RecordPlace, Skipped, Started, in_order
 from multilane.testing.guarantees import (
     AtLeastOnce,
     Guarantee,
@@ -79,7 +79,7 @@ class Run:
         assert self._producer.flush(30) == 0
         at = self._clock.monotonic()
         for case, item, (row,) in written:
-            place = Place(case.name, row.partition, row.offset)
+            place = RecordPlace(case.name, row.partition, row.offset)
             # Members may be at it already: it is known to be there from the moment it was asked for.
             self.events[case.name].append(Produced(at - 30.0, str(item.order.number), item.key, place))
 
@@ -165,7 +165,7 @@ class Run:
 
     def in_work(self, member: str) -> list[Started]:
         """What a member had begun and never ended."""
-        open_: dict[tuple[int, Place, str], Started] = {}
+        open_: dict[tuple[int, RecordPlace, str], Started] = {}
         for name, told in self.events.items():
             for event in told:
                 if isinstance(event, Started) and event.member == member:

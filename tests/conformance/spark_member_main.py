@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from multilane.runtime.spark_engine import SparkSettings, run_on_spark
+from multilane.engines.spark_run import SparkSettings, run_on_spark
 
 TESTS = Path(__file__).parents[1]
 _CONF = {"spark.ui.enabled": "false", "spark.driver.memory": "512m"}

@@ -15,9 +15,9 @@ import pytest
 from broker.produce import Content, new_producer, send
 from conformance.cases import KINDS, WITHOUT_BREAKER, Item, Order, new_cases
 from lane_world import World, until
-from multilane import Admin, App, Around, Record
+from multilane import Admin, App, Interceptors, Record
 from multilane.config.app.clients import consumer_properties
-from multilane.testing.events import Committed, Copied, Ended, Place, Produced, Started
+from multilane.testing.events import Committed, Copied, Ended, Produced, RecordPlace, Started
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -101,7 +101,7 @@ def test_transaction_markers_stall_commits(run, kafka):
         rows = send(producer, case.name, [Content(Order(number).value(), b"k")])
         if number % 3:
             producer.commit_transaction(30)
-            place = Place(case.name, 0, rows[0].offset)
+            place = RecordPlace(case.name, 0, rows[0].offset)
             run.events[case.name].append(Produced(0.0, str(number), "k", place))
             expected.add(str(number))
         else:
@@ -169,7 +169,7 @@ async def test_interceptors_and_tracers_are_forgotten_or_leak_to_other_consumers
     app.trace(Tells("app", told))
     own = Tells("own", told)
 
-    @app.listener(one.name, around=Around(interceptors=(own,), error_interceptors=(own,), tracers=(own,)))
+    @app.listener(one.name, around=Interceptors(interceptors=(own,), error_interceptors=(own,), tracers=(own,)))
     async def fails(record: Record) -> None:
         raise ValueError("no")
 
@@ -272,7 +272,7 @@ async def test_each_rebalance_leaves_something_running(kafka):
 
     steady.listener(case.name)(handler)
     serving = asyncio.create_task(steady.serve())
-    await until(lambda: _teams(steady) == 8 or serving.done(), 40)
+    await until(lambda: _processors(steady) == 8 or serving.done(), 40)
     counts = []
     for visit in range(4):
         await _visit(steady, handler, kafka, case)
@@ -291,15 +291,15 @@ async def _visit(steady, handler, kafka, case):
     guest = App(steady.config)
     guest.listener(case.name)(handler)
     visiting = asyncio.create_task(guest.serve())
-    await until(lambda: _teams(guest) == 4 and _teams(steady) == 4, 40)
+    await until(lambda: _processors(guest) == 4 and _processors(steady) == 4, 40)
     guest.stop()
     await visiting
-    await until(lambda: _teams(steady) == 8, 40)
+    await until(lambda: _processors(steady) == 8, 40)
     _write(kafka, case, *[b"x"] * 20, partition=1)
 
 
-def _teams(app):
-    return 0 if app.engine is None else sum(len(group.teams) for group in app.engine.groups.values())
+def _processors(app):
+    return 0 if app.engine is None else sum(len(group.processors) for group in app.engine.groups.values())
 
 
 # --- 13: names and logins --------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from multilane import Admin, Consumer, TopicPartition
 from multilane.clock import SystemClock
 from multilane.commit import completion_map
 from multilane.errors import MultilaneError
-from multilane.testing.events import Committed, Copied, Event, Place
+from multilane.testing.events import Committed, Copied, Event, RecordPlace
 
 _POLL = 0.05
 _PATIENCE = 20.0
@@ -85,7 +85,7 @@ class Watcher:
                 case = self._owner[block.topic]
                 at = self._clock.monotonic()
                 for record in block.records():
-                    place = Place(record.topic, record.partition, record.offset)
+                    place = RecordPlace(record.topic, record.partition, record.offset)
                     key = None if record.key is None else record.key.decode()
                     number = str(Order.of(record.value).number)
                     told[case.name].append(Copied(at, number, key, place, record.topic == case.error))

@@ -36,7 +36,7 @@ from multilane.errors import RecordBatchError
 from multilane.wire.records.batches import BatchTable, scan
 from multilane.wire.records.block import Block
 from multilane.wire.records.decode import DecodeOptions, decode, load_kernels
-from multilane.wire.records.layout import Row
+from multilane.wire.records.layout import RowWord
 from reference_reader import kafka_python_rows
 from reference_reader import read as reference
 
@@ -215,9 +215,9 @@ def _compare(data: bytes, block: Block, fetch_offset: int, aborted: list[tuple[i
 
 def _end_of_good(table: BatchTable, block: Block) -> int:
     """Where the batches end that the block says it has read."""
-    ends = table.rows[:, Row.BASE_OFFSET] + table.rows[:, Row.LAST_DELTA] + 1
+    ends = table.rows[:, RowWord.BASE_OFFSET] + table.rows[:, RowWord.LAST_DELTA] + 1
     good = table.rows[ends <= block.next_offset]
-    return int(good[-1, Row.POSITION] + good[-1, Row.LENGTH]) if len(good) else 0
+    return int(good[-1, RowWord.POSITION] + good[-1, RowWord.LENGTH]) if len(good) else 0
 
 
 def run(count: int, seed: int, first: int = 0) -> Counter[str]:

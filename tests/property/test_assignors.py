@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from assignor_cases import Group, everything, groups, unsound
-from multilane.client.group.assignors import Assignment, Assignor, GroupMember, TopicShape, find_assignor
+from multilane.client.group.assignors import Assignment, Assignor, AssignorMember, TopicShape, find_assignor
 from multilane.client.group.assignors.user_data import read_generation, read_stake, write_stake
 from multilane.types import TopicPartition
 
@@ -175,6 +175,6 @@ def test_a_thousand_partitions_and_a_hundred_members(assignor, large_group):
 def large_group() -> Group:
     topics = {f"topic-{number}": TopicShape(100) for number in range(10)}
     names = tuple(topics)
-    members = tuple(GroupMember(f"consumer-{number}", names[number % 7 :]) for number in range(100))
+    members = tuple(AssignorMember(f"consumer-{number}", names[number % 7 :]) for number in range(100))
     assert len(everything(topics)) == 1_000
     return Group(members, topics)

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from classic_desk import BACKOFF, group_config, picture, response
 from classic_group import NOT_COORDINATOR, ClassicGroup, Phase
 from multilane.client.group.assignors import find_assignor
-from multilane.client.group.classic import ClassicMembership, State
+from multilane.client.group.classic import ClassicMembership, ClassicState
 from multilane.client.group.classic.dialogue import LOOK_AGAIN
 from multilane.client.group.membership import (
     Change,
@@ -394,10 +394,10 @@ class Members(RuleBasedStateMachine):
                 process.member.rejoin("the end", world.now)
             world.pass_time(QUIET)
         for process in world.processes:
-            assert process.member.state in (State.STABLE, State.OUTSIDE, State.FAILED)
+            assert process.member.state in (ClassicState.STABLE, ClassicState.OUTSIDE, ClassicState.FAILED)
             assert all(isinstance(error, InstanceFenced) for error in process.errors)
-            assert (process.member.state is State.FAILED) == bool(process.errors)
-        members = [p for p in world.processes if p.member.state is State.STABLE]
+            assert (process.member.state is ClassicState.FAILED) == bool(process.errors)
+        members = [p for p in world.processes if p.member.state is ClassicState.STABLE]
         assert all(p.held == p.assigned() for p in members)
         assert {p.member.identity.member_id for p in members} == set(world.group.seats)
         assert len({p.member.identity.epoch for p in members}) <= 1

@@ -22,19 +22,19 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from batch_builder import Batch, Rec
 from multilane.client.agenda import Agenda
 from multilane.client.events import Assign, EventQueue, Seek, SetPaused
-from multilane.client.fetch.backend import Backend, Surroundings
+from multilane.client.fetch.backend import Backend, BackendContext
 from multilane.client.fetch.buffer import Failed, FetchBuffer, Moved
 from multilane.client.fetch.cursor import At
 from multilane.client.fetch.decoder import FrameJob
-from multilane.client.fetch.fetching import FetchSurroundings
-from multilane.client.fetch.lines import MOST_LINES
+from multilane.client.fetch.fetch_connections import MOST_LINES
+from multilane.client.fetch.fetching import FetchContext
 from multilane.client.fetch.shared import SharedFetching
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
-from multilane.client.net.request_state import Backoff
+from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import CONTROL, RawResponse, UnsentRequest, then
 from multilane.config.consumer import parse_consumer
 from multilane.errors import NetworkError, RecordBatchError
-from multilane.hooks import NO_OBSERVER
+from multilane.metrics import NO_OBSERVER
 from multilane.types import NO_EPOCH, NodeId, Offset, TopicPartition
 from multilane.wire.messages import ApiKey
 from multilane.wire.records.decode import DecodeOptions, load_kernels
@@ -205,8 +205,8 @@ class PipelineMachine(RuleBasedStateMachine):
         self.limit = limit
         self.config = parse_consumer(properties)
         self.sessions = Sessions(keep)
-        self.metadata = MetadataManager(MetadataPolicy(300.0, Backoff(0.1, 1.0), 300.0), MetadataListeners())
-        self.fetching = SharedFetching(self.metadata, FetchSurroundings(self._decode, self._hang_up))
+        self.metadata = MetadataManager(MetadataPolicy(300.0, RequestBackoff(0.1, 1.0), 300.0), MetadataListeners())
+        self.fetching = SharedFetching(self.metadata, FetchContext(self._decode, self._hang_up))
         self._lead(0)
         for _ in range(consumers):
             self.open(0)
@@ -228,7 +228,7 @@ class PipelineMachine(RuleBasedStateMachine):
     @rule(start=OFFSET)
     def open(self, start: int) -> None:
         application = Application(self.limit)
-        around = Surroundings(
+        around = BackendContext(
             self.metadata,
             self.fetching,
             lambda _, event: application.events.append(event),

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from multilane.client.group.commits import CommitListeners, CommitManager, CommitPolicy
 from multilane.client.group.membership import Identity
-from multilane.client.net.request_state import Backoff
+from multilane.client.net.request_state import RequestBackoff
 from multilane.errors import MultilaneError, NetworkError, OperationTimeout
 from multilane.types import LeaderEpoch, NodeId, Offset, OffsetAndMetadata, TopicPartition
 from offset_builder import KnownCoordinators, commit_response
@@ -54,7 +54,7 @@ class CommitMachine(RuleBasedStateMachine):
         self.manager = CommitManager(
             "g",
             self.coordinators,
-            CommitPolicy(Backoff(0.1, 1.0, jitter=0.0), TIMEOUT),
+            CommitPolicy(RequestBackoff(0.1, 1.0, jitter=0.0), TIMEOUT),
             CommitListeners(lambda: cluster, lambda: None, lambda: self.identity, lambda: self.owned, self._fenced),
         )
 

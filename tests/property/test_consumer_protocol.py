@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from consumer_desk import Desk, T, U, picture
 from consumer_group import Group
-from multilane.client.group.consumer_protocol.states import MEMBER, State
+from multilane.client.group.consumer_protocol.states import MEMBER, MemberState
 from multilane.client.group.membership import Change, RebalanceStep, Subscription
 from multilane.errors import NetworkError, broker_error
 from multilane.types import NodeId, TopicPartition
@@ -86,7 +86,11 @@ class App(Desk):
         request.on_failure(NetworkError(fate), self.now)
 
     def _note(self, response: Any) -> None:
-        if not int(response.error_code) and response.assignment is not None and self.member.state is not State.LEAVING:
+        if (
+            not int(response.error_code)
+            and response.assignment is not None
+            and self.member.state is not MemberState.LEAVING
+        ):
             told = response.assignment.topic_partitions
             self.assigned = frozenset(TopicPartition(NAMES[t.topic_id], n) for t in told for n in t.partitions)
 
@@ -219,8 +223,8 @@ class Members(RuleBasedStateMachine):
             for app in self.apps:
                 if app.is_live:
                     self._round(app)
-        joined = [a for a in self.apps if a.is_live and a.member.state is not State.UNSUBSCRIBED]
-        assert all(a.member.state is State.STABLE for a in joined)
+        joined = [a for a in self.apps if a.is_live and a.member.state is not MemberState.UNSUBSCRIBED]
+        assert all(a.member.state is MemberState.STABLE for a in joined)
         assert {m for m in self.group.members} == {a.member.identity.member_id for a in joined}
         for app in joined:
             assert app.member.state in MEMBER

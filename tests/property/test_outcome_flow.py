@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multilane.outcome.error_policy import ErrorRules, GiveUp, Keep, Republish, Wait, error_topics, judge
-from multilane.outcome.flow import Flow, LastStep, after_failure, attempt, follow, undecodable
+from multilane.outcome.error_policy import ErrorRules, GiveUp, KeepRecord, Republish, WaitUntilDue, error_topics, judge
+from multilane.outcome.flow import LastStep, RetryFlow, after_failure, attempt, follow, undecodable
 from multilane.outcome.headers import ERROR_MESSAGE, ERROR_MESSAGE_BYTES, OURS, TARGET_TOPIC, retry_count
 from multilane.wire.records.record import Record
 from unit.outcome.records import read_back
@@ -24,7 +24,7 @@ HOSTILE = st.lists(
     )
 ).map(tuple)
 FLOWS = st.builds(
-    Flow,
+    RetryFlow,
     main=st.just("main"),
     retry=st.sampled_from([None, "retry"]),
     error=st.sampled_from([None, "error"]),
@@ -115,7 +115,7 @@ def test_a_forged_header_never_chooses(flows, headers, topic, is_new):
         assert verdict.copy.topic in {f.main for f in using} | {f.retry for f in using}
         assert others(verdict.copy.headers) == others(headers)
     else:
-        assert isinstance(verdict, Wait) if is_new else isinstance(verdict, Keep | GiveUp)
+        assert isinstance(verdict, WaitUntilDue) if is_new else isinstance(verdict, KeepRecord | GiveUp)
 
 
 @given(FLOWS.filter(lambda f: f.error is not None), HOSTILE, st.sampled_from(["main", "retry"]))

@@ -17,7 +17,7 @@ from multilane.types import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class AuditCounts:
     """Numbers of records."""
 
     read: int = 0  # they are in the log
@@ -38,13 +38,13 @@ class Tally:
     def unaccounted(self) -> int:
         return self.read - self.accounted
 
-    def __add__(self, other: Tally) -> Tally:
+    def __add__(self, other: AuditCounts) -> AuditCounts:
         names = self.__dataclass_fields__
-        return Tally(**{name: getattr(self, name) + getattr(other, name) for name in names})
+        return AuditCounts(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
 
-def total(tallies: Iterable[Tally]) -> Tally:
-    return reduce(Tally.__add__, tallies, Tally())
+def total(tallies: Iterable[AuditCounts]) -> AuditCounts:
+    return reduce(AuditCounts.__add__, tallies, AuditCounts())
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +86,17 @@ class Inverted:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AuditVerdict:
     """Examples are the first few of each kind; the tallies have all."""
 
-    tallies: dict[TopicPartition, Tally]
+    tallies: dict[TopicPartition, AuditCounts]
     unaccounted: tuple[Unaccounted, ...] = ()
     repeated: tuple[Repeated, ...] = ()
     doubtful: tuple[Doubtful, ...] = ()
     inverted: tuple[Inverted, ...] = ()
 
     @property
-    def total(self) -> Tally:
+    def total(self) -> AuditCounts:
         return total(self.tallies.values())
 
     def holds(self, *, exactly_once: bool = False) -> bool:

@@ -55,9 +55,9 @@ def audit(  # noqa: PLR0913 - each is an option of the command
     output: OutputOption = Output.table,
 ) -> None:
     """Prove that read = done + skipped + retried + dead, by what a consumer with `audit` has written (with Spark)."""
-    from multilane.cli import audit_shown  # commands import when they run
+    from multilane.audit.run import AuditRequest, audit_group
+    from multilane.cli import audit_view  # commands import when they run
     from multilane.config.app.loading import load_app
-    from multilane.runtime.group_audit import AuditRequest, audit_group
 
     begin, end = time_span(last, since, until)
     pairs = conf_pairs(conf or [])
@@ -68,8 +68,8 @@ def audit(  # noqa: PLR0913 - each is an option of the command
         request = AuditRequest(found, app.cluster(found.cluster), accounts, begin, end, examples, master, pairs)
         made = audit_group(request, tell)
     if output is Output.json:
-        typer.echo(as_json(audit_shown.facts(made, exactly_once=exactly_once)))
+        typer.echo(as_json(audit_view.facts(made, exactly_once=exactly_once)))
     else:
-        audit_shown.show(made, exactly_once=exactly_once)
-    if not audit_shown.is_proved(made, exactly_once=exactly_once):
+        audit_view.show(made, exactly_once=exactly_once)
+    if not audit_view.is_proved(made, exactly_once=exactly_once):
         raise typer.Exit(NOT_PROVED)

@@ -26,9 +26,9 @@ from multilane.errors import TargetNotFound
 from multilane.logs import logger
 
 if TYPE_CHECKING:
-    from multilane.runtime.backfill import Listeners
-    from multilane.spark.backfill.bounds import Bound
-    from multilane.spark.backfill.foreman import Standing
+    from multilane.engines.backfill.bounds import Bound
+    from multilane.engines.backfill.driver import BackfillStatus
+    from multilane.engines.backfill.run import Listeners
 
 NOT_THROUGH: Final = 4  # the exit code
 _LOG_EVERY: Final = 10  # seconds
@@ -72,9 +72,9 @@ def backfill(  # noqa: PLR0913 - each is an option of the command
     log_level: LogLevel = Level.warning,
 ) -> None:
     """Run a listener over a topic's history: ordered per key, resumable, and without touching its group."""
-    from multilane.cli import backfill_shown  # commands import when they run
-    from multilane.runtime import backfill as runtime
-    from multilane.runtime.spark_engine import CONTINUOUS, SparkSettings
+    from multilane.cli import backfill_view  # commands import when they run
+    from multilane.engines.backfill import run as runtime
+    from multilane.engines.spark_run import CONTINUOUS, SparkSettings
 
     level = log_level.value.upper()
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -97,17 +97,17 @@ def backfill(  # noqa: PLR0913 - each is an option of the command
     except TargetNotFound as error:
         raise typer.BadParameter(str(error)) from None
     if output is Output.json:
-        typer.echo(as_json(backfill_shown.facts(outcome, state)))
+        typer.echo(as_json(backfill_view.facts(outcome, state)))
     else:
-        backfill_shown.show(outcome)
-    backfill_shown.tell_what_is_left(outcome, state)
+        backfill_view.show(outcome)
+    backfill_view.tell_what_is_left(outcome, state)
     if not outcome.is_through or outcome.failed_list is not None:
         raise typer.Exit(1 if outcome.is_through else NOT_THROUGH)
 
 
 def bound(text: str | None, name: str) -> Bound | None:
     """What `--from` and `--to` accept."""
-    from multilane.spark.backfill.bounds import parse_offsets
+    from multilane.engines.backfill.bounds import parse_offsets
 
     if text in _WORDS:
         return _WORDS[text]
@@ -124,8 +124,8 @@ def _progress() -> Iterator[Listeners]:
     """On a terminal how it goes is shown as long as it does; else it is in the log."""
     from rich.console import Console
 
-    from multilane.cli.backfill_shown import line
-    from multilane.runtime.backfill import Listeners
+    from multilane.cli.backfill_view import line
+    from multilane.engines.backfill.run import Listeners
 
     console = Console(stderr=True)
     if not console.is_terminal:
@@ -133,7 +133,7 @@ def _progress() -> Iterator[Listeners]:
 
         calls = count()
 
-        def tell(standing: Standing) -> None:
+        def tell(standing: BackfillStatus) -> None:
             if next(calls) % _LOG_EVERY == 0:
                 log.info("%s", line(standing))
 

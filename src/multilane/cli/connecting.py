@@ -22,7 +22,7 @@ _MODULES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class DevLogin:
     """The one user of a development cluster."""
 
     kind: str
@@ -30,12 +30,12 @@ class Login:
     password: Secret
 
 
-def new_login(kind: str) -> Login:
+def new_login(kind: str) -> DevLogin:
     """A user with a password that lives as long as the cluster's process."""
-    return Login(kind, "dev", Secret(secrets.token_urlsafe(12)))
+    return DevLogin(kind, "dev", Secret(secrets.token_urlsafe(12)))
 
 
-def instructions(cluster: KafkaCluster, listeners: Sequence[str], login: Login | None) -> list[str]:
+def instructions(cluster: KafkaCluster, listeners: Sequence[str], login: DevLogin | None) -> list[str]:
     """Client properties for each listener, ready to be copied into a file."""
     nodes = "1 node" if cluster.nodes == 1 else f"{cluster.nodes} nodes"
     lines = [f"Kafka is ready: {nodes}, data in {cluster.directory}"]
@@ -45,7 +45,7 @@ def instructions(cluster: KafkaCluster, listeners: Sequence[str], login: Login |
     return [*lines, "", "Ctrl-C stops it."]
 
 
-def client_properties(cluster: KafkaCluster, name: str, login: Login | None) -> dict[str, str]:
+def client_properties(cluster: KafkaCluster, name: str, login: DevLogin | None) -> dict[str, str]:
     """What a client needs beside the addresses; Java's names."""
     if name == "PLAINTEXT":
         return {}

@@ -17,7 +17,7 @@ import typer
 from multilane.cli.option_values import Output
 
 
-class Do(StrEnum):
+class ControlCommand(StrEnum):
     """What is to be done."""
 
     show = "show"
@@ -28,17 +28,17 @@ class Do(StrEnum):
 
 def control(
     socket: Annotated[Path, typer.Argument(help="What `multilane run --control` was given.")],
-    do: Annotated[Do, typer.Argument(help="What to do.")] = Do.show,
+    do: Annotated[ControlCommand, typer.Argument(help="What to do.")] = ControlCommand.show,
     consumer: Annotated[str | None, typer.Argument(help="The consumer, by its name in the configuration.")] = None,
     lanes: Annotated[int | None, typer.Argument(help="Lanes for each partition; left out: as configured.")] = None,
     output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.table,
 ) -> None:
     """Pause a consumer of a running app, resume it, or change its lanes, until the run ends."""
-    from multilane.runtime.control import ask
+    from multilane.app.control import ask
 
-    if do is not Do.show and consumer is None:
+    if do is not ControlCommand.show and consumer is None:
         raise typer.BadParameter(f"say which consumer: multilane control {socket} {do} CONSUMER", param_hint="consumer")
-    if lanes is not None and do is not Do.lanes:
+    if lanes is not None and do is not ControlCommand.lanes:
         raise typer.BadParameter(f"{do} takes no number", param_hint="lanes")
     answer = ask(socket, {"do": do.value, "consumer": consumer, "lanes": lanes})
     if output is Output.json:

@@ -25,7 +25,7 @@ from multilane.clock import Clock, SystemClock
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from multilane.runtime.group_audit import GroupAudit
+    from multilane.audit.run import GroupAudit
 
 _PATIENCE: Final = 30.0
 _TELL_EVERY: Final = 3.0  # seconds, where there is no terminal
@@ -130,8 +130,8 @@ class Demo:
         return seconds
 
     def audit(self) -> GroupAudit:
+        from multilane.audit.run import AuditRequest, audit_group
         from multilane.config.app.loading import load_app
-        from multilane.runtime.group_audit import AuditRequest, audit_group
         from multilane.spark.session import QUICK_START
 
         app = load_app(self.folder / "multilane.yaml", None)
@@ -190,7 +190,7 @@ class Demo:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DemoFinding:
     """One thing that was checked."""
 
     what: str
@@ -202,19 +202,21 @@ class Finding:
         return self.wanted == self.found
 
 
-def findings(demo: Demo, odd: Odd, columns: int, made: GroupAudit, errors: int) -> list[Finding]:
+def findings(demo: Demo, odd: Odd, columns: int, made: GroupAudit, errors: int) -> list[DemoFinding]:
     """What was written against what came of it."""
     read = sum(tally.read for partition, tally in made.verdict.tallies.items() if partition.topic == TOPIC)
     dead = odd.fail_always + odd.unreadable
     return [
-        Finding("orders read as columns", demo.orders, columns),
-        Finding("orders that the application read", demo.orders, read),
-        Finding("orders that ended in the error topic: those that fail always, and those that are none", dead, errors),
-        Finding("accounts that say so", dead, made.verdict.total.dead),
+        DemoFinding("orders read as columns", demo.orders, columns),
+        DemoFinding("orders that the application read", demo.orders, read),
+        DemoFinding(
+            "orders that ended in the error topic: those that fail always, and those that are none", dead, errors
+        ),
+        DemoFinding("accounts that say so", dead, made.verdict.total.dead),
     ]
 
 
-def _show_findings(console: Console, checked: list[Finding]) -> None:
+def _show_findings(console: Console, checked: list[DemoFinding]) -> None:
     for finding in checked:
         if finding.holds:
             console.print(f"[green]     ok[/]  {finding.what}: {finding.found:,}", highlight=False)
@@ -224,7 +226,7 @@ def _show_findings(console: Console, checked: list[Finding]) -> None:
 
 def run(demo: Demo) -> bool:
     """The demo on a Kafka that is there; whether everything was right."""
-    from multilane.cli import audit_shown
+    from multilane.cli import audit_view
     from multilane.config.app.units import format_duration
 
     demo.make_topics()
@@ -232,7 +234,7 @@ def run(demo: Demo) -> bool:
     columns = demo.read_columns()
     seconds = demo.handle()
     made = demo.audit()
-    audit_shown.show(made, console=demo.console)
+    audit_view.show(made, console=demo.console)
     checked = findings(demo, odd, columns, made, demo.errors())
     _show_findings(demo.console, checked)
     alone = demo.orders * CALL_SECONDS / demo.partitions
@@ -243,7 +245,7 @@ def run(demo: Demo) -> bool:
         f"{demo.orders:,} calls of {CALL_SECONDS * 1_000:.0f} ms / {demo.partitions}).",
         highlight=False,
     )
-    return all(finding.holds for finding in checked) and audit_shown.is_proved(made, exactly_once=False)
+    return all(finding.holds for finding in checked) and audit_view.is_proved(made, exactly_once=False)
 
 
 def _require_spark() -> None:

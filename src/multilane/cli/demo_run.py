@@ -27,7 +27,7 @@ _LAST_WORDS: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class DemoStanding:
     """How far the group is."""
 
     settled: int  # records of the topic
@@ -74,7 +74,7 @@ def settle_all(admin: Admin, check: Callable[[], None], tell: Callable[[int], ob
     raise MultilaneError(f"the orders were not settled within {_PATIENCE:.0f} s")
 
 
-def _standing(admin: Admin) -> Standing:
+def _standing(admin: Admin) -> DemoStanding:
     """By what is committed: that is what anybody can see of a group."""
     described = admin.topics([TOPIC, RETRY])
     partitions = [TopicPartition(t, one.number) for t, found in described.items() for one in found.partitions]
@@ -90,4 +90,4 @@ def _standing(admin: Admin) -> Standing:
         done = (0 if place is None else int(place.offset)) + sum(last - first + 1 for first, last in runs)
         settled += done if partition.topic == TOPIC else 0
         waiting += end - done
-    return Standing(settled, waiting)
+    return DemoStanding(settled, waiting)

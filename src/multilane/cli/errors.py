@@ -20,7 +20,7 @@ from multilane.cli.foreign_text import as_json
 from multilane.cli.option_values import Output, moment, rate_of
 
 if TYPE_CHECKING:
-    from multilane.runtime.error_replay import ReplayPlan, ReplayReport
+    from multilane.error_consumer.replay import ReplayPlan, ReplayReport
 
 app = typer.Typer(help="What is in error topics, and replaying it.", no_args_is_help=True)
 
@@ -39,9 +39,9 @@ def list_(
     output: OutputOption = Output.table,
 ) -> None:
     """Group the records of error topics by their error."""
-    from multilane.cli import errors_shown  # commands import when they run
+    from multilane.cli import errors_view  # commands import when they run
+    from multilane.error_consumer.reading import ErrorLog
     from multilane.outcome.redrive import Groups
-    from multilane.runtime.error_reading import ErrorLog
 
     properties = client_properties(bootstrap_server, command_config, timeout)
     found: dict[str, Groups] = {}
@@ -53,9 +53,9 @@ def list_(
                 for record in log.records():
                     groups.add(record, is_replayed=record.offset in marks[record.partition])
     if output is Output.json:
-        _tell([errors_shown.group_facts(topic, g) for topic, groups in found.items() for g in groups.listed()])
+        _tell([errors_view.group_facts(topic, g) for topic, groups in found.items() for g in groups.listed()])
     else:
-        errors_shown.show_groups(found)
+        errors_view.show_groups(found)
 
 
 @app.command("show")
@@ -67,8 +67,8 @@ def show(
     output: OutputOption = Output.table,
 ) -> None:
     """Show one record: its headers, key and value, cut and escaped."""
-    from multilane.cli import errors_shown
-    from multilane.runtime.error_reading import ErrorLog
+    from multilane.cli import errors_view
+    from multilane.error_consumer.reading import ErrorLog
 
     named = _PLACE.fullmatch(place)
     if named is None:
@@ -82,9 +82,9 @@ def show(
         typer.echo(f"error: there is no record at {place} (any more)", err=True)
         raise typer.Exit(1)
     if output is Output.json:
-        _tell(errors_shown.record_facts(record, is_replayed=is_replayed))
+        _tell(errors_view.record_facts(record, is_replayed=is_replayed))
     else:
-        errors_shown.show_record(record, is_replayed=is_replayed)
+        errors_view.show_record(record, is_replayed=is_replayed)
 
 
 @app.command("replay")
@@ -108,8 +108,8 @@ def replay(  # noqa: PLR0913 - each is an option of the command line
     output: OutputOption = Output.table,
 ) -> None:
     """Send records of error topics back, in the order of their partitions; those sent before are left out."""
+    from multilane.error_consumer.replay import ReplayPlan
     from multilane.outcome.redrive import Filter
-    from multilane.runtime.error_replay import ReplayPlan
 
     if to is None and not allow_target:
         raise typer.BadParameter(
@@ -136,8 +136,8 @@ def _replayed(
     topics: list[str], properties: dict[str, object], plan: ReplayPlan, *, execute: bool
 ) -> Iterator[tuple[str, ReplayReport]]:
     from multilane.config.app.clients import for_copies, of_producers, of_readers
-    from multilane.runtime.error_reading import ErrorLog
-    from multilane.runtime.error_replay import Replay
+    from multilane.error_consumer.reading import ErrorLog
+    from multilane.error_consumer.replay import Replay
 
     with connected():
         for topic in topics:
@@ -147,12 +147,12 @@ def _replayed(
 
 
 def _report(reports: dict[str, ReplayReport], *, execute: bool, output: Output) -> None:
-    from multilane.cli import errors_shown
+    from multilane.cli import errors_view
 
     if output is Output.json:
-        _tell([errors_shown.replay_facts(topic, r, executed=execute) for topic, r in reports.items()])
+        _tell([errors_view.replay_facts(topic, r, executed=execute) for topic, r in reports.items()])
     else:
-        errors_shown.show_replay(reports, executed=execute)
+        errors_view.show_replay(reports, executed=execute)
     if any(report.homeless for report in reports.values()):
         raise typer.Exit(1)
 

@@ -70,9 +70,9 @@ def plan(  # noqa: PLR0913 - each is an option of the command
     as_json: Json = False,
 ) -> None:
     """Recommend lanes, batch size, consumers and partitions for a topic, by its history (read with Spark)."""
-    from multilane.cli import plan_shown  # commands import when they run
-    from multilane.runtime.topic_plan import PlanRequest, plan_topic
+    from multilane.cli import plan_view  # commands import when they run
     from multilane.sizing.goals import Goals
+    from multilane.spark.topic_plan import PlanRequest, plan_topic
 
     goals = Goals(
         duration(latency, "latency"),
@@ -97,9 +97,9 @@ def plan(  # noqa: PLR0913 - each is an option of the command
     with connected(), doing() as tell:
         made = plan_topic(PlanRequest(topic, properties, goals, seconds, begin, end, master, pairs), tell)
     if as_json or output is Output.json:
-        typer.echo(foreign_text.as_json(plan_shown.facts(made, consumer)))
+        typer.echo(foreign_text.as_json(plan_view.facts(made, consumer)))
     else:
-        plan_shown.show(made, consumer)
+        plan_view.show(made, consumer)
 
 
 def _configured(

@@ -18,14 +18,14 @@ from multilane.cli.spark_options import Conf, conf_pairs, hush_libraries, loan_t
 from multilane.errors import TargetNotFound
 
 
-class Engine(StrEnum):
+class EngineChoice(StrEnum):
     """What runs the lanes."""
 
     spark = "spark"
     process = "process"
 
 
-class Flow(StrEnum):
+class FlowChoice(StrEnum):
     """How they run on Spark."""
 
     batches = "batches"
@@ -43,10 +43,12 @@ class Level(StrEnum):
 
 def run(  # noqa: PLR0913, PLR0917 - each is an option of the command
     target: Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the App is, as in shop.consumers:app.")],
-    engine: Annotated[Engine, typer.Option(help="What runs the lanes: Spark, or this process.")] = Engine.spark,
+    engine: Annotated[
+        EngineChoice, typer.Option(help="What runs the lanes: Spark, or this process.")
+    ] = EngineChoice.spark,
     flow: Annotated[
-        Flow, typer.Option(help="On Spark: a streaming query; or long-lived tasks, each a member of the groups.")
-    ] = Flow.batches,
+        FlowChoice, typer.Option(help="On Spark: a streaming query; or long-lived tasks, each a member of the groups.")
+    ] = FlowChoice.batches,
     master: Annotated[str, typer.Option(help="On Spark: local[*], spark://HOST:PORT, k8s://..., yarn.")] = "local[*]",
     members: Annotated[
         int | None,
@@ -78,10 +80,10 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command
     logging.basicConfig(level=log_level.value.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     pairs = conf_pairs(conf or [])
     is_told_lengths = not (target_batch_duration is None and max_batch_duration is None)
-    if is_told_lengths and (engine is not Engine.spark or flow is not Flow.batches):
+    if is_told_lengths and (engine is not EngineChoice.spark or flow is not FlowChoice.batches):
         raise typer.BadParameter("--target-batch-duration and --max-batch-duration are for batches on Spark alone")
     try:
-        if engine is Engine.process:
+        if engine is EngineChoice.process:
             _run_here(target, members or 1, control)
         else:
             terms = loan_terms(target_batch_duration, max_batch_duration)
@@ -92,9 +94,9 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command
 
 
 def _run_here(target: str, members: int, control: Path | None) -> None:
-    from multilane.runtime.control import controlled_at
-    from multilane.runtime.siblings import run_siblings
-    from multilane.runtime.targets import find_app
+    from multilane.app.control import controlled_at
+    from multilane.app.member_processes import run_siblings
+    from multilane.app.targets import find_app
 
     if members > 1:
         if control is not None:
@@ -107,7 +109,7 @@ def _run_here(target: str, members: int, control: Path | None) -> None:
 
 
 def _run_on_spark(target: str, **settings: Any) -> None:
-    from multilane.runtime.spark_engine import SparkSettings, run_on_spark
+    from multilane.engines.spark_run import SparkSettings, run_on_spark
 
     hush_libraries()
     run_on_spark(target, SparkSettings(log_level=logging.getLevelName(logging.getLogger().level), **settings))

@@ -13,7 +13,7 @@ import typer
 from multilane.cli.option_values import duration
 
 if TYPE_CHECKING:
-    from multilane.spark.batches.board import LoanTerms
+    from multilane.engines.batches.lease_table import LeaseTerms
 
 _SHORTEST: Final = 1.0  # below that Spark is at planning for as long as anybody works
 
@@ -30,11 +30,11 @@ def conf_pairs(conf: list[str]) -> dict[str, str]:
     return pairs
 
 
-def loan_terms(target: str | None, longest: str | None) -> LoanTerms:
+def loan_terms(target: str | None, longest: str | None) -> LeaseTerms:
     """How long a batch works, and when it ends without what is still in work."""
-    from multilane.spark.batches.board import LoanTerms
+    from multilane.engines.batches.lease_table import LeaseTerms
 
-    usual = LoanTerms()
+    usual = LeaseTerms()
     most = None if longest is None else duration(longest, "--max-batch-duration")
     seconds = usual.seconds if most is None else min(usual.seconds, max(_SHORTEST, most - usual.patience))
     if target is not None:
@@ -50,7 +50,7 @@ def loan_terms(target: str | None, longest: str | None) -> LoanTerms:
             f"{longest!r} is shorter than the {seconds:g}s that a batch works (--target-batch-duration)",
             param_hint="--max-batch-duration",
         )
-    return LoanTerms(seconds, patience)
+    return LeaseTerms(seconds, patience)
 
 
 def hush_libraries() -> None:

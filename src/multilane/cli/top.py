@@ -28,12 +28,12 @@ from multilane.errors import ConfigError, MultilaneError
 if TYPE_CHECKING:
     from multilane.cli.top_control import AppWatch
     from multilane.config.app.model import AppConfig
-    from multilane.group.lookout import Lookout
-    from multilane.group.movement import Report
-    from multilane.group.sight import Subject
+    from multilane.group.comparison import GroupReport
+    from multilane.group.poller import GroupPoller
+    from multilane.group.snapshot import Subject
 
 Clusters = Mapping[str, Mapping[str, object]]
-Show = Callable[[list["Report"], str], object]  # what was found, and what went wrong with the last look
+Show = Callable[[list["GroupReport"], str], object]  # what was found, and what went wrong with the last look
 
 Config = Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="multilane.yaml: whose consumers.")]
 Profile = Annotated[str | None, typer.Option(help="The profile of --config that counts.")]
@@ -65,7 +65,7 @@ def top(  # noqa: PLR0913 - each is an option of the command
     output: OutputOption = Output.table,
 ) -> None:
     """Show members, lag, rates, failures and standstills of running consumers, live, as the brokers see them."""
-    from multilane.group.lookout import Lookout  # commands import when they run
+    from multilane.group.poller import GroupPoller  # commands import when they run
 
     seconds, patience = duration(every, "every"), duration(stalled_after, "stalled-after")
     if config is not None:
@@ -81,13 +81,13 @@ def top(  # noqa: PLR0913 - each is an option of the command
                 param_hint="config",
             )
         subjects, clusters = _named(group, client_properties(bootstrap_server, command_config, timeout))
-    with _told_to_end(), Lookout(subjects, clusters) as lookout:
-        trails = _Trails(lookout, patience, _watched(control))
-        reports = _first_look(trails, seconds if once else None)
+    with _told_to_end(), GroupPoller(subjects, clusters) as poller:
+        histories = _Trails(poller, patience, _watched(control))
+        reports = _first_look(histories, seconds if once else None)
         with _shown(output, every, once) as show:
             show(reports, "")
             if not once:
-                _watch(trails, show, seconds)
+                _watch(histories, show, seconds)
 
 
 # --- who -------------------------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def _configured(config: Path, profile: str | None, names: list[str], timeout: fl
 
 def _subject(app: AppConfig, name: str) -> Subject:
     from multilane.config.app.clients import consumer_properties
-    from multilane.group.sight import Subject
+    from multilane.group.snapshot import Subject
 
     try:
         consumer = app.consumer(name)
@@ -130,7 +130,7 @@ def _subject(app: AppConfig, name: str) -> Subject:
 
 
 def _named(groups: list[str], properties: Mapping[str, object]) -> tuple[list[Subject], Clusters]:
-    from multilane.group.sight import Subject
+    from multilane.group.snapshot import Subject
 
     return [Subject(name, name) for name in dict.fromkeys(groups)], {"": properties}
 
@@ -141,23 +141,23 @@ def _named(groups: list[str], properties: Mapping[str, object]) -> tuple[list[Su
 class _Trails:
     """One for each subject."""
 
-    def __init__(self, lookout: Lookout, stalled_after: float, app: AppWatch | None = None) -> None:
-        from multilane.group.trail import Trail
+    def __init__(self, poller: GroupPoller, stalled_after: float, app: AppWatch | None = None) -> None:
+        from multilane.group.snapshot_history import SnapshotHistory
 
         self._app = app
-        self._lookout = lookout
-        self._make: Callable[[], Trail] = lambda: Trail(stalled_after)
-        self._trails: dict[Subject, Trail] = {}
-        self.last: list[Report] = []
+        self._poller = poller
+        self._make: Callable[[], SnapshotHistory] = lambda: SnapshotHistory(stalled_after)
+        self._histories: dict[Subject, SnapshotHistory] = {}
+        self.last: list[GroupReport] = []
 
-    def look(self) -> list[Report]:
-        found = self._lookout.look()
-        for sight in found:
-            if sight.subject not in self._trails:
-                self._trails[sight.subject] = self._make()
-        reports = [self._trails[sight.subject].add(sight) for sight in found]
+    def look(self) -> list[GroupReport]:
+        found = self._poller.look()
+        for snapshot in found:
+            if snapshot.subject not in self._histories:
+                self._histories[snapshot.subject] = self._make()
+        reports = [self._histories[snapshot.subject].add(snapshot) for snapshot in found]
         told = {} if self._app is None else self._app.look()
-        self.last = [replace(report, app=told.get(report.sight.subject.name)) for report in reports]
+        self.last = [replace(report, app=told.get(report.snapshot.subject.name)) for report in reports]
         return self.last
 
 
@@ -167,25 +167,25 @@ def _watched(control: Path | None) -> AppWatch | None:
     return None if control is None else AppWatch(control)
 
 
-def _first_look(trails: _Trails, again_after: float | None) -> list[Report]:
+def _first_look(histories: _Trails, again_after: float | None) -> list[GroupReport]:
     """Before the screen is taken: what goes wrong has to be seen. A second one makes rates."""
     with connected():
-        trails.look()
+        histories.look()
         if again_after is not None:
             _pause(again_after)
-            trails.look()
-    return trails.last
+            histories.look()
+    return histories.last
 
 
-def _watch(trails: _Trails, show: Show, every: float) -> None:
+def _watch(histories: _Trails, show: Show, every: float) -> None:
     while True:
         _pause(every)
         try:
             trouble = ""
-            trails.look()
+            histories.look()
         except MultilaneError as error:
             trouble = str(error)
-        show(trails.last, trouble)
+        show(histories.last, trouble)
 
 
 def _pause(seconds: float) -> None:
@@ -213,17 +213,17 @@ def _shown(output: Output, every: str, once: bool) -> Iterator[Show]:
     from rich.console import Group
     from rich.live import Live
 
-    from multilane.cli import tables, top_shown
+    from multilane.cli import tables, top_view
     from multilane.clock import SystemClock
 
     clock = SystemClock()
     if output is Output.json:
-        yield lambda reports, trouble: typer.echo(top_shown.line(reports, clock.wall(), trouble))
+        yield lambda reports, trouble: typer.echo(top_view.line(reports, clock.wall(), trouble))
         return
     console = tables.output()
 
-    def screen(reports: list[Report], trouble: str, height: int | None) -> Group:
-        return top_shown.screen(reports, top_shown.Frame(clock.wall(), every, trouble, height, console.width))
+    def screen(reports: list[GroupReport], trouble: str, height: int | None) -> Group:
+        return top_view.screen(reports, top_view.ScreenFrame(clock.wall(), every, trouble, height, console.width))
 
     if once or not console.file.isatty():
         yield lambda reports, trouble: console.print(screen(reports, trouble, None))

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from multilane.app.control import ask
 from multilane.clock import Clock, SystemClock
 from multilane.group.failures import AppFailures
-from multilane.group.trail import WINDOW
-from multilane.runtime.control import ask
+from multilane.group.snapshot_history import WINDOW
 
 Told = Mapping[str, Any]  # by consumer, as `Progress.facts` makes it
 

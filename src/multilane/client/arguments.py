@@ -13,7 +13,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from multilane.client.fetch.cursor import At, Lookup
-from multilane.client.group.wishes import checked_topic
+from multilane.client.group.wanted_topics import checked_topic
 from multilane.errors import printable
 from multilane.types import NO_EPOCH, LeaderEpoch, Offset, OffsetAndMetadata, TopicPartition
 

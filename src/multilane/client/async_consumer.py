@@ -15,22 +15,22 @@ from uuid import UUID
 from multilane.client.admin.topics import ids_of, partitions_of, topic_metadata_call
 from multilane.client.arguments import seconds, topic_list
 from multilane.client.blocks import Blocks
+from multilane.client.consumer_base import ConsumerBase, Offsets, warn_unless_closed
+from multilane.client.consumer_state import ConsumerState
 from multilane.client.departures import LAST_WORD
 from multilane.client.fetch.offsets import Found
-from multilane.client.front import Front
-from multilane.client.group.wishes import checked_topic
+from multilane.client.group.wanted_topics import checked_topic
 from multilane.client.iteration import RecordStream
 from multilane.client.lookups import at_epochs, at_times, beginning, end, newest, only_offsets, with_epochs
 from multilane.client.plans import Plan, Wait
 from multilane.client.sharing import THREADS
-from multilane.client.steering import Offsets, Steering, warn_unless_closed
 from multilane.client.subscriber import Subscriber
 from multilane.clock import Clock, SystemClock
 from multilane.config.consumer import parse_consumer
 from multilane.config.values import merged
 from multilane.errors import OperationTimeout
-from multilane.hooks import Observer
 from multilane.logs import logger
+from multilane.metrics import Observer
 from multilane.types import Offset, OffsetAndEpoch, OffsetAndMetadata, OffsetAndTimestamp, PartitionLike, TopicPartition
 from multilane.wire.records.record import Record
 
@@ -72,7 +72,7 @@ class LoopSignal:
             return False
 
 
-class AsyncConsumer(Steering):
+class AsyncConsumer(ConsumerBase):
     """Reads partitions into columns; make it inside a running event loop. See `Consumer` for the properties."""
 
     def __init__(
@@ -90,7 +90,7 @@ class AsyncConsumer(Steering):
         self._clock = clock or SystemClock()
         self._ring = LoopSignal(asyncio.get_running_loop())
         with THREADS.acquire(config.connection, clock, observer).kept_on_success() as lease:
-            self._front = Front(config, lease, self._ring, self._clock, asyncio.current_task)
+            self._front = ConsumerState(config, lease, self._ring, self._clock, asyncio.current_task)
         self._subscriber = Subscriber(self._front, self._clock.monotonic)
         self._timeout = config.connection.default_api_timeout
 
@@ -128,7 +128,7 @@ class AsyncConsumer(Steering):
             finally:
                 self._subscriber.leave_poll()
 
-    async def _poll(self, front: Front, timeout: float) -> Blocks:
+    async def _poll(self, front: ConsumerState, timeout: float) -> Blocks:
         deadline = self._clock.monotonic() + seconds(timeout)
         await asyncio.sleep(0)  # noqa: TID251 - not a wait: a loop around polls that find data must not keep others out
         while True:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from multilane.client.futures import fulfil, refuse
-from multilane.client.net.request_state import Backoff
+from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import NEVER, Poll, UnsentRequest
 from multilane.errors import MultilaneError, OperationTimeout
 
@@ -43,7 +43,7 @@ class Call:
 
 
 @dataclass(slots=True, eq=False)
-class _Open:
+class _OpenCall:
     call: Call
     failures: int = 0
     in_flight: bool = False
@@ -54,7 +54,7 @@ class _Open:
 class CallManager:
     def __init__(
         self,
-        backoff: Backoff,
+        backoff: RequestBackoff,
         why: Callable[[], MultilaneError | None] = lambda: None,
         refresh: Callable[[], None] = lambda: None,
     ) -> None:
@@ -63,10 +63,10 @@ class CallManager:
         self._backoff = backoff
         self._why = why
         self._refresh = refresh
-        self._open: list[_Open] = []
+        self._open: list[_OpenCall] = []
 
     def add(self, call: Call) -> None:
-        self._open.append(_Open(call))
+        self._open.append(_OpenCall(call))
 
     def poll(self, now: float) -> Poll:
         requests = []
@@ -91,7 +91,7 @@ class CallManager:
         for entry in list(self._open):
             self._finish(entry, error=error)
 
-    def _request(self, entry: _Open) -> UnsentRequest:
+    def _request(self, entry: _OpenCall) -> UnsentRequest:
         """Under the connection's own time-out: a caller in a hurry must not end a connection that others share."""
         return UnsentRequest(
             api=entry.call.api,
@@ -102,14 +102,14 @@ class CallManager:
             at_least=entry.call.at_least,
         )
 
-    def _on_response(self, entry: _Open, response: Any, now: float) -> None:
+    def _on_response(self, entry: _OpenCall, response: Any, now: float) -> None:
         error = entry.call.judge(response)
         if error is None:
             self._finish(entry, result=response)
         else:
             self._on_failure(entry, error, now)
 
-    def _on_failure(self, entry: _Open, error: MultilaneError, now: float) -> None:
+    def _on_failure(self, entry: _OpenCall, error: MultilaneError, now: float) -> None:
         entry.in_flight = False
         entry.error = error
         if error.refresh_metadata:
@@ -120,7 +120,7 @@ class CallManager:
         entry.failures += 1
         entry.not_before = now + self._backoff.delay(entry.failures)
 
-    def _finish(self, entry: _Open, *, result: Any = None, error: MultilaneError | None = None) -> None:
+    def _finish(self, entry: _OpenCall, *, result: Any = None, error: MultilaneError | None = None) -> None:
         if entry not in self._open:
             return
         self._open.remove(entry)

@@ -19,23 +19,23 @@ from uuid import UUID
 from multilane.client.admin.topics import ids_of, partitions_of, topic_metadata_call
 from multilane.client.arguments import partition_list, seconds, topic_list
 from multilane.client.blocks import Blocks
+from multilane.client.consumer_base import ConsumerBase, Offsets, warn_unless_closed
+from multilane.client.consumer_state import ConsumerState
 from multilane.client.departures import LAST_WORD
 from multilane.client.fetch.offsets import Found
-from multilane.client.front import Front
-from multilane.client.group.wishes import ServerPattern, checked_topic
+from multilane.client.group.wanted_topics import ServerPattern, checked_topic
 from multilane.client.iteration import RecordStream
 from multilane.client.lookups import at_epochs, at_times, beginning, end, newest, only_offsets, with_epochs
 from multilane.client.plans import Plan, Wait
 from multilane.client.rebalance import RebalanceListener
 from multilane.client.sharing import THREADS
-from multilane.client.steering import Offsets, Steering, warn_unless_closed
 from multilane.client.subscriber import Subscriber
 from multilane.clock import Clock, SystemClock
 from multilane.config.consumer import parse_consumer
 from multilane.config.values import merged
 from multilane.errors import OperationTimeout
-from multilane.hooks import Observer
 from multilane.logs import logger
+from multilane.metrics import Observer
 from multilane.types import Offset, OffsetAndEpoch, OffsetAndMetadata, OffsetAndTimestamp, PartitionLike, TopicPartition
 from multilane.wire.records.record import Record
 
@@ -47,7 +47,7 @@ _GRACE: Final = 1.0
 _PATIENCE: Final = 1.0  # of a poll in a loop over records; it is repeated
 
 
-class Consumer(Steering):
+class Consumer(ConsumerBase):
     """Reads partitions into columns.
 
     >>> with Consumer({"bootstrap.servers": "localhost:9092", "auto.offset.reset": "earliest"}) as consumer:
@@ -74,7 +74,7 @@ class Consumer(Steering):
         self._clock = clock or SystemClock()
         self._ring = threading.Event()
         with THREADS.acquire(config.connection, clock, observer).kept_on_success() as lease:
-            self._front = Front(config, lease, self._ring, self._clock, threading.current_thread)
+            self._front = ConsumerState(config, lease, self._ring, self._clock, threading.current_thread)
         self._subscriber = Subscriber(self._front, self._clock.monotonic)
         self._timeout = config.connection.default_api_timeout
 
@@ -120,7 +120,7 @@ class Consumer(Steering):
             finally:
                 self._subscriber.leave_poll()
 
-    def _poll(self, front: Front, timeout: float) -> Blocks:
+    def _poll(self, front: ConsumerState, timeout: float) -> Blocks:
         deadline = self._clock.monotonic() + seconds(timeout)
         while True:
             self._ring.clear()

@@ -19,7 +19,7 @@ from multilane.client.futures import fulfil
 from multilane.client.net.requests import NEVER
 
 if TYPE_CHECKING:
-    from multilane.client.group.participant import Participant
+    from multilane.client.group.group_client import GroupClient
 
 LAST_WORD: Final = 2.0  # seconds; whoever closes waits no longer for the word that was not said before
 
@@ -31,22 +31,22 @@ class _Departure:
 
 
 class Departures:
-    def __init__(self, gone: Callable[[Participant], None]) -> None:
+    def __init__(self, gone: Callable[[GroupClient], None]) -> None:
         """`gone` is called once for each, when it need not be asked any more."""
         self._gone = gone
-        self._leaving: dict[Participant, _Departure] = {}
+        self._leaving: dict[GroupClient, _Departure] = {}
 
-    def begin(self, participant: Participant, until: float, told: Future[None], now: float) -> None:
+    def begin(self, group_client: GroupClient, until: float, told: Future[None], now: float) -> None:
         """`told` is completed when the group has been told, cannot be, or need not be, and at `until` at the latest."""
-        self._leaving[participant] = _Departure(until, told)
-        participant.part(lambda: fulfil(told, None), now)
+        self._leaving[group_client] = _Departure(until, told)
+        group_client.part(lambda: fulfil(told, None), now)
 
     def end(self, now: float) -> float:
         """To be called when participants have been asked. Returns the seconds until the next one's time is up."""
         over = [p for p, departure in self._leaving.items() if departure.told.done() or departure.until <= now]
-        for participant in over:
-            fulfil(self._leaving.pop(participant).told, None)
-            self._gone(participant)
+        for group_client in over:
+            fulfil(self._leaving.pop(group_client).told, None)
+            self._gone(group_client)
         return min((departure.until - now for departure in self._leaving.values()), default=NEVER)
 
     def abandon(self) -> None:

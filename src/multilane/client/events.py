@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
 if TYPE_CHECKING:
     from multilane.client.fetch.cursor import Start
     from multilane.client.group.membership import RebalanceStep
-    from multilane.client.group.wishes import Wish
+    from multilane.client.group.wanted_topics import WantedTopics
     from multilane.errors import MultilaneError, RecordBatchError
     from multilane.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
@@ -80,7 +80,7 @@ ApplicationEvent = Assign | Seek | SetPaused | FindOffsets | BatchUnreadable | B
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    wish: Wish
+    wish: WantedTopics
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from multilane.types import NO_EPOCH, LeaderEpoch, Offset, TopicPartition
 
 if TYPE_CHECKING:
     from multilane.client.blocks import Blocks
-    from multilane.client.front import Front
+    from multilane.client.consumer_state import ConsumerState
     from multilane.client.partition_state import PartitionState
     from multilane.client.subscriber import Subscriber
     from multilane.wire.records.block import Block
@@ -40,7 +40,7 @@ class _Rest:
 
 
 class RecordStream:
-    def __init__(self, front: Front, subscriber: Subscriber) -> None:
+    def __init__(self, front: ConsumerState, subscriber: Subscriber) -> None:
         self._front = front
         self._subscriber = subscriber
         self._rests: deque[_Rest] = deque()

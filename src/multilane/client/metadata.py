@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from multilane.broker_codes import BROKER_CODES
 from multilane.client.cluster import Cluster, Leadership
-from multilane.client.net.request_state import Backoff, RequestState
+from multilane.client.net.request_state import RequestBackoff, RequestState
 from multilane.client.net.requests import NEVER, NOTHING, Poll, UnsentRequest
 from multilane.client.topic_ids import TopicIdLookup
 from multilane.errors import AuthenticationError, BrokerError, MultilaneError, NetworkError, broker_error
@@ -47,7 +47,7 @@ _TRANSIENT_TOPIC_CODES: Final = frozenset(code for code, (_, retriable, _) in BR
 @dataclass(frozen=True, slots=True)
 class MetadataPolicy:
     max_age: float
-    backoff: Backoff
+    backoff: RequestBackoff
     rebootstrap_after: float
 
 
@@ -63,7 +63,7 @@ class MetadataListeners:
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
+class _MetadataQuestion:
     names: tuple[str, ...] | None  # None: all there are
     create: bool = False
 
@@ -189,16 +189,16 @@ class MetadataManager:
         self._update_wanted = self._update_wanted and question.create
         return Poll((self._request(question),))
 
-    def _question(self, now: float) -> _Question:
+    def _question(self, now: float) -> _MetadataQuestion:
         to_create = tuple(sorted(t for t in self._progress.absent if self._creators[t] > 0))
         if to_create:
-            return _Question(to_create, create=True)
+            return _MetadataQuestion(to_create, create=True)
         if not self._watchers:
-            return _Question(self._named())
+            return _MetadataQuestion(self._named())
         grew_old = self._progress.refreshed_at is None or now >= self._progress.refreshed_at + self._policy.max_age
         if self._update_wanted or grew_old or not self.has_all:
-            return _Question(None)
-        return _Question(tuple(self._progress.missing))
+            return _MetadataQuestion(None)
+        return _MetadataQuestion(tuple(self._progress.missing))
 
     def _due_in(self, now: float) -> float:
         if self._update_wanted or self._progress.refreshed_at is None:
@@ -207,7 +207,7 @@ class MetadataManager:
             return self._state.wait(now)
         return max(0.0, self._progress.refreshed_at + self._policy.max_age - now)
 
-    def _request(self, question: _Question) -> UnsentRequest:
+    def _request(self, question: _MetadataQuestion) -> UnsentRequest:
         return UnsentRequest(
             api=ApiKey.METADATA,
             build=lambda version: metadata_request(version, question.names, create=question.create),
@@ -216,7 +216,7 @@ class MetadataManager:
             at_least=METADATA_AT_LEAST,
         )
 
-    def _on_response(self, question: _Question, response: Any, now: float) -> None:
+    def _on_response(self, question: _MetadataQuestion, response: Any, now: float) -> None:
         asked = question.names
         if int(getattr(response, "error_code", 0)) == _REBOOTSTRAP_REQUIRED:
             self._state.failed(now)
@@ -243,7 +243,7 @@ class MetadataManager:
                 return merged.only(self._named())
         return merged
 
-    def _note_topic_errors(self, question: _Question, response: Any) -> None:
+    def _note_topic_errors(self, question: _MetadataQuestion, response: Any) -> None:
         asked, progress = question.names, self._progress
         if asked is None:
             progress.absent = self._interest.keys() - {str(told.name) for told in response.topics}
@@ -264,7 +264,7 @@ class MetadataManager:
                 self._listeners.on_topic_error(str(told.name), broker_error(code, f"Metadata of topic {told.name}"))
         progress.missing &= self._interest.keys()  # some may have been dropped while we asked
 
-    def _note_absent(self, topic: str, question: _Question) -> None:
+    def _note_absent(self, topic: str, question: _MetadataQuestion) -> None:
         if not question.create:
             self._progress.absent.add(topic)
             if self._creators[topic] > 0:  # the broker is asked to create it before anybody is told

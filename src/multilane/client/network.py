@@ -28,26 +28,26 @@ from multilane.client.events import (
     GroupEvent,
     Leave,
 )
-from multilane.client.fetch.backend import Backend, Surroundings
+from multilane.client.fetch.backend import Backend, BackendContext
 from multilane.client.fetch.decoder import DecoderPool, DecodeTask, FrameJob
-from multilane.client.fetch.fetching import FetchSurroundings
+from multilane.client.fetch.fetching import FetchContext
 from multilane.client.fetch.reader import FetchPolicy
 from multilane.client.fetch.shared import SharedFetching
 from multilane.client.futures import fulfil, refuse
 from multilane.client.group.coordinators import CoordinatorListeners, CoordinatorManager
-from multilane.client.group.participant import GroupSurroundings, Participant
+from multilane.client.group.group_client import GroupClient, GroupContext
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
 from multilane.client.net.delegate import NetworkDelegate, Reach
 from multilane.client.net.login import Login
-from multilane.client.net.request_state import Backoff
+from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import NEVER, Poll, then
 from multilane.client.net.resolver import Resolver
 from multilane.client.net.tls import tls_context
 from multilane.client.net.wakeup import Wakeup
 from multilane.clock import Clock
 from multilane.errors import BrokerError, ClientClosed, ClientFailed, MultilaneError
-from multilane.hooks import Observer
 from multilane.logs import logger
+from multilane.metrics import Observer
 from multilane.wire.records.decode import DecodeOptions, load_kernels
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 log = logger(__name__)
 
-Asked = TypeVar("Asked", Backend, Participant)
+Asked = TypeVar("Asked", Backend, GroupClient)
 
 _numbers: Final = count(1)
 _JOIN_SECONDS: Final = 2.0
@@ -69,14 +69,14 @@ _JOIN_SECONDS: Final = 2.0
 @dataclass(frozen=True, slots=True)
 class Attach:
     backend: Backend
-    participant: Participant | None = None
+    group_client: GroupClient | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Detach:
     backend: Backend
     future: Future[None]
-    participant: Participant | None = None
+    group_client: GroupClient | None = None
     until: float = 0.0  # when its group need not be told any more
 
 
@@ -87,19 +87,19 @@ class ForBackend:
 
 
 @dataclass(frozen=True, slots=True)
-class ForParticipant:
-    participant: Participant
+class ForGroupClient:
+    group_client: GroupClient
     event: GroupEvent
 
 
 @dataclass(frozen=True, slots=True)
-class Crash:
+class CrashThread:
     """A decoder met something unexpected."""
 
     error: BaseException
 
 
-NetworkEvent = Attach | Detach | ForBackend | ForParticipant | Call | Crash
+NetworkEvent = Attach | Detach | ForBackend | ForGroupClient | Call | CrashThread
 
 
 class NetworkThread:
@@ -111,9 +111,9 @@ class NetworkThread:
         self._events: EventQueue[NetworkEvent] = EventQueue(self._wakeup)
         self._chores: ThreadPoolExecutor | None = None
         self._number = number
-        self._decoders = DecoderPool(f"multilane-decoder-{number}", lambda error: self._events.put(Crash(error)))
+        self._decoders = DecoderPool(f"multilane-decoder-{number}", lambda error: self._events.put(CrashThread(error)))
         self._delegate = NetworkDelegate(config, self._reach(config), self._wakeup, observer)
-        backoff = Backoff(config.retry_backoff, config.retry_backoff_max)
+        backoff = RequestBackoff(config.retry_backoff, config.retry_backoff_max)
         self._metadata = MetadataManager(
             MetadataPolicy(
                 config.metadata_max_age, backoff, config.rebootstrap_trigger if config.rebootstrap else NEVER
@@ -132,10 +132,10 @@ class NetworkThread:
             CoordinatorListeners(lambda: self._metadata.cluster, self._metadata.request_update, self._on_group_refused),
         )
         self._fetching = SharedFetching(
-            self._metadata, FetchSurroundings(self._decode, self._delegate.close_owner, observer)
+            self._metadata, FetchContext(self._decode, self._delegate.close_owner, observer)
         )
         self._backends: Agenda[Backend] = Agenda()
-        self._participants: Agenda[Participant] = Agenda()
+        self._group_clients: Agenda[GroupClient] = Agenda()
         self._departures = Departures(self._on_departed)
         self.can_decode = False
         self._stopping = False
@@ -161,17 +161,17 @@ class NetworkThread:
     def wake(self) -> None:
         self._wakeup.set()
 
-    def surroundings(self) -> Surroundings:
-        return Surroundings(
+    def surroundings(self) -> BackendContext:
+        return BackendContext(
             self._metadata, self._fetching, self._tell, self._clock.wall, self._observer, self._backends.touch
         )
 
-    def group_surroundings(self) -> GroupSurroundings:
-        return GroupSurroundings(
+    def group_surroundings(self) -> GroupContext:
+        return GroupContext(
             self._metadata,
             self._coordinators,
             self._delegate.close_owner,
-            self._participants.touch,
+            self._group_clients.touch,
             self._observer,
             lambda: self._delegate.last_failure,
         )
@@ -218,14 +218,14 @@ class NetworkThread:
             wait = min(wait, self._enqueue(poll, now))
         wait = min(wait, self._ask_due(self._backends, now))
         wait = min(wait, self._enqueue(self._fetching.poll(now, can_decode=self.can_decode), now))
-        return min(wait, self._ask_participants(now))
+        return min(wait, self._ask_group_clients(now))
 
-    def _ask_participants(self, now: float) -> float:
+    def _ask_group_clients(self, now: float) -> float:
         """And where their coordinators are, for which they may just have asked."""
-        wait = self._ask_due(self._participants, now)
+        wait = self._ask_due(self._group_clients, now)
         poll = self._coordinators.poll(now)
         for request in poll.requests:
-            then(request, self._participants.touch_all)
+            then(request, self._group_clients.touch_all)
         return min(wait, self._enqueue(poll, now), self._departures.end(now))
 
     def _ask_due(self, agenda: Agenda[Asked], now: float) -> float:
@@ -250,35 +250,35 @@ class NetworkThread:
             case Attach():
                 self._backends.add(event.backend)
                 self._size_memory()
-                if event.participant is not None:
-                    self._participants.add(event.participant)
-                    self._coordinators.hold(event.participant.group)
+                if event.group_client is not None:
+                    self._group_clients.add(event.group_client)
+                    self._coordinators.hold(event.group_client.group)
             case Detach():
                 self._detach(event)
             case ForBackend():
                 event.backend.apply(event.event)
                 self._backends.touch(event.backend)
-            case ForParticipant():
-                event.participant.apply(event.event, self._clock.monotonic())
-                self._participants.touch(event.participant)
+            case ForGroupClient():
+                event.group_client.apply(event.event, self._clock.monotonic())
+                self._group_clients.touch(event.group_client)
             case Call():
                 self._calls.add(event)
-            case Crash():
+            case CrashThread():
                 raise event.error
 
     def _detach(self, event: Detach) -> None:
         event.backend.close()
         self._backends.remove(event.backend)
         self._size_memory()
-        if event.participant is None:
+        if event.group_client is None:
             fulfil(event.future, None)
         else:
-            self._departures.begin(event.participant, event.until, event.future, self._clock.monotonic())
-            self._participants.touch(event.participant)
+            self._departures.begin(event.group_client, event.until, event.future, self._clock.monotonic())
+            self._group_clients.touch(event.group_client)
 
-    def _on_departed(self, participant: Participant) -> None:
-        self._participants.remove(participant)
-        self._coordinators.release(participant.group)
+    def _on_departed(self, group_client: GroupClient) -> None:
+        self._group_clients.remove(group_client)
+        self._coordinators.release(group_client.group)
 
     def _size_memory(self) -> None:
         """As much may lie idle as may be in use."""
@@ -298,8 +298,8 @@ class NetworkThread:
         for backend in self._backends:
             backend.fail(reason)
             backend.close(reason)
-        for participant in self._participants:
-            participant.close(reason)
+        for group_client in self._group_clients:
+            group_client.close(reason)
         self._departures.abandon()
         self._calls.abandon(reason)
         self._refuse_events(reason)
@@ -321,11 +321,11 @@ class NetworkThread:
                     refuse(event.future, reason)
                 case ForBackend(event=FindOffsets() as asked):
                     refuse(asked.future, reason)
-                case ForParticipant(event=CommitOffsets() as commit):
+                case ForGroupClient(event=CommitOffsets() as commit):
                     refuse(commit.future, reason)
-                case ForParticipant(event=FetchCommitted() as question):
+                case ForGroupClient(event=FetchCommitted() as question):
                     refuse(question.future, reason)
-                case ForParticipant(event=Leave() as leave):
+                case ForGroupClient(event=Leave() as leave):
                     fulfil(leave.future, None)
                 case _:
                     pass
@@ -338,20 +338,20 @@ class NetworkThread:
         for backend in self._backends:
             backend.on_cluster(cluster)
         self._backends.touch_all()
-        for participant in self._participants:
-            participant.on_cluster(cluster, now)
-        self._participants.touch_all()
+        for group_client in self._group_clients:
+            group_client.on_cluster(cluster, now)
+        self._group_clients.touch_all()
 
     def _on_topic_error(self, topic: str, error: BrokerError) -> None:
         for backend in self._backends:
             backend.topic_failed(topic, error)
-        for participant in self._participants:
-            participant.topic_failed(topic, error)
+        for group_client in self._group_clients:
+            group_client.topic_failed(topic, error)
 
     def _on_group_refused(self, group: str, error: MultilaneError) -> None:
-        for participant in self._participants:
-            if participant.group == group:
-                participant.refused(error)
+        for group_client in self._group_clients:
+            if group_client.group == group:
+                group_client.refused(error)
 
     def _on_metadata_failure(self, error: MultilaneError) -> None:
         for backend in self._backends:

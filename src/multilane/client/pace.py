@@ -23,7 +23,7 @@ _SHARE: Final = 0.1  # of the interval
 _LATE: Final = 0.5  # of the interval
 
 
-class Pace:
+class PollPace:
     def __init__(self, max_poll_interval: float) -> None:
         self._aim = min(_AIM, _SHARE * max_poll_interval)
         self._late = _LATE * max_poll_interval

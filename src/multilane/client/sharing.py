@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from multilane.client.network import NetworkThread
 from multilane.clock import Clock, SystemClock
 from multilane.config.connection import connection_key
-from multilane.hooks import NO_OBSERVER, Observer
+from multilane.metrics import NO_OBSERVER, Observer
 
 if TYPE_CHECKING:
     from multilane.config.connection import ConnectionConfig
@@ -36,7 +36,9 @@ class ThreadTable:
         self._lock = threading.Lock()
         self._threads: dict[Hashable, _Shared] = {}
 
-    def acquire(self, config: ConnectionConfig, clock: Clock | None = None, observer: Observer | None = None) -> Lease:
+    def acquire(
+        self, config: ConnectionConfig, clock: Clock | None = None, observer: Observer | None = None
+    ) -> NetworkThreadLease:
         """A running network thread for this configuration. Own clock or observer: a thread of one's own."""
         private = object() if clock is not None or observer is not None else None
         key = (connection_key(config), private)
@@ -47,9 +49,9 @@ class ThreadTable:
                 shared.thread.start()
                 self._threads[key] = shared
             shared.clients += 1
-            return Lease(self, key, shared.thread)
+            return NetworkThreadLease(self, key, shared.thread)
 
-    def release(self, key: Hashable, lease: Lease) -> Future[None] | None:
+    def release(self, key: Hashable, lease: NetworkThreadLease) -> Future[None] | None:
         """One client less; when it was the last, the future tells when thread and sockets are gone."""
         thread = lease.thread
         with self._lock:
@@ -71,7 +73,7 @@ class ThreadTable:
         self._threads = {}
 
 
-class Lease:
+class NetworkThreadLease:
     """One client's share of a network thread. `release` gives it back, once."""
 
     __slots__ = ("_key", "_pid", "_table", "is_released", "thread")
@@ -89,7 +91,7 @@ class Lease:
         return os.getpid() != self._pid
 
     @contextmanager
-    def kept_on_success(self) -> Iterator[Lease]:
+    def kept_on_success(self) -> Iterator[NetworkThreadLease]:
         """Around the making of a client: given back when that fails."""
         try:
             yield self

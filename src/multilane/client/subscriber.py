@@ -33,8 +33,8 @@ from multilane.client.events import (
     Subscribe,
 )
 from multilane.client.group.membership import Change, Identity, RebalanceStep
-from multilane.client.group.wishes import NOTHING, Wish, wish_from
-from multilane.client.pace import Pace
+from multilane.client.group.wanted_topics import NOTHING, WantedTopics, wanted_from
+from multilane.client.pace import PollPace
 from multilane.client.plans import Plan, Wait
 from multilane.client.rebalance import RebalanceListener, checked_listener
 from multilane.config.tuning import of_handling, of_settings
@@ -44,7 +44,7 @@ from multilane.logs import logger
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from multilane.client.front import Front
+    from multilane.client.consumer_state import ConsumerState
     from multilane.types import OffsetAndMetadata, TopicPartition
 
 log = logger(__name__)
@@ -54,15 +54,15 @@ CommitCallback = Callable[[Offsets, BaseException | None], object]
 
 
 class Subscriber:
-    def __init__(self, front: Front, now: Callable[[], float]) -> None:
+    def __init__(self, front: ConsumerState, now: Callable[[], float]) -> None:
         self._front = front
         self._config = front.config.group
         self._timeout = front.config.connection.default_api_timeout
         self._pulse = front.pulse
-        self._pace = Pace(self._config.max_poll_interval)
+        self._pace = PollPace(self._config.max_poll_interval)
         self._now = now
         self._listener = RebalanceListener()
-        self._subscription: Wish | None = None
+        self._subscription: WantedTopics | None = None
         self._calling_back = False
         self._auto = AutoCommit(self._config.auto_commit_interval, now())
         self._unanswered: dict[Future[None], tuple[Offsets, CommitCallback | None]] = {}
@@ -76,7 +76,7 @@ class Subscriber:
     # --- subscriptions -----------------------------------------------------------------------------------------------
 
     @property
-    def subscription(self) -> Wish | None:
+    def subscription(self) -> WantedTopics | None:
         """What is subscribed to: names or a pattern; None when nothing is."""
         return self._subscription
 
@@ -97,7 +97,7 @@ class Subscriber:
         if self._config.group_id is None:
             raise WrongSubscription("subscribe() shares partitions in a group: set group.id, or assign() them by hand")
         told = checked_listener(listener)
-        wish = wish_from(wanted, without_internal=self._front.config.exclude_internal_topics)
+        wish = wanted_from(wanted, without_internal=self._front.config.exclude_internal_topics)
         if wish == NOTHING:
             raise WrongSubscription("there is nothing in this subscription; to give it up, await unsubscribe()")
         if self._subscription is None and self._front.assignment:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from multilane.client.net.request_state import Backoff, RequestState
+from multilane.client.net.request_state import RequestBackoff, RequestState
 from multilane.client.net.requests import NOTHING, Poll, UnsentRequest
 from multilane.logs import logger
 from multilane.wire.compose import IDS_AT_LEAST, metadata_request
@@ -29,7 +29,7 @@ log = logger(__name__)
 
 
 class TopicIdLookup:
-    def __init__(self, backoff: Backoff, learn: Callable[[Any, tuple[UUID, ...]], None]) -> None:
+    def __init__(self, backoff: RequestBackoff, learn: Callable[[Any, tuple[UUID, ...]], None]) -> None:
         self._wanted: Counter[UUID] = Counter()
         self._unknown: dict[UUID, None] = {}  # of those wanted; in the order of asking
         self._announced: set[UUID] = set()

@@ -25,7 +25,7 @@ from multilane.wire.records.keyed_storage import Packed
 from multilane.wire.records.record import Record
 
 
-class Outcome(StrEnum):
+class RecordOutcome(StrEnum):
     """What a row says."""
 
     DONE = "done"
@@ -36,7 +36,7 @@ class Outcome(StrEnum):
     INTERRUPTED = "interrupted"  # its call was given up before it ended: it may have run, and comes again
 
 
-OUTCOMES = tuple(Outcome)
+OUTCOMES = tuple(RecordOutcome)
 _CODES = {outcome: code for code, outcome in enumerate(OUTCOMES)}
 
 
@@ -50,14 +50,14 @@ class CopyPlace(NamedTuple):
 
 class _Note(NamedTuple):
     place: TopicPartition
-    outcome: Outcome
+    outcome: RecordOutcome
     offsets: Packed | Sequence[int]
     settled_at: int
     copy: CopyPlace | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Accounts:
+class AuditRecords:
     """Columns of equal length, in the order in which the records were settled. `places` and `copies` are what `place`
     and `copy` number; a copy of -1 is none. The times are microseconds since 1970."""
 
@@ -83,11 +83,11 @@ class Notes(Protocol):
     def note_passed_over(self, rows: TakenRows) -> None: ...
     def note_interrupted(self, records: Sequence[Record]) -> None: ...
     def note_failed(
-        self, record: Record, outcome: Outcome, copy: CopyPlace | None, error: BaseException | None
+        self, record: Record, outcome: RecordOutcome, copy: CopyPlace | None, error: BaseException | None
     ) -> None: ...
 
 
-class Journal:
+class RecordJournal:
     """Notes that wait to be written. `now` gives microseconds since 1970 and never goes back: the order of a key's
     records is judged by it."""
 
@@ -106,22 +106,22 @@ class Journal:
 
     def begin(self, partition: TopicPartition, offset: int) -> None:
         if offset >= 0:
-            self._add(_Note(partition, Outcome.BEGUN, (offset,), self._now()))
+            self._add(_Note(partition, RecordOutcome.BEGUN, (offset,), self._now()))
 
     def note_done(self, records: Sequence[Record]) -> None:
-        self._note(records, Outcome.DONE)
+        self._note(records, RecordOutcome.DONE)
 
     def note_skipped(self, records: Sequence[Record]) -> None:
-        self._note(records, Outcome.SKIPPED)
+        self._note(records, RecordOutcome.SKIPPED)
 
     def note_interrupted(self, records: Sequence[Record]) -> None:
-        self._note(records, Outcome.INTERRUPTED)
+        self._note(records, RecordOutcome.INTERRUPTED)
 
     def note_passed_over(self, rows: TakenRows) -> None:
         """What was skipped when these were taken."""
-        self._add(_Note(TopicPartition(rows.topic, rows.partition), Outcome.SKIPPED, rows.skipped, self._now()))
+        self._add(_Note(TopicPartition(rows.topic, rows.partition), RecordOutcome.SKIPPED, rows.skipped, self._now()))
 
-    def _note(self, records: Sequence[Record], outcome: Outcome) -> None:
+    def _note(self, records: Sequence[Record], outcome: RecordOutcome) -> None:
         """A window of rows is noted without making records of it."""
         if isinstance(records, TakenRows):
             place = TopicPartition(records.topic, records.partition)
@@ -134,7 +134,7 @@ class Journal:
             self._add(_Note(place, outcome, offsets, self._now()))
 
     def note_failed(
-        self, record: Record, outcome: Outcome, copy: CopyPlace | None, error: BaseException | None
+        self, record: Record, outcome: RecordOutcome, copy: CopyPlace | None, error: BaseException | None
     ) -> None:
         """Why is with the copy."""
         del error
@@ -145,18 +145,18 @@ class Journal:
         self._notes.append(note)
         self._rows += len(note.offsets)
 
-    def take(self) -> Accounts:
+    def take(self) -> AuditRecords:
         """All that was noted since it was last taken."""
         notes, self._notes, self._rows = self._notes, [], 0
         return _columns(notes)
 
 
-def _columns(notes: Sequence[_Note]) -> Accounts:
+def _columns(notes: Sequence[_Note]) -> AuditRecords:
     many = np.array([len(note.offsets) for note in notes], np.int64)
     places = {place: number for number, place in enumerate(dict.fromkeys(note.place for note in notes))}
     copies = {copy: number for number, copy in enumerate(dict.fromkeys(n.copy for n in notes if n.copy is not None))}
     offsets = [_column(note.offsets) for note in notes]
-    return Accounts(
+    return AuditRecords(
         np.repeat(np.array([places[note.place] for note in notes], np.int32), many),
         np.concatenate(offsets) if offsets else np.empty(0, np.int64),
         np.repeat(np.array([_CODES[note.outcome] for note in notes], np.int8), many),

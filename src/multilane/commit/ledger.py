@@ -28,7 +28,7 @@ NO_EPOCH = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CommitPoint:
     """What can be committed: everything below `offset` is settled, and `runs` beyond it. `leader_epoch` is that of the
     record before `offset`, or a newer one of the same log where that is not known; `end_epoch` is the newest that was
     read."""
@@ -127,10 +127,12 @@ class Ledger:
     def unsettled(self) -> tuple[int, ...]:
         return tuple(self._open.column().tolist())
 
-    def place(self, most_runs: int = MOST_RUNS) -> Place:
+    def place(self, most_runs: int = MOST_RUNS) -> CommitPoint:
         """With no more runs than a commit could tell anyway, unless more are asked for."""
         frontier = self.frontier
-        return Place(frontier, self._epoch_before(frontier), tuple(self._runs(frontier, most_runs)), self.end_epoch)
+        return CommitPoint(
+            frontier, self._epoch_before(frontier), tuple(self._runs(frontier, most_runs)), self.end_epoch
+        )
 
     @property
     def end_epoch(self) -> int:

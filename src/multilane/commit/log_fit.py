@@ -18,7 +18,7 @@ from multilane.types import NO_EPOCH, OffsetAndEpoch
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class SettledClaim:
     """Offsets below `end` are said to be settled. Without `log`, all that is known is the leader epoch of the record
     before the first of them."""
 
@@ -36,7 +36,7 @@ class LogNow:
     epoch_end: OffsetAndEpoch | None = None
 
 
-def misfit(claim: Claim, now: LogNow) -> str | None:
+def misfit(claim: SettledClaim, now: LogNow) -> str | None:
     """Why the claim cannot be used; None when it fits."""
     if now.end is None:
         return "the end of the log is not known"
@@ -49,7 +49,7 @@ def misfit(claim: Claim, now: LogNow) -> str | None:
     return _misfit_of_epoch(claim.end, claim.log.leader_epoch, now.epoch_end)
 
 
-def _misfit_without_epoch(claim: Claim, end: OffsetAndEpoch) -> str | None:
+def _misfit_without_epoch(claim: SettledClaim, end: OffsetAndEpoch) -> str | None:
     """As long as the leader of the first record still leads, there was no election that could have cut the log."""
     since = max(0, claim.first_epoch)  # a log begins in epoch 0
     if end.leader_epoch == since:

@@ -9,39 +9,39 @@ from __future__ import annotations
 
 from typing import Final
 
-from multilane.config.properties import INT_MAX, LONG_MAX, Kind, Property
+from multilane.config.properties import INT_MAX, LONG_MAX, Property, PropertyKind
 
 _METRICS = "multilane reports through its own observer, not through Java metrics reporters"
 
 CLIENT_PROPERTIES: Final[tuple[Property, ...]] = (
     Property(
         name="bootstrap.servers",
-        kind=Kind.LIST,
+        kind=PropertyKind.LIST,
         doc="Brokers to ask first, host:port each; an IPv6 address stands in brackets.",
         aliases=("metadata.broker.list", "brokers"),
     ),
     Property(
         name="client.id",
-        kind=Kind.TEXT,
+        kind=PropertyKind.TEXT,
         default="multilane",
         doc="The name brokers see in their logs and quotas.",
     ),
     Property(
         name="client.rack",
-        kind=Kind.TEXT,
+        kind=PropertyKind.TEXT,
         default="",
         doc="The rack of this machine; a replica in the same rack is read when brokers offer it.",
     ),
     Property(
         name="client.dns.lookup",
-        kind=Kind.CHOICE,
+        kind=PropertyKind.CHOICE,
         default="use_all_dns_ips",
         choices=("use_all_dns_ips",),
         doc="Every address of a host name is tried in turn; other modes exist only for Kerberos.",
     ),
     Property(
         name="request.timeout.ms",
-        kind=Kind.MILLIS,
+        kind=PropertyKind.MILLIS,
         default=30_000,
         minimum=1,
         maximum=INT_MAX,
@@ -50,7 +50,7 @@ CLIENT_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="default.api.timeout.ms",
-        kind=Kind.MILLIS,
+        kind=PropertyKind.MILLIS,
         default=60_000,
         minimum=1,
         maximum=INT_MAX,
@@ -58,7 +58,7 @@ CLIENT_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="socket.connection.setup.timeout.ms",
-        kind=Kind.MILLIS,
+        kind=PropertyKind.MILLIS,
         default=10_000,
         minimum=1,
         maximum=LONG_MAX,
@@ -66,7 +66,7 @@ CLIENT_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="socket.connection.setup.timeout.max.ms",
-        kind=Kind.MILLIS,
+        kind=PropertyKind.MILLIS,
         default=30_000,
         minimum=1,
         maximum=LONG_MAX,
@@ -74,7 +74,7 @@ CLIENT_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="reconnect.backoff.ms",
-        kind=Kind.MILLIS,
+        kind=PropertyKind.MILLIS,
         default=50,
         minimum=0,
         maximum=LONG_MAX,
@@ -82,7 +82,7 @@ CLIENT_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="reconnect.backoff.max.ms",
-        kind=Kind.MILLIS,
+        kind=PropertyKind.MILLIS,
         default=1_000,
         minimum=0,
         maximum=LONG_MAX,
@@ -90,7 +90,7 @@ CLIENT_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="retry.backoff.ms",
-        kind=Kind.MILLIS,
+        kind=PropertyKind.MILLIS,
         default=100,
         minimum=0,
         maximum=LONG_MAX,
@@ -98,7 +98,7 @@ CLIENT_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="retry.backoff.max.ms",
-        kind=Kind.MILLIS,
+        kind=PropertyKind.MILLIS,
         default=1_000,
         minimum=0,
         maximum=LONG_MAX,
@@ -106,7 +106,7 @@ CLIENT_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="metadata.max.age.ms",
-        kind=Kind.MILLIS,
+        kind=PropertyKind.MILLIS,
         default=300_000,
         minimum=0,
         maximum=LONG_MAX,
@@ -114,14 +114,14 @@ CLIENT_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="metadata.recovery.strategy",
-        kind=Kind.CHOICE,
+        kind=PropertyKind.CHOICE,
         default="rebootstrap",
         choices=("rebootstrap", "none"),
         doc="What to do when no known broker answers: start again from bootstrap.servers, or go on trying.",
     ),
     Property(
         name="metadata.recovery.rebootstrap.trigger.ms",
-        kind=Kind.MILLIS,
+        kind=PropertyKind.MILLIS,
         default=300_000,
         minimum=0,
         maximum=LONG_MAX,
@@ -129,7 +129,7 @@ CLIENT_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="connections.max.idle.ms",
-        kind=Kind.MILLIS,
+        kind=PropertyKind.MILLIS,
         default=540_000,
         minimum=-1,
         maximum=LONG_MAX,
@@ -137,7 +137,7 @@ CLIENT_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="receive.message.max.bytes",
-        kind=Kind.BYTES,
+        kind=PropertyKind.BYTES,
         default=100_000_000,
         minimum=1_000,
         maximum=INT_MAX,
@@ -145,7 +145,7 @@ CLIENT_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="receive.buffer.bytes",
-        kind=Kind.BYTES,
+        kind=PropertyKind.BYTES,
         default=-1,
         minimum=-1,
         maximum=INT_MAX,
@@ -154,21 +154,27 @@ CLIENT_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="send.buffer.bytes",
-        kind=Kind.BYTES,
+        kind=PropertyKind.BYTES,
         default=-1,
         minimum=-1,
         maximum=INT_MAX,
         aliases=("socket.send.buffer.bytes",),
         doc="SO_SNDBUF. -1 (Java: 128 KB) leaves it to the kernel.",
     ),
-    Property(name="metric.reporters", kind=Kind.LIST, doc="Java classes that report metrics.", no_effect=_METRICS),
-    Property(name="metrics.num.samples", kind=Kind.INTEGER, doc="Samples of a Java metric.", no_effect=_METRICS),
-    Property(name="metrics.sample.window.ms", kind=Kind.MILLIS, doc="Window of a sample.", no_effect=_METRICS),
-    Property(name="metrics.recording.level", kind=Kind.TEXT, doc="Detail of Java metrics.", no_effect=_METRICS),
-    Property(name="auto.include.jmx.reporter", kind=Kind.FLAG, doc="JMX in Kafka before 4.0.", no_effect=_METRICS),
+    Property(
+        name="metric.reporters", kind=PropertyKind.LIST, doc="Java classes that report metrics.", no_effect=_METRICS
+    ),
+    Property(
+        name="metrics.num.samples", kind=PropertyKind.INTEGER, doc="Samples of a Java metric.", no_effect=_METRICS
+    ),
+    Property(name="metrics.sample.window.ms", kind=PropertyKind.MILLIS, doc="Window of a sample.", no_effect=_METRICS),
+    Property(name="metrics.recording.level", kind=PropertyKind.TEXT, doc="Detail of Java metrics.", no_effect=_METRICS),
+    Property(
+        name="auto.include.jmx.reporter", kind=PropertyKind.FLAG, doc="JMX in Kafka before 4.0.", no_effect=_METRICS
+    ),
     Property(
         name="enable.metrics.push",
-        kind=Kind.FLAG,
+        kind=PropertyKind.FLAG,
         doc="Whether Java pushes its metrics to the brokers (KIP-714).",
         no_effect="this client pushes no metrics to the brokers",
     ),

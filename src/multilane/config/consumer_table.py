@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from multilane.config.properties import INT_MAX, Kind, Property, Scope
+from multilane.config.properties import INT_MAX, Property, PropertyKind, Scope
 
 DEFAULT_STRATEGY: Final = ("range", "cooperative-sticky")
 
 CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     Property(
         name="fetch.min.bytes",
-        kind=Kind.BYTES,
+        kind=PropertyKind.BYTES,
         scope=Scope.CONSUMER,
         default=1,
         minimum=0,
@@ -28,7 +28,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="fetch.max.bytes",
-        kind=Kind.BYTES,
+        kind=PropertyKind.BYTES,
         scope=Scope.CONSUMER,
         default=52_428_800,
         minimum=0,
@@ -37,7 +37,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="fetch.max.wait.ms",
-        kind=Kind.MILLIS,
+        kind=PropertyKind.MILLIS,
         scope=Scope.CONSUMER,
         default=500,
         minimum=0,
@@ -47,7 +47,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="fetch.pace.ms",
-        kind=Kind.MILLIS,
+        kind=PropertyKind.MILLIS,
         scope=Scope.CONSUMER,
         default=0,
         minimum=0,
@@ -56,7 +56,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="max.partition.fetch.bytes",
-        kind=Kind.BYTES,
+        kind=PropertyKind.BYTES,
         scope=Scope.CONSUMER,
         default=4_194_304,
         minimum=0,
@@ -66,7 +66,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="fetch.buffer.bytes",
-        kind=Kind.BYTES,
+        kind=PropertyKind.BYTES,
         scope=Scope.CONSUMER,
         default=134_217_728,
         minimum=1,
@@ -76,7 +76,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="fetch.connections",
-        kind=Kind.INTEGER,
+        kind=PropertyKind.INTEGER,
         scope=Scope.CONSUMER,
         default=2,
         minimum=1,
@@ -85,7 +85,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="max.poll.records",
-        kind=Kind.INTEGER,
+        kind=PropertyKind.INTEGER,
         scope=Scope.CONSUMER,
         default=INT_MAX,
         minimum=1,
@@ -95,7 +95,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="auto.offset.reset",
-        kind=Kind.TEXT,
+        kind=PropertyKind.TEXT,
         scope=Scope.CONSUMER,
         default="none",
         aliases=("offset.initial",),
@@ -103,14 +103,14 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="check.crcs",
-        kind=Kind.FLAG,
+        kind=PropertyKind.FLAG,
         scope=Scope.CONSUMER,
         default=True,
         doc="Whether the checksum of every batch is verified.",
     ),
     Property(
         name="isolation.level",
-        kind=Kind.CHOICE,
+        kind=PropertyKind.CHOICE,
         scope=Scope.CONSUMER,
         default="read_uncommitted",
         choices=("read_uncommitted", "read_committed"),
@@ -118,7 +118,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="max.decompressed.batch.bytes",
-        kind=Kind.BYTES,
+        kind=PropertyKind.BYTES,
         scope=Scope.CONSUMER,
         default=67_108_864,
         minimum=1_024,
@@ -127,7 +127,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="corrupt.batch.refetches",
-        kind=Kind.INTEGER,
+        kind=PropertyKind.INTEGER,
         scope=Scope.CONSUMER,
         default=2,
         minimum=0,
@@ -136,27 +136,27 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="allow.auto.create.topics",
-        kind=Kind.FLAG,
+        kind=PropertyKind.FLAG,
         scope=Scope.CONSUMER,
         default=False,
         doc="Whether asking for a topic may create it. Java's default is true.",
     ),
     Property(
         name="exclude.internal.topics",
-        kind=Kind.FLAG,
+        kind=PropertyKind.FLAG,
         scope=Scope.CONSUMER,
         default=True,
         doc="Whether a pattern subscription leaves out Kafka's own topics.",
     ),
     Property(
         name="group.id",
-        kind=Kind.TEXT,
+        kind=PropertyKind.TEXT,
         scope=Scope.CONSUMER,
         doc="The consumer group. Without one, partitions are assigned by hand and nothing is committed.",
     ),
     Property(
         name="group.protocol",
-        kind=Kind.CHOICE,
+        kind=PropertyKind.CHOICE,
         scope=Scope.CONSUMER,
         default="auto",
         choices=("auto", "classic", "consumer"),
@@ -166,19 +166,19 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="group.instance.id",
-        kind=Kind.TEXT,
+        kind=PropertyKind.TEXT,
         scope=Scope.CONSUMER,
         doc="A stable name that makes the member static: a short absence moves no partition.",
     ),
     Property(
         name="group.remote.assignor",
-        kind=Kind.TEXT,
+        kind=PropertyKind.TEXT,
         scope=Scope.CONSUMER,
         doc="The broker's assignor under group.protocol=consumer (uniform, range); the broker's choice if not set.",
     ),
     Property(
         name="partition.assignment.strategy",
-        kind=Kind.THINGS,
+        kind=PropertyKind.THINGS,
         scope=Scope.CONSUMER,
         default=DEFAULT_STRATEGY,
         doc="Assignors of the classic protocol, by short name or Java class: range, roundrobin, sticky, "
@@ -186,7 +186,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="session.timeout.ms",
-        kind=Kind.MILLIS,
+        kind=PropertyKind.MILLIS,
         scope=Scope.CONSUMER,
         default=45_000,
         minimum=1,
@@ -196,7 +196,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="heartbeat.interval.ms",
-        kind=Kind.MILLIS,
+        kind=PropertyKind.MILLIS,
         scope=Scope.CONSUMER,
         default=3_000,
         minimum=1,
@@ -206,7 +206,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="max.poll.interval.ms",
-        kind=Kind.MILLIS,
+        kind=PropertyKind.MILLIS,
         scope=Scope.CONSUMER,
         default=300_000,
         minimum=1,
@@ -216,14 +216,14 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     Property(
         name="enable.auto.commit",
-        kind=Kind.FLAG,
+        kind=PropertyKind.FLAG,
         scope=Scope.CONSUMER,
         default=True,
         doc="Whether positions are committed by themselves; matters only with a group.",
     ),
     Property(
         name="auto.commit.interval.ms",
-        kind=Kind.MILLIS,
+        kind=PropertyKind.MILLIS,
         scope=Scope.CONSUMER,
         default=5_000,
         minimum=0,

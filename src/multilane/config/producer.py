@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from multilane.config.connection import ConnectionConfig, connection_from
-from multilane.config.properties import INT_MAX, Kind, Property, Scope
+from multilane.config.properties import INT_MAX, Property, PropertyKind, Scope
 from multilane.config.spelling import Spelling, fold
 from multilane.config.values import Values, _parse, read
 from multilane.errors import ConfigError
@@ -23,14 +23,14 @@ _MOST_IN_FLIGHT: Final = 5  # what brokers remember of an idempotent producer
 _PREFIXES: Final = ("producer.properties.", "producer.")
 
 
-def _row(name: str, kind: Kind, doc: str, *aliases: str, **facts: object) -> Property:
+def _row(name: str, kind: PropertyKind, doc: str, *aliases: str, **facts: object) -> Property:
     return Property(name=name, kind=kind, doc=doc, scope=Scope.PRODUCER, aliases=aliases, **facts)  # type: ignore[arg-type]
 
 
 PRODUCER_PROPERTIES: Final[tuple[Property, ...]] = (
     _row(
         "acks",
-        Kind.CHOICE,
+        PropertyKind.CHOICE,
         "How many replicas must have a record: all of the in-sync ones, the leader (1), none (0).",
         "request.required.acks",
         default="all",
@@ -38,23 +38,25 @@ PRODUCER_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     _row(
         "enable.idempotence",
-        Kind.FLAG,
+        PropertyKind.FLAG,
         "A record that is sent again after an error is stored once and in order.",
         default=True,
     ),
     _row(
         "linger.ms",
-        Kind.MILLIS,
+        PropertyKind.MILLIS,
         "How long a record may wait for others to share a batch with.",
         "queue.buffering.max.ms",
         default=5,
         minimum=0,
         maximum=900_000,
     ),
-    _row("batch.size", Kind.BYTES, "The most a batch should hold.", default=1_000_000, minimum=1, maximum=INT_MAX),
+    _row(
+        "batch.size", PropertyKind.BYTES, "The most a batch should hold.", default=1_000_000, minimum=1, maximum=INT_MAX
+    ),
     _row(
         "buffer.memory",
-        Kind.BYTES,
+        PropertyKind.BYTES,
         "Records that wait to be acknowledged may take this much; then send() waits.",
         default=33_554_432,
         minimum=1024,
@@ -63,7 +65,7 @@ PRODUCER_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     _row(
         "max.block.ms",
-        Kind.MILLIS,
+        PropertyKind.MILLIS,
         "How long send() may wait for room, and a record for its topic to be known (30 s at most).",
         default=60_000,
         minimum=0,
@@ -71,7 +73,7 @@ PRODUCER_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     _row(
         "delivery.timeout.ms",
-        Kind.MILLIS,
+        PropertyKind.MILLIS,
         "How long a record may take from send() to its acknowledgement, all attempts included.",
         "message.timeout.ms",
         default=120_000,
@@ -80,7 +82,7 @@ PRODUCER_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     _row(
         "compression.type",
-        Kind.CHOICE,
+        PropertyKind.CHOICE,
         "How batches are compressed.",
         "compression.codec",
         default="none",
@@ -88,7 +90,7 @@ PRODUCER_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     _row(
         "max.request.size",
-        Kind.BYTES,
+        PropertyKind.BYTES,
         "The largest request, and so the largest record.",
         "message.max.bytes",
         default=1_048_576,
@@ -97,7 +99,7 @@ PRODUCER_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     _row(
         "max.in.flight.requests.per.connection",
-        Kind.INTEGER,
+        PropertyKind.INTEGER,
         "Requests on their way to one broker at a time.",
         "max.in.flight",
         default=5,
@@ -106,7 +108,7 @@ PRODUCER_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     _row(
         "retries",
-        Kind.INTEGER,
+        PropertyKind.INTEGER,
         "How often a request is sent again; delivery.timeout.ms is the better limit.",
         "message.send.max.retries",
         default=INT_MAX,
@@ -115,7 +117,7 @@ PRODUCER_PROPERTIES: Final[tuple[Property, ...]] = (
     ),
     _row(
         "partitioner",
-        Kind.CHOICE,
+        PropertyKind.CHOICE,
         "Which partition a key goes to; murmur2_random is Java's choice. Records without key are spread.",
         default="murmur2_random",
         choices=("murmur2_random", "murmur2", "consistent_random", "consistent", "fnv1a_random", "fnv1a", "random"),

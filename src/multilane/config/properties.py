@@ -16,7 +16,7 @@ INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
 
-class Kind(Enum):
+class PropertyKind(Enum):
     """How the text of a value is read."""
 
     INTEGER = "a whole number"
@@ -44,7 +44,7 @@ class Property:
     """One row of the table. `name` is Java's dotted name, or ours where Java has none."""
 
     name: str
-    kind: Kind
+    kind: PropertyKind
     doc: str
     scope: Scope = Scope.CLIENT
     default: object = None

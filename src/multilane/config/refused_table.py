@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from multilane.config.properties import Kind, Property, Scope
+from multilane.config.properties import Property, PropertyKind, Scope
 
 _BYTES = "blocks carry bytes; decode keys and values in your own code"
 _KERBEROS = "Kerberos (GSSAPI) is not supported; use SCRAM, OAUTHBEARER or mTLS"
@@ -117,11 +117,11 @@ _PRODUCER: Final = (
 def _rows() -> Iterator[Property]:
     for reason, names in _REASONS.items():
         for name in names:
-            yield Property(name=name, kind=Kind.TEXT, doc="Not accepted.", refused=reason)
+            yield Property(name=name, kind=PropertyKind.TEXT, doc="Not accepted.", refused=reason)
     for name in _PRODUCER:
         yield Property(
             name=name,
-            kind=Kind.TEXT,
+            kind=PropertyKind.TEXT,
             doc="A producer's property.",
             scope=Scope.PRODUCER,
             refused="it is a property of producers",

@@ -15,7 +15,7 @@ from datetime import timedelta
 from os import PathLike, fspath
 from typing import Final
 
-from multilane.config.properties import LONG_MAX, Kind, Property, Scope
+from multilane.config.properties import LONG_MAX, Property, PropertyKind, Scope
 from multilane.config.spelling import PROPERTIES, Spelling, lookup
 from multilane.errors import ConfigError, printable
 from multilane.secret import Secret, without_credentials
@@ -122,8 +122,8 @@ def _parse(key: str, spelling: Spelling, value: object) -> object:
         return None
     if row.no_effect:
         return row.default
-    if isinstance(value, Secret) and row.kind is not Kind.SECRET:
-        value = value.reveal() if row.kind is Kind.TEXT else value
+    if isinstance(value, Secret) and row.kind is not PropertyKind.SECRET:
+        value = value.reveal() if row.kind is PropertyKind.TEXT else value
     return _PARSERS[row.kind](key, spelling, value)
 
 
@@ -133,7 +133,7 @@ def _wrong(key: str, row: Property, value: object) -> ConfigError:
 
 
 def _shown(row: Property, value: object) -> str:
-    if row.kind in (Kind.SECRET, Kind.FUNCTION) or not isinstance(value, (str, int, float, bool)):
+    if row.kind in (PropertyKind.SECRET, PropertyKind.FUNCTION) or not isinstance(value, (str, int, float, bool)):
         return f"a value of type {type(value).__name__}"
     return repr(printable(without_credentials(str(value)), 80)) if isinstance(value, str) else repr(value)
 
@@ -237,15 +237,15 @@ def _function(key: str, spelling: Spelling, value: object) -> object:
     return value
 
 
-_PARSERS: Final[dict[Kind, Callable[[str, Spelling, object], object]]] = {
-    Kind.INTEGER: _integer,
-    Kind.BYTES: _bytes,
-    Kind.MILLIS: _millis,
-    Kind.FLAG: _flag,
-    Kind.TEXT: _text,
-    Kind.CHOICE: _choice,
-    Kind.LIST: _list,
-    Kind.THINGS: _things,
-    Kind.SECRET: _secret,
-    Kind.FUNCTION: _function,
+_PARSERS: Final[dict[PropertyKind, Callable[[str, Spelling, object], object]]] = {
+    PropertyKind.INTEGER: _integer,
+    PropertyKind.BYTES: _bytes,
+    PropertyKind.MILLIS: _millis,
+    PropertyKind.FLAG: _flag,
+    PropertyKind.TEXT: _text,
+    PropertyKind.CHOICE: _choice,
+    PropertyKind.LIST: _list,
+    PropertyKind.THINGS: _things,
+    PropertyKind.SECRET: _secret,
+    PropertyKind.FUNCTION: _function,
 }

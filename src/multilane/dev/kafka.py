@@ -25,7 +25,7 @@ from multilane.dev.node import BrokerNode
 from multilane.dev.ports import HOST, ReservedPorts, require_free
 from multilane.dev.readiness import add_scram_users, answers, scram_login
 from multilane.dev.reaper import Reaper
-from multilane.dev.settings import CONTROLLER, PLAINTEXT, BrokerPlan, Listener, TlsFiles
+from multilane.dev.settings import CONTROLLER, PLAINTEXT, BrokerPlan, KafkaListener, TlsFiles
 from multilane.errors import BrokerStartError, DevKafkaError
 from multilane.java import Java, find_java
 from multilane.secret import Secret
@@ -54,13 +54,13 @@ appender.out.layout.pattern=%d %p %m (%c)%n
 class KafkaCluster:
     """A cluster to be used in a `with`, or with `start_all()` and `close()`.
 
-    `listeners` are protocol names, `MTLS`, or `Listener` values; PLAINTEXT is always there. `users` (name -> password)
+    `listeners` are protocol names, `MTLS`, or `KafkaListener` values; PLAINTEXT is always there. `users` (name -> password)
     may log in with PLAIN and SCRAM on every SASL listener. Without `data_dir` the data is temporary. `port` is the
     first of a row of ports; without it free ones are taken. `profile` is `test` (short timers) or `stock`.
     """
 
     nodes: int = 1
-    listeners: Sequence[str | Listener] = (PLAINTEXT,)
+    listeners: Sequence[str | KafkaListener] = (PLAINTEXT,)
     users: Mapping[str, str | Secret] = field(default_factory=dict, repr=False)
     properties: Mapping[str, str] = field(default_factory=dict)
     profile: str = "test"

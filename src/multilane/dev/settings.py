@@ -50,7 +50,7 @@ PROFILES: Final[Mapping[str, Mapping[str, str]]] = {"test": _TEST, "stock": {}}
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class KafkaListener:
     """One address of each broker. `keystore` replaces the cluster's own server certificate (PEM, key and chain)."""
 
     name: str
@@ -81,26 +81,26 @@ class BrokerPlan:
 
     node_id: int
     data: Path
-    listeners: Sequence[Listener]
+    listeners: Sequence[KafkaListener]
     ports: Mapping[int, Mapping[str, int]]
     users: Mapping[str, Secret]
     tls: TlsFiles | None
 
 
-def listener(wanted: str | Listener) -> Listener:
+def listener(wanted: str | KafkaListener) -> KafkaListener:
     """A listener by protocol name; `MTLS` is SSL that asks for the client's certificate."""
-    if isinstance(wanted, Listener):
+    if isinstance(wanted, KafkaListener):
         return wanted
     if wanted == "MTLS":
-        return Listener("MTLS", "SSL", client_auth=True)
+        return KafkaListener("MTLS", "SSL", client_auth=True)
     if wanted not in PROTOCOLS:
         raise DevKafkaError(f"unknown listener {wanted!r}: choose among {', '.join((*PROTOCOLS, 'MTLS'))}")
-    return Listener(wanted, wanted)
+    return KafkaListener(wanted, wanted)
 
 
-def listeners_of(wanted: Sequence[str | Listener]) -> tuple[Listener, ...]:
+def listeners_of(wanted: Sequence[str | KafkaListener]) -> tuple[KafkaListener, ...]:
     """The listeners with PLAINTEXT first: brokers, our own set-up and the Java tools use that one."""
-    named = {PLAINTEXT: Listener(PLAINTEXT, PLAINTEXT)}
+    named = {PLAINTEXT: KafkaListener(PLAINTEXT, PLAINTEXT)}
     for item in map(listener, wanted):
         if item.name in named and named[item.name] != item:
             raise DevKafkaError(f"two listeners are called {item.name}")
@@ -158,7 +158,7 @@ def _replication(nodes: int) -> dict[str, str]:
     }
 
 
-def _tls(prefix: str, item: Listener, files: TlsFiles | None) -> dict[str, str]:
+def _tls(prefix: str, item: KafkaListener, files: TlsFiles | None) -> dict[str, str]:
     if files is None:
         raise DevKafkaError(f"listener {item.name} needs certificates")
     return {

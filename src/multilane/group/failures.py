@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from multilane.group.sight import PartitionSight, Sight
+from multilane.group.snapshot import GroupSnapshot, PartitionSight
 from multilane.types import TopicPartition
 
 _MOST_ERRORS: Final = 3
@@ -53,7 +53,7 @@ class AppFailures:
 NO_FAILURES: Final = Failures()
 
 
-def failures_of(earlier: Sequence[Sight], now: Sight) -> Failures:
+def failures_of(earlier: Sequence[GroupSnapshot], now: GroupSnapshot) -> Failures:
     """`earlier` are sights of the same group, the oldest first."""
     if not earlier:
         return NO_FAILURES
@@ -61,8 +61,8 @@ def failures_of(earlier: Sequence[Sight], now: Sight) -> Failures:
     seconds = now.at - first.at
     retry = [partition for partition in now.partitions if partition.topic == subject.retry]
     heads: Counter[str] = Counter()
-    for sight in (*earlier[1:], now):
-        heads.update(sight.newest)
+    for snapshot in (*earlier[1:], now):
+        heads.update(snapshot.newest)
     return Failures(
         _growth(((first.partitions.get(p), now.partitions[p]) for p in retry), seconds) if subject.retry else None,
         _growth(((first.dead.get(p), now.dead[p]) for p in now.dead), seconds) if subject.error else None,
@@ -76,6 +76,6 @@ def _growth(pairs: Iterable[tuple[PartitionSight | None, PartitionSight]], secon
     return sum(max(0, now - before) for before, now in known) / seconds if seconds > 0 else None
 
 
-def of_copies(sight: Sight) -> list[TopicPartition]:
+def of_copies(snapshot: GroupSnapshot) -> list[TopicPartition]:
     """The partitions in which copies of failed records lie."""
-    return [p for p in sight.partitions if p.topic == sight.subject.retry] + list(sight.dead)
+    return [p for p in snapshot.partitions if p.topic == snapshot.subject.retry] + list(snapshot.dead)

@@ -16,7 +16,7 @@ from multilane.clock import Clock
 from multilane.commit.completion_map import Run
 from multilane.commit.ledger import Ledger
 from multilane.errors import OperationTimeout
-from multilane.lanes.undisturbed import undisturbed
+from multilane.lanes.uninterrupted import uninterrupted
 from multilane.outcome.parking import Parking
 from multilane.types import TopicPartition
 
@@ -39,7 +39,7 @@ class Backlogs:
 
     async def look_up(self, consumer: LooksUpEnds, partitions: Collection[TopicPartition]) -> None:
         """The ends of all of these, in one request per broker, for the calls of `parking` that follow at once."""
-        self._ends = await undisturbed(lambda: consumer.end_offsets(partitions))
+        self._ends = await uninterrupted(lambda: consumer.end_offsets(partitions))
         self._known_until = self._clock.monotonic() + _FRESH
 
     async def parking(self, partition: TopicPartition, start: int, done: tuple[Run, ...]) -> Parking:

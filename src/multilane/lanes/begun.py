@@ -154,7 +154,7 @@ class BegunTable:
         os.close(self._file)  # the mapping stays until the last lane has let go of it
 
 
-class Marks:
+class LaneMarks:
     """What the lanes of one team write to. Without a table: to a list that nobody reads."""
 
     def __init__(self, table: BegunTable | None = None, places: Mapping[str, int] | None = None) -> None:

@@ -17,19 +17,19 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from multilane.clock import Clock
-from multilane.commit.journal import CopyPlace, Notes, Outcome
+from multilane.commit.journal import CopyPlace, Notes, RecordOutcome
 from multilane.errors import BreakerOpen, ProcessingTimeout, UndecodablePayload
-from multilane.hooks import NO_OBSERVER, Observer
 from multilane.lanes.failure_log import FailureLog
 from multilane.lanes.failure_report import FailureReport
-from multilane.lanes.gate import Gate
+from multilane.lanes.gate import OutageGate
 from multilane.listeners.context import Context
+from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.signature import is_async
-from multilane.listeners.surroundings import Surroundings
 from multilane.logs import logger
-from multilane.outcome.backoff import RetryBackoff
+from multilane.metrics import NO_OBSERVER, Observer
+from multilane.outcome.backoff import BackoffSettings
 from multilane.outcome.breaker import Breaker
-from multilane.outcome.flow import Flow, LastStep, Publish, after_failure, follow, given_up, poisoned, undecodable
+from multilane.outcome.flow import LastStep, Publish, RetryFlow, after_failure, follow, given_up, poisoned, undecodable
 from multilane.outcome.in_place import InPlace, fresh, retried
 from multilane.outcome.own_thread import on_own_thread
 from multilane.outcome.parking import Parking
@@ -61,13 +61,13 @@ class Publishes(Protocol):
 class Ways:
     """Where failed records of a group can go."""
 
-    flow: Flow
+    flow: RetryFlow
     publisher: Publishes
     last_step: LastStepFunction | None = None
     breaker: Breaker | None = None
     in_place: InPlace | None = None  # where no retry topic may be used
-    keeping: RetryBackoff | None = None  # what nobody takes is retried in place with this; None: it is dropped
-    gate: Gate | None = None  # while an outage lasts, failed records stay in place
+    keeping: BackoffSettings | None = None  # what nobody takes is retried in place with this; None: it is dropped
+    gate: OutageGate | None = None  # while an outage lasts, failed records stay in place
     report: FailureReport | None = None  # whom failures are reported to; else they are logged here
 
 
@@ -75,7 +75,7 @@ class Failing:
     def __init__(
         self,
         ways: Ways,
-        surroundings: Surroundings,
+        interceptors: InterceptorChain,
         clock: Clock,
         observer: Observer = NO_OBSERVER,
         notes: Notes | None = None,
@@ -90,7 +90,7 @@ class Failing:
         self._gate = ways.gate
         self._kept, self._dropped, self._unended = (Seldom(_TELL_EVERY) for _ in range(3))
         self._report = ways.report or FailureReport(ways.flow.main, FailureLog(clock), observer)
-        self._surroundings = surroundings
+        self._interceptors = interceptors
         self._clock = clock
         self._observer = observer
         self._notes = notes
@@ -141,7 +141,7 @@ class Failing:
 
     async def _take_over(self, record: Record, error: BaseException, parking: Parking | None) -> Record | None:
         self._note_failed()
-        context = self._surroundings.tell_failure(record, error)
+        context = self._interceptors.tell_failure(record, error)
         if self._gate is not None and (staying := self._gate.stays(record, error)) is not None:
             self._observer.count("lanes.records.held", topic=record.topic)
             return staying
@@ -161,7 +161,7 @@ class Failing:
             if isinstance(error, SuspectedPoison) and self._last_step is None:
                 await self._stop_at(record)
             await self._take_last_step(context, record, error, step)
-            self._note(record, Outcome.DEAD, None, error)
+            self._note(record, RecordOutcome.DEAD, None, error)
         elif parking is not None and record.topic == step.topic == self._flow.retry:
             # Tried again in its place: a copy would come behind those that have to come after it.
             return fresh(record, step.headers, round(self._clock.wall() * 1_000))
@@ -192,14 +192,18 @@ class Failing:
         is_retried = copy.topic == self._flow.retry
         if parking is not None and is_retried:
             parking.seen(copy.key, place[1])
-        self._note(record, Outcome.RETRIED if is_retried else Outcome.DEAD, CopyPlace(copy.topic, *place), error)
+        self._note(
+            record, RecordOutcome.RETRIED if is_retried else RecordOutcome.DEAD, CopyPlace(copy.topic, *place), error
+        )
 
-    def _note(self, record: Record, outcome: Outcome, copy: CopyPlace | None, error: BaseException | None) -> None:
+    def _note(
+        self, record: Record, outcome: RecordOutcome, copy: CopyPlace | None, error: BaseException | None
+    ) -> None:
         self._report.settled(outcome, error)
         if self._notes is not None:
             self._notes.note_failed(record, outcome, copy, error)
 
-    def _keep(self, record: Record, error: BaseException, step: LastStep, backoff: RetryBackoff) -> Record:
+    def _keep(self, record: Record, error: BaseException, step: LastStep, backoff: BackoffSettings) -> Record:
         """Nobody takes it: it stays where it is, its key waits, and nothing is committed past it."""
         self._observer.count("lanes.records.kept", topic=record.topic)
         now = self._clock.monotonic()

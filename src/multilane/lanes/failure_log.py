@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 from multilane.clock import Clock, SystemClock
 from multilane.escaping import escaped
 from multilane.logs import indented, logger
-from multilane.outcome.failure_kinds import FailureKinds, Kind, Sighting, sighting_from
+from multilane.outcome.failure_kinds import FailureKind, FailureKinds, Sighting, sighting_from
 from multilane.stacks import class_of, message_of, raised_at, stack_of
 from multilane.wire.records.record import Record
 
@@ -40,7 +40,7 @@ class FailureNews:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._kinds = FailureKinds()
-        self._stacks: dict[Kind, str] = {}  # of kinds that were not told yet
+        self._stacks: dict[FailureKind, str] = {}  # of kinds that were not told yet
 
     def note(self, consumer: str, record: Record, error: BaseException) -> None:
         seen = seen_once(consumer, record, error)
@@ -97,7 +97,7 @@ class FailureLog:
             return self._kinds.take()
 
     @property
-    def totals(self) -> dict[Kind, int]:
+    def totals(self) -> dict[FailureKind, int]:
         with self._lock:
             return dict(self._kinds.totals)
 
@@ -111,7 +111,9 @@ def seen_once(consumer: str, record: Record, error: BaseException) -> Sighting:
     identity = record.key if record.key is not None else record.value or b""
     key = "no key" if record.key is None else f"key #{hashlib.blake2b(record.key, digest_size=4).hexdigest()}"
     place = f"{record.topic}-{record.partition}@{record.offset}, {key}"
-    kind = Kind(consumer, escaped(class_of(error), _LONGEST_MESSAGE), escaped(raised_at(error), _LONGEST_MESSAGE))
+    kind = FailureKind(
+        consumer, escaped(class_of(error), _LONGEST_MESSAGE), escaped(raised_at(error), _LONGEST_MESSAGE)
+    )
     return Sighting(kind, 1, frozenset((zlib.crc32(identity),)), escaped(message_of(error), _LONGEST_MESSAGE), place)
 
 

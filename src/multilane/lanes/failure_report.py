@@ -8,10 +8,10 @@ retry topic have not failed; they are counted apart.
 
 from __future__ import annotations
 
-from multilane.commit.journal import Outcome
-from multilane.hooks import NO_OBSERVER, Observer
+from multilane.commit.journal import RecordOutcome
 from multilane.lanes.failure_log import FailureSink
 from multilane.lanes.progress import DEAD, FOLLOWED, REPEATED, RETRIED
+from multilane.metrics import NO_OBSERVER, Observer
 from multilane.wire.records.record import Record
 
 
@@ -29,12 +29,12 @@ class FailureReport:
         self._count(RETRIED)
         self._count(REPEATED)
 
-    def settled(self, outcome: Outcome, error: BaseException | None) -> None:
+    def settled(self, outcome: RecordOutcome, error: BaseException | None) -> None:
         """Its copy is stored, or its last step is done; without an error it followed its key."""
         if error is None:
             self._count(FOLLOWED)
         else:
-            self._count(RETRIED if outcome is Outcome.RETRIED else DEAD)
+            self._count(RETRIED if outcome is RecordOutcome.RETRIED else DEAD)
 
     def _count(self, name: str) -> None:
         self._observer.count(name, consumer=self._consumer)

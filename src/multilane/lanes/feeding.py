@@ -13,8 +13,8 @@ from contextlib import suppress
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock
 from multilane.errors import ClientFailed, MultilaneError, WakeupError
-from multilane.lanes.holding import Holding, Start
-from multilane.lanes.team import Team
+from multilane.lanes.assignment import Assignment, Start
+from multilane.lanes.partition_processor import PartitionProcessor
 from multilane.logs import logger
 from multilane.types import TopicPartition
 from multilane.wire.records.block import Block
@@ -23,10 +23,12 @@ log = logger(__name__)
 
 
 class Feeding:
-    def __init__(self, consumer: AsyncConsumer, holding: Holding[Team], drain: float, clock: Clock) -> None:
+    def __init__(
+        self, consumer: AsyncConsumer, assignment: Assignment[PartitionProcessor], drain: float, clock: Clock
+    ) -> None:
         """`drain`: seconds for what is in work when a log goes on below what was read."""
         self._consumer = consumer
-        self._holding = holding
+        self._assignment = assignment
         self._drain = drain
         self._clock = clock
         self._hungry: set[TopicPartition] = set()
@@ -35,10 +37,10 @@ class Feeding:
         self._is_giving = False  # blocks were polled that their teams do not have yet
         self.failure: BaseException | None = None
 
-    def take_on(self, team: Team) -> None:
+    def take_on(self, processor: PartitionProcessor) -> None:
         """A new team."""
-        team.listen(self._note_hungry, self.fail)
-        self._consumer.resume(team.partitions & self._consumer.paused)
+        processor.listen(self._note_hungry, self.fail)
+        self._consumer.resume(processor.partitions & self._consumer.paused)
 
     def fail(self, error: BaseException) -> None:
         self.failure = self.failure or error
@@ -49,8 +51,8 @@ class Feeding:
         """There are ends, every partition was read up to its own, and all of that is settled."""
         if not self.ends or len(self._at_end) < len(self.ends):
             return False
-        teams = ((partition, self._holding.team(partition)) for partition in self._at_end)
-        return all(team is None or team.is_idle(partition) for partition, team in teams)
+        processors = ((partition, self._assignment.processor(partition)) for partition in self._at_end)
+        return all(processor is None or processor.is_idle(partition) for partition, processor in processors)
 
     async def step(self, patience: float) -> None:
         """Waits so long for something to come."""
@@ -65,38 +67,38 @@ class Feeding:
 
     async def catch_up(self, partition: TopicPartition) -> None:
         """Markers and gaps at the end of the log are passed too."""
-        team = self._holding.team(partition)
-        if team is not None and team.is_idle(partition) and not self._is_giving:
+        processor = self._assignment.processor(partition)
+        if processor is not None and processor.is_idle(partition) and not self._is_giving:
             with suppress(MultilaneError):
                 position = await self._consumer.position(partition, 0)
-                team.yard.intakes[partition].pass_to(position, self._consumer.leader_epoch(partition))
+                processor.queue.intakes[partition].pass_to(position, self._consumer.leader_epoch(partition))
                 self._note_end(partition, position)
 
     async def _give_all(self, blocks: Iterable[Block]) -> None:
         """Every team has its blocks before any of them goes on."""
         given = [partition for block in blocks if (partition := await self._give(block)) is not None]
         for partition in dict.fromkeys(given):
-            team = self._holding.team(partition)
-            if team is None:
+            processor = self._assignment.processor(partition)
+            if processor is None:
                 continue  # revoked since
-            team.feed()
-            if partition in self._at_end or not team.wants_blocks(partition):
+            processor.feed()
+            if partition in self._at_end or not processor.wants_blocks(partition):
                 self._consumer.pause([partition])
-                team.yard.copy_out(partition)
+                processor.queue.copy_out(partition)
 
     async def _give(self, block: Block) -> TopicPartition | None:
         partition = TopicPartition(block.topic, block.partition)
-        team = self._holding.team(partition)
-        if team is not None and block.first_offset < team.yard.intakes[partition].end:
-            team = await self._begin_again(partition, team, block)
-        elif team is None and partition in self._consumer.assignment and not self._holding.waits(partition):
+        processor = self._assignment.processor(partition)
+        if processor is not None and block.first_offset < processor.queue.intakes[partition].end:
+            processor = await self._begin_again(partition, processor, block)
+        elif processor is None and partition in self._consumer.assignment and not self._assignment.waits(partition):
             raise ClientFailed(f"{partition} is read and nobody has it: a defect; its records are not committed")
-        if team is None:
+        if processor is None:
             return None  # revoked in the same poll, or one of a pair that waits for the other, or not wanted
         self._note_end(partition, block.next_offset)
         wanted = self._before_end(partition, block)
         if wanted is not None:
-            team.accept(wanted)
+            processor.accept(wanted)
         return partition
 
     def _note_end(self, partition: TopicPartition, position: int) -> None:
@@ -112,32 +114,34 @@ class Feeding:
             return block
         return block.slice(0, int(block.offsets.searchsorted(end))) if block.first_offset < end else None
 
-    async def _begin_again(self, partition: TopicPartition, team: Team, block: Block) -> Team | None:
+    async def _begin_again(
+        self, partition: TopicPartition, processor: PartitionProcessor, block: Block
+    ) -> PartitionProcessor | None:
         """The log goes on below where we were: it was cut, made anew, or the offsets were reset. What is unsettled
         below that is still to be done: then it is read again from there, and this block is not wanted."""
         log.warning("%s goes on at %d, below what was read: its lanes begin again", partition, block.first_offset)
         self._at_end.discard(partition)
-        await team.drain(self._clock.monotonic() + self._drain)
-        starts = {p: self._holding.start_of(team, p) for p in team.partitions}
+        await processor.drain(self._clock.monotonic() + self._drain)
+        starts = {p: self._assignment.start_of(processor, p) for p in processor.partitions}
         starts[partition] = _below(starts[partition], block.first_offset)
-        await self._holding.form(starts)
+        await self._assignment.form(starts)
         for other, start in starts.items():
             if other != partition or start.offset < block.first_offset:
                 self._consumer.seek(other, start.offset, start.known_epoch)
-        return self._holding.team(partition) if starts[partition].offset == block.first_offset else None
+        return self._assignment.processor(partition) if starts[partition].offset == block.first_offset else None
 
-    def _note_hungry(self, team: Team) -> None:
+    def _note_hungry(self, processor: PartitionProcessor) -> None:
         """A crew has taken in some of what waited."""
         paused = self._consumer.paused
-        waiting = (p for p in team.partitions if p in paused and p not in self._hungry and p not in self._at_end)
-        hungry = [p for p in waiting if team.wants_blocks(p)]
+        waiting = (p for p in processor.partitions if p in paused and p not in self._hungry and p not in self._at_end)
+        hungry = [p for p in waiting if processor.wants_blocks(p)]
         if hungry:
             self._hungry.update(hungry)
             self._consumer.wakeup()
 
     def _resume_hungry(self) -> None:
         hungry, self._hungry = self._hungry, set()
-        wanted = hungry & self._consumer.paused & set(self._holding.partitions)
+        wanted = hungry & self._consumer.paused & set(self._assignment.partitions)
         if wanted:
             self._consumer.resume(wanted)
 

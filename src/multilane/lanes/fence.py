@@ -45,16 +45,16 @@ class _Never:
     fenced_after = inf
 
 
-class Guard(Protocol):
+class FenceGuard(Protocol):
     """What a crew knows of a fence."""
 
     @property
     def is_shut(self) -> bool: ...
-    def join(self, crew: Fenced) -> None: ...
-    def leave(self, crew: Fenced) -> None: ...
+    def join(self, pool: Fenced) -> None: ...
+    def leave(self, pool: Fenced) -> None: ...
     def check(self) -> bool: ...
-    async def opens(self, crew: Fenced) -> None: ...
-    def begin_on_thread(self, crew: Fenced, lane: Lane) -> None: ...
+    async def opens(self, pool: Fenced) -> None: ...
+    def begin_on_thread(self, pool: Fenced, lane: Lane) -> None: ...
 
 
 class _NoFence:
@@ -62,7 +62,7 @@ class _NoFence:
 
     is_shut: Final = False
 
-    def join(self, crew: Fenced) -> None:
+    def join(self, pool: Fenced) -> None:
         return
 
     leave = join
@@ -70,14 +70,14 @@ class _NoFence:
     def check(self) -> bool:
         return False
 
-    async def opens(self, crew: Fenced) -> None:
+    async def opens(self, pool: Fenced) -> None:
         return
 
-    def begin_on_thread(self, crew: Fenced, lane: Lane) -> None:
+    def begin_on_thread(self, pool: Fenced, lane: Lane) -> None:
         lane.begin_call()
 
 
-NO_FENCE: Final[Guard] = _NoFence()
+NO_FENCE: Final[FenceGuard] = _NoFence()
 
 
 class Fence:
@@ -88,7 +88,7 @@ class Fence:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._deadline: Deadline = _Never()
-        self._crews: set[Fenced] = set()
+        self._pools: set[Fenced] = set()
         self._waiting: dict[asyncio.Future[None], Fenced] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._is_open = threading.Event()
@@ -101,27 +101,27 @@ class Fence:
     def watch(self, deadline: Deadline) -> None:
         self._deadline = deadline
 
-    def join(self, crew: Fenced) -> None:
-        self._crews.add(crew)
+    def join(self, pool: Fenced) -> None:
+        self._pools.add(pool)
         if self._timer is None:
             self._timer = self._loop.call_later(_LOOK_EVERY, self._look)
 
-    def leave(self, crew: Fenced) -> None:
+    def leave(self, pool: Fenced) -> None:
         """It drains: its lanes begin nothing more."""
-        self._crews.discard(crew)
-        for turn in [turn for turn, waiting in self._waiting.items() if waiting is crew]:
+        self._pools.discard(pool)
+        for turn in [turn for turn, waiting in self._waiting.items() if waiting is pool]:
             del self._waiting[turn]
             if not turn.done():
                 turn.set_exception(NotBegun())
 
     def _look(self) -> None:
-        self._timer = self._loop.call_later(_LOOK_EVERY, self._look) if self._crews else None
+        self._timer = self._loop.call_later(_LOOK_EVERY, self._look) if self._pools else None
         self.check()
 
     def suspect(self) -> None:
         """The process goes on after a stop: every lane looks before it begins anything."""
-        for crew in list(self._crews):
-            crew.look_up()
+        for pool in list(self._pools):
+            pool.look_up()
         self._loop.call_soon_threadsafe(self.check)
 
     # --- before records begin ----------------------------------------------------------------------------------------
@@ -137,25 +137,25 @@ class Fence:
             self._open()
         return False
 
-    async def opens(self, crew: Fenced) -> None:
+    async def opens(self, pool: Fenced) -> None:
         """Waits while it is shut; NotBegun when the crew leaves."""
         while self.check():
-            if crew not in self._crews:  # it has left already
+            if pool not in self._pools:  # it has left already
                 raise NotBegun
             turn: asyncio.Future[None] = self._loop.create_future()
-            self._waiting[turn] = crew
+            self._waiting[turn] = pool
             try:
                 await turn
             finally:
                 self._waiting.pop(turn, None)
 
-    def begin_on_thread(self, crew: Fenced, lane: Lane) -> None:
+    def begin_on_thread(self, pool: Fenced, lane: Lane) -> None:
         """A call is about to begin on this thread: once it may. Not before the loop has opened: what came with the
         answer, as that a partition is wanted back, is heard there first."""
         while self.is_shut or self._clock.monotonic() > self._deadline.fenced_after:
-            if crew in self._crews:
+            if pool in self._pools:
                 threading.Event().wait(_LOOK_EVERY)
-            if crew not in self._crews:
+            if pool not in self._pools:
                 raise NotBegun
         lane.begin_call()
 
@@ -166,9 +166,9 @@ class Fence:
             "its partitions now. It cancels coroutines and starts no record until a heartbeat is answered"
         )
         log.error(told, self._name, over)
-        for crew in list(self._crews):
-            crew.look_up()
-            crew.interrupt()
+        for pool in list(self._pools):
+            pool.look_up()
+            pool.interrupt()
 
     def _open(self) -> None:
         self._is_open.set()

@@ -10,7 +10,7 @@ from typing import Final
 
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.errors import MultilaneError
-from multilane.lanes.undisturbed import undisturbed
+from multilane.lanes.uninterrupted import uninterrupted
 from multilane.logs import logger
 from multilane.types import TopicPartition
 
@@ -39,7 +39,7 @@ async def tell_of_skipped(
 
 async def _beginnings(consumer: AsyncConsumer, partitions: list[TopicPartition]) -> Mapping[TopicPartition, int]:
     try:
-        return await undisturbed(lambda: consumer.beginning_offsets(partitions, _PATIENCE))
+        return await uninterrupted(lambda: consumer.beginning_offsets(partitions, _PATIENCE))
     except MultilaneError as error:
         log.warning("cannot count the records that this first start skips: %s", error)
         return {}

@@ -16,14 +16,14 @@ from typing import Final, Protocol
 
 from multilane.clock import Clock
 from multilane.errors import UndecodablePayload
-from multilane.hooks import NO_OBSERVER, Observer
 from multilane.lanes.acknowledging import Pending
 from multilane.lanes.lane import Lane
 from multilane.lanes.threads import NotBegun
 from multilane.logs import logger
+from multilane.metrics import NO_OBSERVER, Observer
 from multilane.outcome.headers import ERROR_COUNT, NOT_ATTEMPTED, RETRY_COUNT, last_value, retry_count
 from multilane.outcome.in_place import Resting, Stay, attempts_in_place, resting, rests_until, stay_of
-from multilane.outcome.outage import Failure, Outage, State
+from multilane.outcome.outage import Failure, Outage, OutageState
 from multilane.outcome.poison import SuspectedPoison
 from multilane.seldom import Seldom
 from multilane.stacks import class_of, message_of, raised_at
@@ -49,17 +49,17 @@ class Guarded(Protocol):
         """The gate has moved."""
 
 
-class Guard(Protocol):
+class OutageGuard(Protocol):
     """What a crew knows of a gate."""
 
     @property
     def is_shut(self) -> bool: ...
-    def join(self, crew: Guarded) -> None: ...
-    def leave(self, crew: Guarded) -> None: ...
+    def join(self, pool: Guarded) -> None: ...
+    def leave(self, pool: Guarded) -> None: ...
     def lost(self, lane: Lane) -> None: ...
     def hangs(self, lane: Lane) -> None: ...
     def note_echoes(self, records: Iterable[Record]) -> None: ...
-    async def turn(self, crew: Guarded, lane: Lane, has_work: HasWork) -> None: ...
+    async def turn(self, pool: Guarded, lane: Lane, has_work: HasWork) -> None: ...
 
 
 class _NoGate:
@@ -67,7 +67,7 @@ class _NoGate:
 
     is_shut: Final = False
 
-    def join(self, crew: Guarded) -> None:
+    def join(self, pool: Guarded) -> None:
         return
 
     leave = join
@@ -80,11 +80,11 @@ class _NoGate:
     def note_echoes(self, records: Iterable[Record]) -> None:
         return
 
-    async def turn(self, crew: Guarded, lane: Lane, has_work: HasWork) -> None:
+    async def turn(self, pool: Guarded, lane: Lane, has_work: HasWork) -> None:
         return
 
 
-NO_GATE: Final[Guard] = _NoGate()
+NO_GATE: Final[OutageGuard] = _NoGate()
 
 
 class Chained(Protocol):
@@ -105,7 +105,7 @@ class HasSettled(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Wait:
-    crew: Guarded
+    pool: Guarded
     lane: Lane
     has_work: HasWork
     turn: asyncio.Future[None]
@@ -120,7 +120,7 @@ class _Probe:
     returned: float = 0.0  # when it has
 
 
-class Gate:
+class OutageGate:
     def __init__(self, name: str, outage: Outage, clock: Clock, observer: Observer = NO_OBSERVER) -> None:
         """`name`: of the consumer."""
         self._name = name
@@ -128,11 +128,11 @@ class Gate:
         self._clock = clock
         self._observer = observer
         self._loop = asyncio.get_running_loop()
-        self._crews: set[Guarded] = set()
+        self._pools: set[Guarded] = set()
         self._waiting: deque[_Wait] = deque()
         self._probe: _Probe | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._yards: set[HasSettled] = set()
+        self._queues: set[HasSettled] = set()
         self._settled_before = 0  # in yards that are gone
         self._aside = 0  # settled without a call that succeeded
         self._succeeded = (0, float("-inf"))  # as last counted, and when
@@ -147,13 +147,13 @@ class Gate:
 
     # --- who is behind it --------------------------------------------------------------------------------------------
 
-    def join(self, crew: Guarded) -> None:
-        self._crews.add(crew)
+    def join(self, pool: Guarded) -> None:
+        self._pools.add(pool)
 
-    def leave(self, crew: Guarded) -> None:
+    def leave(self, pool: Guarded) -> None:
         """It drains: its lanes begin nothing more."""
-        self._crews.discard(crew)
-        for wait in [wait for wait in self._waiting if wait.crew is crew]:
+        self._pools.discard(pool)
+        for wait in [wait for wait in self._waiting if wait.pool is pool]:
             self._waiting.remove(wait)
             if not wait.turn.done():
                 wait.turn.set_exception(NotBegun())
@@ -167,13 +167,13 @@ class Gate:
             self._is_told = False
             self._observer.count("lanes.outage", consumer=self._name, state="resumed")
 
-    def count_in(self, yard: HasSettled) -> None:
-        self._yards.add(yard)
+    def count_in(self, queue: HasSettled) -> None:
+        self._queues.add(queue)
 
-    def count_out(self, yard: HasSettled) -> None:
-        if yard in self._yards:
-            self._yards.discard(yard)
-            self._settled_before += yard.settled
+    def count_out(self, queue: HasSettled) -> None:
+        if queue in self._queues:
+            self._queues.discard(queue)
+            self._settled_before += queue.settled
 
     def note_aside(self, records: int) -> None:
         """So many are settled about now, and no call succeeded with them."""
@@ -182,20 +182,20 @@ class Gate:
     def _count(self, now: float) -> int:
         """Calls that succeeded so far."""
         if now - self._succeeded[1] > _STALE:
-            settled = self._settled_before + sum(yard.settled for yard in self._yards)
+            settled = self._settled_before + sum(queue.settled for queue in self._queues)
             self._succeeded = settled - self._aside, now
         return self._succeeded[0]
 
     # --- lanes -------------------------------------------------------------------------------------------------------
 
-    async def turn(self, crew: Guarded, lane: Lane, has_work: HasWork) -> None:
+    async def turn(self, pool: Guarded, lane: Lane, has_work: HasWork) -> None:
         """Returns when the lane may begin something: the gate is open, or it is the one that probes; or when it has
         nothing to begin. Raises NotBegun when its crew drains."""
         self._ended(lane)
         while self.is_shut and has_work(None):
-            if crew not in self._crews:  # it drains already
+            if pool not in self._pools:  # it drains already
                 raise NotBegun
-            wait = _Wait(crew, lane, has_work, self._loop.create_future())
+            wait = _Wait(pool, lane, has_work, self._loop.create_future())
             self._waiting.append(wait)
             self._offer()
             await wait.turn
@@ -333,7 +333,7 @@ class Gate:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._outage.state in (State.SUSPECTED, State.OPEN) or seconds is not None:
+        if self._outage.state in (OutageState.SUSPECTED, OutageState.OPEN) or seconds is not None:
             left = self._outage.next_at - self._clock.monotonic() if seconds is None else seconds
             self._timer = self._loop.call_later(max(0.0, left), self._tick)
 
@@ -350,9 +350,9 @@ class Gate:
         self._outage.look(self._count(now), now)
         if self._outage.state is not before:
             self._moved("calls succeed again")
-        if self._outage.state is State.OPEN:
+        if self._outage.state is OutageState.OPEN:
             self._offer()
-        elif self._outage.state is State.SUSPECTED:
+        elif self._outage.state is OutageState.SUSPECTED:
             self._set_timer()
 
     def _moved(self, why: str) -> None:
@@ -360,8 +360,8 @@ class Gate:
         if self.is_shut == self._is_told:
             return
         self._is_told = self.is_shut
-        for crew in list(self._crews):
-            crew.count_lanes()
+        for pool in list(self._pools):
+            pool.count_lanes()
         if self.is_shut:
             self._observer.count("lanes.outage", consumer=self._name, state="paused")
             self._goes_on.tell(self._clock.monotonic())

@@ -17,9 +17,9 @@ from uuid import UUID
 from multilane.client.fetch.offsets import PartlyFound
 from multilane.client.lookups import with_epochs
 from multilane.commit.completion_map import LogMark
-from multilane.commit.log_fit import Claim, LogNow, misfit
+from multilane.commit.log_fit import LogNow, SettledClaim, misfit
 from multilane.errors import BrokerError, UnsupportedVersion
-from multilane.lanes.holding import Start, Starts
+from multilane.lanes.assignment import Start, Starts
 from multilane.logs import logger
 from multilane.types import NO_EPOCH, OffsetAndEpoch, TopicPartition
 
@@ -75,7 +75,7 @@ class LogCheck:
         return found
 
     async def _logs(
-        self, claims: Mapping[TopicPartition, Claim], ids: Mapping[str, UUID]
+        self, claims: Mapping[TopicPartition, SettledClaim], ids: Mapping[str, UUID]
     ) -> dict[TopicPartition, LogNow]:
         if not claims:
             return {}
@@ -99,9 +99,9 @@ class LogCheck:
             return {}
 
 
-def _claim(start: Start) -> Claim:
+def _claim(start: Start) -> SettledClaim:
     known = None if start.end_epoch == NO_EPOCH else LogMark(start.end_epoch, start.topic_id)
-    return Claim(start.runs[-1][1] + 1, known, start.leader_epoch)
+    return SettledClaim(start.runs[-1][1] + 1, known, start.leader_epoch)
 
 
 def _tell(partition: TopicPartition, start: Start, why: str) -> None:

@@ -108,10 +108,10 @@ async def _called(function: PartitionFunction, told: Partitions) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Nobody:
+class _NoMember:
     name: str = ""
     group_id: str = ""
     rebalance_timeout: float = 0.0
 
 
-NO_EVENTS: Final = PartitionEvents(_Nobody(), PartitionFunctions())
+NO_EVENTS: Final = PartitionEvents(_NoMember(), PartitionFunctions())

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final
 
-from multilane.lanes.worker import NotTaken, Worker, WorkerDied, call_of
+from multilane.lanes.worker import NotTaken, WorkerDied, WorkerProcess, call_of
 from multilane.logs import logger
 
 log = logger(__name__)
@@ -28,7 +28,7 @@ _SHORTEST_REST: Final = 0.5
 _LONGEST_REST: Final = 30.0
 
 
-class Gate:
+class WorkerGate:
     """Lets in as many as there is room for, in the order in which they came."""
 
     def __init__(self, room: Callable[[], int]) -> None:
@@ -79,11 +79,11 @@ class Processes:
         self.limit: float = workers
         self._wanted = workers
         self._functions: tuple[Callable[..., Any], ...] = ()
-        self._workers: set[Worker] = set()
-        self._free: asyncio.Queue[Worker] = asyncio.Queue()
+        self._workers: set[WorkerProcess] = set()
+        self._free: asyncio.Queue[WorkerProcess] = asyncio.Queue()
         self._hiring: set[asyncio.Task[None]] = set()
         self._is_closed = False
-        self.gate = Gate(lambda: len(self._workers))
+        self.gate = WorkerGate(lambda: len(self._workers))
 
     @property
     def pids(self) -> list[int]:
@@ -111,7 +111,7 @@ class Processes:
                     self._free.put_nowait(worker)
         raise WorkerDied(f"{_TAKES} worker processes died before they could take the call")
 
-    async def _free_worker(self) -> Worker:
+    async def _free_worker(self) -> WorkerProcess:
         while True:
             worker = await self._free.get()
             if worker.is_alive:
@@ -123,7 +123,7 @@ class Processes:
     # --- workers come and go -----------------------------------------------------------------------------------------
 
     async def _hire(self) -> None:
-        worker = Worker(self._has_died)
+        worker = WorkerProcess(self._has_died)
         await worker.start(*self._functions)
         if self._is_closed:
             worker.kill()
@@ -132,7 +132,7 @@ class Processes:
         self._free.put_nowait(worker)
         self.gate.let_in()
 
-    def _has_died(self, worker: Worker) -> None:
+    def _has_died(self, worker: WorkerProcess) -> None:
         if worker not in self._workers:
             return  # it was never ready
         self._workers.discard(worker)

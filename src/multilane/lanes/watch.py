@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from weakref import WeakSet
 
 from multilane.clock import Clock, SystemClock
-from multilane.lanes.begun import IDLE, Marks
+from multilane.lanes.begun import IDLE, LaneMarks
 from multilane.lanes.crashes import Suspicion
 from multilane.logs import logger
 from multilane.outcome.poison import SuspectedPoison
@@ -56,7 +56,7 @@ class _Watched:
 class Caution:
     clock: Clock = field(default_factory=SystemClock)
     is_careful: bool = False
-    _crews: WeakSet[Calls] = field(default_factory=WeakSet)
+    _pools: WeakSet[Calls] = field(default_factory=WeakSet)
     _watched: dict[TopicPartition, _Watched] = field(default_factory=dict)
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
     _opened: asyncio.Event = field(default_factory=asyncio.Event)
@@ -65,8 +65,8 @@ class Caution:
     def __post_init__(self) -> None:
         self._opened.set()
 
-    def join(self, crew: Calls) -> None:
-        self._crews.add(crew)
+    def join(self, pool: Calls) -> None:
+        self._pools.add(pool)
 
     def begin(self, partition: TopicPartition, suspicion: Suspicion, frontier: Callable[[], int]) -> None:
         """A partition has suspects. `frontier`: everything below is settled."""
@@ -84,8 +84,8 @@ class Caution:
         is_careful = bool(self._watched)
         if is_careful != self.is_careful:
             self.is_careful = is_careful
-            for crew in list(self._crews):
-                crew.choose_way()
+            for pool in list(self._pools):
+                pool.choose_way()
 
     def is_suspect(self, record: Record) -> bool:
         watched = self._watched.get(TopicPartition(record.topic, record.partition))
@@ -138,7 +138,7 @@ class Caution:
         """And those that go the shortest way have seen that they may not."""
         deadline = self.clock.monotonic() + _PATIENCE
         is_first = True
-        while is_first or (any(crew.is_calling for crew in self._crews) and self.clock.monotonic() < deadline):
+        while is_first or (any(pool.is_calling for pool in self._pools) and self.clock.monotonic() < deadline):
             is_first = False
             await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=_LOOK)
 
@@ -151,9 +151,9 @@ class Caution:
 class Watch:
     """Of one team. By itself it watches nothing."""
 
-    def __init__(self, caution: Caution | None = None, marks: Marks | None = None) -> None:
+    def __init__(self, caution: Caution | None = None, marks: LaneMarks | None = None) -> None:
         self.caution = caution or Caution()
-        self.marks = marks or Marks()
+        self.marks = marks or LaneMarks()
 
     @property
     def is_careful(self) -> bool:

@@ -17,6 +17,7 @@ from typing import Final
 from multilane.errors import ProcessingTimeout
 from multilane.lanes.acknowledging import Acknowledging, Pending
 from multilane.lanes.lane import Lane
+from multilane.lanes.partition_queue import PartitionQueue
 from multilane.lanes.threads import failure_of
 from multilane.lanes.work_rules import (
     OF_A_CALL,
@@ -27,9 +28,8 @@ from multilane.lanes.work_rules import (
     nobody_settles_so,
     nobody_takes_back,
 )
-from multilane.lanes.yard import Yard
 from multilane.listeners.listener import Failures, Listener
-from multilane.listeners.signature import Kind
+from multilane.listeners.signature import ListenerKind
 from multilane.listeners.window import Select, Selection, newest_of_each_key
 from multilane.outcome.parking import Parking
 from multilane.outcome.raised import as_failure
@@ -42,7 +42,7 @@ _ALWAYS_OPEN: Final = nullcontext()
 class Work:
     def __init__(
         self,
-        yard: Yard,
+        queue: PartitionQueue,
         listener: Listener,
         failures: FailureSide,
         rules: WorkRules,
@@ -57,13 +57,13 @@ class Work:
         self.fence = rules.fence
         self.slow_calls = rules.slow_calls
         self._order_of = rules.order_of
-        self._yard = yard
+        self._queue = queue
         self._failures = failures
         self._parking = parking
         self._tries_in_place = rules.tries_in_place
         self._by_topic = dict(by_topic or {})
-        self._settle_offset = yard.settle_offset if parking is None else None
-        self._settle_offsets = (yard.settle_offsets if parking is None else None) or nobody_settles_so
+        self._settle_offset = queue.settle_offset if parking is None else None
+        self._settle_offsets = (queue.settle_offsets if parking is None else None) or nobody_settles_so
         self.is_plain = (
             self._settle_offset is not None
             and not rules.is_manual
@@ -168,7 +168,7 @@ class Work:
         self._late(lane, None)
         self._failures.note_interrupted(records)
         self.gate.lost(lane)
-        self.listener.surroundings.forget(records)
+        self.listener.interceptors.forget(records)
         if pending is not None and self.acknowledging is not None:
             self.acknowledging.fail(pending, records)
         return list(records)
@@ -182,7 +182,7 @@ class Work:
         task = asyncio.current_task()
         if lane.has_cancelled_itself or (task is not None and not task.cancelling()):
             return cancelled
-        self.listener.surroundings.forget(records)
+        self.listener.interceptors.forget(records)
         raise cancelled
 
     def _late(self, lane: Lane, error: BaseException | None) -> BaseException | None:
@@ -238,7 +238,7 @@ class Work:
             self._failures.note_skipped(skipped)
             for record in skipped:
                 self._settle(record)
-        if self.listener.kind is Kind.SINGLE:
+        if self.listener.kind is ListenerKind.SINGLE:
             return await self._one_by_one(lane, handled)
         if not self._by_topic:
             return await self._batch(lane, self.listener, handled) if handled else []
@@ -354,7 +354,7 @@ class Work:
     async def _fail_all(self, failed: Sequence[Record], failures: Failures, pending: Pending | None) -> list[Record]:
         if pending is not None and self.acknowledging is not None:
             undecided = self.acknowledging.fail(pending, failed)
-            self.listener.surroundings.forget([record for record in failed if record not in undecided])
+            self.listener.interceptors.forget([record for record in failed if record not in undecided])
             failed = undecided
         if len(failed) > OF_A_CALL:
             self.gate.note_echoes(echoes({record: failures[record] for record in failed}))
@@ -384,7 +384,7 @@ class Work:
         if self._settle_offset is not None:
             self._settle_offset(record.offset)
             return
-        self._yard.settle(record)
+        self._queue.settle(record)
         if self._parking is not None:
             self._parking.settled(record)
             if self.tried:

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from multilane.lanes.fence import NO_FENCE
-from multilane.lanes.fence import Guard as FenceGuard
-from multilane.lanes.gate import NO_GATE, Guard
+from multilane.lanes.fence import NO_FENCE, FenceGuard
+from multilane.lanes.gate import NO_GATE, OutageGuard
 from multilane.lanes.ordering import OrderOf, by_key
 from multilane.lanes.slow_calls import SlowCalls
 from multilane.lanes.watch import Watch
@@ -49,7 +48,7 @@ class WorkRules:
     tries_in_place: bool = False  # what failed may be given back, also where there is no retry topic
     runs_ahead: bool = False  # the threads of a plain function are this yard's alone: records may wait for one
     watch: Watch = field(default_factory=Watch)
-    gate: Guard = NO_GATE  # what lanes wait for in an outage
+    gate: OutageGuard = NO_GATE  # what lanes wait for in an outage
     fence: FenceGuard = NO_FENCE  # what they wait for while others may have their partitions
     slow_calls: SlowCalls = field(default_factory=SlowCalls)
     order_of: OrderOf = field(default_factory=by_key)  # what waits behind a record that stays in place

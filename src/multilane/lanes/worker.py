@@ -40,8 +40,8 @@ class RemoteTraceback(Exception):
         return f"\n{self.args[0]}"
 
 
-class Worker:
-    def __init__(self, on_death: Callable[[Worker], object]) -> None:
+class WorkerProcess:
+    def __init__(self, on_death: Callable[[WorkerProcess], object]) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_death = on_death
         self._ours, self._theirs = socket.socketpair()

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from multilane.errors import UndecodablePayload, WrongFailures
 from multilane.listeners.acknowledgement import Acknowledgement
 from multilane.listeners.context import CURRENT, Context
+from multilane.listeners.interceptors import InterceptorChain, Visit
 from multilane.listeners.payload import Decode, decoder_for
-from multilane.listeners.signature import Kind, Signature, Wants, place_of
-from multilane.listeners.surroundings import Surroundings, Visit
+from multilane.listeners.signature import ListenerKind, Signature, Wants, place_of
 from multilane.listeners.window import Window
 from multilane.outcome.raised import as_failure
 from multilane.wire.records.keyed_rows import TakenRows
@@ -61,11 +61,11 @@ class Listener:
         function: Callable[..., Any],
         signature: Signature,
         window: Window,
-        surroundings: Surroundings,
+        interceptors: InterceptorChain,
         runner: Runner,
     ) -> None:
         self.window = window
-        self.surroundings = surroundings
+        self.interceptors = interceptors
         self.kind = signature.kind
         self._is_async = signature.is_async
         self.cancels = signature.is_async or runner.ends_calls  # whether a call can be made to end
@@ -73,7 +73,7 @@ class Listener:
         self._signature = signature
         self._runner = runner
         self._decode: Decode | None = None if signature.payload is None else decoder_for(signature.payload)
-        self._wants_context = signature.wants(Wants.CONTEXT) or bool(surroundings)
+        self._wants_context = signature.wants(Wants.CONTEXT) or bool(interceptors)
         self.call_one = self._plainest_call()
         self._plain_parameter = self._only_parameter()
 
@@ -122,7 +122,7 @@ class Listener:
         if not self._wants_context:
             await self._run(self._arguments(record, None, acknowledgement), None)
             return
-        visit = self.surroundings.enter(record)
+        visit = self.interceptors.enter(record)
         error: BaseException | None = None
         try:
             await self._run(self._arguments(record, visit.context, acknowledgement), visit.context)
@@ -130,7 +130,7 @@ class Listener:
             error = failure
             raise
         finally:
-            self.surroundings.leave(record, visit, error)
+            self.interceptors.leave(record, visit, error)
             del error  # which knows this frame
 
     def _arguments(self, record: Record, context: Context | None, ack: Acknowledgement | None) -> dict[str, Any]:
@@ -172,7 +172,7 @@ class Listener:
             raise
         finally:
             for record, visit in reversed(visits.items()):
-                self.surroundings.leave(record, visit, failures.get(record, error))
+                self.interceptors.leave(record, visit, failures.get(record, error))
             if error is not None:
                 failures.clear()
             del error  # which knows this frame
@@ -191,7 +191,7 @@ class Listener:
         if self._wants_context:
             for record in records:
                 try:
-                    visits[record] = self.surroundings.enter(record)
+                    visits[record] = self.interceptors.enter(record)
                 except BaseException as error:  # noqa: BLE001 - an interceptor refuses this one, not the others
                     failures[record] = as_failure(error)
         return visits
@@ -211,7 +211,7 @@ class Listener:
             given[Wants.RECORDS] = list(handled)  # what the function does to it is its own affair
         if visits and handled:
             given[Wants.CONTEXT] = visits[handled[-1]].context
-        if self.kind is Kind.COLUMNS and handled:
+        if self.kind is ListenerKind.COLUMNS and handled:
             given[Wants.COLUMNS] = _columns(handled)
         return {name: given.get(wanted) for name, wanted in self._signature.parameters}
 

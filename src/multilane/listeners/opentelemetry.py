@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
     from opentelemetry.util.types import Attributes
 
-    from multilane.listeners.surroundings import End
+    from multilane.listeners.interceptors import End
     from multilane.wire.records.record import Headers, Record
 
 _NAME: Final = "multilane"

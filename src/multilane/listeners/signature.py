@@ -23,7 +23,7 @@ from multilane.listeners.context import Context
 from multilane.wire.records.record import Record
 
 
-class Kind(Enum):
+class ListenerKind(Enum):
     """How many records a call gets, and as what."""
 
     SINGLE = "single"
@@ -49,7 +49,7 @@ _SINGLE = frozenset({Wants.RECORD, Wants.PAYLOAD})
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    kind: Kind
+    kind: ListenerKind
     is_async: bool
     parameters: tuple[tuple[str, Wants], ...]  # in the order of the function's
     payload: Any = None  # the type to decode a value into
@@ -126,11 +126,15 @@ def _is_record_batch(annotation: Any) -> bool:
     return module.split(".")[0] == "pyarrow" and getattr(annotation, "__name__", "") == "RecordBatch"
 
 
-def _kind(function: Callable[..., Any], parameters: list[tuple[str, Wants]]) -> Kind:
+def _kind(function: Callable[..., Any], parameters: list[tuple[str, Wants]]) -> ListenerKind:
     wanted = {wants for _, wants in parameters}
     found = [
         kind
-        for kind, of_it in ((Kind.SINGLE, _SINGLE), (Kind.BATCH, _BATCH), (Kind.COLUMNS, {Wants.COLUMNS}))
+        for kind, of_it in (
+            (ListenerKind.SINGLE, _SINGLE),
+            (ListenerKind.BATCH, _BATCH),
+            (ListenerKind.COLUMNS, {Wants.COLUMNS}),
+        )
         if wanted & of_it
     ]
     if len(found) == 1:

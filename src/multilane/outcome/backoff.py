@@ -16,7 +16,7 @@ from zlib import crc32
 _RANGE: Final = 1 << 32
 
 
-class RetryBackoff(Protocol):
+class BackoffSettings(Protocol):
     """What the configuration says."""
 
     @property
@@ -32,7 +32,7 @@ class RetryBackoff(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Backoff:
+class RetryDelay:
     """`jitter` is the share of a delay by which it may be shorter or longer: 0.2 makes 10 s anything from 8 to 12."""
 
     kind: Literal["fixed", "exponential"] = "fixed"
@@ -47,7 +47,7 @@ def seed_of(topic: str, partition: int, offset: int) -> int:
     return crc32(f"{topic}/{partition}/{offset}".encode())
 
 
-def due(backoff: RetryBackoff, record_timestamp_ms: int, retry_count: int, seed: int) -> int:
+def due(backoff: BackoffSettings, record_timestamp_ms: int, retry_count: int, seed: int) -> int:
     """When a copy may be handled. One that was not attempted yet (-1) only follows its key: it waits for nothing."""
     if retry_count < 0:
         return record_timestamp_ms
@@ -55,13 +55,13 @@ def due(backoff: RetryBackoff, record_timestamp_ms: int, retry_count: int, seed:
     return record_timestamp_ms + round(max(0.0, _delay(backoff, retry_count) * share) * 1_000)
 
 
-def bounded(backoff: RetryBackoff, due_ms: int, received_ms: int) -> int:
+def bounded(backoff: BackoffSettings, due_ms: int, received_ms: int) -> int:
     """The same for a record whose clock was wrong: no later than the longest delay after it was received."""
     longest = backoff.delay if backoff.kind == "fixed" else max(backoff.delay, backoff.maximum)
     return min(due_ms, received_ms + round(longest * (1.0 + backoff.jitter) * 1_000))
 
 
-def _delay(backoff: RetryBackoff, retry_count: int) -> float:
+def _delay(backoff: BackoffSettings, retry_count: int) -> float:
     if backoff.kind == "fixed" or backoff.delay <= 0 or backoff.multiplier <= 1:
         return backoff.delay
     ceiling = max(backoff.delay, backoff.maximum)

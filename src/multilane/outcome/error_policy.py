@@ -2,7 +2,7 @@
 
 Thread: none (pure).
 
-Records of a partition are judged in the order of its log. `Wait` and `Keep` end the partition's part in this run:
+Records of a partition are judged in the order of its log. `WaitUntilDue` and `KeepRecord` end the partition's part in this run:
 nothing behind such a record is touched. With a dead topic nothing is kept: one record must not stop a partition.
 Where a record goes back to is a matter of configuration; its header may only choose among topics that are configured to
 use this error topic. Owns what a run knows of its partitions; never drops a
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from multilane.outcome.flow import Flow, Publish, moved
+from multilane.outcome.flow import Publish, RetryFlow, moved
 from multilane.outcome.headers import (
     ERROR_COUNT,
     RETRY_COUNT,
@@ -39,7 +39,7 @@ class Republish:
 class Handle:
     """The group that the record belongs to has an error consumer of its own."""
 
-    flow: Flow
+    flow: RetryFlow
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +50,14 @@ class GiveUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WaitUntilDue:
     """The record is too new: this partition is finished for this run, in front of it."""
 
     age: float
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class KeepRecord:
     """Nothing can be done with the record now: it stays, this partition stops in front of it, and people are told."""
 
     reason: str
@@ -71,7 +71,7 @@ class Bury:
     reason: str
 
 
-Verdict = Republish | Handle | GiveUp | Wait | Keep | Bury
+Verdict = Republish | Handle | GiveUp | WaitUntilDue | KeepRecord | Bury
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,9 @@ class ErrorTopic:
     targets: frozenset[str]  # those a header may choose from
     default: str | None = None  # for a record without the header; None where it would be a guess
     fixed: str | None = None  # a shovel's targetTopic: the header is not asked
-    owners: Mapping[str, frozenset[Flow]] = field(default_factory=dict)  # of each target
-    custom: frozenset[Flow] = frozenset()  # those with an error consumer of their own
-    sole: Flow | None = None  # the only group that uses the topic
+    owners: Mapping[str, frozenset[RetryFlow]] = field(default_factory=dict)  # of each target
+    custom: frozenset[RetryFlow] = frozenset()  # those with an error consumer of their own
+    sole: RetryFlow | None = None  # the only group that uses the topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +99,10 @@ class ErrorRules:
     counts_rounds: bool = False  # shovels do: X-ErrorCount grows by one each time
 
 
-def error_topics(flows: Iterable[Flow], custom: Iterable[Flow] = ()) -> dict[str, ErrorTopic]:
+def error_topics(flows: Iterable[RetryFlow], custom: Iterable[RetryFlow] = ()) -> dict[str, ErrorTopic]:
     """The error topics of these groups. Several groups may share one: then the header chooses among their topics, and
     with that whose error consumer a record is for."""
-    sharing: dict[str, set[Flow]] = {}
+    sharing: dict[str, set[RetryFlow]] = {}
     for flow in flows:
         if flow.error is not None:
             sharing.setdefault(flow.error, set()).add(flow)
@@ -110,7 +110,7 @@ def error_topics(flows: Iterable[Flow], custom: Iterable[Flow] = ()) -> dict[str
     return {topic: _shared(topic, frozenset(users), own) for topic, users in sorted(sharing.items())}
 
 
-def _shared(topic: str, users: frozenset[Flow], custom: frozenset[Flow]) -> ErrorTopic:
+def _shared(topic: str, users: frozenset[RetryFlow], custom: frozenset[RetryFlow]) -> ErrorTopic:
     backs = {flow.target for flow in users}
     owners = {t: frozenset(f for f in users if t in (f.main, f.retry)) for t in backs | {f.main for f in users}}
     return ErrorTopic(
@@ -134,7 +134,7 @@ def judge(rules: ErrorRules, record: Record, now_ms: int) -> Verdict:
     age = (now_ms - record.timestamp) / 1_000
     # A clock that runs a little ahead makes a record new; one that is wrong beyond that must not block it for years.
     if abs(age) < rules.close_when_message_is_new:
-        return Wait(age)
+        return WaitUntilDue(age)
     if (crashes := last_value(record.headers, SUSPECTED_POISON)) is not None:
         times = crashes[:10].decode("ascii", "replace")
         return GiveUp(f"it probably crashes its process ({times} deaths): replay it by hand once the cause is fixed")
@@ -143,18 +143,18 @@ def judge(rules: ErrorRules, record: Record, now_ms: int) -> Verdict:
         return GiveUp(f"it went round {rounds} times, and {rules.max_error_count} are allowed")
     source = rules.topics.get(record.topic)
     if source is None:
-        return Keep(f"{record.topic} is not configured as an error topic")
+        return KeepRecord(f"{record.topic} is not configured as an error topic")
     verdict = _give_back(rules, source, record)
-    if isinstance(verdict, Keep) and rules.dead is not None:
+    if isinstance(verdict, KeepRecord) and rules.dead is not None:
         return Bury(moved(record, rules.dead, record.headers), verdict.reason)
     return verdict
 
 
-def _give_back(rules: ErrorRules, source: ErrorTopic, record: Record) -> Republish | Handle | Keep:
+def _give_back(rules: ErrorRules, source: ErrorTopic, record: Record) -> Republish | Handle | KeepRecord:
     if source.sole is not None and source.sole in source.custom:
         return Handle(source.sole)
     target = choose_target(source, record.headers)
-    if isinstance(target, Keep):
+    if isinstance(target, KeepRecord):
         return target
     owners = source.owners.get(target, frozenset())
     if not owners & source.custom:
@@ -162,10 +162,10 @@ def _give_back(rules: ErrorRules, source: ErrorTopic, record: Record) -> Republi
         return Republish(moved(record, target, headers))
     if len(owners) == 1:
         return Handle(next(iter(owners)))
-    return Keep(f"{target} belongs to several groups, and they differ in who handles their errors")
+    return KeepRecord(f"{target} belongs to several groups, and they differ in who handles their errors")
 
 
-def choose_target(source: ErrorTopic, headers: Headers) -> str | Keep:
+def choose_target(source: ErrorTopic, headers: Headers) -> str | KeepRecord:
     """The topic a record goes back to, by configuration; its header only chooses among those."""
     if source.fixed is not None:
         return source.fixed
@@ -173,13 +173,15 @@ def choose_target(source: ErrorTopic, headers: Headers) -> str | Keep:
     if wanted is not None and wanted in source.targets:
         return wanted
     if wanted is not None:
-        return Keep(
+        return KeepRecord(
             f"its X-TargetTopic {wanted!r} is not one of {_listed(source.targets)}, which use {source.topic}; "
             "configure that topic, or replay the record by hand"
         )
     if source.default is not None:
         return source.default
-    return Keep(f"it names no X-TargetTopic, and {source.topic} serves {_listed(source.targets)}: replay it by hand")
+    return KeepRecord(
+        f"it names no X-TargetTopic, and {source.topic} serves {_listed(source.targets)}: replay it by hand"
+    )
 
 
 def _listed(topics: frozenset[str]) -> str:

@@ -23,7 +23,7 @@ _FEW: Final = 0.01  # or this share of what succeeded
 _MOST: Final = 0.5  # the share that makes an outage
 
 
-class Kind(NamedTuple):
+class FailureKind(NamedTuple):
     consumer: str
     error: str  # the class
     line: str  # `shop/orders.py:20`, the raising line; empty where there is none
@@ -36,7 +36,7 @@ class Kind(NamedTuple):
 class Sighting:
     """Failures of one kind since the last look. `keys` are checksums; `stack` comes with the first of its kind."""
 
-    kind: Kind
+    kind: FailureKind
     count: int
     keys: frozenset[int]
     message: str  # of the latest, as its place
@@ -59,7 +59,7 @@ def sighting_from(told: Mapping[str, Any]) -> Sighting:
     consumer, error, line = map(str, told["kind"])
     keys = frozenset(int(key) for key in told["keys"][:MOST_KEYS])
     texts = (str(told["message"]), str(told["place"]), str(told["stack"]))
-    return Sighting(Kind(consumer, error, line), int(told["count"]), keys, *texts)
+    return Sighting(FailureKind(consumer, error, line), int(told["count"]), keys, *texts)
 
 
 @dataclass(slots=True)
@@ -72,15 +72,15 @@ class _Known:
 
 class FailureKinds:
     def __init__(self) -> None:
-        self._known: dict[Kind, _Known] = {}
-        self.totals: dict[Kind, int] = {}
+        self._known: dict[FailureKind, _Known] = {}
+        self.totals: dict[FailureKind, int] = {}
 
     def add(self, seen: Sighting, now: float) -> bool:
         """True for the first of its kind, and for the first after it was quiet for long."""
         if seen.kind not in self._known and len(self._known) >= MOST_KINDS:
             self._forget_quiet(now)
         if seen.kind not in self._known and len(self._known) >= MOST_KINDS:
-            seen = replace(seen, kind=Kind(seen.kind.consumer, OTHERS, ""), stack="")
+            seen = replace(seen, kind=FailureKind(seen.kind.consumer, OTHERS, ""), stack="")
         known = self._known.get(seen.kind)
         is_new = known is None or now - known.at >= QUIET_SECONDS
         if known is None:
@@ -115,9 +115,9 @@ class FailureKinds:
             del self._known[kind]
             self._total_others(kind)
 
-    def _total_others(self, kind: Kind) -> None:
+    def _total_others(self, kind: FailureKind) -> None:
         """The table of totals stays as bounded as that of kinds."""
-        others = Kind(kind.consumer, OTHERS, "")
+        others = FailureKind(kind.consumer, OTHERS, "")
         self.totals[others] = self.totals.get(others, 0) + self.totals.pop(kind, 0)
 
 

@@ -36,7 +36,7 @@ _GIVEN_UP: Final = "given up after its attempts in place"
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class RetryFlow:
     """The topics of one group and how often a record goes round. A retry topic means at least one attempt from it."""
 
     main: str
@@ -77,7 +77,7 @@ class LastStep:
     reason: str
 
 
-def after_failure(flow: Flow, record: Record, error: BaseException) -> Publish | LastStep:
+def after_failure(flow: RetryFlow, record: Record, error: BaseException) -> Publish | LastStep:
     """What becomes of a record whose handler failed."""
     if flow.retry is None:
         return _to_error(flow, record, error, "")
@@ -89,17 +89,17 @@ def after_failure(flow: Flow, record: Record, error: BaseException) -> Publish |
     return _to_error(flow, record, error, f"reached the maximum retry count of {flow.attempts_per_round}")
 
 
-def undecodable(flow: Flow, record: Record, error: BaseException) -> Publish | LastStep:
+def undecodable(flow: RetryFlow, record: Record, error: BaseException) -> Publish | LastStep:
     """A payload that no attempt can read is an error at once; its raw bytes are kept."""
     return _to_error(flow, record, error, _UNDECODABLE)
 
 
-def given_up(flow: Flow, record: Record, error: BaseException) -> Publish | LastStep:
+def given_up(flow: RetryFlow, record: Record, error: BaseException) -> Publish | LastStep:
     """A record that was tried in its place as often as it may be, without a retry topic."""
     return _to_error(flow, record, error, _GIVEN_UP)
 
 
-def follow(flow: Flow, record: Record) -> Publish:
+def follow(flow: RetryFlow, record: Record) -> Publish:
     """A record that waits behind its failed key in the retry topic. It has all of its attempts before it."""
     if flow.retry is None:
         raise ValueError(f"{flow.main} has no retry topic for a record to follow its key into")
@@ -107,14 +107,14 @@ def follow(flow: Flow, record: Record) -> Publish:
     return _retry(flow, flow.retry, record, changes)
 
 
-def poisoned(flow: Flow, record: Record, error: SuspectedPoison) -> Publish | LastStep:
+def poisoned(flow: RetryFlow, record: Record, error: SuspectedPoison) -> Publish | LastStep:
     """A record that kills the process that handles it is an error at once. The header keeps error consumers from giving
     it back by themselves."""
     marked = record._replace(headers=replaced(record.headers, {SUSPECTED_POISON: number(error.crashes)}))
     return _to_error(flow, marked, error, _POISONED)
 
 
-def attempt(record: Record, flow: Flow) -> int:
+def attempt(record: Record, flow: RetryFlow) -> int:
     """Which attempt at the record this is, counted from 1."""
     rounds = error_count(record.headers)
     if flow.retry is None:
@@ -128,15 +128,15 @@ def moved(record: Record, topic: str, headers: Headers) -> Publish:
     return _copy(record, topic, headers)
 
 
-def _about(flow: Flow, error: BaseException, note: str = "") -> dict[str, bytes | None]:
+def _about(flow: RetryFlow, error: BaseException, note: str = "") -> dict[str, bytes | None]:
     return error_changes(error, note, with_stack=flow.with_stack)
 
 
-def _retry(flow: Flow, topic: str, record: Record, changes: Mapping[str, bytes | None]) -> Publish:
+def _retry(flow: RetryFlow, topic: str, record: Record, changes: Mapping[str, bytes | None]) -> Publish:
     return _copy(record, topic, replaced(record.headers, changes), keeps_partition=flow.keeps_partition)
 
 
-def _to_error(flow: Flow, record: Record, error: BaseException, note: str) -> Publish | LastStep:
+def _to_error(flow: RetryFlow, record: Record, error: BaseException, note: str) -> Publish | LastStep:
     if flow.error is None:
         return LastStep(f"{note or 'the handler failed'}, and there is no error topic")
     changes: dict[str, bytes | None] = {
@@ -148,7 +148,7 @@ def _to_error(flow: Flow, record: Record, error: BaseException, note: str) -> Pu
     return _copy(record, flow.error, replaced(record.headers, changes))
 
 
-def _rounds_after(flow: Flow, record: Record) -> int:
+def _rounds_after(flow: RetryFlow, record: Record) -> int:
     """The first round of a flow without a retry topic is written as 0: the main attempt is counted apart."""
     is_first = last_value(record.headers, ERROR_COUNT) is None
     return 0 if flow.retry is None and is_first else error_count(record.headers) + 1

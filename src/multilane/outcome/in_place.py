@@ -13,8 +13,8 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from multilane.outcome.backoff import RetryBackoff, due, seed_of
-from multilane.outcome.flow import Flow
+from multilane.outcome.backoff import BackoffSettings, due, seed_of
+from multilane.outcome.flow import RetryFlow
 from multilane.outcome.headers import described
 from multilane.wire.records.record import Headers, Record
 
@@ -60,7 +60,7 @@ def rests_until(record: Record) -> float:
     return record.due if isinstance(record, Resting) else 0.0
 
 
-def retried(record: Record, backoff: RetryBackoff | None, now: float) -> Resting:
+def retried(record: Record, backoff: BackoffSettings | None, now: float) -> Resting:
     """The record after one more failure, due after its back-off."""
     attempts = attempts_in_place(record) + 1
     if backoff is None:
@@ -70,7 +70,7 @@ def retried(record: Record, backoff: RetryBackoff | None, now: float) -> Resting
 
 
 @dataclass(frozen=True, slots=True)
-class GivenUp:
+class GivenUpRecord:
     """A record that no attempt has helped. Nothing of its content: whoever may see the topic can look it up."""
 
     partition: int
@@ -81,14 +81,14 @@ class GivenUp:
 
 
 class InPlace:
-    def __init__(self, flow: Flow, again: int, backoff: RetryBackoff | None, now: Callable[[], float]) -> None:
+    def __init__(self, flow: RetryFlow, again: int, backoff: BackoffSettings | None, now: Callable[[], float]) -> None:
         """`flow`: the topics of the group, for copies of what is given up. `again`: how often after the first attempt.
         `now` is the monotonic clock."""
         self.flow = flow
         self.again = again
         self._backoff = backoff
         self._now = now
-        self._given_up: list[GivenUp] = []
+        self._given_up: list[GivenUpRecord] = []
 
     @property
     def waits(self) -> bool:
@@ -104,9 +104,9 @@ class InPlace:
         kind = type(error).__qualname__
         text = described(error).decode(errors="replace").removeprefix(f"{kind}: ")
         attempts = attempts_in_place(record) + 1
-        self._given_up.append(GivenUp(record.partition, record.offset, attempts, kind, text))
+        self._given_up.append(GivenUpRecord(record.partition, record.offset, attempts, kind, text))
 
-    def take_given_up(self) -> tuple[GivenUp, ...]:
+    def take_given_up(self) -> tuple[GivenUpRecord, ...]:
         """Those since the last time."""
         taken, self._given_up = tuple(self._given_up), []
         return taken

@@ -21,27 +21,27 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from multilane.outcome.backoff import Backoff, RetryBackoff, due
+from multilane.outcome.backoff import BackoffSettings, RetryDelay, due
 
 SUSPICION: Final = 1.0  # seconds from the first suspicion to the verdict
 FEWEST_KEYS: Final = 3  # that fail in an outage
 SHORTEST_PROBE: Final = 0.05
 LONGEST_PROBE: Final = 10.0  # what back-off grows to: records must not wait long after an outage is over
-_DEFAULT_BACKOFF: Final = Backoff("exponential", 1.0, 60.0, 2.0)
+_DEFAULT_BACKOFF: Final = RetryDelay("exponential", 1.0, 60.0, 2.0)
 
 
-class State(enum.Enum):
+class OutageState(enum.Enum):
     CLOSED = "closed"
     SUSPECTED = "suspected"
     OPEN = "open"
     PROBING = "probing"
 
 
-TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
-    State.CLOSED: frozenset({State.SUSPECTED}),
-    State.SUSPECTED: frozenset({State.CLOSED, State.OPEN}),
-    State.OPEN: frozenset({State.CLOSED, State.PROBING}),
-    State.PROBING: frozenset({State.CLOSED, State.OPEN}),
+TRANSITIONS: Final[Mapping[OutageState, frozenset[OutageState]]] = {
+    OutageState.CLOSED: frozenset({OutageState.SUSPECTED}),
+    OutageState.SUSPECTED: frozenset({OutageState.CLOSED, OutageState.OPEN}),
+    OutageState.OPEN: frozenset({OutageState.CLOSED, OutageState.PROBING}),
+    OutageState.PROBING: frozenset({OutageState.CLOSED, OutageState.OPEN}),
 }
 
 
@@ -77,12 +77,12 @@ class _Seen:
 
 
 class Outage:
-    def __init__(self, rules: OutageRules, backoff: RetryBackoff | None = None, seed: int = 0) -> None:
+    def __init__(self, rules: OutageRules, backoff: BackoffSettings | None = None, seed: int = 0) -> None:
         """`backoff` of the probes. `seed`: of their jitter, so that processes do not probe together."""
         self._rules = rules
         self._backoff = backoff if backoff is not None and backoff.delay > 0 else _DEFAULT_BACKOFF
         self._seed = seed
-        self._state = State.CLOSED
+        self._state = OutageState.CLOSED
         self._seen: deque[_Seen] = deque(maxlen=max(rules.minimum, FEWEST_KEYS))
         self._kind: Failure | None = None  # what calls fail with
         self._began = _Seen(Failure("", "", None), 0, 0.0)
@@ -91,13 +91,13 @@ class Outage:
         self.next_at = 0.0  # when the verdict, or the next probe, is due
 
     @property
-    def state(self) -> State:
+    def state(self) -> OutageState:
         return self._state
 
     @property
     def is_open(self) -> bool:
         """Nothing may begin but a probe."""
-        return self._state in (State.OPEN, State.PROBING)
+        return self._state in (OutageState.OPEN, OutageState.PROBING)
 
     @property
     def kind(self) -> Failure | None:
@@ -107,7 +107,7 @@ class Outage:
         """Seconds since the first of the failures that made it suspected."""
         return now - self._began.at
 
-    def _go(self, state: State) -> None:
+    def _go(self, state: OutageState) -> None:
         if state not in TRANSITIONS[self._state]:
             raise AssertionError(f"an outage does not go from {self._state.value} to {state.value}")
         self._state = state
@@ -120,13 +120,13 @@ class Outage:
         """A record failed; `succeeded`: records so far. True when it stays in place. An echo is one more record of a
         call that was counted: it has weight, and is no further witness. What is no news has neither."""
         self._failed += is_news
-        if self._state is State.CLOSED and is_news:
+        if self._state is OutageState.CLOSED and is_news:
             if is_echo:
                 self._weigh(failure)
             else:
                 self._seen.append(_Seen(failure, succeeded, now))
                 self._suspect(succeeded, now)
-        return self.is_open or (self._state is State.SUSPECTED and self._is_like_the_others(failure))
+        return self.is_open or (self._state is OutageState.SUSPECTED and self._is_like_the_others(failure))
 
     def _weigh(self, echo: Failure) -> None:
         latest = next((one for one in reversed(self._seen) if one.failure.is_like(echo)), None)
@@ -149,7 +149,7 @@ class Outage:
         if is_for_many and sum(one.records for one in alike) > self._rules.share * (failed + others):
             self._kind, self._began, self._failed = kind, seen[0], failed
             self.next_at = now + SUSPICION
-            self._go(State.SUSPECTED)
+            self._go(OutageState.SUSPECTED)
 
     def _most_common(self) -> Failure:
         """By class or by line, whichever more have in common."""
@@ -164,16 +164,16 @@ class Outage:
 
     def look(self, succeeded: int, now: float) -> None:
         """The verdict on a suspicion when it is due. And what was under way when it opened may have succeeded."""
-        if self._state is State.SUSPECTED and now >= self.next_at:
+        if self._state is OutageState.SUSPECTED and now >= self.next_at:
             others = succeeded - self._began.succeeded
             if self._failed > self._rules.share * (self._failed + others):
-                self._go(State.OPEN)
+                self._go(OutageState.OPEN)
                 self._began = _Seen(self._began.failure, succeeded, self._began.at)
                 self.probes, self._failed = 0, 0
                 self.next_at = now + self._rest()
             else:
                 self._close()
-        elif self._state is State.OPEN and succeeded - self._began.succeeded > self._failed:
+        elif self._state is OutageState.OPEN and succeeded - self._began.succeeded > self._failed:
             self._close()
 
     def _rest(self) -> float:
@@ -181,32 +181,32 @@ class Outage:
         return max(SHORTEST_PROBE, min(rest, max(LONGEST_PROBE, self._backoff.delay)))
 
     def _close(self) -> None:
-        self._go(State.CLOSED)
+        self._go(OutageState.CLOSED)
         self._seen.clear()
 
     # --- probes ------------------------------------------------------------------------------------------------------
 
     def may_probe(self, now: float) -> bool:
-        return self._state is State.OPEN and now >= self.next_at
+        return self._state is OutageState.OPEN and now >= self.next_at
 
     def probe(self) -> None:
         """One call begins."""
-        self._go(State.PROBING)
+        self._go(OutageState.PROBING)
 
     def probe_succeeded(self) -> None:
-        if self._state is State.PROBING:
+        if self._state is OutageState.PROBING:
             self._close()
 
     def probe_failed(self, now: float) -> float:
         """Gives when its record may be handled again: after the next probe, so that another record is tried first."""
-        if self._state is State.PROBING:
-            self._go(State.OPEN)
+        if self._state is OutageState.PROBING:
+            self._go(OutageState.OPEN)
             self.probes += 1
             self.next_at = now + self._rest()
         return self.next_at + 0.5 * (self.next_at - now)
 
     def probe_lost(self, now: float) -> None:
         """It tells nothing: its lane has ended, or its record could not even be read."""
-        if self._state is State.PROBING:
-            self._go(State.OPEN)
+        if self._state is OutageState.PROBING:
+            self._go(OutageState.OPEN)
             self.next_at = now + SHORTEST_PROBE

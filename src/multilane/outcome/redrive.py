@@ -109,7 +109,7 @@ class Filter:
         return self.error is None or self.error.lower() in told_error(record.headers).lower()
 
 
-class Marks:
+class ReplayMarks:
     """Which offsets of a partition were replayed: all below the frontier, and runs beyond it."""
 
     def __init__(self, frontier: int, runs: Iterable[Run] = ()) -> None:
@@ -129,8 +129,8 @@ class Marks:
     def runs(self) -> tuple[Run, ...]:
         return tuple(zip(self._firsts, self._lasts, strict=True))
 
-    def copy(self) -> Marks:
-        return Marks(self.frontier, self.runs)
+    def copy(self) -> ReplayMarks:
+        return ReplayMarks(self.frontier, self.runs)
 
     def add(self, first: int, last: int) -> None:
         """Mark these; runs that touch become one, and what touches the frontier moves it."""
@@ -147,7 +147,7 @@ class Marks:
             del self._firsts[0], self._lasts[0]
 
 
-class Pace:
+class ReplayPace:
     """So many records a second, counted from the first; a pause does not let them pile up."""
 
     def __init__(self, rate: float | None, now: float) -> None:

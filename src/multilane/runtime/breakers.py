@@ -10,8 +10,8 @@ from zlib import crc32
 
 from multilane.clock import Clock
 from multilane.config.app.consumer import ConsumerGroupConfig
-from multilane.hooks import Observer
-from multilane.lanes.gate import Gate
+from multilane.lanes.gate import OutageGate
+from multilane.metrics import Observer
 from multilane.outcome.breaker import Breaker
 from multilane.outcome.outage import Outage, OutageRules
 
@@ -22,11 +22,11 @@ def breaker_of(config: ConsumerGroupConfig) -> Breaker | None:
     return Breaker(told.share, told.window, told.minimum) if told is not None and told.action == "stop" else None
 
 
-def gate_of(config: ConsumerGroupConfig, clock: Clock, observer: Observer) -> Gate | None:
+def gate_of(config: ConsumerGroupConfig, clock: Clock, observer: Observer) -> OutageGate | None:
     """For `action: pause`: what keeps lanes waiting while an outage lasts, of all partitions of the consumer."""
     told = config.error_breaker
     if told is None or told.action != "pause":
         return None
     seed = crc32(f"{config.name}/{os.getpid()}".encode())
     outage = Outage(OutageRules(told.share, told.window, told.minimum), config.retry_backoff, seed)
-    return Gate(config.name, outage, clock, observer)
+    return OutageGate(config.name, outage, clock, observer)

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from multilane.clock import Clock
-from multilane.lanes.begun import BegunTable, Marks, Name
+from multilane.lanes.assignment import Start
+from multilane.lanes.begun import BegunTable, LaneMarks, Name
 from multilane.lanes.crashes import Crash, OpenCall, Suspicion, suspicion
 from multilane.lanes.dead_tables import crashes_in
-from multilane.lanes.holding import Start
 from multilane.lanes.intake import Intake
 from multilane.lanes.watch import Caution, Watch
 from multilane.logs import logger
@@ -71,7 +71,7 @@ class CrashWatch:
         for name, intake in names.items():
             self._look(intake, suspicion(crashes, name, limit), crashes)
         places = {name.topic: self._table.place(name) for name in names}
-        return Watch(self._caution, Marks(self._table, places))
+        return Watch(self._caution, LaneMarks(self._table, places))
 
     def _look(self, intake: Intake, found: Suspicion, crashes: list[Crash]) -> None:
         if not found.suspects and not found.convicted:

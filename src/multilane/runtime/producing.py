@@ -25,7 +25,7 @@ from multilane.logs import logger
 from multilane.outcome.flow import Publish
 from multilane.outcome.outbox import Outbox
 from multilane.outcome.producer_slot import ProducerSlot
-from multilane.runtime.messages import CustomMessage, Message, body_bytes, drafted, key_bytes
+from multilane.runtime.produced_messages import CustomMessage, Message, body_bytes, drafted, key_bytes
 
 if TYPE_CHECKING:
     from multilane.wire.records.record import Headers

@@ -16,8 +16,8 @@ from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.errors import ConfigError
 from multilane.lanes.failing import LastStepFunction
 from multilane.lanes.partition_events import PartitionFunctions
-from multilane.listeners.signature import Kind, Signature, Wants, place_of, read_signature
-from multilane.listeners.surroundings import ConsumerInterceptor, ErrorInterceptor, Tracer
+from multilane.listeners.interceptors import ConsumerInterceptor, ErrorInterceptor, Tracer
+from multilane.listeners.signature import ListenerKind, Signature, Wants, place_of, read_signature
 from multilane.listeners.window import Select, Window, newest_of_each_key
 from multilane.wire.records.record import Record
 
@@ -32,11 +32,11 @@ class ListenerOptions(TypedDict, total=False):
     error: Function  # for records from the error topic; else they go back to the retry topic
     select: Select  # which records of a window are handled
     route: Callable[[Record], str]  # the class of lanes of a record
-    around: Around
+    around: Interceptors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Around:
+class Interceptors:
     """Interceptors and tracers, of the whole application or of one consumer."""
 
     interceptors: tuple[ConsumerInterceptor, ...] = ()
@@ -45,9 +45,9 @@ class Around:
     last_step: LastStepFunction | None = None
     partitions: PartitionFunctions = field(default_factory=PartitionFunctions)
 
-    def within(self, outer: Around) -> Around:
+    def within(self, outer: Interceptors) -> Interceptors:
         """The application's first, then the consumer's own; the nearest last step."""
-        return Around(
+        return Interceptors(
             interceptors=outer.interceptors + self.interceptors,
             error_interceptors=outer.error_interceptors + self.error_interceptors,
             tracers=outer.tracers + self.tracers,
@@ -67,7 +67,7 @@ class Registration:
     error: Function | None = None
     select: Select | None = None
     route: Callable[[Record], str] | None = None
-    around: Around = field(default_factory=Around)
+    around: Interceptors = field(default_factory=Interceptors)
 
     def for_rows(self) -> Registration:
         """For rows of a DataFrame: nobody commits, so there is nothing to audit; a row tells what became of a record
@@ -130,7 +130,7 @@ def _check_error_function(config: ConsumerGroupConfig, function: Function) -> No
 
 def _check_kinds(config: ConsumerGroupConfig, function: Function, retry: Function) -> None:
     kinds = read_signature(function).kind, read_signature(retry).kind
-    if (kinds[0] is Kind.SINGLE) != (kinds[1] is Kind.SINGLE):
+    if (kinds[0] is ListenerKind.SINGLE) != (kinds[1] is ListenerKind.SINGLE):
         raise ConfigError(
             f"consumer {config.name!r}: {place_of(retry)} is for {kinds[1].value} and {place_of(function)} for "
             f"{kinds[0].value}; both are called in the same way"
@@ -140,9 +140,9 @@ def _check_kinds(config: ConsumerGroupConfig, function: Function, retry: Functio
 def _check_function(config: ConsumerGroupConfig, function: Function, signature: Signature) -> None:
     where = f"consumer {config.name!r}, {place_of(function)}"
     is_batch = config.batch_size > 1
-    if signature.kind is not Kind.SINGLE and not is_batch:
+    if signature.kind is not ListenerKind.SINGLE and not is_batch:
         raise ConfigError(f"{where}: it takes several records at once; set batchSize above 1")
-    if signature.kind is Kind.SINGLE and is_batch and not config.unique:
+    if signature.kind is ListenerKind.SINGLE and is_batch and not config.unique:
         raise ConfigError(f"{where}: batchSize is {config.batch_size}, so take list[Record] or pyarrow.RecordBatch")
     if signature.wants(Wants.ACKNOWLEDGEMENT) and config.ack != "manual":
         raise ConfigError(f"{where}: it asks for an Acknowledgement; set ack: manual, or leave it out")

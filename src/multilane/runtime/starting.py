@@ -17,9 +17,9 @@ from typing import Any, Final, TypeVar
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock
 from multilane.errors import BrokerError, ConfigError, MultilaneError
-from multilane.hooks import Observer
 from multilane.logs import logger
-from multilane.runtime.outfit import Outfit
+from multilane.metrics import Observer
+from multilane.runtime.lane_factory import LaneFactory
 from multilane.seldom import Seldom
 
 log = logger(__name__)
@@ -31,21 +31,23 @@ _TELL_EVERY: Final = 30.0
 _UNKNOWN_TOPIC: Final = 3
 
 
-async def opened(outfit: Outfit, stopping: asyncio.Event) -> bool:
+async def opened(lane_factory: LaneFactory, stopping: asyncio.Event) -> bool:
     """Worker processes have imported the application, which may take long; False when it is told to stop before."""
-    await _until_stopped(asyncio.ensure_future(outfit.open()), stopping)
+    await _until_stopped(asyncio.ensure_future(lane_factory.open()), stopping)
     return not stopping.is_set()
 
 
-async def member_of(outfit: Outfit, clock: Clock, observer: Observer, stopping: asyncio.Event) -> AsyncConsumer | None:
+async def member_of(
+    lane_factory: LaneFactory, clock: Clock, observer: Observer, stopping: asyncio.Event
+) -> AsyncConsumer | None:
     """A consumer that is about to be a member of the group; None when it is told to stop before."""
-    consumer = AsyncConsumer(outfit.joining, clock=clock, observer=observer)
-    if not outfit.keeps_order:
+    consumer = AsyncConsumer(lane_factory.joining, clock=clock, observer=observer)
+    if not lane_factory.keeps_order:
         return consumer
     try:
-        counts = await _until_stopped(_partition_counts(outfit, consumer, clock), stopping)
+        counts = await _until_stopped(_partition_counts(lane_factory, consumer, clock), stopping)
         if counts is not None:
-            _check_equal(outfit, counts)
+            _check_equal(lane_factory, counts)
             return consumer
     except BaseException:
         await consumer.close(0)
@@ -67,15 +69,17 @@ async def _until_stopped(asking: asyncio.Future[T], stopping: asyncio.Event) -> 
             await asking  # the consumer is used by one at a time, and is closed next
 
 
-def _partition_counts(outfit: Outfit, consumer: AsyncConsumer, clock: Clock) -> asyncio.Future[Mapping[str, int]]:
-    return asyncio.ensure_future(_asked(outfit, consumer, clock))
+def _partition_counts(
+    lane_factory: LaneFactory, consumer: AsyncConsumer, clock: Clock
+) -> asyncio.Future[Mapping[str, int]]:
+    return asyncio.ensure_future(_asked(lane_factory, consumer, clock))
 
 
-async def _asked(outfit: Outfit, consumer: AsyncConsumer, clock: Clock) -> Mapping[str, int]:
+async def _asked(lane_factory: LaneFactory, consumer: AsyncConsumer, clock: Clock) -> Mapping[str, int]:
     seldom = Seldom(_TELL_EVERY)
     while True:
         try:
-            return {topic: len(await consumer.partitions_for(topic, _ASK)) for topic in outfit.topics.names}
+            return {topic: len(await consumer.partitions_for(topic, _ASK)) for topic in lane_factory.topics.names}
         except MultilaneError as error:
             if not _may_pass(error):
                 raise
@@ -84,7 +88,7 @@ async def _asked(outfit: Outfit, consumer: AsyncConsumer, clock: Clock) -> Mappi
                     "consumer %s cannot start yet, and keeps trying: %s. With retryOrder: key it starts once it has "
                     "checked that %s have the same number of partitions. Create a topic that is missing"
                 )
-                log.warning(told, outfit.config.name, error, " and ".join(outfit.topics.names))
+                log.warning(told, lane_factory.config.name, error, " and ".join(lane_factory.topics.names))
         await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=_REST)
 
 
@@ -93,10 +97,10 @@ def _may_pass(error: MultilaneError) -> bool:
     return error.retriable or (isinstance(error, BrokerError) and error.code == _UNKNOWN_TOPIC)
 
 
-def _check_equal(outfit: Outfit, counts: Mapping[str, int]) -> None:
+def _check_equal(lane_factory: LaneFactory, counts: Mapping[str, int]) -> None:
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{topic} has {many}" for topic, many in counts.items())
         raise ConfigError(
-            f"consumer {outfit.config.name!r}: with retryOrder: key a topic and its retry topic need the same number "
+            f"consumer {lane_factory.config.name!r}: with retryOrder: key a topic and its retry topic need the same number "
             f"of partitions, but {told}. Add partitions, or set retryOrder: none"
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from multilane.sizing.lane_count import Bounds
-from multilane.sizing.simulation import Work
+from multilane.sizing.simulation import SimulatedWork
 
 BATCHES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)  # sizes that are tried, in this order
 
@@ -39,9 +39,9 @@ class Goals:
     def batches(self) -> list[int]:
         return [size for size in BATCHES if size <= self.most_batch]
 
-    def work(self, batch: int) -> Work:
+    def work(self, batch: int) -> SimulatedWork:
         """A window may wait for half of what its records may: the other half is for a lane."""
-        return Work(self.latency, batch, self.wait / 2 if batch > 1 else 0.0)
+        return SimulatedWork(self.latency, batch, self.wait / 2 if batch > 1 else 0.0)
 
     def process_share(self, rate: float, batch: int) -> float:
         """How much of a process a rate takes: calls cost, and so do the records in them."""

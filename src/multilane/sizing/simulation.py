@@ -23,7 +23,7 @@ from multilane.wire.records.record import Record
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class SimulatedWork:
     """What a call is: how long it takes, how many records it gets at most, and how long it waits for them."""
 
     latency: float
@@ -32,7 +32,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulationOutcome:
     seconds: float  # from the first arrival to the end of the last call
     calls: int
     lane_waits: list[float]  # of each record, in no order
@@ -44,7 +44,7 @@ class Outcome:
         return len(self.lane_waits) / self.seconds
 
 
-def simulate(arrivals: Arrivals, lanes: int, work: Work) -> Outcome:
+def simulate(arrivals: Arrivals, lanes: int, work: SimulatedWork) -> SimulationOutcome:
     """Until everything that came is done."""
     return _Run(arrivals, lanes, work).outcome()
 
@@ -58,7 +58,7 @@ def ninety_ninth(waits: list[float]) -> float:
 class _Run:
     arrivals: Arrivals
     lanes: int
-    work: Work
+    work: SimulatedWork
     chains: Chains = field(init=False)
     busy: list[tuple[float, int, list[Record]]] = field(default_factory=list)  # a heap by the end of the call
     freed: dict[bytes | None, float] = field(default_factory=dict)  # when the last call with a key ended
@@ -71,7 +71,7 @@ class _Run:
     def __post_init__(self) -> None:
         self.chains = Chains(by_key(), self.lanes)
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> SimulationOutcome:
         times = self.arrivals.times
         records = [_record(at, key) for at, key in enumerate(self.arrivals.keys)]
         come, now = 0, 0.0
@@ -84,7 +84,7 @@ class _Run:
             self.chains.put(records[before:come], now)
             self._flush(now)
             self._begin_calls(now)
-        return Outcome(now - times[0] if records else 0.0, next(self.calls), self.lane_waits, self.key_waits)
+        return SimulationOutcome(now - times[0] if records else 0.0, next(self.calls), self.lane_waits, self.key_waits)
 
     def _end_calls(self, now: float) -> None:
         while self.busy and self.busy[0][0] <= now:

@@ -22,7 +22,7 @@ from multilane.config.spelling import fold
 from multilane.errors import ConfigError
 from multilane.logs import logger
 from multilane.secret import Secret
-from multilane.spark.places import EARLIEST, GROUP, LATEST, Named, Place, parse_place, parse_time, parse_times
+from multilane.spark.offset_spec import EARLIEST, GROUP, LATEST, Named, OffsetSpec, parse_place, parse_time, parse_times
 from multilane.types import TopicPartition
 
 log = logger(__name__)
@@ -67,7 +67,7 @@ _TRIGGER_DELAY: Final = "15m"
 
 
 @dataclass(frozen=True, slots=True)
-class Topics:
+class TopicSelection:
     """Exactly one of the three ways to say what is read."""
 
     names: tuple[str, ...] = ()
@@ -90,10 +90,10 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    topics: Topics
+    topics: TopicSelection
     properties: Mapping[str, str] = field(repr=False)  # of the consumers; may have secrets in it
-    starting: Place
-    ending: Place
+    starting: OffsetSpec
+    ending: OffsetSpec
     max_offsets: int | None = None
     min_offsets: int | None = None
     trigger_delay: float = 0.0  # seconds after which fewer offsets will do
@@ -215,7 +215,7 @@ def as_option(name: str, value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _topics(given: Mapping[str, str]) -> Topics:
+def _topics(given: Mapping[str, str]) -> TopicSelection:
     ways = [name for name in ("subscribe", "subscribePattern", "assign") if name in given]
     if len(ways) != 1:
         said = " and ".join(ways) or "none"
@@ -225,14 +225,14 @@ def _topics(given: Mapping[str, str]) -> Topics:
         names = tuple(name.strip() for name in text.split(",") if name.strip())
         if not names:
             raise ConfigError(f"subscribe={text!r}: give names of topics, with commas between them")
-        return Topics(names=names)
+        return TopicSelection(names=names)
     if ways[0] == "subscribePattern":
         try:
             re.compile(text)
         except re.error as error:
             raise ConfigError(f"subscribePattern={text!r} is no regular expression: {error}") from None
-        return Topics(pattern=text)
-    return Topics(assigned=_assigned(text))
+        return TopicSelection(pattern=text)
+    return TopicSelection(assigned=_assigned(text))
 
 
 def _assigned(text: str) -> tuple[TopicPartition, ...]:
@@ -246,7 +246,7 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
     return found
 
 
-def _start(given: Mapping[str, str], default: Place) -> Place:
+def _start(given: Mapping[str, str], default: OffsetSpec) -> OffsetSpec:
     """What is most exact wins, as in Spark: a time, times for each partition, offsets."""
     strategy = given.get("startingOffsetsByTimestampStrategy", "error").lower()
     if strategy not in {"error", "latest"}:
@@ -261,7 +261,7 @@ def _start(given: Mapping[str, str], default: Place) -> Place:
     return default
 
 
-def _end(given: Mapping[str, str]) -> Place:
+def _end(given: Mapping[str, str]) -> OffsetSpec:
     if "endingTimestamp" in given:
         return parse_time("endingTimestamp", given["endingTimestamp"], is_strict=False)
     if "endingOffsetsByTimestamp" in given:

@@ -18,8 +18,7 @@ from multilane.clock import Clock, SystemClock
 from multilane.errors import BrokerError, ConfigError, DataLoss, MultilaneError
 from multilane.logs import logger
 from multilane.spark.cut_logs import CutLogs
-from multilane.spark.options import SourceOptions
-from multilane.spark.places import (
+from multilane.spark.offset_spec import (
     EARLIEST,
     GROUP,
     LATEST,
@@ -27,12 +26,13 @@ from multilane.spark.places import (
     Exact,
     Named,
     Offsets,
-    Place,
+    OffsetSpec,
     Tree,
     epochs_in,
     from_json,
     ids_in,
 )
+from multilane.spark.options import SourceOptions
 from multilane.spark.ranges import Range, admitted, ranges_between
 from multilane.types import NO_EPOCH, LeaderEpoch, Offset, OffsetAndEpoch, OffsetAndMetadata, TopicPartition
 
@@ -102,7 +102,7 @@ class Planner:
 
     # --- places ------------------------------------------------------------------------------------------------------
 
-    def resolve(self, option: str, place: Place, partitions: Collection[TopicPartition]) -> Offsets:
+    def resolve(self, option: str, place: OffsetSpec, partitions: Collection[TopicPartition]) -> Offsets:
         match place:
             case Named():
                 return self._named(place.word, partitions)

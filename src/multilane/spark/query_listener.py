@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from multilane.clock import Clock, SystemClock
-from multilane.hooks import NO_OBSERVER, Observer
 from multilane.logs import logger
+from multilane.metrics import NO_OBSERVER, Observer
 from multilane.spark.reasons import reason
 
 if TYPE_CHECKING:

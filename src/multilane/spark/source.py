@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from multilane.errors import ConfigError
 from multilane.spark.catalog_options import kept_in, options_in, table_options
+from multilane.spark.offset_spec import Offsets, Tree, to_json
 from multilane.spark.options import (
     SourceOptions,
     includes_headers,
@@ -25,7 +26,6 @@ from multilane.spark.options import (
     sink_options,
     source_options,
 )
-from multilane.spark.places import Offsets, Tree, to_json
 from multilane.spark.planning import Planner, StreamPlanner
 from multilane.spark.ranges import Range, cut, grouped, split
 from multilane.spark.reading import ReadOptions, read_ranges

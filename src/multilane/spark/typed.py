@@ -51,7 +51,7 @@ def struct_of(model: Any) -> StructType:
     if isinstance(model, StructType):
         return model
     schema = model if isinstance(model, Mapping) else _schema_of(model)
-    found = _Reading(schema.get("$defs", schema.get("definitions", {}))).type_of(schema, "the payload")
+    found = _StructReading(schema.get("$defs", schema.get("definitions", {}))).type_of(schema, "the payload")
     if not isinstance(found, StructType):
         raise ConfigError(f"the payload is {found.simpleString()}: give a model, or a JSON Schema, of an object")
     return found
@@ -66,7 +66,7 @@ def _schema_of(model: Any) -> Mapping[str, Any]:
     return schema
 
 
-class _Reading:
+class _StructReading:
     """Of one schema; `named` are the parts that it refers to."""
 
     def __init__(self, named: Mapping[str, Any]) -> None:

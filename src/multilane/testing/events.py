@@ -15,7 +15,7 @@ from typing import NamedTuple
 Run = tuple[int, int]  # first and last settled offset
 
 
-class Place(NamedTuple):
+class RecordPlace(NamedTuple):
     topic: str
     partition: int
     offset: int
@@ -31,7 +31,7 @@ class Produced:
     at: float
     record: str
     key: str | None
-    place: Place
+    place: RecordPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Copied:
     at: float
     record: str
     key: str | None
-    place: Place
+    place: RecordPlace
     is_final: bool = False
 
 
@@ -54,7 +54,7 @@ class Started:
     call: int
     record: str
     key: str | None
-    place: Place
+    place: RecordPlace
     attempt: int = 1
 
 
@@ -65,7 +65,7 @@ class Ended:
     call: int
     record: str
     key: str | None
-    place: Place
+    place: RecordPlace
     is_ok: bool = True
 
 
@@ -77,7 +77,7 @@ class Skipped:
     member: str
     record: str
     key: str | None
-    place: Place
+    place: RecordPlace
     by: str
 
 

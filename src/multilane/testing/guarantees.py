@@ -34,9 +34,9 @@ from multilane.testing.events import (
     Event,
     Killed,
     Left,
-    Place,
     Produced,
     Rebalanced,
+    RecordPlace,
     Skipped,
     Started,
 )
@@ -151,7 +151,9 @@ class NoCommitPastUnsettled:
 
     def __init__(self) -> None:
         self._unsettled: dict[tuple[str, int], dict[int, str]] = defaultdict(dict)  # by partition: offset -> record
-        self._settled: set[Place] = set()  # also those that are heard of later: a copy may be handled before it is seen
+        self._settled: set[RecordPlace] = (
+            set()
+        )  # also those that are heard of later: a copy may be handled before it is seen
         self._copies: dict[str, list[Copied]] = defaultdict(list)
         self._committed: dict[tuple[str, int], int] = {}
         self._found: list[Violation] = []
@@ -175,11 +177,11 @@ class NoCommitPastUnsettled:
     def judge(self) -> list[Violation]:
         return list(self._found)
 
-    def _open(self, record: str, place: Place) -> None:
+    def _open(self, record: str, place: RecordPlace) -> None:
         if place not in self._settled:
             self._unsettled[place.topic, place.partition][place.offset] = record
 
-    def _lies_further_on(self, record: str, place: Place) -> bool:
+    def _lies_further_on(self, record: str, place: RecordPlace) -> bool:
         """Whether a copy of the record was made after this one. Copies are heard of in no certain order."""
         return any(
             copy.is_final or copy.place.topic != place.topic or copy.place.offset > place.offset
@@ -193,7 +195,7 @@ class NoCommitPastUnsettled:
         if event.offset < before:
             self._say(f"the offset of {event.topic}-{event.partition} goes back from {before} to {event.offset}")
         for offset, record in self._unsettled[partition].items():
-            place = Place(*partition, offset)
+            place = RecordPlace(*partition, offset)
             is_below = offset < event.offset
             is_told = is_below or any(first <= offset <= last for first, last in event.runs)
             if not is_told or self._lies_further_on(record, place):
@@ -225,7 +227,7 @@ class NoSameKeyOverlap:
 
     def __init__(self, *, across_topics: bool = True) -> None:
         self._across_topics = across_topics
-        self._open: dict[object, dict[tuple[str, int, Place], Started]] = defaultdict(dict)
+        self._open: dict[object, dict[tuple[str, int, RecordPlace], Started]] = defaultdict(dict)
         self._found: list[Violation] = []
 
     def take(self, event: Event) -> None:
@@ -297,11 +299,11 @@ class NoDuplicateWithoutRestart:
 
     def __init__(self, *, across_topics: bool = False) -> None:
         self._across_topics = across_topics
-        self._started: dict[Place, Started] = {}  # the last
-        self._failed: set[Place] = set()  # the last attempt
+        self._started: dict[RecordPlace, Started] = {}  # the last
+        self._failed: set[RecordPlace] = set()  # the last attempt
         self._steps: dict[str, float] = {}  # by member: its last rebalance
         self._failed_in: dict[str, tuple[str, int]] = {}  # by key: the last call in which a record failed
-        self._succeeded: dict[str, Place] = {}
+        self._succeeded: dict[str, RecordPlace] = {}
         self._is_excused = False
         self._found: list[Violation] = []
 

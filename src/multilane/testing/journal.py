@@ -14,7 +14,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from multilane.testing.events import Event, Place
+from multilane.testing.events import Event, RecordPlace
 
 _KINDS: Final = {kind.__name__: kind for kind in get_args(Event)}
 _FIELDS: Final = {name: tuple(f.name for f in fields(kind)) for name, kind in _KINDS.items()}
@@ -63,7 +63,7 @@ def _read(line: bytes) -> tuple[str, Event]:
     stream, name, *values = json.loads(line)
     known: dict[str, Any] = dict(zip(_FIELDS[name], values, strict=True))
     if "place" in known:
-        known["place"] = Place(*known["place"])
+        known["place"] = RecordPlace(*known["place"])
     if "runs" in known:
         known["runs"] = tuple((first, last) for first, last in known["runs"])
     return stream, _KINDS[name](**known)

@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from multilane.testing.events import Copied, Ended, Event, Killed, Place, Produced, Rebalanced, Skipped, Started
+from multilane.testing.events import Copied, Ended, Event, Killed, Produced, Rebalanced, RecordPlace, Skipped, Started
 from multilane.testing.violation import Violation
 
 Call = tuple[str, int]
@@ -170,10 +170,10 @@ class _PartitionOrder:
 
     def __init__(self) -> None:
         self.found: list[Violation] = []
-        self._highest: dict[tuple[str, str, int], Place] = {}
-        self._begun: set[Place] = set()
-        self._home: dict[str, Place] = {}  # where a record was produced
-        self._held: dict[str, dict[tuple[str, str, int], Place]] = defaultdict(dict)  # by member: the last begun
+        self._highest: dict[tuple[str, str, int], RecordPlace] = {}
+        self._begun: set[RecordPlace] = set()
+        self._home: dict[str, RecordPlace] = {}  # where a record was produced
+        self._held: dict[str, dict[tuple[str, str, int], RecordPlace]] = defaultdict(dict)  # by member: the last begun
 
     def take(self, event: Event) -> None:
         match event:

@@ -55,7 +55,7 @@ def write_subscription(subscription: MemberSubscription, version: int = NEWEST_S
 
 
 def read_subscription(data: bytes) -> MemberSubscription:
-    reader = _Reader(data)
+    reader = _SubscriptionReader(data)
     version = reader.int16()
     if version < 0:
         raise FrameError(f"a member's subscription has version {version}")
@@ -95,7 +95,7 @@ def _blob(data: bytes | None) -> bytes:
     return _INT32.pack(-1) if data is None else _INT32.pack(len(data)) + data
 
 
-class _Reader:
+class _SubscriptionReader:
     """Reads forward; FrameError where the bytes end before the value does."""
 
     __slots__ = ("_at", "_data")

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from lane_world import until
+from multilane.app.app import App
 from multilane.client.admin.admin import Admin
 from multilane.client.produce.producer import Producer
-from multilane.runtime.app import App
 
 
 class Shop:

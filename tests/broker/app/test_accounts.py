@@ -11,11 +11,11 @@ import pytest
 
 from broker.app.conftest import running
 from lane_world import until
+from multilane.audit.folder import AuditFolder
+from multilane.audit.log_identity import strayed
+from multilane.audit.reading import read_books
 from multilane.audit.spans import Span
 from multilane.client.admin.admin import Admin
-from multilane.runtime.account_folder import Folder
-from multilane.runtime.account_logs import strayed
-from multilane.runtime.account_reading import read_books
 from multilane.types import TopicPartition
 from multilane.wire.records.record import Record
 
@@ -135,7 +135,7 @@ async def test_accounts_of_a_topic_that_was_made_again_are_of_another_log(shop, 
 
     await settled(shop, app, 10)
     group, place = f"{topic}.group", TopicPartition(topic, 0)
-    found = read_books(Folder(str(tmp_path / "books"), group), group)
+    found = read_books(AuditFolder(str(tmp_path / "books"), group), group)
     properties = {"bootstrap.servers": shop.bootstrap}
     assert strayed(properties, found.logs, {place: Span(0, 10)}) == ()
     with Admin(properties) as admin:

@@ -12,13 +12,13 @@ import pytest
 from broker.produce import new_producer
 from lane_world import turns
 from multilane import Acknowledgement, Admin, TopicPartition
+from multilane.engines.backfill import run as driver
+from multilane.engines.backfill.progress import ProgressReport, new_progress
+from multilane.engines.backfill.run import BackfillRequest
+from multilane.engines.backfill.state_files import StateFiles
+from multilane.engines.backfill.worker import BackfillTask
+from multilane.engines.backfill.worker_app import BackfillWorkerApp
 from multilane.errors import ConfigError, DataLoss, LineLost, NoHistory
-from multilane.runtime import backfill as driver
-from multilane.runtime.backfill import BackfillRequest
-from multilane.runtime.backfilled_app import BackfilledApp
-from multilane.spark.backfill.book import Report, new_book
-from multilane.spark.backfill.state_files import StateFiles
-from multilane.spark.backfill.task import Errand
 from multilane.wire.records.record import Record
 
 pytestmark = pytest.mark.broker
@@ -45,9 +45,9 @@ class History:
         with StateFiles(self.shop.folder / "state") as files:
             return driver._book(self.request(**asked), files, config, self.app.config.cluster("main"))
 
-    def worker(self) -> BackfilledApp:
-        self._patch.setattr("multilane.runtime.backfilled_app.find_app", lambda target: self.app)
-        return BackfilledApp("shop:app")
+    def worker(self) -> BackfillWorkerApp:
+        self._patch.setattr("multilane.engines.backfill.worker_app.find_app", lambda target: self.app)
+        return BackfillWorkerApp("shop:app")
 
     def run(self, worker=None, **more) -> None:
         self.book = self.book or self.plan(begin="earliest")
@@ -55,11 +55,11 @@ class History:
         starts = {p: self.book.places[p] for p in mine}
         ends = {p: self.book.plan.stretches[p][1] for p in mine}
         known = {"epochs": self.book.epochs, "topic_id": self.book.plan.topic_id}
-        errand = Errand("orders", self.shop.main, starts, ends, **known, **more)
+        errand = BackfillTask("orders", self.shop.main, starts, ends, **known, **more)
         self.listed = []
         self.note((worker or self.worker()).run(errand, self.note))
 
-    def note(self, report: Report) -> None:
+    def note(self, report: ProgressReport) -> None:
         self.listed += self.book.note(report)
 
     def saw(self, record: Record) -> int:
@@ -197,7 +197,7 @@ def half_done(shop, history, tamper):
     shop.fill(["a", "b", "c", "d"], partitions=1)
     past = history()
     past.book = past.plan(begin="earliest")
-    past.book.note(Report({0: (1, ((2, 2),))}, 2, (), {0: 0}))
+    past.book.note(ProgressReport({0: (1, ((2, 2),))}, 2, (), {0: 0}))
     with StateFiles(shop.folder / "state") as files:
         files.save(past.book)
     for name in ("plan.json", "progress.json"):
@@ -414,4 +414,4 @@ def test_the_state_is_not_begun_when_nothing_can_be_planned(shop, history):
         past.plan(begin="latest")
     with StateFiles(shop.folder / "state") as files:
         assert files.plan() is None
-    assert new_book(past.plan(begin="earliest").plan).remaining == 1
+    assert new_progress(past.plan(begin="earliest").plan).remaining == 1

@@ -16,17 +16,17 @@ from multilane.client.consumer import Consumer
 from multilane.client.produce.producer import Producer
 from multilane.clock import SystemClock
 from multilane.commit import completion_map
-from multilane.commit.ledger import Place
+from multilane.commit.ledger import CommitPoint
+from multilane.engines.batches.coordinator_app import CoordinatorGroup
+from multilane.engines.batches.lease_table import LeaseTable
+from multilane.engines.batches.messages import Again, PartitionLease, TaskLease
+from multilane.engines.batches.worker_app import LeaseWorkerApp
+from multilane.engines.continuous.worker_app import News
+from multilane.error_consumer.reading import ErrorLog
 from multilane.errors import DataLoss
-from multilane.outcome.redrive import Marks
-from multilane.runtime.error_reading import ErrorLog
-from multilane.runtime.kept_app import KeptGroup
-from multilane.runtime.leased_app import LeasedApp
-from multilane.runtime.member import News
-from multilane.spark.batches.board import Board
-from multilane.spark.batches.terms import Again, Loan, Unit
+from multilane.outcome.redrive import ReplayMarks
+from multilane.spark.offset_spec import to_json
 from multilane.spark.options import source_options
-from multilane.spark.places import to_json
 from multilane.spark.planning import StreamPlanner
 from multilane.types import LeaderEpoch, Offset, OffsetAndMetadata, TopicPartition
 from multilane.wire.records.record import Record
@@ -119,7 +119,7 @@ def mark_as_replayed(shop: Shop) -> completion_map.LogMark:
     partition = TopicPartition(shop.main, 0)
     with ErrorLog({"bootstrap.servers": shop.bootstrap}, shop.main) as log:
         assert sum(1 for _ in log.records()) == 200
-        log.keep_marks(partition, Marks(200))
+        log.keep_marks(partition, ReplayMarks(200))
         assert log.marks()[partition].frontier == 200
     with Consumer({"bootstrap.servers": shop.bootstrap}) as consumer:
         topic_id = consumer.topic_ids([shop.main])[shop.main]
@@ -144,13 +144,13 @@ async def handled_on_loan(shop: Shop, mark, monkeypatch) -> list[tuple[int, byte
     """As a worker of the batches flow that is lent what its keeper knew before the log was cut."""
     app, words = shop.app(), []
     got = collecting(app)
-    monkeypatch.setattr("multilane.runtime.leased_app.find_app", lambda target: app)
+    monkeypatch.setattr("multilane.engines.batches.worker_app.find_app", lambda target: app)
     partition = TopicPartition(shop.main, 0)
-    place = Place(100, mark.leader_epoch, ((101, 199),), mark.leader_epoch)
-    unit = Unit(1, "orders", {partition: place}, logs={shop.main: mark.topic_id})
-    worker = LeasedApp("shop:app")
+    place = CommitPoint(100, mark.leader_epoch, ((101, 199),), mark.leader_epoch)
+    unit = PartitionLease(1, "orders", {partition: place}, logs={shop.main: mark.topic_id})
+    worker = LeaseWorkerApp("shop:app")
     await worker.open(lambda kind, **fields: words.append((kind, fields)))
-    serving = asyncio.create_task(worker.serve(Loan(1, 60.0, 1.0, (unit,))))
+    serving = asyncio.create_task(worker.serve(TaskLease(1, 60.0, 1.0, (unit,))))
     await until(lambda: len(got) == 153, 60)
     worker.end()
     [back] = await serving
@@ -230,21 +230,21 @@ class Borrower:
 async def test_a_worker_that_reports_what_the_log_does_not_have_commits_nothing(shop, caplog):
     """Of the batches flow: its keeper commits on the word of workers, but not beyond the log."""
     shop.fill([f"k{n}" for n in range(10)], partitions=1)
-    app, partition, board, line = shop.app(), TopicPartition(shop.main, 0), Board(SystemClock()), Borrower()
+    app, partition, lease_table, line = shop.app(), TopicPartition(shop.main, 0), LeaseTable(SystemClock()), Borrower()
     collecting(app)
-    [(name, outfit)] = app.outfits(News()).items()
-    kept = KeptGroup(name, outfit, board, SystemClock(), News())
+    [(name, lane_factory)] = app.lane_factories(News()).items()
+    kept = CoordinatorGroup(name, lane_factory, lease_table, SystemClock(), News())
     running_ = asyncio.create_task(kept.run())
     try:
-        await until(lambda: board.has_work)
-        [task] = board.plan(1)
-        [unit] = board.lend(task, line).units
-        board.tell([replace(unit, places={partition: Place(2**62, 0, ())})], line)
+        await until(lambda: lease_table.has_work)
+        [task] = lease_table.plan(1)
+        [unit] = lease_table.lend(task, line).units
+        lease_table.tell([replace(unit, places={partition: CommitPoint(2**62, 0, ())})], line)
         await until(lambda: "reports offset 4611686018427387904, but the log ends at 10" in caplog.text)
         assert shop.committed() in ({}, {str(partition): 0})
-        board.tell([replace(unit, places={partition: Place(7, 0, ())})], line)
+        lease_table.tell([replace(unit, places={partition: CommitPoint(7, 0, ())})], line)
         await until(lambda: shop.committed() == {str(partition): 7})
     finally:
-        board.drop(task)
+        lease_table.drop(task)
         kept.stop()
         await running_

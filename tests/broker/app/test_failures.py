@@ -9,9 +9,9 @@ import pytest
 from broker.app.conftest import running
 from lane_world import until
 from multilane.client.produce.producer import Producer
-from multilane.hooks import Counts
 from multilane.listeners.context import Context
-from multilane.outcome.flow import Flow, attempt
+from multilane.metrics import Counts
+from multilane.outcome.flow import RetryFlow, attempt
 from multilane.wire.records.record import Record
 
 pytestmark = [pytest.mark.broker]
@@ -36,7 +36,7 @@ async def test_a_record_is_tried_one_plus_n_times_one_plus_m_and_then_has_its_la
     )
     attempts: dict[bytes | None, list[int]] = defaultdict(list)
     ended: list[tuple[bytes | None, str]] = []
-    flow = Flow(shop.main, retry, error, 3, 2)
+    flow = RetryFlow(shop.main, retry, error, 3, 2)
 
     @app.listener("orders")
     async def handle(record: Record) -> None:
@@ -217,13 +217,13 @@ async def test_interceptors_of_the_app_and_of_one_listener(shop):
         def on_error(self, context, record, error):
             told.append(f"{self.name} sees {type(error).__name__} in {context['Z-GroupID'] == f'{shop.main}.group'}")
 
-    from multilane.runtime.registration import Around
+    from multilane.runtime.registration import Interceptors
 
     app = shop.app(onFailure="drop")
     app.intercept(Tells("app"))
     app.intercept_errors(Tells("app"))
 
-    @app.listener("orders", around=Around(interceptors=(Tells("own"),)))
+    @app.listener("orders", around=Interceptors(interceptors=(Tells("own"),)))
     async def handle(record: Record) -> None:
         told.append("handles")
         raise ValueError("no")

@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 
 from broker.app.conftest import running
 from lane_world import until
+from multilane.app.app import App
+from multilane.app.control import controlled
 from multilane.cli import main
 from multilane.client.produce.producer import Producer
-from multilane.runtime.app import App
-from multilane.runtime.control import controlled
 from multilane.wire.records.record import Record
 
 pytestmark = [pytest.mark.broker]

@@ -11,7 +11,7 @@ from broker.group_processes import ProcessMember
 from broker.reading import CLOCK, Deadline
 from multilane import Consumer, OffsetAndMetadata
 from multilane.errors import CommitDuringRebalance, CommitRefused, MultilaneError
-from multilane.hooks import Counts
+from multilane.metrics import Counts
 
 pytestmark = [pytest.mark.broker, pytest.mark.cluster]
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from multilane.audit.comparison import ComparisonRequest, begun_at, compare, read_accounts
 from multilane.audit.order import OrderRule
+from multilane.audit.record_files import AuditRecordFiles
 from multilane.audit.spans import Span
-from multilane.audit.verdict import Doubtful, Inverted, Repeated, Tally, Unaccounted
+from multilane.audit.verdict import AuditCounts, Doubtful, Inverted, Repeated, Unaccounted
 from multilane.clock import ManualClock
-from multilane.commit.journal import CopyPlace, Outcome
+from multilane.commit.journal import CopyPlace, RecordOutcome
 from multilane.errors import NoHistory
-from multilane.runtime.account_files import AccountFiles
-from multilane.spark.comparison import Question, begun_at, compare, read_accounts
 from multilane.types import TopicPartition
 from multilane.wire.records.record import Record
 
@@ -36,7 +36,7 @@ class Books:
         self.settings = {"kafka.bootstrap.servers": kafka.bootstrap()}
         self.clock = ManualClock()
         self._fill = fill
-        self.files = AccountFiles(self.path, "g", self.clock)
+        self.files = AuditRecordFiles(self.path, "g", self.clock)
 
     def write(self, topic: str, partition: int, keys: list[bytes | None]) -> None:
         self._fill(topic, [(b"v", key, (), partition) for key in keys])
@@ -49,7 +49,7 @@ class Books:
             self.clock.advance(0.001)
             self.files.journal.note_done([self.record(offset, partition, topic)])
 
-    def copied(self, offset: int, outcome: Outcome, copy: CopyPlace | None) -> None:
+    def copied(self, offset: int, outcome: RecordOutcome, copy: CopyPlace | None) -> None:
         self.clock.advance(0.001)
         self.files.journal.note_failed(self.record(offset), outcome, copy, None)
 
@@ -62,7 +62,9 @@ class Books:
     def verdict(self, spans: dict[TopicPartition, Span], order: OrderRule = BY_KEY, doubts=None):
         asyncio.run(self.files.flush())
         accounts = read_accounts(self.spark, f"{self.path}/group=g")
-        return compare(self.spark, accounts, Question(spans, self.settings, order, self.retry, doubts=doubts or {}))
+        return compare(
+            self.spark, accounts, ComparisonRequest(spans, self.settings, order, self.retry, doubts=doubts or {})
+        )
 
     def place(self, partition: int = 0) -> TopicPartition:
         return TopicPartition(self.main, partition)
@@ -79,16 +81,16 @@ def test_every_outcome_is_counted_and_what_is_wrong_is_named(books):
     books.write(books.main, 1, [b"x", b"y", b"z", b"x"])
     books.done(0, 2, 5)
     books.files.journal.note_skipped([books.record(1)])
-    books.copied(3, Outcome.RETRIED, CopyPlace(books.retry, 0, 0))
-    books.copied(4, Outcome.DEAD, None)
+    books.copied(3, RecordOutcome.RETRIED, CopyPlace(books.retry, 0, 0))
+    books.copied(4, RecordOutcome.DEAD, None)
     books.done(3, 0, 2, 2, partition=1)
     books.files.journal.note_interrupted([books.record(1, 1), books.record(0)])
     books.leave_merged()
     one, two = books.place(0), books.place(1)
     made = books.verdict({one: Span(0, 6), two: Span(0, 4)}, doubts={one: ((1, 2), (5, 9))})
     assert made.tallies == {
-        one: Tally(read=6, done=3, skipped=1, retried=1, dead=1, doubtful=4),
-        two: Tally(read=4, done=3, repeated=1, inverted=1, doubtful=1),
+        one: AuditCounts(read=6, done=3, skipped=1, retried=1, dead=1, doubtful=4),
+        two: AuditCounts(read=4, done=3, repeated=1, inverted=1, doubtful=1),
     }
     assert made.unaccounted == (Unaccounted(two, 1, 1),)
     assert made.repeated == (Repeated(two, 2, 2, 2, "done"),)
@@ -102,7 +104,7 @@ def test_only_the_span_counts(books):
     books.write(books.main, 0, [b"a"] * 4)
     books.done(0, 1, 2, 3)
     place = books.place()
-    assert books.verdict({place: Span(1, 3)}).tallies == {place: Tally(read=2, done=2)}
+    assert books.verdict({place: Span(1, 3)}).tallies == {place: AuditCounts(read=2, done=2)}
     assert books.verdict({place: Span(2, 2)}).tallies == {}
     with pytest.raises(NoHistory, match="its log ends at 4"):
         books.verdict({place: Span(0, 9)})
@@ -111,11 +113,11 @@ def test_only_the_span_counts(books):
 @pytest.mark.long
 def test_a_record_with_two_accounts_is_what_the_last_says(books):
     books.write(books.main, 0, [b"a", b"b"])
-    books.copied(0, Outcome.RETRIED, CopyPlace(books.retry, 0, 0))
+    books.copied(0, RecordOutcome.RETRIED, CopyPlace(books.retry, 0, 0))
     books.done(1, 0)
     place = books.place()
     made = books.verdict({place: Span(0, 2)})
-    assert made.tallies == {place: Tally(read=2, done=2, repeated=1)}
+    assert made.tallies == {place: AuditCounts(read=2, done=2, repeated=1)}
     assert made.repeated == (Repeated(place, 0, 0, 2, "done"),)
     assert made.holds()
     assert not made.holds(exactly_once=True)
@@ -140,7 +142,7 @@ def test_what_is_repeated_in_its_order_after_a_kill_is_no_change_of_order(books)
     books.done(0, 1, 0, 1, 2)
     place = books.place()
     made = books.verdict({place: Span(0, 3)})
-    assert made.tallies == {place: Tally(read=3, done=3, repeated=2)}
+    assert made.tallies == {place: AuditCounts(read=3, done=3, repeated=2)}
     assert made.holds()
 
 
@@ -149,7 +151,7 @@ def test_where_order_survives_a_retry_the_copy_counts_for_its_record(books):
     """The record at 0 is handled from the retry topic, after 1 of the same key: only one rule forbids that."""
     books.write(books.main, 0, [b"a", b"a"])
     books.write(books.retry, 0, [b"a"])
-    books.copied(0, Outcome.RETRIED, CopyPlace(books.retry, 0, 0))
+    books.copied(0, RecordOutcome.RETRIED, CopyPlace(books.retry, 0, 0))
     books.done(1)
     books.done(0, topic=books.retry)
     spans = {books.place(): Span(0, 2), TopicPartition(books.retry, 0): Span(0, 1)}

@@ -55,9 +55,9 @@ def test_records_flow_again_soon_after_the_query_process_was_killed(shop):
     with shop.running("--master", "local[2]", *OPTIONS) as (process, log):
         shop.wait_for(shop.is_all_settled, log)
         shop.wait_for(lambda: shop.is_shared(2), log)
-        keeper, before = re.findall(r"keeper (\d+) ", log.read_text())[-1], len(log.read_text().splitlines())
+        coordinator, before = re.findall(r"keeper (\d+) ", log.read_text())[-1], len(log.read_text().splitlines())
         killed_at = CLOCK.monotonic()
-        os.kill(int(keeper), signal.SIGKILL)
+        os.kill(int(coordinator), signal.SIGKILL)
         shop.fill([b"-1", b"-2", b"-3", b"-4"])
         shop.wait_for(lambda: {"-1", "-2", "-3", "-4"} <= {value for value, _ in shop.done}, log)
         seconds, lines = CLOCK.monotonic() - killed_at, len(log.read_text().splitlines()) - before

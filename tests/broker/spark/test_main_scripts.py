@@ -31,7 +31,7 @@ frame = spark.read.format("multilane").options(**{"kafka.bootstrap.servers": clu
 app.handle(frame, "orders").collect()
 """
 RUN = """
-from multilane.runtime.spark_engine import SparkSettings, run_on_spark
+from multilane.engines.spark_run import SparkSettings, run_on_spark
 run_on_spark("__main__:app", SparkSettings(master="local[1]"))
 """
 SCRIPTS = {

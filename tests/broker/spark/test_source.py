@@ -11,10 +11,10 @@ from pydantic import BaseModel
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
+from multilane.app.app import App
 from multilane.client.admin.admin import Admin
 from multilane.client.consumer import Consumer
 from multilane.client.produce.producer import Producer
-from multilane.runtime.app import App
 from multilane.types import TopicPartition
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]

@@ -6,7 +6,7 @@ import pytest
 
 from multilane.audit.order import order_rule
 from multilane.audit.spans import Known, Span, spans_of
-from multilane.audit.verdict import Tally, Verdict, total
+from multilane.audit.verdict import AuditCounts, AuditVerdict, total
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.types import TopicPartition
 
@@ -65,15 +65,15 @@ def test_order_is_judged_as_it_is_promised(settings, by, across_retry):
 
 
 def test_a_proof_needs_an_account_for_each_and_the_order_of_keys():
-    whole = Tally(read=10, done=5, skipped=2, retried=2, dead=1)
+    whole = AuditCounts(read=10, done=5, skipped=2, retried=2, dead=1)
     assert (whole.accounted, whole.unaccounted) == (10, 0)
-    assert Verdict({PLACE: whole}).holds()
-    assert not Verdict({PLACE: Tally(read=10, done=9)}).holds()
-    assert not Verdict({PLACE: Tally(read=1, done=1, inverted=1)}).holds()
-    again = Verdict({PLACE: Tally(read=1, done=1, repeated=1)})
+    assert AuditVerdict({PLACE: whole}).holds()
+    assert not AuditVerdict({PLACE: AuditCounts(read=10, done=9)}).holds()
+    assert not AuditVerdict({PLACE: AuditCounts(read=1, done=1, inverted=1)}).holds()
+    again = AuditVerdict({PLACE: AuditCounts(read=1, done=1, repeated=1)})
     assert (again.holds(), again.holds(exactly_once=True)) == (True, False)
 
 
 def test_tallies_add_up():
-    one = Tally(read=3, done=2, repeated=1, gone=4)
-    assert total([one, one, Tally(dead=1)]) == Tally(read=6, done=4, dead=1, repeated=2, gone=8)
+    one = AuditCounts(read=3, done=2, repeated=1, gone=4)
+    assert total([one, one, AuditCounts(dead=1)]) == AuditCounts(read=6, done=4, dead=1, repeated=2, gone=8)

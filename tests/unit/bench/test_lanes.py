@@ -84,7 +84,7 @@ from bench.lanes import STEADY_SECONDS, WARM_SECONDS, command_of, main, parse_op
 from bench.report import Report
 
 from multilane.config.app.loading import load_app
-from multilane.listeners.signature import Kind, read_signature
+from multilane.listeners.signature import ListenerKind, read_signature
 
 COUNTING = """\
 import itertools, json, sys
@@ -344,7 +344,12 @@ def test_our_app_is_what_the_scenario_says(scenario, tmp_path):
     assert consumer.max_processing_time == (3_600.0 if scenario.hangs else 1.0)
     handler, _ = handler_of(order(scenario))
     signature = read_signature(handler)
-    expected = {"single": Kind.SINGLE, "thread": Kind.SINGLE, "records": Kind.BATCH, "columns": Kind.COLUMNS}
+    expected = {
+        "single": ListenerKind.SINGLE,
+        "thread": ListenerKind.SINGLE,
+        "records": ListenerKind.BATCH,
+        "columns": ListenerKind.COLUMNS,
+    }
     assert signature.kind is expected[scenario.shape]
     assert signature.is_async == (scenario is not THREADS)
 

@@ -10,14 +10,14 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from multilane.audit import run
 from multilane.audit.books import Books
 from multilane.audit.order import OrderRule
+from multilane.audit.run import GroupAudit
 from multilane.audit.spans import Span
-from multilane.audit.verdict import Doubtful, Inverted, Repeated, Tally, Unaccounted, Verdict
-from multilane.cli import audit_shown
+from multilane.audit.verdict import AuditCounts, AuditVerdict, Doubtful, Inverted, Repeated, Unaccounted
+from multilane.cli import audit_view
 from multilane.cli.main import app
-from multilane.runtime import group_audit
-from multilane.runtime.group_audit import GroupAudit
 from multilane.types import TopicPartition
 
 ONE, TWO = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -30,19 +30,21 @@ CONFIG = {
 BY_KEY = OrderRule("key")
 
 
-def found(verdict: Verdict, order: OrderRule = BY_KEY, **spans: Span) -> GroupAudit:
+def found(verdict: AuditVerdict, order: OrderRule = BY_KEY, **spans: Span) -> GroupAudit:
     told = {ONE: Span(0, 10), TWO: Span(0, 10)} | {TopicPartition(name, 0): span for name, span in spans.items()}
     return GroupAudit("g", ("orders", "orders.retry"), told, order, verdict)
 
 
 def shown(made: GroupAudit) -> str:
     console = Console(file=io.StringIO(), width=160)
-    audit_shown.show(made, console=console)
+    audit_view.show(made, console=console)
     return console.file.getvalue()
 
 
-WHOLE = Verdict({ONE: Tally(read=10, done=6, skipped=1, retried=2, dead=1)})
-HOLED = Verdict({ONE: Tally(read=10, done=8), TWO: Tally(read=5, done=5)}, unaccounted=(Unaccounted(ONE, 4, 4),))
+WHOLE = AuditVerdict({ONE: AuditCounts(read=10, done=6, skipped=1, retried=2, dead=1)})
+HOLED = AuditVerdict(
+    {ONE: AuditCounts(read=10, done=8), TWO: AuditCounts(read=5, done=5)}, unaccounted=(Unaccounted(ONE, 4, 4),)
+)
 
 
 @pytest.mark.parametrize(
@@ -50,17 +52,17 @@ HOLED = Verdict({ONE: Tally(read=10, done=8), TWO: Tally(read=5, done=5)}, unacc
     [
         (WHOLE, True, "Proved: 10 read = 6 done + 1 skipped + 2 retried + 1 dead, in order per key, each once."),
         (HOLED, False, "NOT PROVED: 15 read, but 13 done + 0 skipped + 0 retried + 0 dead: 2 records have no account."),
-        (Verdict({ONE: Tally(read=2, done=2, inverted=1)}), False, "NOT PROVED: 2 read = 2 done"),
-        (Verdict({ONE: Tally(read=2, done=2, repeated=1)}), False, "1 were handled more than once."),
-        (Verdict({ONE: Tally(read=2, done=2, repeated=1)}), True, "but 1 have more than one account."),
-        (Verdict({}), False, "nothing could be judged"),
+        (AuditVerdict({ONE: AuditCounts(read=2, done=2, inverted=1)}), False, "NOT PROVED: 2 read = 2 done"),
+        (AuditVerdict({ONE: AuditCounts(read=2, done=2, repeated=1)}), False, "1 were handled more than once."),
+        (AuditVerdict({ONE: AuditCounts(read=2, done=2, repeated=1)}), True, "but 1 have more than one account."),
+        (AuditVerdict({}), False, "nothing could be judged"),
     ],
 )
 def test_the_verdict_is_a_sentence(verdict, exactly_once, said):
     made = found(verdict)
-    sentence = audit_shown.sentence(made, exactly_once=exactly_once)
+    sentence = audit_view.sentence(made, exactly_once=exactly_once)
     assert said in sentence
-    assert audit_shown.is_proved(made, exactly_once=exactly_once) == sentence.startswith("Proved")
+    assert audit_view.is_proved(made, exactly_once=exactly_once) == sentence.startswith("Proved")
 
 
 @pytest.mark.parametrize(
@@ -73,14 +75,14 @@ def test_the_verdict_is_a_sentence(verdict, exactly_once, said):
 )
 def test_books_that_are_not_whole_are_no_proof_of_what_they_cannot_tell(books, exactly_once, said):
     made = replace(found(WHOLE), books=books)
-    assert said in audit_shown.sentence(made, exactly_once=exactly_once)
-    assert "each once" not in audit_shown.sentence(made, exactly_once=exactly_once)
+    assert said in audit_view.sentence(made, exactly_once=exactly_once)
+    assert "each once" not in audit_view.sentence(made, exactly_once=exactly_once)
 
 
 def test_what_may_have_been_handled_twice_is_never_each_once():
-    verdict = Verdict({ONE: Tally(read=9, done=9, doubtful=4)}, doubtful=(Doubtful(ONE, 2, 5),))
-    assert audit_shown.sentence(found(verdict)).endswith("in order per key; 4 may have been handled more than once.")
-    said = audit_shown.sentence(found(verdict), exactly_once=True)
+    verdict = AuditVerdict({ONE: AuditCounts(read=9, done=9, doubtful=4)}, doubtful=(Doubtful(ONE, 2, 5),))
+    assert audit_view.sentence(found(verdict)).endswith("in order per key; 4 may have been handled more than once.")
+    said = audit_view.sentence(found(verdict), exactly_once=True)
     assert said.startswith("NOT PROVED")
     assert said.endswith("but 4 may have been handled more than once.")
     assert "orders-0@2-5: 4 records may have been in progress at a kill" in shown(found(verdict))
@@ -88,14 +90,14 @@ def test_what_may_have_been_handled_twice_is_never_each_once():
 
 def test_where_it_is_not_known_where_accounts_began_there_is_no_proof():
     made = replace(found(WHOLE), spans={ONE: Span(0, 10, is_loose=True)})
-    assert "it is unknown where they begin" in audit_shown.sentence(made)
-    assert not audit_shown.is_proved(made, exactly_once=False)
+    assert "it is unknown where they begin" in audit_view.sentence(made)
+    assert not audit_view.is_proved(made, exactly_once=False)
 
 
 def test_accounts_of_another_log_are_no_proof():
     told = "orders-0: accounts up to offset 200 are of another log: it ends at offset 200, but the log ends at 103"
     made = replace(found(WHOLE), strayed=(told,))
-    assert not audit_shown.is_proved(made, exactly_once=False)
+    assert not audit_view.is_proved(made, exactly_once=False)
     assert "but some accounts are of a log that was truncated or deleted since" in shown(made)
     assert told in shown(made)
 
@@ -106,8 +108,8 @@ def test_what_is_not_covered_is_said():
 
 
 def test_findings_are_named_and_what_was_not_judged():
-    verdict = Verdict(
-        {ONE: Tally(read=9, done=5, repeated=1, inverted=1, gone=3)},
+    verdict = AuditVerdict(
+        {ONE: AuditCounts(read=9, done=5, repeated=1, inverted=1, gone=3)},
         (Unaccounted(ONE, 4, 4),),
         (Repeated(ONE, 1, 1, 2, "done"), Repeated(ONE, 20, 39, 2, "done")),
         inverted=(Inverted(ONE, 3, behind=2),),
@@ -125,8 +127,8 @@ def test_findings_are_named_and_what_was_not_judged():
 
 def test_a_partition_without_any_account_is_no_proof():
     made = found(WHOLE, other=Span(0, 0, why="it has no accounts", is_hole=True))
-    assert not audit_shown.is_proved(made, exactly_once=False)
-    assert audit_shown.sentence(made).endswith("but there are no accounts of other-0.")
+    assert not audit_view.is_proved(made, exactly_once=False)
+    assert audit_view.sentence(made).endswith("but there are no accounts of other-0.")
 
 
 def test_what_retention_took_away_is_told():
@@ -136,8 +138,8 @@ def test_what_retention_took_away_is_told():
 
 
 def test_many_partitions_are_shown_by_topic():
-    many = {TopicPartition("orders", n): Tally(read=1, done=1) for n in range(30)}
-    text = shown(found(Verdict(many)))
+    many = {TopicPartition("orders", n): AuditCounts(read=1, done=1) for n in range(30)}
+    text = shown(found(AuditVerdict(many)))
     assert "orders-7" not in text
     assert "30" in text
 
@@ -149,9 +151,9 @@ def config(tmp_path):
     return str(path)
 
 
-@pytest.mark.parametrize(("verdict", "code"), [(WHOLE, 0), (HOLED, 1), (Verdict({}), 1)])
+@pytest.mark.parametrize(("verdict", "code"), [(WHOLE, 0), (HOLED, 1), (AuditVerdict({}), 1)])
 def test_the_exit_code_tells(config, monkeypatch, verdict, code):
-    monkeypatch.setattr(group_audit, "audit_group", lambda request, tell: found(verdict))
+    monkeypatch.setattr(run, "audit_group", lambda request, tell: found(verdict))
     ran = CliRunner().invoke(app, ["audit", "orders", "--config", config, "--output", "json"])
     assert ran.exit_code == code, ran.output
     told = json.loads(ran.output)

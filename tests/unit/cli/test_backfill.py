@@ -9,15 +9,15 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from multilane.cli import backfill_shown, main
+from multilane.cli import backfill_view, main
 from multilane.cli.backfill import bound
-from multilane.runtime.backfill import Outcome
-from multilane.spark.backfill.book import Plan
-from multilane.spark.backfill.foreman import Standing
+from multilane.engines.backfill.driver import BackfillStatus
+from multilane.engines.backfill.progress import BackfillPlan
+from multilane.engines.backfill.run import BackfillOutcome
 
 WIDE = {"COLUMNS": "200", "TERM": "dumb"}
-PLAN = Plan("orders", "shop.orders", "orders", None, "earliest", "latest", {0: (0, 10)})
-DONE = Outcome(PLAN, Standing(1_000, 0, 0, 2.0, 0.0), 3_000, 4.0, is_through=True, failed_list=None)
+PLAN = BackfillPlan("orders", "shop.orders", "orders", None, "earliest", "latest", {0: (0, 10)})
+DONE = BackfillOutcome(PLAN, BackfillStatus(1_000, 0, 0, 2.0, 0.0), 3_000, 4.0, is_through=True, failed_list=None)
 
 
 @pytest.mark.parametrize(
@@ -51,29 +51,29 @@ def test_bounds():
 
 
 def test_how_it_goes():
-    assert backfill_shown.line(Standing(0, 0, 10, 0.0, 0.0)) == "0 records (0/s); 10 left"
-    line = backfill_shown.line(Standing(5_000, 3, 720_000, 2.0, 100.0))
+    assert backfill_view.line(BackfillStatus(0, 0, 10, 0.0, 0.0)) == "0 records (0/s); 10 left"
+    line = backfill_view.line(BackfillStatus(5_000, 3, 720_000, 2.0, 100.0))
     assert line == "5,000 records (100/s), 3 failed; 720,000 left, about 2 h 0 min"
-    assert backfill_shown.line(Standing(1, 0, 75, 1.0, 1.0)).endswith("75 left, about 1 min 15 s")
+    assert backfill_view.line(BackfillStatus(1, 0, 75, 1.0, 1.0)).endswith("75 left, about 1 min 15 s")
 
 
 def test_what_came_of_it(capsys, tmp_path):
-    backfill_shown.show(DONE)
-    backfill_shown.tell_what_is_left(DONE, tmp_path)
+    backfill_view.show(DONE)
+    backfill_view.tell_what_is_left(DONE, tmp_path)
     told = capsys.readouterr()
     assert "1,000" in told.out
     assert "3,000" in told.out
     assert told.err == ""
-    facts = json.loads(json.dumps(backfill_shown.facts(DONE, tmp_path)))
+    facts = json.loads(json.dumps(backfill_view.facts(DONE, tmp_path)))
     assert facts["this_run"] == {"records": 1_000, "seconds": 2.0, "records_per_second": 500.0}
     assert facts["all_runs"]["records"] == 3_000
     assert (facts["through"], facts["failed_list"]) == (True, None)
 
 
 def test_what_is_left(capsys, tmp_path):
-    left = Standing(1_000, 2, 50, 2.0, 0.0)
+    left = BackfillStatus(1_000, 2, 50, 2.0, 0.0)
     outcome = replace(DONE, standing=left, is_through=False, failed_list=tmp_path / "failed.jsonl")
-    backfill_shown.tell_what_is_left(outcome, tmp_path)
+    backfill_view.tell_what_is_left(outcome, tmp_path)
     first, second = capsys.readouterr().err.splitlines()
     assert first == f"ended with 50 offsets left: start it again with --state {tmp_path}"
     assert second == f"2 records failed: listed in {tmp_path}/failed.jsonl"

@@ -9,15 +9,15 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from multilane.app.targets import find_app
 from multilane.audit.order import OrderRule
-from multilane.audit.verdict import Tally, Verdict
-from multilane.cli.demo import Demo, Finding, findings
+from multilane.audit.run import GroupAudit
+from multilane.audit.verdict import AuditCounts, AuditVerdict
+from multilane.cli.demo import Demo, DemoFinding, findings
 from multilane.cli.demo_shop import APP, TOPIC, Odd, configuration, odd_ones, orders
 from multilane.cli.main import app as program
 from multilane.config.app.loading import load_app
 from multilane.errors import SparkStartError
-from multilane.runtime.group_audit import GroupAudit
-from multilane.runtime.targets import find_app
 from multilane.types import TopicPartition
 
 
@@ -49,15 +49,18 @@ def test_the_application_that_is_shown_is_one(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("read", "errors", "wrong"), [(100, 3, 0), (99, 3, 1), (100, 4, 1)])
 def test_what_is_not_as_written_is_noticed(read, errors, wrong):
     demo = Demo(Console(file=io.StringIO()), Path(), 100, 1)
-    tallies = {TopicPartition(TOPIC, 0): Tally(read=read, done=read - 3, dead=3), TopicPartition("r", 0): Tally()}
-    made = GroupAudit("g", (TOPIC, "r"), {}, OrderRule("key"), Verdict(tallies))
+    tallies = {
+        TopicPartition(TOPIC, 0): AuditCounts(read=read, done=read - 3, dead=3),
+        TopicPartition("r", 0): AuditCounts(),
+    }
+    made = GroupAudit("g", (TOPIC, "r"), {}, OrderRule("key"), AuditVerdict(tallies))
     checked = findings(demo, Odd(0, 0, 2, 1), 100, made, errors)
     assert sum(not finding.holds for finding in checked) == wrong
 
 
 def test_a_finding_holds_when_both_are_equal():
-    assert Finding("records", 3, 3).holds
-    assert not Finding("records", 3, 2).holds
+    assert DemoFinding("records", 3, 3).holds
+    assert not DemoFinding("records", 3, 2).holds
 
 
 def test_without_pyspark_nothing_is_started(monkeypatch):

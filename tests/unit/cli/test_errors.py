@@ -7,7 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from multilane.cli import errors_shown, foreign_text, main
+from multilane.cli import errors_view, foreign_text, main
 from multilane.wire.records.record import Record
 
 NOWHERE = ["--bootstrap-server", "127.0.0.1:1", "--timeout", "1"]
@@ -77,7 +77,7 @@ def test_json_for_programs_is_safe_on_a_terminal(character):
     record = Record(
         "e", 0, 5, 0, 0, f"a{character}b".encode(), None, (("X-ErrorMessage", f"\u65e5{character}".encode()),)
     )
-    facts = errors_shown.record_facts(record, is_replayed=False)
+    facts = errors_view.record_facts(record, is_replayed=False)
     told = foreign_text.as_json(facts)
     assert all(line.isprintable() for line in told.split("\n"))
     assert json.loads(told) == facts
@@ -86,7 +86,7 @@ def test_json_for_programs_is_safe_on_a_terminal(character):
 
 def test_a_stack_is_shown_line_by_line(capsys):
     stack = b'Traceback (most recent call last):\n  File "shop.py", line 3, in index\nValueError: no\x1b[2J stock'
-    errors_shown.show_record(Record("e", 0, 5, 0, 0, None, None, (("X-ErrorStack", stack),)), is_replayed=False)
+    errors_view.show_record(Record("e", 0, 5, 0, 0, None, None, (("X-ErrorStack", stack),)), is_replayed=False)
     lines = capsys.readouterr().out.splitlines()
     assert any('File "shop.py", line 3, in index' in line for line in lines)
     assert any("ValueError: no\\x1b[2J stock" in line for line in lines)
@@ -95,7 +95,7 @@ def test_a_stack_is_shown_line_by_line(capsys):
 
 def test_a_record_is_shown_without_markup(capsys):
     record = Record("e", 0, 5, 0, 0, b"[bold]k[/bold]", b"[red]", (("[link=x]", b"\x07"),))
-    errors_shown.show_record(record, is_replayed=True)
+    errors_view.show_record(record, is_replayed=True)
     told = capsys.readouterr().out
     assert "[bold]k[/bold]" in told
     assert "header [link=x]" in told

@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from multilane.cli import main, plan_shown
+from multilane.cli import main, plan_view
 from multilane.cli.option_values import time_span
 from multilane.cli.plan import _configured
 from multilane.cli.plan_advice import advice, assumptions
-from multilane.runtime.topic_plan import TopicPlan
 from multilane.sizing.goals import Goals
 from multilane.sizing.history import Arrivals, Busiest, HeavyKey, History, PartitionLoad
 from multilane.sizing.recommendation import recommend
+from multilane.spark.topic_plan import TopicPlan
 
 NOWHERE = ["--brokers", "127.0.0.1:1", "--timeout", "1"]
 WIDE = {"COLUMNS": "200", "TERM": "dumb"}
@@ -106,7 +106,7 @@ def planned(hot: tuple[HeavyKey, ...] = (), **goals) -> TopicPlan:
 
 def shown(plan: TopicPlan, capsys, monkeypatch, consumer=None) -> str:
     monkeypatch.setenv("COLUMNS", "160")
-    plan_shown.show(plan, consumer)
+    plan_view.show(plan, consumer)
     return capsys.readouterr().out
 
 
@@ -135,7 +135,7 @@ def test_what_is_configured_now_stands_beside_it(config, capsys, monkeypatch):
     told = shown(planned(), capsys, monkeypatch, consumer)
     (line,) = [line for line in told.splitlines() if "virtualPartitionCount" in line]
     assert [word for word in line.split() if word.isdigit()][:2] == ["3", "7"]
-    assert plan_shown.facts(planned(), consumer)["now"] == {"virtualPartitionCount": 7, "batchSize": 0}
+    assert plan_view.facts(planned(), consumer)["now"] == {"virtualPartitionCount": 7, "batchSize": 0}
 
 
 def test_a_key_that_is_too_hot_is_named_with_what_helps(capsys, monkeypatch):
@@ -176,7 +176,7 @@ def test_a_history_that_is_short_is_told():
 
 
 def test_a_plan_for_programs():
-    told = json.loads(json.dumps(plan_shown.facts(planned((HOT,)))))
+    told = json.loads(json.dumps(plan_view.facts(planned((HOT,)))))
     assert told["recommended"] == {
         "virtualPartitionCount": 1,
         "batchSize": 5,

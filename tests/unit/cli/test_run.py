@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from multilane.cli.main import app
 from multilane.cli.spark_options import loan_terms
-from multilane.spark.batches.board import LoanTerms
+from multilane.engines.batches.lease_table import LeaseTerms
 
 
 @pytest.mark.parametrize(
@@ -38,11 +38,11 @@ def test_the_command_is_used_wrongly(arguments, said):
 @pytest.mark.parametrize(
     ("target", "longest", "terms"),
     [
-        (None, None, LoanTerms()),
-        ("3s", None, LoanTerms(3.0, 0.5)),
-        (None, "1m", LoanTerms(20.0, 40.0)),
-        (None, "5s", LoanTerms(4.5, 0.5)),
-        ("3s", "3s", LoanTerms(3.0, 0.0)),
+        (None, None, LeaseTerms()),
+        ("3s", None, LeaseTerms(3.0, 0.5)),
+        (None, "1m", LeaseTerms(20.0, 40.0)),
+        (None, "5s", LeaseTerms(4.5, 0.5)),
+        ("3s", "3s", LeaseTerms(3.0, 0.0)),
     ],
 )
 def test_how_long_batches_last(target, longest, terms):

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
-from multilane.cli import main, top_shown
+from multilane.app.control import controlled
+from multilane.cli import main, top_view
 from multilane.cli.top import _configured, _Trails, _watch
 from multilane.cli.top_control import AppWatch
-from multilane.cli.top_shown import Frame, Share, brief, fitted, line, ranges, screen, state
+from multilane.cli.top_view import ScreenFrame, ScreenShare, brief, fitted, line, ranges, screen, state
 from multilane.clock import ManualClock
 from multilane.errors import NetworkError
+from multilane.group.comparison import GroupReport, Movement, PartitionRow
 from multilane.group.failures import AppFailures
-from multilane.group.movement import Report, Row, Verdict
-from multilane.group.sight import MemberSight, PartitionSight, Sight, Subject
-from multilane.group.trail import Trail
-from multilane.runtime.control import controlled
+from multilane.group.snapshot import GroupSnapshot, MemberSight, PartitionSight, Subject
+from multilane.group.snapshot_history import SnapshotHistory
 from multilane.types import TopicPartition
 
 NOWHERE = ["--brokers", "127.0.0.1:1", "--timeout", "1"]
@@ -115,9 +115,11 @@ class Lookouts:
 
 def test_a_look_that_fails_is_told_and_the_next_one_is_tried():
     told = []
-    trails = _Trails(Lookouts(sight(0.0), NetworkError("nobody answers"), sight(2.0), KeyboardInterrupt()), 10.0)
+    histories = _Trails(
+        Lookouts(snapshot(0.0), NetworkError("nobody answers"), snapshot(2.0), KeyboardInterrupt()), 10.0
+    )
     with pytest.raises(KeyboardInterrupt):
-        _watch(trails, lambda reports, trouble: told.append((reports[0].sight.at, trouble)), 0.001)
+        _watch(histories, lambda reports, trouble: told.append((reports[0].snapshot.at, trouble)), 0.001)
     assert told == [(0.0, ""), (0.0, "nobody answers"), (2.0, "")]
 
 
@@ -130,28 +132,28 @@ MEMBERS = (
 )
 
 
-def sight(at: float, *places: PartitionSight, members=MEMBERS, subject=SUBJECT, **more) -> Sight:
+def snapshot(at: float, *places: PartitionSight, members=MEMBERS, subject=SUBJECT, **more) -> GroupSnapshot:
     partitions = {TopicPartition("orders", number): place for number, place in enumerate(places)}
-    return Sight(subject, at, True, "consumer", "Stable", members, partitions, **more)
+    return GroupSnapshot(subject, at, True, "consumer", "Stable", members, partitions, **more)
 
 
-def report(*sights: Sight) -> Report:
-    trail = Trail(10.0)
-    for one in sights[:-1]:
-        trail.add(one)
-    return trail.add(sights[-1])
+def report(*snapshots: GroupSnapshot) -> GroupReport:
+    history = SnapshotHistory(10.0)
+    for one in snapshots[:-1]:
+        history.add(one)
+    return history.add(snapshots[-1])
 
 
 BUSY = report(
-    sight(0.0, PartitionSight(0, 9_000, 1_000), PartitionSight(0, 500, 100), PartitionSight(0, 7, 7)),
-    sight(45.0, PartitionSight(0, 9_000, 1_000, 4_500), PartitionSight(0, 500, 100), PartitionSight(0, 7, 7)),
+    snapshot(0.0, PartitionSight(0, 9_000, 1_000), PartitionSight(0, 500, 100), PartitionSight(0, 7, 7)),
+    snapshot(45.0, PartitionSight(0, 9_000, 1_000, 4_500), PartitionSight(0, 500, 100), PartitionSight(0, 7, 7)),
 )
 
 
-def shown(*reports: Report, height: int | None = None, trouble: str = "", width: int = 160) -> list[str]:
+def shown(*reports: GroupReport, height: int | None = None, trouble: str = "", width: int = 160) -> list[str]:
     console = Console(width=width, highlight=False, color_system=None)
     with console.capture() as captured:
-        console.print(screen(reports, Frame(0.0, "1s", trouble, height, width)))
+        console.print(screen(reports, ScreenFrame(0.0, "1s", trouble, height, width)))
     return captured.get().splitlines()
 
 
@@ -164,7 +166,7 @@ def test_a_group_for_people():
     )
     assert lines[0] == "  \\x1b[31m[bold]evil @ 10.0.0.2: orders.retry 0"
     assert lines[1] == "  shop @ 10.0.0.1: orders 0-2, 5"
-    assert lines[2].split() == list(filter(None, top_shown._COLUMNS))
+    assert lines[2].split() == list(filter(None, top_view._COLUMNS))
     first, second, third = (line.split() for line in lines[3:])
     assert first[:9] == ["orders/0", "shop", "1,000", "9,000", "8,000", "4,500", "100", "0", "35"]
     assert " ".join(first[9:]) == "s held 45 s by 1000"
@@ -176,10 +178,12 @@ FAILING = Subject("orders", "shop.orders", error="orders.error")
 ERRORS = TopicPartition("orders.error", 0)
 
 
-def failing(**more) -> Report:
-    first = sight(0.0, PartitionSight(0, 7, 7), subject=FAILING, dead={ERRORS: PartitionSight(0, 100)})
+def failing(**more) -> GroupReport:
+    first = snapshot(0.0, PartitionSight(0, 7, 7), subject=FAILING, dead={ERRORS: PartitionSight(0, 100)})
     newest = ("HTTPError: 500", "HTTPError: 500", "evil\x1b[2J")
-    then = sight(10.0, PartitionSight(0, 7, 7), subject=FAILING, dead={ERRORS: PartitionSight(0, 617)}, newest=newest)
+    then = snapshot(
+        10.0, PartitionSight(0, 7, 7), subject=FAILING, dead={ERRORS: PartitionSight(0, 617)}, newest=newest
+    )
     return replace(report(first, then), **more)
 
 
@@ -227,18 +231,18 @@ def test_the_app_is_asked_over_its_socket(tmp_path):
 
 
 def test_what_is_not_there_is_said():
-    there_is_none = Sight(SUBJECT, 0.0, missing=("orders", "orders.retry"))
+    there_is_none = GroupSnapshot(SUBJECT, 0.0, missing=("orders", "orders.retry"))
     lines = shown(report(there_is_none))
     assert lines[2:] == [
         "orders: group shop.orders does not exist yet",
         "  topic orders does not exist",
         "  topic orders.retry does not exist",
     ]
-    lines = shown(report(sight(0.0, PartitionSight(0, 5, 0), members=())))
+    lines = shown(report(snapshot(0.0, PartitionSight(0, 5, 0), members=())))
     assert "0 members" in lines[2]
     assert lines[3] == "  nobody is in the group: nothing is handled"
     assert "nobody" in lines[5]
-    lines = shown(report(sight(0.0, members=(), subject=Subject("g", "g"))))
+    lines = shown(report(snapshot(0.0, members=(), subject=Subject("g", "g"))))
     assert lines[2].startswith("group g (consumer) Stable, 0 members, lag 0, settled -/s")
     assert lines[3] == "  it has committed nothing, and nobody in it has a partition"
 
@@ -249,7 +253,7 @@ def test_a_look_that_failed_is_seen():
 
 
 def test_it_is_cut_to_the_screen():
-    many = report(sight(0.0, *(PartitionSight(0, 100 - n, 0) for n in range(60))))
+    many = report(snapshot(0.0, *(PartitionSight(0, 100 - n, 0) for n in range(60))))
     lines = shown(many, height=20, width=60)
     assert len(lines) == 20
     assert lines[-1] == "  and 47 partitions more, with a lag of 87 at most"
@@ -264,7 +268,7 @@ def test_it_is_cut_to_the_screen():
 def test_where_it_is_narrow_names_are_cut_and_numbers_are_not(width):
     subject = Subject("orders", "g", topics=("o" * 90,))
     places = {TopicPartition("o" * 90, n): PartitionSight(0, 9_123_456, 1_234_567 + n, 2_000) for n in range(3)}
-    found = report(*(Sight(subject, at, True, "classic", "Stable", (), places) for at in (0.0, 60.0)))
+    found = report(*(GroupSnapshot(subject, at, True, "classic", "Stable", (), places) for at in (0.0, 60.0)))
     lines = shown(found, width=width)
     assert all(len(line) <= width for line in lines)
     assert lines[-3].startswith("  \u2026ooo")
@@ -280,7 +284,7 @@ def test_where_it_is_narrow_names_are_cut_and_numbers_are_not(width):
 def test_whatever_there_is_it_fits(sizes, height):
     reports = [
         report(
-            sight(
+            snapshot(
                 0.0,
                 *(PartitionSight(0, 9, 0) for _ in range(rows)),
                 members=tuple(MemberSight(str(n), f"c{n}", "h", ()) for n in range(members)),
@@ -290,9 +294,9 @@ def test_whatever_there_is_it_fits(sizes, height):
         for members, rows in sizes
     ]
     lines = len(shown(*reports, height=height))
-    summaries = 1 + sum(2 + len(top_shown._remarks(one)) for one in reports)
+    summaries = 1 + sum(2 + len(top_view._remarks(one)) for one in reports)
     assert lines <= max(height, summaries)
-    assert fitted(reports, None) == [Share(members, rows) for members, rows in sizes]
+    assert fitted(reports, None) == [ScreenShare(members, rows) for members, rows in sizes]
 
 
 def test_where_partitions_are():
@@ -317,9 +321,9 @@ def test_times_are_brief(seconds, said):
     assert brief(seconds) == said
 
 
-@pytest.mark.parametrize("verdict", list(Verdict))
+@pytest.mark.parametrize("verdict", list(Movement))
 def test_every_verdict_has_words(verdict):
-    row = Row(TopicPartition("t", 0), False, None, None, 5, 5, 0, None, None, math.inf, verdict, 12.0)
+    row = PartitionRow(TopicPartition("t", 0), False, None, None, 5, 5, 0, None, None, math.inf, verdict, 12.0)
     assert state(row).startswith(verdict.value)
 
 
@@ -363,5 +367,5 @@ def test_facts_are_one_line_of_json():
         "at": "1970-01-01T00:00:00.000+00:00",
         "error": "nobody answers",
     }
-    absent = json.loads(line([report(Sight(SUBJECT, 0.0, missing=("orders",)))], 0.0))["groups"][0]
+    absent = json.loads(line([report(GroupSnapshot(SUBJECT, 0.0, missing=("orders",)))], 0.0))["groups"][0]
     assert (absent["exists"], absent["protocol"], absent["missing_topics"]) == (False, None, ["orders"])

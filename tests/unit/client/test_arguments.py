@@ -7,19 +7,19 @@ import re
 import pytest
 
 from multilane.client.arguments import checked_commit, checked_partitions
-from multilane.client.group.wishes import ClientPattern, Names, ServerPattern, wish_from
+from multilane.client.group.wanted_topics import ClientPattern, ServerPattern, TopicNames, wanted_from
 from multilane.types import OffsetAndMetadata, TopicPartition
 
 T0 = TopicPartition("t", 0)
 
 
 def wish(wanted):
-    return wish_from(wanted, without_internal=True)
+    return wanted_from(wanted, without_internal=True)
 
 
 def test_names():
-    assert wish(["a", "b", "a"]) == Names(frozenset({"a", "b"}))
-    assert wish(()) == Names(frozenset())
+    assert wish(["a", "b", "a"]) == TopicNames(frozenset({"a", "b"}))
+    assert wish(()) == TopicNames(frozenset())
 
 
 def test_a_pattern_fits_whole_names():

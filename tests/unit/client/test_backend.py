@@ -11,14 +11,14 @@ import pytest
 
 from batch_builder import Batch, rows
 from multilane.client.events import Assign, BackgroundEvent, EventQueue, FindOffsets, Seek, SetPaused
-from multilane.client.fetch.backend import Backend, Surroundings
+from multilane.client.fetch.backend import Backend, BackendContext
 from multilane.client.fetch.buffer import Failed, FetchBuffer, Moved
-from multilane.client.fetch.cursor import At, Committed, Cursor, Lookup, Phase, Start
+from multilane.client.fetch.cursor import At, AtCommitted, Cursor, Lookup, Phase, Start
 from multilane.client.fetch.decoder import FrameJob
-from multilane.client.fetch.fetching import FetchSurroundings
+from multilane.client.fetch.fetching import FetchContext
 from multilane.client.fetch.shared import SharedFetching
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
-from multilane.client.net.request_state import Backoff
+from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import RawResponse, UnsentRequest
 from multilane.config.consumer import parse_consumer
 from multilane.errors import (
@@ -30,7 +30,7 @@ from multilane.errors import (
     SaslError,
     UnsupportedBatch,
 )
-from multilane.hooks import Counts
+from multilane.metrics import Counts
 from multilane.types import LeaderEpoch, NodeId, Offset, TopicPartition
 from multilane.wire.compose import EARLIEST, LATEST
 from multilane.wire.messages import ApiKey
@@ -70,14 +70,14 @@ class Stage:
         self.now = 1.0
         ours = {"bootstrap.servers": "broker:9092", "corrupt.batch.refetches": 2, "fetch.connections": 1}
         config = parse_consumer({**ours, **properties})
-        self.metadata = MetadataManager(MetadataPolicy(300.0, Backoff(0.1, 1.0), 300.0), MetadataListeners())
+        self.metadata = MetadataManager(MetadataPolicy(300.0, RequestBackoff(0.1, 1.0), 300.0), MetadataListeners())
         self.buffer = FetchBuffer(1 << 27, on_ready=lambda: None, on_room=lambda: None)
         self.events: list[Any] = []
         self.jobs: list[Callable[[], None]] = []
         self.background: EventQueue[BackgroundEvent] = EventQueue(_Quiet())
         self.counts = Counts()
-        self.fetching = SharedFetching(self.metadata, FetchSurroundings(self._decode, lambda _: None, self.counts))
-        around = Surroundings(
+        self.fetching = SharedFetching(self.metadata, FetchContext(self._decode, lambda _: None, self.counts))
+        around = BackendContext(
             self.metadata, self.fetching, lambda _, event: self.events.append(event), lambda: WALL, self.counts
         )
         self.backend = Backend(config, around, self.buffer, self.background, "fetch-1", group)
@@ -486,7 +486,7 @@ def _seek_away(stage: Stage) -> None:
 
 
 def _begin_anew(stage: Stage) -> None:
-    stage.backend.apply(Assign({P: (3, Committed())}))
+    stage.backend.apply(Assign({P: (3, AtCommitted())}))
 
 
 @pytest.mark.parametrize(
@@ -497,7 +497,7 @@ def _begin_anew(stage: Stage) -> None:
 def test_what_does_not_wait_for_its_group_any_more_is_not_asked_for(change, left):
     group = Group()
     stage = Stage(group=group)
-    stage.backend.apply(Assign({P: (2, Committed())}))
+    stage.backend.apply(Assign({P: (2, AtCommitted())}))
     assert group.wanted == [P]
     change(stage)
     assert group.wanted == left

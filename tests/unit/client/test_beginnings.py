@@ -6,7 +6,7 @@ import pytest
 
 from multilane.client.fetch.beginnings import Beginnings
 from multilane.client.fetch.buffer import FetchBuffer, Moved
-from multilane.client.fetch.cursor import Committed, Cursor, CursorTable, Lookup, Phase
+from multilane.client.fetch.cursor import AtCommitted, Cursor, CursorTable, Lookup, Phase
 from multilane.client.fetch.reset import ResetRule
 from multilane.client.partition_state import PartitionState
 from multilane.config.reset import parse_reset
@@ -46,7 +46,7 @@ class Scene:
         self.stopped.append((cursor.partition, error))
 
     def begin(self, *partitions, generation=1):
-        cursors = [Cursor(p, generation, Committed()) for p in partitions]
+        cursors = [Cursor(p, generation, AtCommitted()) for p in partitions]
         for cursor in cursors:
             self.cursors.put(cursor)
         self.buffer.expect({c.partition: c.generation for c in self.cursors})
@@ -74,7 +74,7 @@ def test_where_it_begins_is_told_with_the_topic_that_it_is_in():
     scene.group.asked[0][1]({T0: OffsetAndMetadata(7, 3)})
     (moved,) = scene.buffer.take(None, ())
     assert moved.topic_id == cursor.topic_id == TOPIC_ID
-    state = PartitionState(1, Committed())
+    state = PartitionState(1, AtCommitted())
     state.put(moved.offset, moved.epoch, 1, moved.topic_id)
     state.move(9, 3, 2)
     assert state.place().topic_id == TOPIC_ID

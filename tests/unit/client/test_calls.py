@@ -9,7 +9,7 @@ import pytest
 
 from multilane.client.admin.topics import partitions_of, topic_metadata_call
 from multilane.client.calls import Call, CallManager
-from multilane.client.net.request_state import Backoff
+from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import NEVER
 from multilane.errors import (
     BrokerError,
@@ -26,7 +26,7 @@ from response_builder import metadata_response
 
 
 def _manager() -> CallManager:
-    return CallManager(Backoff(0.1, 1.0, jitter=0.0))
+    return CallManager(RequestBackoff(0.1, 1.0, jitter=0.0))
 
 
 def _call(deadline: float = 10.0, **more: Any) -> Call:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from multilane.client.net.connection import TRANSITIONS, Answer, Connection, ConnectionLimits, State
+from multilane.client.net.connection import TRANSITIONS, Answer, Connection, ConnectionLimits, ConnectionState
 from multilane.client.net.frames import FramePool
 from multilane.client.net.requests import NEVER, RawResponse, UnsentRequest
 from multilane.client.net.requests import Channel as ChannelName
@@ -154,7 +154,7 @@ def _answered(correlation: int, topic: str = "t") -> bytes:
 # --- making one's acquaintance ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("start", "end"), list(product(State, State)), ids=lambda s: s.name)
+@pytest.mark.parametrize(("start", "end"), list(product(ConnectionState, ConnectionState)), ids=lambda s: s.name)
 def test_every_move_is_in_the_table_or_refused(line, start, end):
     line.connection.state = start
     if end in TRANSITIONS[start]:
@@ -163,11 +163,11 @@ def test_every_move_is_in_the_table_or_refused(line, start, end):
     else:
         with pytest.raises(AssertionError, match="no move"):
             line.connection._to(end)
-    line.connection.state = State.READY
+    line.connection.state = ConnectionState.READY
 
 
 def test_introduction_makes_it_ready(line):
-    assert line.connection.state is State.READY
+    assert line.connection.state is ConnectionState.READY
     assert line.connection.versions.pick(ApiKey.METADATA) == METADATA_VERSION
     assert line.connection.may_send(0.0)
     assert line.connection.next_timer(0.0) == NEVER
@@ -184,7 +184,7 @@ def test_a_broker_that_does_not_know_our_introduction_is_asked_again_in_its_own_
     assert (api, version) == (ApiKey.API_VERSIONS, 2)
     line.reply(api_versions_response(2, {18: (0, 2), 3: (0, 9)}), correlation)
     line.serve()
-    assert line.connection.state is State.READY
+    assert line.connection.state is ConnectionState.READY
     assert line.connection.versions.pick(ApiKey.METADATA) == 9
 
 
@@ -385,9 +385,9 @@ def test_a_login_for_ever(lines):
     line = Line(PlainLogin())
     lines.append(line)
     line.introduced()
-    assert line.connection.state is State.AUTHENTICATING
+    assert line.connection.state is ConnectionState.AUTHENTICATING
     _sasl(line, 1.0)
-    assert line.connection.state is State.READY
+    assert line.connection.state is ConnectionState.READY
     assert line.connection.next_timer(1.0) == NEVER
 
 
@@ -400,16 +400,16 @@ def test_a_login_is_renewed_between_requests(lines):
     _, correlation = line.ask_and_hear(8.0)
     assert not line.connection.may_send(9.0)
     line.connection.tick(9.0)
-    assert line.connection.state is State.READY, "not while an answer is awaited"
+    assert line.connection.state is ConnectionState.READY, "not while an answer is awaited"
     line.say(_answered(correlation))
     (answer,) = line.serve(9.1)
     assert answer.response == _metadata()
     line.connection.tick(9.2)
-    assert line.connection.state is State.RENEWING
+    assert line.connection.state is ConnectionState.RENEWING
     assert not line.connection.may_send(9.2)
     assert line.connection.next_timer(9.2) > 1.0, "waiting for the broker must not spin"
     _sasl(line, 9.3, lifetime_ms=10_000)
-    assert line.connection.state is State.READY
+    assert line.connection.state is ConnectionState.READY
     assert line.connection.may_send(9.3)
     assert line.connection.next_timer(9.3) == pytest.approx(9.0)
 
@@ -429,10 +429,10 @@ def test_a_token_that_is_late_is_waited_for(lines):
     lines.append(line)
     line.introduced()
     line.connection.tick(0.1)
-    assert line.connection.state is State.AUTHENTICATING
+    assert line.connection.state is ConnectionState.AUTHENTICATING
     line.connection.tick(0.2)
     _sasl(line, 0.3)
-    assert line.connection.state is State.READY
+    assert line.connection.state is ConnectionState.READY
 
 
 def test_a_refused_password(lines):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from multilane.client.net.connection import State
+from multilane.client.net.connection import ConnectionState
 from multilane.client.net.delegate import NetworkDelegate, Reach
 from multilane.client.net.login import Login
 from multilane.client.net.requests import CONTROL, Channel, UnsentRequest
@@ -32,7 +32,7 @@ from multilane.errors import (
     SaslError,
     UnsupportedVersion,
 )
-from multilane.hooks import Counts
+from multilane.metrics import Counts
 from multilane.secret import Secret
 from multilane.types import Node, NodeId
 from multilane.wire.compose import metadata_request
@@ -408,7 +408,7 @@ def test_a_ready_connection_forgives_its_broker(offices, broker):
     office.delegate.directory.failed(FIRST, NetworkError("before"), 0.0)
     told = office.ask(FIRST)
     office.until(lambda: told.done)
-    assert office.delegate._connections[FIRST, CONTROL].state is State.READY
+    assert office.delegate._connections[FIRST, CONTROL].state is ConnectionState.READY
     office.delegate.directory.failed(FIRST, NetworkError("once"), 100.0)
     assert office.delegate.directory.wait(FIRST, 100.0) < 0.07, "counted from one again"
 

@@ -28,39 +28,39 @@ def _departures():
 
 def test_one_whose_group_knows_goes_at_once():
     departures, gone = _departures()
-    participant, told = Parting(at_once=True), Future()
-    departures.begin(participant, 5.0, told, 0.0)
+    group_client, told = Parting(at_once=True), Future()
+    departures.begin(group_client, 5.0, told, 0.0)
     assert told.done()
     assert not gone
     assert departures.end(0.0) == NEVER
-    assert gone == [participant]
+    assert gone == [group_client]
 
 
 def test_one_that_is_answered_later_stays_until_then():
     departures, gone = _departures()
-    participant, told = Parting(), Future()
-    departures.begin(participant, 5.0, told, 0.0)
+    group_client, told = Parting(), Future()
+    departures.begin(group_client, 5.0, told, 0.0)
     assert departures.end(1.0) == 4.0
     assert not told.done()
     assert not gone
-    participant.left()
+    group_client.left()
     assert told.done()
     assert departures.end(2.0) == NEVER
-    assert gone == [participant]
+    assert gone == [group_client]
 
 
 def test_one_without_an_answer_stays_until_its_time_is_up():
     departures, gone = _departures()
-    participant, told = Parting(), Future()
-    departures.begin(participant, 5.0, told, 0.0)
+    group_client, told = Parting(), Future()
+    departures.begin(group_client, 5.0, told, 0.0)
     departures.end(4.9)
     assert not gone
     assert departures.end(5.0) == NEVER
     assert told.done()
-    assert gone == [participant]
-    participant.left()  # late: nobody waits any more
+    assert gone == [group_client]
+    group_client.left()  # late: nobody waits any more
     departures.end(6.0)
-    assert gone == [participant]
+    assert gone == [group_client]
 
 
 def test_one_without_time_is_asked_once():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from multilane.client.net.directory import Directory
-from multilane.client.net.request_state import Backoff
+from multilane.client.net.request_state import RequestBackoff
 from multilane.errors import NetworkError, SaslError
 from multilane.types import Node, NodeId
 
@@ -15,7 +15,10 @@ ONE, TWO = Node(NodeId(1), "one", 9092), Node(NodeId(2), "two", 9092)
 
 def _directory(*, rebootstrap: bool = True) -> Directory:
     return Directory(
-        [("a", 1), ("b", 2)], Backoff(0.1, 1.0, jitter=0.0), rebootstrap=rebootstrap, choose=lambda nodes: nodes[0]
+        [("a", 1), ("b", 2)],
+        RequestBackoff(0.1, 1.0, jitter=0.0),
+        rebootstrap=rebootstrap,
+        choose=lambda nodes: nodes[0],
     )
 
 

@@ -13,10 +13,10 @@ from multilane.client.cluster import Leadership
 from multilane.client.fetch.buffer import FetchBuffer
 from multilane.client.fetch.cursor import At, Cursor, CursorTable, Lookup, Phase
 from multilane.client.fetch.decoder import DecodeTask
-from multilane.client.fetch.fetching import FetchManager, FetchSurroundings
+from multilane.client.fetch.fetching import FetchContext, FetchManager
 from multilane.client.fetch.reader import FetchPolicy, Reader
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
-from multilane.client.net.request_state import Backoff
+from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import NEVER, Channel, Poll, RawResponse, UnsentRequest
 from multilane.errors import (
     BrokerError,
@@ -27,7 +27,7 @@ from multilane.errors import (
     UnsupportedBatch,
     UnsupportedVersion,
 )
-from multilane.hooks import Counts
+from multilane.metrics import Counts
 from multilane.types import LeaderEpoch, Node, NodeId, Offset, TopicPartition
 from multilane.wire.compose import EARLIEST, FetchClass
 from multilane.wire.messages import ApiKey
@@ -37,7 +37,7 @@ from told_troubles import troubles_told_to
 
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
 MB = 1 << 20
-BACKOFF = Backoff(0.1, 1.0, jitter=0.0)
+BACKOFF = RequestBackoff(0.1, 1.0, jitter=0.0)
 KIND = FetchClass(500, 1, 50 * MB, False, "rack-a")
 
 
@@ -65,7 +65,7 @@ class Bench:
         self.counts = Counts()
         self.throttled: list[int] = []
         policy = FetchPolicy(KIND, BACKOFF, 300.0, lines, 1 << 26)
-        around = FetchSurroundings(lambda _f, tasks, _p: self.tasks.extend(tasks), lambda _: None, self.counts)
+        around = FetchContext(lambda _f, tasks, _p: self.tasks.extend(tasks), lambda _: None, self.counts)
         self.manager = FetchManager(self.metadata, policy, around, "fetch-9")
         self.reader = Reader(policy, self.cursors, self.buffer, MB, troubles_told_to(self.told), lambda _event: None)
         self.buffer.expect(dict.fromkeys(leaders, 1))

@@ -10,7 +10,7 @@ import pytest
 
 from multilane.client.cluster import Cluster, Leadership
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
-from multilane.client.net.request_state import Backoff
+from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import NEVER
 from multilane.errors import BrokerError, MultilaneError, NetworkError, SaslError, UnsupportedVersion
 from multilane.types import LeaderEpoch, Node, NodeId, TopicPartition
@@ -28,7 +28,7 @@ class Watch:
         self.failures: list[MultilaneError] = []
         self.rebootstraps = 0
         self.manager = MetadataManager(
-            MetadataPolicy(max_age=300.0, backoff=Backoff(0.1, 1.0, jitter=0.0), rebootstrap_after=60.0),
+            MetadataPolicy(max_age=300.0, backoff=RequestBackoff(0.1, 1.0, jitter=0.0), rebootstrap_after=60.0),
             MetadataListeners(
                 self.clusters.append,
                 lambda topic, error: self.topic_errors.append((topic, error)),

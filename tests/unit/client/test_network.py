@@ -15,11 +15,11 @@ from multilane.client.consumer import Consumer
 from multilane.client.events import BackgroundEvent, EventQueue, FindOffsets
 from multilane.client.fetch.backend import Backend
 from multilane.client.fetch.buffer import FetchBuffer
-from multilane.client.network import Attach, Crash, Detach, ForBackend, NetworkThread
+from multilane.client.network import Attach, CrashThread, Detach, ForBackend, NetworkThread
 from multilane.clock import SystemClock
 from multilane.config.consumer import ConsumerConfig, parse_consumer
 from multilane.errors import ClientClosed, ClientFailed, MultilaneError
-from multilane.hooks import Counts
+from multilane.metrics import Counts
 from multilane.types import Node, NodeId, TopicPartition
 from multilane.wire.compose import EARLIEST
 from multilane.wire.messages import ApiKey
@@ -74,7 +74,7 @@ def test_an_unexpected_exception_is_told_to_everybody(silent):
     thread.start()
     silent.wait_for(ApiKey.METADATA)
     cause = RuntimeError("a bug in a decoder")
-    thread.put(Crash(cause))
+    thread.put(CrashThread(cause))
     thread.ended.result(10)
     for error in [c.error() for c in clients] + [f.exception(0) for f in futures]:
         assert isinstance(error, ClientFailed)
@@ -86,7 +86,7 @@ def test_an_unexpected_exception_is_told_to_everybody(silent):
 def test_what_comes_in_the_same_turn_as_the_crash_is_told_too(silent):
     thread, config = _thread(silent.port)
     client = Client(thread, config, "fetch-1")
-    thread.put(Crash(RuntimeError("bug")))
+    thread.put(CrashThread(RuntimeError("bug")))
     late = Client(thread, config, "fetch-2")
     futures = [_call(thread), _find(client, thread)]
     leaving: Future[None] = Future()
@@ -102,7 +102,7 @@ def test_what_comes_in_the_same_turn_as_the_crash_is_told_too(silent):
 def test_what_comes_after_the_end_is_refused(silent):
     thread, config = _thread(silent.port)
     client = Client(thread, config, "fetch-1")
-    thread.put(Crash(RuntimeError("bug")))
+    thread.put(CrashThread(RuntimeError("bug")))
     thread.start()
     thread.ended.result(10)
     assert isinstance(_call(thread).exception(0), ClientFailed)
@@ -189,7 +189,7 @@ def test_a_consumer_whose_thread_failed_says_so_at_every_poll(silent):
     try:
         consumer.assign([("t", 0)])
         thread = consumer._front._lease.thread
-        thread.put(Crash(RuntimeError("bug")))
+        thread.put(CrashThread(RuntimeError("bug")))
         thread.ended.result(10)
         for _ in range(3):
             with pytest.raises(ClientFailed, match="bug"):

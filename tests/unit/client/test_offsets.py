@@ -11,7 +11,7 @@ from multilane.client.fetch.buffer import Failed, FetchBuffer, Moved
 from multilane.client.fetch.cursor import At, Cursor, CursorTable, Lookup, Phase
 from multilane.client.fetch.offsets import OffsetQuery, OffsetsManager, PartlyFound
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
-from multilane.client.net.request_state import Backoff
+from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import NEVER, Poll, UnsentRequest
 from multilane.errors import (
     BrokerError,
@@ -27,7 +27,7 @@ from response_builder import cluster_of, epoch_response, list_offsets_response
 
 P, Q, R = (TopicPartition("t", n) for n in range(3))
 VERSION = 10
-BACKOFF = Backoff(0.1, 1.0, jitter=0.0)
+BACKOFF = RequestBackoff(0.1, 1.0, jitter=0.0)
 
 
 class Desk:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from multilane.client.fetch.cursor import At, Committed
+from multilane.client.fetch.cursor import At, AtCommitted
 from multilane.client.partition_state import PartitionState
 from multilane.types import LeaderEpoch, Offset, OffsetAndMetadata
 
@@ -43,7 +43,7 @@ def test_so_it_is_in_the_middle_of_one():
 
 
 def test_a_first_place_is_one_too():
-    state = PartitionState(1, Committed())
+    state = PartitionState(1, AtCommitted())
     assert state.place() is None
     state.put(Offset(1000), EPOCH, poll=1)
     state.move(Offset(1001), EPOCH, poll=1)

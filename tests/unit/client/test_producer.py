@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from multilane.client.produce.delivery import Fates, Tally
+from multilane.client.produce.delivery import DeliveryTally, Fates
 from multilane.client.produce.librdkafka import (
     Hush,
     LogBridge,
@@ -350,7 +350,7 @@ def test_nonsense_is_refused(bad):
 
 
 def test_a_delivery_error_that_cannot_be_read_still_ends_the_future():
-    tally = Tally(Fates(lambda error, message: error.nonsense()))
+    tally = DeliveryTally(Fates(lambda error, message: error.nonsense()))
     tally.seal(1)
     tally.on_delivery("boom", None)
     with pytest.raises(ClientFailed, match="could not be read"):
@@ -411,7 +411,7 @@ class Delivered:
 
 
 def test_a_tally_counts_by_partition_and_ends_when_sealed():
-    tally = Tally(Fates(lambda error, message: MultilaneError("no")))
+    tally = DeliveryTally(Fates(lambda error, message: MultilaneError("no")))
     for place in (("t", 0, 5), ("t", 1, 9), ("t", 0, 3)):
         tally.on_delivery(None, Delivered(*place))
     assert not tally.future.done()
@@ -425,7 +425,7 @@ def test_a_tally_counts_by_partition_and_ends_when_sealed():
 
 
 def test_a_tally_tells_the_first_failure_when_all_is_known():
-    tally = Tally(Fates(lambda error, message: MultilaneError(error)))
+    tally = DeliveryTally(Fates(lambda error, message: MultilaneError(error)))
     tally.seal(3)
     tally.on_delivery("first", None)
     tally.on_delivery("second", None)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multilane.client.net.request_state import Backoff, RequestState
+from multilane.client.net.request_state import RequestBackoff, RequestState
 
-STEADY = Backoff(0.1, 1.0, jitter=0.0)
+STEADY = RequestBackoff(0.1, 1.0, jitter=0.0)
 
 
 def test_back_off_doubles_up_to_its_maximum():
@@ -18,18 +18,18 @@ def test_back_off_doubles_up_to_its_maximum():
 
 
 def test_no_number_of_failures_overflows():
-    assert Backoff(0.1, 60.0, jitter=0.0).delay(100_000) == 60.0
+    assert RequestBackoff(0.1, 60.0, jitter=0.0).delay(100_000) == 60.0
 
 
 @given(failures=st.integers(1, 1_000), draw=st.floats(0, 1))
 def test_jitter_spreads_around_the_plain_delay(failures, draw):
     plain = STEADY.delay(failures)
-    assert 0.8 * plain - 1e-9 <= Backoff(0.1, 1.0, 0.2, lambda: draw).delay(failures) <= 1.2 * plain + 1e-9
+    assert 0.8 * plain - 1e-9 <= RequestBackoff(0.1, 1.0, 0.2, lambda: draw).delay(failures) <= 1.2 * plain + 1e-9
 
 
 def test_jitter_uses_what_is_drawn():
-    assert Backoff(1.0, 1.0, 0.2, lambda: 0.0).delay(1) == pytest.approx(0.8)
-    assert Backoff(1.0, 1.0, 0.2, lambda: 1.0).delay(1) == pytest.approx(1.2)
+    assert RequestBackoff(1.0, 1.0, 0.2, lambda: 0.0).delay(1) == pytest.approx(0.8)
+    assert RequestBackoff(1.0, 1.0, 0.2, lambda: 1.0).delay(1) == pytest.approx(1.2)
 
 
 def test_one_request_at_a_time():

@@ -11,12 +11,12 @@ from batch_builder import Batch, rows
 from multilane.client.fetch.buffer import FetchBuffer
 from multilane.client.fetch.cursor import At, Cursor, CursorTable, Lookup
 from multilane.client.fetch.decoder import DecodeTask
-from multilane.client.fetch.fetching import FetchManager, FetchSurroundings
-from multilane.client.fetch.lines import EXTRA_WAIT_MS, MOST_LINES, PATIENCE
+from multilane.client.fetch.fetch_connections import EXTRA_WAIT_MS, MOST_LINES, PATIENCE
+from multilane.client.fetch.fetching import FetchContext, FetchManager
 from multilane.client.fetch.reader import FetchPolicy, Reader
 from multilane.client.fetch.shared import SharedFetching
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
-from multilane.client.net.request_state import Backoff
+from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import CONTROL, NEVER, Channel, RawResponse, UnsentRequest
 from multilane.errors import NetworkError, SaslError
 from multilane.types import LeaderEpoch, NodeId, Offset, TopicPartition
@@ -27,7 +27,7 @@ from told_troubles import troubles_told_to
 
 P, Q, R, S = (TopicPartition("t", number) for number in range(4))
 MB = 1 << 20
-BACKOFF = Backoff(0.1, 1.0, jitter=0.0)
+BACKOFF = RequestBackoff(0.1, 1.0, jitter=0.0)
 KIND = FetchClass(500, 1, 50 * MB, False, "")
 HIGH = 1_000_000
 
@@ -77,7 +77,7 @@ class Hall:
         self.lead()
         self.tasks: list[DecodeTask] = []
         self.closed: list[str] = []
-        around = FetchSurroundings(lambda _frame, tasks, _policy: self.tasks.extend(tasks), self.closed.append)
+        around = FetchContext(lambda _frame, tasks, _policy: self.tasks.extend(tasks), self.closed.append)
         self.fetching = SharedFetching(self.metadata, around)
 
     def lead(self, node: int = 1, epoch: int = 5) -> None:

@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
+from multilane.client.consumer_state import ConsumerState
 from multilane.client.events import CommitOffsets, Leave, Parted, Returned, StepDone, Subscribe, announce
 from multilane.client.fetch.buffer import Failed
 from multilane.client.fetch.cursor import Cursor
-from multilane.client.front import Front
 from multilane.client.group.membership import Change, Identity, RebalanceStep
-from multilane.client.network import ForParticipant, NetworkThread
+from multilane.client.network import ForGroupClient, NetworkThread
 from multilane.client.plans import Wait
 from multilane.client.rebalance import RebalanceListener
-from multilane.client.sharing import Lease, ThreadTable
+from multilane.client.sharing import NetworkThreadLease, ThreadTable
 from multilane.client.subscriber import Subscriber
 from multilane.clock import SystemClock
 from multilane.config.consumer import parse_consumer
 from multilane.errors import CommitRefused, GroupRefused, InstanceFenced, MultilaneError, SaslError
-from multilane.hooks import NO_OBSERVER
+from multilane.metrics import NO_OBSERVER
 from multilane.types import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
@@ -41,14 +41,14 @@ class Desk:
         config = parse_consumer(given)
         self.now = 0.0
         self.thread = NetworkThread(config.connection, SystemClock(), NO_OBSERVER)
-        lease = Lease(ThreadTable(), "key", self.thread)
-        self.front = Front(config, lease, Ring(), SystemClock(), lambda: None)
+        lease = NetworkThreadLease(ThreadTable(), "key", self.thread)
+        self.front = ConsumerState(config, lease, Ring(), SystemClock(), lambda: None)
         self.subscriber = Subscriber(self.front, lambda: self.now)
         self.told: list[Any] = []
 
     def hear(self) -> list[Any]:
         """What the group was told since the last time."""
-        heard = [e.event for e in self.thread._events.drain() if isinstance(e, ForParticipant)]
+        heard = [e.event for e in self.thread._events.drain() if isinstance(e, ForGroupClient)]
         self.told += heard
         return heard
 
@@ -378,7 +378,7 @@ def test_a_poll_that_waits_looks_again_when_the_group_answers_again(desk):
     desk.front.background._signal = SimpleNamespace(set=lambda: rung.append(desk.now))
     desk.front.standing.fenced_after = 45.0
     for desk.now in (100.0, 101.0):
-        desk.front._participant._note_standing(member, desk.now)
+        desk.front._group_client._note_standing(member, desk.now)
     assert rung == [100.0], "once, not with every heartbeat"
 
 

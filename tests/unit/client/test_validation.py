@@ -9,7 +9,7 @@ import pytest
 from multilane.client.fetch.cursor import At, Cursor, CursorTable, Lookup, Phase
 from multilane.client.fetch.validation import Truncation, ValidationManager
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
-from multilane.client.net.request_state import Backoff
+from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import NEVER, Poll, UnsentRequest
 from multilane.errors import BrokerError, MultilaneError, NetworkError, UnsupportedVersion
 from multilane.types import LeaderEpoch, Offset, TopicPartition
@@ -18,7 +18,7 @@ from response_builder import cluster_of, epoch_response
 
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
 VERSION = 4
-BACKOFF = Backoff(0.1, 1.0, jitter=0.0)
+BACKOFF = RequestBackoff(0.1, 1.0, jitter=0.0)
 
 
 class Desk:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from multilane.client.net.delegate import NetworkDelegate, Reach
 from multilane.client.net.directory import Directory
-from multilane.client.net.request_state import Backoff
+from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import NEVER, UnsentRequest
 from multilane.client.net.resolver import Resolver
 from multilane.client.net.wakeup import Wakeup
 from multilane.clock import SystemClock
 from multilane.config.consumer import parse_consumer
 from multilane.errors import MultilaneError, NetworkError, OperationTimeout, SaslError, TlsError
-from multilane.hooks import NO_OBSERVER
+from multilane.metrics import NO_OBSERVER
 from multilane.types import Node, NodeId
 from multilane.wire.messages import ApiKey
 
@@ -82,7 +82,7 @@ def interrupted() -> TlsError:
 
 
 def directory() -> Directory:
-    return Directory([("a", 1)], Backoff(0.05, 1.0, jitter=0.0), rebootstrap=True)
+    return Directory([("a", 1)], RequestBackoff(0.05, 1.0, jitter=0.0), rebootstrap=True)
 
 
 def test_a_refused_identity_waits_long():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lane_world import block_of
-from multilane.commit.journal import OUTCOMES, CopyPlace, Journal, Outcome
+from multilane.commit.journal import OUTCOMES, CopyPlace, RecordJournal, RecordOutcome
 from multilane.types import TopicPartition
 from multilane.wire.records.keyed_rows import KeyedRows
 from multilane.wire.records.record import Record
@@ -20,9 +20,9 @@ def record(offset: int, topic: str = "orders", partition: int = 3) -> Record:
     return Record(topic, partition, offset, 0, 0, b"k", b"v")
 
 
-def journal() -> Journal:
+def journal() -> RecordJournal:
     """Time goes on by one with each note."""
-    return Journal(count(100).__next__)
+    return RecordJournal(count(100).__next__)
 
 
 def rows_of(accounts) -> list[tuple]:
@@ -44,16 +44,16 @@ def test_each_kind_of_note_becomes_rows_in_the_order_of_settling():
     notes.begin(ORDERS, 7)
     notes.note_done([record(7), record(9)])
     notes.note_skipped([record(8)])
-    notes.note_failed(record(10), Outcome.RETRIED, CopyPlace("retry", 3, 40), None)
-    notes.note_failed(record(40, "retry"), Outcome.DEAD, None, None)
+    notes.note_failed(record(10), RecordOutcome.RETRIED, CopyPlace("retry", 3, 40), None)
+    notes.note_failed(record(40, "retry"), RecordOutcome.DEAD, None, None)
     assert len(notes) == 6
     assert rows_of(notes.take()) == [
-        (ORDERS, 7, Outcome.BEGUN, 100, None),
-        (ORDERS, 7, Outcome.DONE, 101, None),
-        (ORDERS, 9, Outcome.DONE, 101, None),
-        (ORDERS, 8, Outcome.SKIPPED, 102, None),
-        (ORDERS, 10, Outcome.RETRIED, 103, CopyPlace("retry", 3, 40)),
-        (RETRY, 40, Outcome.DEAD, 104, None),
+        (ORDERS, 7, RecordOutcome.BEGUN, 100, None),
+        (ORDERS, 7, RecordOutcome.DONE, 101, None),
+        (ORDERS, 9, RecordOutcome.DONE, 101, None),
+        (ORDERS, 8, RecordOutcome.SKIPPED, 102, None),
+        (ORDERS, 10, RecordOutcome.RETRIED, 103, CopyPlace("retry", 3, 40)),
+        (RETRY, 40, RecordOutcome.DEAD, 104, None),
     ]
 
 
@@ -75,9 +75,9 @@ def test_records_of_two_topics_that_were_settled_together_are_told_apart():
     notes = journal()
     notes.note_done([record(1), record(5, "retry"), record(2)])
     assert {row[:3] for row in rows_of(notes.take())} == {
-        (ORDERS, 1, Outcome.DONE),
-        (ORDERS, 2, Outcome.DONE),
-        (RETRY, 5, Outcome.DONE),
+        (ORDERS, 1, RecordOutcome.DONE),
+        (ORDERS, 2, RecordOutcome.DONE),
+        (RETRY, 5, RecordOutcome.DONE),
     }
 
 
@@ -89,8 +89,8 @@ def test_windows_of_rows_are_noted_with_what_they_skipped():
     notes.note_passed_over(taken)
     notes.note_done(taken)
     told = rows_of(notes.take())
-    assert [row[1:3] for row in told if row[2] is Outcome.SKIPPED] == [(0, Outcome.SKIPPED)]
-    assert sorted(row[1] for row in told if row[2] is Outcome.DONE) == [1, 2, 3]
+    assert [row[1:3] for row in told if row[2] is RecordOutcome.SKIPPED] == [(0, RecordOutcome.SKIPPED)]
+    assert sorted(row[1] for row in told if row[2] is RecordOutcome.DONE) == [1, 2, 3]
     kept.release(taken)
     kept.put(block_of(["z"] * 50, start=10))  # the storage of rows is used again: the notes are copies
     assert sorted(row[1] for row in told) == [0, 1, 2, 3]

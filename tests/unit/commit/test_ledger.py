@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from multilane.commit.completion_map import MOST_RUNS, decode, encode
-from multilane.commit.ledger import NO_EPOCH, Ledger, Place
+from multilane.commit.ledger import NO_EPOCH, CommitPoint, Ledger
 
 
 def test_the_frontier_is_the_lowest_that_is_not_settled():
@@ -107,7 +107,7 @@ def test_where_reading_began_without_an_epoch_the_first_that_is_read_stands_for_
     ledger.advance(9, 5)
     assert ledger.place().leader_epoch == 4
     ledger.settle(8)
-    assert ledger.place() == Place(7, 4, ((8, 8),), 5)
+    assert ledger.place() == CommitPoint(7, 4, ((8, 8),), 5)
 
 
 def test_an_epoch_that_is_too_low_is_not_told():
@@ -115,17 +115,17 @@ def test_an_epoch_that_is_too_low_is_not_told():
     ledger = Ledger(0)
     ledger.advance(10, 3)
     ledger.advance(11)  # by somebody who does not know it
-    assert ledger.place() == Place(11, NO_EPOCH, ())
+    assert ledger.place() == CommitPoint(11, NO_EPOCH, ())
     ledger.advance(12, 4)
-    assert ledger.place() == Place(12, 4, (), 4)
+    assert ledger.place() == CommitPoint(12, 4, (), 4)
 
 
 def test_what_others_have_settled_beyond_the_position_has_an_epoch_that_they_know():
     ledger = Ledger(0, [(5, 9)], 7)
     ledger.advance(5, 3)
-    assert ledger.place() == Place(5, 3, ((6, 9),), 7)
+    assert ledger.place() == CommitPoint(5, 3, ((6, 9),), 7)
     ledger.advance(12, 8)
-    assert ledger.place() == Place(12, 8, (), 8)
+    assert ledger.place() == CommitPoint(12, 8, (), 8)
 
 
 @pytest.mark.parametrize("in_bulk", [False, True])
@@ -135,7 +135,7 @@ def test_nothing_is_committed_that_was_not_read(in_bulk):
     ledger.hand_out([5])
     ledger.advance(6, 0)
     ledger.settle(5)
-    assert ledger.place() == Place(6, 0, ((7, 2**62),), 0)
+    assert ledger.place() == CommitPoint(6, 0, ((7, 2**62),), 0)
     ledger.advance(1_000, 0)
     assert ledger.place().offset == 1_000
 

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from multilane.commit.completion_map import LogMark
-from multilane.commit.log_fit import Claim, LogNow, misfit
+from multilane.commit.log_fit import LogNow, SettledClaim, misfit
 from multilane.types import LeaderEpoch, Offset, OffsetAndEpoch
 
 THIS, OTHER = UUID(int=1), UUID(int=2)
@@ -30,7 +30,7 @@ def at(offset: int, epoch: int) -> OffsetAndEpoch:
     ],
 )
 def test_a_claim_fits_a_log_that_has_its_epoch_up_to_its_end(now, why):
-    found = misfit(Claim(200, LogMark(5, THIS)), now)
+    found = misfit(SettledClaim(200, LogMark(5, THIS)), now)
     assert (found is None) == (why is None)
     assert why is None or why in found
 
@@ -40,8 +40,8 @@ def test_a_claim_fits_a_log_that_has_its_epoch_up_to_its_end(now, why):
     [(5, 5, 200, True), (5, 6, 200, False), (5, 5, 199, False), (-1, 0, 200, True), (-1, 1, 200, False)],
 )
 def test_a_claim_without_an_epoch_fits_while_the_same_leader_leads(first_epoch, leads, end, fits):
-    assert (misfit(Claim(200, None, first_epoch), LogNow(at(end, leads), THIS)) is None) == fits
+    assert (misfit(SettledClaim(200, None, first_epoch), LogNow(at(end, leads), THIS)) is None) == fits
 
 
 def test_brokers_without_topic_ids_have_the_same_one():
-    assert misfit(Claim(200, LogMark(5)), LogNow(at(200, 5), None, at(200, 5))) is None
+    assert misfit(SettledClaim(200, LogMark(5)), LogNow(at(200, 5), None, at(200, 5))) is None

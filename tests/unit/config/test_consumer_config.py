@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multilane.config.consumer import ConsumerConfig, parse_consumer
-from multilane.config.properties import Kind
+from multilane.config.properties import PropertyKind
 from multilane.config.reset import OffsetReset, ResetPolicy, parse_duration
 from multilane.config.spelling import PROPERTIES
 from multilane.errors import ConfigError
@@ -263,7 +263,7 @@ class TestGroup:
 
     @pytest.mark.parametrize("name", ["session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"])
     def test_what_the_new_protocol_leaves_to_the_broker(self, name: str) -> None:
-        value = "range" if PROPERTIES[name].kind is Kind.THINGS else 4_000
+        value = "range" if PROPERTIES[name].kind is PropertyKind.THINGS else 4_000
         told = fault(**{"group.protocol": "consumer", name: value})
         assert told == f"{name} cannot be set with group.protocol=consumer"
 

@@ -8,7 +8,7 @@ import pytest
 
 from multilane.dev import settings
 from multilane.dev.kafka import KafkaCluster
-from multilane.dev.settings import BrokerPlan, Listener, TlsFiles
+from multilane.dev.settings import BrokerPlan, KafkaListener, TlsFiles
 from multilane.errors import DevKafkaError
 from multilane.secret import Secret
 
@@ -54,7 +54,7 @@ def test_the_stock_profile_sets_no_timers():
 
 
 def test_tls_is_set_per_listener():
-    own = Listener("EXPIRED", "SSL", keystore=Path("/expired.pem"))
+    own = KafkaListener("EXPIRED", "SSL", keystore=Path("/expired.pem"))
     got = made("SSL", "MTLS", own)
     assert got["listener.name.ssl.ssl.client.auth"] == "none"
     assert got["listener.name.mtls.ssl.client.auth"] == "required"
@@ -75,7 +75,7 @@ def test_rendered_as_java_reads_it():
     ("build", "said"),
     [
         (lambda: made("TELNET"), "unknown listener 'TELNET'"),
-        (lambda: made(Listener("SSL", "SSL", client_auth=True), "SSL"), "two listeners are called SSL"),
+        (lambda: made(KafkaListener("SSL", "SSL", client_auth=True), "SSL"), "two listeners are called SSL"),
         (lambda: made("SSL", tls=None), "needs certificates"),
         (lambda: made(profile="prod"), "unknown profile 'prod'"),
         (lambda: KafkaCluster(nodes=2), "1 or 3 nodes, not 2"),

@@ -3,46 +3,46 @@
 from __future__ import annotations
 
 from multilane.group.failures import failures_of
-from multilane.group.sight import PartitionSight, Sight, Subject
-from multilane.group.trail import Trail
+from multilane.group.snapshot import GroupSnapshot, PartitionSight, Subject
+from multilane.group.snapshot_history import SnapshotHistory
 from multilane.types import TopicPartition
 
 SUBJECT = Subject("orders", "shop.orders", topics=("orders", "retry"), retry="retry", error="error")
 MAIN, RETRY, DEAD = TopicPartition("orders", 0), TopicPartition("retry", 0), TopicPartition("error", 0)
 
 
-def sight(at, retry, dead, newest=(), subject=SUBJECT):
+def snapshot(at, retry, dead, newest=(), subject=SUBJECT):
     places = {MAIN: PartitionSight(0, 900, 900), RETRY: PartitionSight(0, retry, retry)}
-    return Sight(subject, at, True, partitions=places, dead={DEAD: PartitionSight(0, dead)}, newest=newest)
+    return GroupSnapshot(subject, at, True, partitions=places, dead={DEAD: PartitionSight(0, dead)}, newest=newest)
 
 
 def test_failures_are_what_retry_and_error_topics_grow_by():
-    found = failures_of([sight(0.0, 10, 100)], sight(10.0, 40, 117, ("HTTP 500",)))
+    found = failures_of([snapshot(0.0, 10, 100)], snapshot(10.0, 40, 117, ("HTTP 500",)))
     assert (found.retried, found.dead, found.rate, found.are_there) == (3.0, 1.7, 4.7, True)
     assert found.errors == (("HTTP 500", 1),)
 
 
 def test_errors_of_the_last_seconds_are_counted_together():
-    earlier = [sight(0.0, 0, 0, ("too old",)), sight(1.0, 0, 2, ("a", "b"))]
-    assert failures_of(earlier, sight(2.0, 0, 4, ("b", "b"))).errors == (("b", 3), ("a", 1))
+    earlier = [snapshot(0.0, 0, 0, ("too old",)), snapshot(1.0, 0, 2, ("a", "b"))]
+    assert failures_of(earlier, snapshot(2.0, 0, 4, ("b", "b"))).errors == (("b", 3), ("a", 1))
 
 
 def test_without_a_look_before_nothing_is_known():
-    assert failures_of([], sight(0.0, 5, 5)).rate is None
+    assert failures_of([], snapshot(0.0, 5, 5)).rate is None
 
 
 def test_nothing_fails_where_nothing_grows():
-    found = failures_of([sight(0.0, 10, 100)], sight(10.0, 10, 100))
+    found = failures_of([snapshot(0.0, 10, 100)], snapshot(10.0, 10, 100))
     assert (found.rate, found.are_there) == (0.0, False)
 
 
 def test_topics_that_are_not_known_or_have_no_leader():
     bare = Subject("g", "g")
-    assert failures_of([sight(0.0, 1, 1, subject=bare)], sight(1.0, 2, 2, subject=bare)).rate is None
-    assert failures_of([sight(0.0, None, 1)], sight(1.0, 7, 3)).rate == 2.0
+    assert failures_of([snapshot(0.0, 1, 1, subject=bare)], snapshot(1.0, 2, 2, subject=bare)).rate is None
+    assert failures_of([snapshot(0.0, None, 1)], snapshot(1.0, 7, 3)).rate == 2.0
 
 
 def test_a_report_has_them():
-    trail = Trail(10.0)
-    trail.add(sight(0.0, 0, 0))
-    assert trail.add(sight(2.0, 0, 4)).failures.dead == 2.0
+    history = SnapshotHistory(10.0)
+    history.add(snapshot(0.0, 0, 0))
+    assert history.add(snapshot(2.0, 0, 4)).failures.dead == 2.0

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pytest
 
 from lane_world import TakenOver, World, turns, until
+from multilane.app.signals import signals_stop
 from multilane.lanes.interpreter import loop_on_thread, run_to_end
+from multilane.lanes.partition_queue import MAIN
 from multilane.lanes.work_rules import WorkRules
-from multilane.lanes.yard import MAIN
 from multilane.listeners.context import Context
-from multilane.listeners.surroundings import Surroundings
+from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.window import Window
 from multilane.outcome.raised import Interrupted, as_failure, is_ctrl_c
-from multilane.runtime.signals import signals_stop
 from multilane.wire.records.record import Record
 
 EXITS = [SystemExit(0), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError()]
@@ -98,13 +98,13 @@ class Leaving:
 @pytest.mark.parametrize("window", [Window(), Window(2, 0.01)], ids=["single", "batch"])
 async def test_what_surrounds_a_function_may_leave_too(window):
     one = Leaving()
-    around = Surroundings("g", interceptors=[one], error_interceptors=[one], tracers=[one])
+    around = InterceptorChain("g", interceptors=[one], error_interceptors=[one], tracers=[one])
 
     async def single(record: Record) -> None: ...
     async def batch(records: list[Record]) -> None: ...
 
     handler = single if window.is_single else batch
-    async with World(handler, window=window, surroundings=around, rules=WorkRules(60.0)) as world:
+    async with World(handler, window=window, interceptors=around, rules=WorkRules(60.0)) as world:
         await world.give("a", "bad", "b", "c")
         await until(lambda: world.is_done)
         around.tell_failure(Record("t", 3, 0, 0, 0, None, None), ValueError())
@@ -129,7 +129,7 @@ async def test_a_select_or_route_function_may_leave_too():
         await world.give("a", "b")
         await until(lambda: world.is_done)
         assert (world.failures.failed, world.errors) == ([], [])
-        assert MAIN in world.team._crews
+        assert MAIN in world.processor._pools
 
 
 def test_a_task_of_a_function_that_leaves_does_not_end_the_loop():
@@ -295,7 +295,7 @@ async def test_a_lane_that_somebody_else_cancels_ends_the_group():
     async with World(handler, lanes=1, rules=WorkRules(60.0)) as world:
         await world.give("a")
         await begun.wait()
-        [lane] = world.crew._lanes
+        [lane] = world.pool._lanes
         lane.task.cancel()
         await until(lambda: world.errors)
         assert world.failures.failed == []

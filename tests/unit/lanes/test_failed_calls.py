@@ -12,7 +12,7 @@ from lane_world import TakenOver, World, turns, until
 from multilane.lanes.work_rules import WorkRules
 from multilane.listeners.acknowledgement import Acknowledgement
 from multilane.listeners.context import Context
-from multilane.listeners.surroundings import Surroundings
+from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.window import Selection, Window
 from multilane.stacks import stack_of
 from multilane.wire.records.record import Record
@@ -101,8 +101,8 @@ WINDOW = Window(2, 60.0)
 async def test_a_failure_and_its_records_are_gone_when_they_are_taken_over(handler, settings):
     """They stayed in a circle, by the thousand in the middle of a flood of failures."""
     failures.clear()
-    around = Surroundings("g", **settings.pop("surroundings", {})) if "surroundings" in settings else None
-    async with World(handler, surroundings=around, **settings) as world:
+    around = InterceptorChain("g", **settings.pop("surroundings", {})) if "surroundings" in settings else None
+    async with World(handler, interceptors=around, **settings) as world:
         gc.collect()
         gc.disable()
         try:

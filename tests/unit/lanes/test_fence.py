@@ -122,16 +122,16 @@ async def test_a_call_that_waits_for_a_thread_does_not_begin():
 
 async def test_a_thread_waits_for_the_loop_which_may_have_to_drain_first():
     """A lease is renewed for the whole consumer, also where one of its partitions was asked back meanwhile."""
-    clock, standing, crew = ManualClock(), SimpleNamespace(fenced_after=SESSION), Idle()
+    clock, standing, pool = ManualClock(), SimpleNamespace(fenced_after=SESSION), Idle()
     fence, lane = Fence("orders", clock), Lane()
     fence.watch(standing)
-    fence.join(crew)
+    fence.join(pool)
     clock.advance(SESSION + 1)
     assert fence.check()
     standing.fenced_after = clock.monotonic() + SESSION  # renewed, and the loop is still busy with what came before
-    beginning = asyncio.create_task(asyncio.to_thread(fence.begin_on_thread, crew, lane))
+    beginning = asyncio.create_task(asyncio.to_thread(fence.begin_on_thread, pool, lane))
     await turns()
-    fence.leave(crew)
+    fence.leave(pool)
     with pytest.raises(NotBegun):
         await beginning
     assert not lane.is_calling
@@ -149,5 +149,5 @@ async def test_lanes_behind_a_shut_fence_are_drained():
         fenced.stop_for(SESSION + 1)
         await turns()
         async with asyncio.timeout(10):
-            await world.team.drain(world.clock.monotonic())
+            await world.processor.drain(world.clock.monotonic())
         assert world.errors == []

@@ -9,21 +9,21 @@ import pytest
 
 from lane_world import World, record_of, turns, until
 from multilane.errors import UndecodablePayload
-from multilane.hooks import Counts
 from multilane.lanes.failing import Failing, Ways
-from multilane.lanes.gate import Gate
+from multilane.lanes.gate import OutageGate
 from multilane.lanes.work_rules import WorkRules
 from multilane.listeners.acknowledgement import Acknowledgement
-from multilane.listeners.surroundings import Surroundings
+from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.window import Window
-from multilane.outcome.backoff import Backoff
-from multilane.outcome.flow import Flow
+from multilane.metrics import Counts
+from multilane.outcome.backoff import RetryDelay
+from multilane.outcome.flow import RetryFlow
 from multilane.outcome.in_place import Resting
-from multilane.outcome.outage import Outage, OutageRules, State
+from multilane.outcome.outage import Outage, OutageRules, OutageState
 from multilane.outcome.parking import Parking
 from multilane.wire.records.record import Record
 
-FLOW = Flow("t", "t.retry", "t.error", 3)
+FLOW = RetryFlow("t", "t.retry", "t.error", 3)
 
 
 class Published:
@@ -41,15 +41,15 @@ class Guarded(World):
     def __init__(self, *, handler=None, is_manual=False, bad=(), **more):
         self.handled, self.is_down, self.bad, self.published = [], False, set(bad), Published()
         self.counts, self.handler_succeeds_once = Counts(), False
-        self.outage = Outage(OutageRules(), Backoff("exponential", 1.0, 8.0, 2.0))
+        self.outage = Outage(OutageRules(), RetryDelay("exponential", 1.0, 8.0, 2.0))
         clock = self.late_clock = _Late()
-        self.gate = Gate("orders", self.outage, clock, self.counts)
+        self.gate = OutageGate("orders", self.outage, clock, self.counts)
         rules = WorkRules(60.0, is_manual, tries_in_place=True, gate=self.gate)
         super().__init__(handler or self.one, rules=rules, **more)
         clock.clock = self.clock
-        self.gate.count_in(self.yard)
+        self.gate.count_in(self.queue)
         ways = Ways(FLOW, self.published, gate=self.gate)
-        self.work._failures = Failing(ways, Surroundings("g"), self.clock, self.counts)
+        self.work._failures = Failing(ways, InterceptorChain("g"), self.clock, self.counts)
 
     def fails(self, record: Record) -> bool:
         self.handled.append(record.offset)
@@ -64,14 +64,14 @@ class Guarded(World):
 
     async def after(self, seconds: float) -> None:
         self.clock.advance(seconds)
-        self.crew._wake_deferred()
+        self.pool._wake_deferred()
         self.gate._tick()
         await turns(60)
 
     async def pause(self, keys: int = 40) -> None:
         self.is_down = True
         await self.give(*(f"k{n}" for n in range(keys)))
-        await until(lambda: self.outage.state is State.SUSPECTED)
+        await until(lambda: self.outage.state is OutageState.SUSPECTED)
         await turns(60)
         await self.after(1.0)
         assert self.gate.is_shut
@@ -113,7 +113,7 @@ async def test_what_was_doubted_is_not_to_blame_once_one_of_the_failed_succeeds(
             world.handler_succeeds_once = True
             await world.after(1.0)
             assert not world.gate.is_shut
-            await until(lambda: world.outage.state is State.SUSPECTED)
+            await until(lambda: world.outage.state is OutageState.SUSPECTED)
             await world.after(1.0)
             assert world.gate.is_shut
         assert len(world.published.offsets) == 4 + 3 * 4, "those before there was a suspicion"
@@ -218,10 +218,10 @@ async def test_what_cannot_be_decoded_is_no_outage():
 async def test_a_drain_does_not_wait_for_the_end_of_an_outage():
     async with Guarded() as world:
         await world.pause()
-        given_up = await asyncio.wait_for(world.team.drain(world.clock.monotonic() + 100.0), 30.0)
+        given_up = await asyncio.wait_for(world.processor.drain(world.clock.monotonic() + 100.0), 30.0)
         assert list(given_up) == []
         assert len(world.intake.ledger.unsettled) == 36
-        assert world.crew._lanes == set()
+        assert world.pool._lanes == set()
 
 
 async def test_a_drain_in_the_middle_of_a_probe_gives_the_probe_back():
@@ -235,9 +235,9 @@ async def test_a_drain_in_the_middle_of_a_probe_gives_the_probe_back():
     async with Guarded(handler=hangs) as world:
         await world.pause()
         await world.after(1.0)
-        assert world.outage.state is State.PROBING
-        await asyncio.wait_for(world.team.drain(world.clock.monotonic()), 30.0)
-        assert world.outage.state is State.OPEN
+        assert world.outage.state is OutageState.PROBING
+        await asyncio.wait_for(world.processor.drain(world.clock.monotonic()), 30.0)
+        assert world.outage.state is OutageState.OPEN
 
 
 @pytest.mark.parametrize("as_rows", [False, True])
@@ -248,7 +248,7 @@ async def test_windows(as_rows):
     async with Guarded(handler=several, as_rows=as_rows, lanes=3, window=Window(10, 0.001)) as world:
         world.is_down = True
         await world.give(*(f"k{n}" for n in range(60)))
-        await until(lambda: world.outage.state is State.SUSPECTED)
+        await until(lambda: world.outage.state is OutageState.SUSPECTED)
         world.clock.advance(1.1)
         world.gate._tick()
         assert world.gate.is_shut
@@ -260,7 +260,7 @@ async def test_windows(as_rows):
         for _ in range(20):
             world.clock.advance(1.0)
             if not as_rows:
-                world.crew._wake_deferred()
+                world.pool._wake_deferred()
             world.gate._tick()
             await turns(60)
         await until(lambda: world.is_done)
@@ -289,12 +289,12 @@ async def test_records_that_are_acknowledged_by_hand():
         await world.after(1.0)
         assert world.gate.is_shut
         await world.after(1.0)
-        assert world.outage.state is State.PROBING
+        assert world.outage.state is OutageState.PROBING
         await world.after(0.3)
-        assert world.outage.state is State.PROBING, "that the function returned says nothing"
+        assert world.outage.state is OutageState.PROBING, "that the function returned says nothing"
         decide()
         await turns(60)
-        assert world.outage.state is State.OPEN
+        assert world.outage.state is OutageState.OPEN
         world.is_down = False
         for _ in range(8):
             await world.after(2.0)
@@ -310,7 +310,7 @@ async def test_a_retried_record_that_has_rested_stays_in_place_in_the_next_suspi
     async with Guarded() as world:
         world.is_down = True
         await world.give(*(f"k{n}" for n in range(20)))
-        await until(lambda: world.outage.state is State.SUSPECTED)
+        await until(lambda: world.outage.state is OutageState.SUSPECTED)
         failing, error = world.work._failures, ConnectionError("refused")
         retried = record_of("r", 900, FLOW.retry, headers=(("X-RetryCount", b"0"),))
         for stage in range(2):
@@ -370,7 +370,7 @@ async def test_one_window_that_fails_as_a_whole_is_one_failure():
     async with Guarded(handler=several, lanes=1, window=Window(20, 0.001), bad={3}) as world:
         await world.give(*(f"k{n}" for n in range(60)))
         await until(lambda: world.is_done)
-        assert world.outage.state is State.CLOSED
+        assert world.outage.state is OutageState.CLOSED
         assert sorted(world.published.offsets) == list(range(20))
         assert max(map(world.handled.count, range(60))) == 1
 
@@ -383,6 +383,6 @@ async def test_what_is_left_in_a_retry_topic_and_fails_again_is_no_outage():
             for offset in range(20):
                 retried = record_of(f"k{offset}", offset, headers=headers)
                 assert world.gate.stays(retried, ConnectionError("refused")) is None
-        assert world.outage.state is State.CLOSED
+        assert world.outage.state is OutageState.CLOSED
         followers = [record_of(f"k{n}", n, headers=(("X-RetryCount", b"-1"),)) for n in range(8)]
         assert any(world.gate.stays(one, ConnectionError("refused")) for one in followers), "nobody has tried these"

@@ -9,14 +9,14 @@ from math import inf
 from lane_world import PLACE, TakenOver, World, turns, until
 from multilane.lanes.crashes import Suspicion
 from multilane.lanes.fence import Fence
-from multilane.lanes.gate import Gate
-from multilane.lanes.processes import Gate as Turns
+from multilane.lanes.gate import OutageGate
+from multilane.lanes.processes import WorkerGate as Turns
 from multilane.lanes.threads import Threads
 from multilane.lanes.watch import Watch
 from multilane.lanes.work_rules import WorkRules
 from multilane.listeners.acknowledgement import Acknowledgement
 from multilane.listeners.window import Window
-from multilane.outcome.backoff import Backoff
+from multilane.outcome.backoff import RetryDelay
 from multilane.outcome.in_place import retried
 from multilane.outcome.outage import SUSPICION, Outage, OutageRules
 from multilane.wire.records.record import Record
@@ -25,7 +25,7 @@ from multilane.wire.records.record import Record
 class Staying(TakenOver):
     """Failed records go where the gate says, or away."""
 
-    guard: Gate
+    guard: OutageGate
 
     async def take_over(self, record, error, parking):
         self.failed.append((record.offset, type(error).__name__))
@@ -51,7 +51,7 @@ class Gated(World):
     """A world with a gate and a fence, on the world's clock."""
 
     def __init__(self, handler, *, is_manual=False, watch=None, **more) -> None:
-        self.gate = Gate("c", Outage(OutageRules(minimum=3), Backoff("fixed", 1.0)), self)
+        self.gate = OutageGate("c", Outage(OutageRules(minimum=3), RetryDelay("fixed", 1.0)), self)
         self.fence = Fence("c", self)
         self.deadline = Deadline()
         self.fence.watch(self.deadline)
@@ -59,14 +59,14 @@ class Gated(World):
         super().__init__(handler, rules=rules, **more)
         self.failures = self.work._failures = Staying()
         self.failures.guard = self.gate
-        self.gate.count_in(self.yard)
+        self.gate.count_in(self.queue)
 
     def monotonic(self) -> float:
         return self.clock.monotonic()
 
     async def after(self, seconds: float) -> None:
         self.clock.advance(seconds)
-        self.crew._wake_deferred()
+        self.pool._wake_deferred()
         self.gate._tick()
         await turns()
 
@@ -126,7 +126,7 @@ async def test_a_probe_that_the_fence_cancels_proves_nothing():
         assert world.gate.is_shut
 
 
-async def test_a_lane_that_comes_to_a_shut_gate_after_its_crew_drains_ends():
+async def test_a_lane_that_comes_to_a_shut_gate_after_its_pool_drains_ends():
     hangs, calls = asyncio.Event(), []
 
     async def handler(record: Record) -> None:
@@ -140,7 +140,7 @@ async def test_a_lane_that_comes_to_a_shut_gate_after_its_crew_drains_ends():
         await world.give("d", "e")
         await world.after(2.0)
         assert len(calls) == 4
-        resting = asyncio.create_task(world.team.rest(world.clock.monotonic() + 3600.0))
+        resting = asyncio.create_task(world.processor.rest(world.clock.monotonic() + 3600.0))
         await turns()
         assert not resting.done()
         hangs.set()
@@ -148,7 +148,7 @@ async def test_a_lane_that_comes_to_a_shut_gate_after_its_crew_drains_ends():
         assert resting.done()
 
 
-async def test_a_lane_that_comes_to_a_shut_fence_after_its_crew_drains_ends():
+async def test_a_lane_that_comes_to_a_shut_fence_after_its_pool_drains_ends():
     hangs = asyncio.Event()
 
     async def handler(record: Record) -> None:
@@ -161,7 +161,7 @@ async def test_a_lane_that_comes_to_a_shut_fence_after_its_crew_drains_ends():
         await world.give("a")
         world.deadline.fenced_after = world.clock.monotonic() - 1.0
         assert world.fence.check()
-        resting = asyncio.create_task(world.team.rest(world.clock.monotonic() + 3600.0))
+        resting = asyncio.create_task(world.processor.rest(world.clock.monotonic() + 3600.0))
         await turns()
         hangs.set()
         await turns()
@@ -250,6 +250,6 @@ async def test_windows_with_suspects_keep_the_order_of_a_key():
         watch.caution.begin(PLACE, Suspicion(((1, 1),)), world.intake.frontier)
         await world.give("a", "a", "b")
         await until(lambda: world.frontier == 0 and 2 in handled)
-        world.team.flush()
+        world.processor.flush()
         await until(lambda: world.is_done)
     assert handled == ["failed", 2, 0, 1]

@@ -10,10 +10,10 @@ import pytest
 from lane_world import World, turns, until
 from multilane.lanes.failing import Failing, Ways
 from multilane.lanes.work_rules import WorkRules
-from multilane.listeners.surroundings import Surroundings
+from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.window import Window
-from multilane.outcome.backoff import Backoff
-from multilane.outcome.flow import Flow
+from multilane.outcome.backoff import RetryDelay
+from multilane.outcome.flow import RetryFlow
 from multilane.outcome.in_place import InPlace
 from multilane.wire.records.record import Record
 
@@ -36,10 +36,10 @@ class Placed(World):
 
     def __init__(self, failing, *, again=2, backoff=None, flow=None, last_step=None, handler=None, **more):
         self.handled, self.failing, self.published = [], dict(failing), Published()
-        self.in_place = InPlace(flow or Flow("t"), again, backoff, self.now)
+        self.in_place = InPlace(flow or RetryFlow("t"), again, backoff, self.now)
         super().__init__(handler or self.one, rules=RULES, **more)
         ways = Ways(self.in_place.flow, self.published, last_step, None, self.in_place)
-        self.work._failures = Failing(ways, Surroundings("g"), self.clock)
+        self.work._failures = Failing(ways, InterceptorChain("g"), self.clock)
 
     def now(self):
         return self.clock.monotonic()
@@ -79,7 +79,7 @@ async def test_it_is_given_up_after_its_attempts_and_its_key_goes_on():
 
 
 async def test_a_copy_goes_to_the_error_topic_where_that_is_wanted_and_names_the_live_retry_topic():
-    async with Placed({0: 9}, again=0, flow=Flow("t", "t.retry", "t.error", 3)) as world:
+    async with Placed({0: 9}, again=0, flow=RetryFlow("t", "t.retry", "t.error", 3)) as world:
         await world.give("a")
         await until(lambda: world.is_done)
         [copy] = world.published.copies
@@ -89,15 +89,15 @@ async def test_a_copy_goes_to_the_error_topic_where_that_is_wanted_and_names_the
 
 
 async def test_others_do_not_wait_for_a_back_off():
-    async with Placed({0: 1}, backoff=Backoff(delay=10.0)) as world:
+    async with Placed({0: 1}, backoff=RetryDelay(delay=10.0)) as world:
         await world.give("a", "b", "a", "b")
         assert sorted(world.handled) == [0, 1, 3]
         world.clock.advance(9.0)
-        world.crew._wake_deferred()
+        world.pool._wake_deferred()
         await turns()
         assert len(world.handled) == 3
         world.clock.advance(2.0)
-        world.crew._wake_deferred()
+        world.pool._wake_deferred()
         await until(lambda: world.is_done)
         assert world.handled[3:] == [0, 2]
 
@@ -153,8 +153,8 @@ async def test_a_window_that_fails_whole(as_rows):
 
 
 async def test_what_waits_for_its_next_attempt_is_not_settled_by_a_drain():
-    async with Placed({0: 9}, backoff=Backoff(delay=1_000.0)) as world:
+    async with Placed({0: 9}, backoff=RetryDelay(delay=1_000.0)) as world:
         await world.give("a", "b")
-        await asyncio.wait_for(world.team.drain(world.clock.monotonic()), 30.0)
+        await asyncio.wait_for(world.processor.drain(world.clock.monotonic()), 30.0)
         assert world.intake.ledger.place().offset == 0
         assert world.intake.ledger.place().runs == ((1, 1),)

@@ -11,13 +11,13 @@ from multilane.errors import UndecodablePayload
 from multilane.lanes.failing import Failing, Ways
 from multilane.lanes.work_rules import WorkRules
 from multilane.listeners.acknowledgement import Acknowledgement
-from multilane.listeners.surroundings import Surroundings
+from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.window import Window
-from multilane.outcome.backoff import Backoff
-from multilane.outcome.flow import Flow
+from multilane.outcome.backoff import RetryDelay
+from multilane.outcome.flow import RetryFlow
 from multilane.wire.records.record import Record
 
-BACKOFF = Backoff("exponential", delay=1.0, maximum=60.0)
+BACKOFF = RetryDelay("exponential", delay=1.0, maximum=60.0)
 
 
 class Kept(World):
@@ -27,8 +27,8 @@ class Kept(World):
         self.handled, self.failing, self.error = [], set(failing), error
         rules = WorkRules(max_processing_time=60.0, is_manual=is_manual, tries_in_place=keeping is not None)
         super().__init__(handler or self.one, rules=rules, **more)
-        ways = Ways(Flow("t"), None, keeping=keeping)
-        self.work._failures = Failing(ways, Surroundings("g"), self.clock)
+        ways = Ways(RetryFlow("t"), None, keeping=keeping)
+        self.work._failures = Failing(ways, InterceptorChain("g"), self.clock)
 
     def fails(self, record: Record) -> bool:
         self.handled.append(record.offset)
@@ -40,7 +40,7 @@ class Kept(World):
 
     async def after(self, seconds: float) -> None:
         self.clock.advance(seconds)
-        self.crew._wake_deferred()
+        self.pool._wake_deferred()
         await turns()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from multilane.client.fetch.offsets import PartlyFound
 from multilane.errors import NetworkError, UnsupportedVersion, broker_error
-from multilane.lanes.holding import Holding, Start, Topics
+from multilane.lanes.assignment import Assignment, ReadTopics, Start
 from multilane.lanes.log_check import LogCheck
 from multilane.types import LeaderEpoch, Offset, OffsetAndEpoch, OffsetAndTimestamp, TopicPartition
 
@@ -114,8 +114,8 @@ async def test_nothing_begins_until_the_leader_has_answered(caplog):
     async def build(starts):
         built.append(starts[ONE])
 
-    holding: Holding = Holding(Topics(("t",)), build, lambda team: None, LogCheck(leader))
-    await holding.begin({ONE: KNOWN})
+    assignment: Assignment = Assignment(ReadTopics(("t",)), build, lambda processor: None, LogCheck(leader))
+    await assignment.begin({ONE: KNOWN})
     assert leader.asked.count("end") == 3
     assert [start.runs for start in built] == [()]
     assert caplog.text.count("asking again") == 2

@@ -7,8 +7,8 @@ import pytest
 from lane_world import TakenOver, World, record_of, until
 from multilane.lanes.chains import Chains
 from multilane.lanes.ordering import by_key, by_partition, unordered
+from multilane.lanes.partition_queue import MAIN
 from multilane.lanes.work_rules import WorkRules
-from multilane.lanes.yard import MAIN
 from multilane.listeners.window import Window
 from multilane.outcome.in_place import resting, retried
 from multilane.wire.records.record import Record
@@ -48,9 +48,9 @@ async def test_what_is_behind_a_record_that_stays(order_of, keys, handled, as_ba
     rules = WorkRules(tries_in_place=True, order_of=order_of)
     async with World(several if as_batch else one, lanes=2, window=Window(2, 60.0), rules=rules) as world:
         world.work._failures = failures = Keeping()
-        world.yard.chains(MAIN)._order_of = order_of
+        world.queue.chains(MAIN)._order_of = order_of
         await world.give(*keys)
-        world.team.flush()
+        world.processor.flush()
         await until(lambda: world.is_done)
     # A batch has had both already: what has to come after the one that stays is handled once more.
     is_repeated = as_batch and handled == [0, 0, 1]

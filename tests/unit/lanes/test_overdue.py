@@ -47,7 +47,7 @@ async def test_another_lane_stands_in_for_a_coroutine_that_swallows_its_cancella
         await turns()
         assert sorted(handler.handled) == [0, 1, 2, 3, 4, 5]
         assert (world.failures.failed, world.errors) == ([], [])
-        assert len(world.crew._lanes) == 3
+        assert len(world.pool._lanes) == 3
 
 
 @pytest.mark.parametrize("kind", ["coroutine", "plain"])
@@ -63,7 +63,7 @@ async def test_a_partition_whose_calls_all_hang_says_so_and_goes_on_when_one_end
     async with World(handler if kind == "coroutine" else plain, lanes=2, rules=rules) as world:
         await world.give(*[f"hang{i}" for i in range(5)], "a")
         for _ in range(8):
-            await until(lambda: all(lane.is_calling for lane in world.crew._lanes) or kind == "plain")
+            await until(lambda: all(lane.is_calling for lane in world.pool._lanes) or kind == "plain")
             await world.sweep_after(1.5)
         told = [r.message for r in caplog.records if "stands still: 4 calls" in r.message]
         assert told, "it said nothing"

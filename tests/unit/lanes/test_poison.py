@@ -11,15 +11,15 @@ from multilane.lanes.crashes import Suspicion
 from multilane.lanes.failing import Failing, Ways
 from multilane.lanes.watch import Caution, Watch
 from multilane.lanes.work_rules import WorkRules
-from multilane.listeners.surroundings import Surroundings
-from multilane.outcome.backoff import Backoff
+from multilane.listeners.interceptors import InterceptorChain
+from multilane.outcome.backoff import RetryDelay
 from multilane.outcome.error_policy import ErrorRules, GiveUp, error_topics, given_back, judge
-from multilane.outcome.flow import Flow, LastStep, poisoned
+from multilane.outcome.flow import LastStep, RetryFlow, poisoned
 from multilane.outcome.headers import RETRY_COUNT, SUSPECTED_POISON, TARGET_TOPIC, error_message, last_value
 from multilane.outcome.poison import SuspectedPoison
 from multilane.wire.records.record import Record
 
-FLOW = Flow("t", "t.retry", "t.error", retry_count=3)
+FLOW = RetryFlow("t", "t.retry", "t.error", retry_count=3)
 HOUR = 3_600_000
 
 
@@ -29,7 +29,7 @@ def test_it_is_an_error_at_once_whatever_attempts_are_left_and_says_why():
     assert last_value(copy.headers, SUSPECTED_POISON) == b"3"
     assert last_value(copy.headers, TARGET_TOPIC) == b"t.retry"
     assert "the process died 3 times while handling this record" in error_message(copy.headers)
-    assert isinstance(poisoned(Flow("t"), Record("t", 0, 7, 0, 0, b"k", b"v"), SuspectedPoison(3)), LastStep)
+    assert isinstance(poisoned(RetryFlow("t"), Record("t", 0, 7, 0, 0, b"k", b"v"), SuspectedPoison(3)), LastStep)
 
 
 def test_an_error_consumer_leaves_it_and_a_replay_takes_the_mark_off():
@@ -44,19 +44,19 @@ def test_an_error_consumer_leaves_it_and_a_replay_takes_the_mark_off():
 class Poisoned(World):
     """The record at offset 1 is convicted, and there is no topic for it."""
 
-    def __init__(self, keeping: Backoff | None) -> None:
+    def __init__(self, keeping: RetryDelay | None) -> None:
         self.handled: list[int] = []
         caution = Caution()
         rules = WorkRules(max_processing_time=60.0, tries_in_place=keeping is not None, watch=Watch(caution))
         super().__init__(self.one, rules=rules)
-        self.work._failures = Failing(Ways(Flow("t"), None, keeping=keeping), Surroundings("g"), self.clock)
+        self.work._failures = Failing(Ways(RetryFlow("t"), None, keeping=keeping), InterceptorChain("g"), self.clock)
         caution.begin(PLACE, Suspicion(convicted={1: 3}), lambda: self.frontier)
 
     async def one(self, record: Record) -> None:
         self.handled.append(record.offset)
 
 
-@pytest.mark.parametrize("keeping", [Backoff("fixed", delay=0.01), None], ids=["kept", "onFailure: drop"])
+@pytest.mark.parametrize("keeping", [RetryDelay("fixed", delay=0.01), None], ids=["kept", "onFailure: drop"])
 async def test_without_a_place_to_go_it_stays_unhandled_and_nothing_is_committed_past_it(keeping, caplog):
     caplog.set_level(logging.WARNING)
     async with Poisoned(keeping) as world:

@@ -16,7 +16,7 @@ import pytest
 
 from lane_world import World, record_of, turns, until
 from multilane.clock import SystemClock
-from multilane.lanes.processes import Gate, Processes
+from multilane.lanes.processes import Processes, WorkerGate
 from multilane.lanes.work_rules import WorkRules
 from multilane.lanes.worker import WorkerDied
 from process_functions import crash_on, give_a_lock, hang_on, leave, own_pid, raise_picky
@@ -102,7 +102,7 @@ async def test_a_call_that_hangs_is_killed_and_its_worker_replaced():
     async with workers(1, hang_on) as pool, World(hang_on, lanes=2, runner=pool) as world:
         [hung] = pool.pids
         await world.give("hang", "a", "b")
-        await until(lambda: any(lane.is_calling for lane in world.crew._lanes))
+        await until(lambda: any(lane.is_calling for lane in world.pool._lanes))
         await world.sweep_after(1.5)
         await until(lambda: world.is_done)
         assert world.failures.failed == [(0, "ProcessingTimeout")]
@@ -154,7 +154,7 @@ async def test_a_worker_that_cannot_start_says_why():
 
 async def test_the_gate_is_fair_and_survives_cancelled_waits():
     room, entered = 1, []
-    gate = Gate(lambda: room)
+    gate = WorkerGate(lambda: room)
 
     async def enter(name, leaving):
         async with gate:

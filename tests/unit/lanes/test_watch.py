@@ -17,10 +17,10 @@ import pytest
 from lane_world import PLACE, World, record_of, until
 from multilane.clock import ManualClock, SystemClock
 from multilane.commit.ledger import Ledger
-from multilane.lanes.begun import FIRST_SLOT, IDLE, SLOT_WORDS, BegunTable, Marks, Name, own_tables
+from multilane.lanes.assignment import Start
+from multilane.lanes.begun import FIRST_SLOT, IDLE, SLOT_WORDS, BegunTable, LaneMarks, Name, own_tables
 from multilane.lanes.crashes import Crash, OpenCall, Suspicion, suspicion
 from multilane.lanes.dead_tables import crashes_in
-from multilane.lanes.holding import Start
 from multilane.lanes.intake import Intake
 from multilane.lanes.watch import Caution, Watch
 from multilane.lanes.work_rules import WorkRules
@@ -35,9 +35,9 @@ OTHER = Name("brokers", "group", "u", 0)
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from multilane.lanes.begun import BegunTable, Marks
+from multilane.lanes.begun import BegunTable, LaneMarks
 table = BegunTable(Path(sys.argv[1]))
-marks = Marks(table, {"t": table.place(("brokers", "group", "t", 3))})
+marks = LaneMarks(table, {"t": table.place(("brokers", "group", "t", 3))})
 first, second, third = (marks.take_slot() for _ in range(3))
 marks.words[first] = 7
 marks.words[second], marks.words[second + 1] = 20, 25
@@ -89,7 +89,7 @@ async def test_what_died_with_a_record_of_a_topic_that_was_made_again_suspects_n
     first, second = uuid4(), uuid4()
     for topic_id in (first, first):
         table = BegunTable(tmp_path)
-        marks = Marks(table, {"t": table.place(Name(*NAME[:4], topic_id.hex))})
+        marks = LaneMarks(table, {"t": table.place(Name(*NAME[:4], topic_id.hex))})
         marks.words[marks.take_slot()] = 5
         own_tables.discard(table.path)
         os.close(table._file)  # as if its process had died
@@ -169,7 +169,7 @@ def test_a_file_that_is_no_table_is_deleted_and_a_forgotten_one_too(tmp_path):
 
 def test_a_process_that_ends_in_order_leaves_nothing(tmp_path):
     table = BegunTable(tmp_path)
-    marks = Marks(table, {"t": table.place(NAME)})
+    marks = LaneMarks(table, {"t": table.place(NAME)})
     at = marks.take_slot()
     marks.words[at] = 5
     assert crashes_in(tmp_path, nothing_is_settled, NOW) == []  # its own
@@ -185,7 +185,7 @@ def test_a_directory_of_somebody_else_is_not_used(tmp_path):
 
 def test_a_slot_is_used_again_and_says_nothing_until_it_is(tmp_path):
     table = BegunTable(tmp_path)
-    marks = Marks(table, {"t": table.place(NAME)})
+    marks = LaneMarks(table, {"t": table.place(NAME)})
     at = marks.take_slot()
     marks.words[at] = 5
     marks.give_slot(at)
@@ -261,7 +261,7 @@ class Seen:
 
 def careful(tmp_path) -> tuple[Caution, WorkRules, BegunTable]:
     caution, table = Caution(), BegunTable(tmp_path)
-    watch = Watch(caution, Marks(table, {PLACE.topic: table.place(NAME)}))
+    watch = Watch(caution, LaneMarks(table, {PLACE.topic: table.place(NAME)}))
     return caution, WorkRules(watch=watch), table
 
 
@@ -280,7 +280,7 @@ async def test_suspects_run_alone_and_the_others_side_by_side(tmp_path):
         assert {offset for offset in range(20) if not seen.beside[offset]} >= {3, 4, 11}
         assert any(seen.beside[offset] for offset in range(20))
         assert not caution.is_careful
-        assert world.crew._is_plain
+        assert world.pool._is_plain
 
 
 async def test_lanes_that_were_there_before_are_careful_too_and_then_quick_again(tmp_path):
@@ -292,7 +292,7 @@ async def test_lanes_that_were_there_before_are_careful_too_and_then_quick_again
         await world.give(*map(str, range(6, 12)))
         await until(lambda: world.is_done)
         assert not seen.beside[7]
-        await until(lambda: all(lane.is_plain for lane in world.crew._lanes))
+        await until(lambda: all(lane.is_plain for lane in world.pool._lanes))
 
 
 async def test_the_table_names_a_suspect_alone(tmp_path):
@@ -343,7 +343,7 @@ async def test_in_a_window_each_suspect_is_called_by_itself(tmp_path, as_rows):
         assert world.failures.failed == [(7, SuspectedPoison.__name__)]
 
 
-async def test_a_former_team_that_ends_late_takes_nothing_from_its_successor():
+async def test_a_former_processor_that_ends_late_takes_nothing_from_its_successor():
     caution = Caution()
 
     def former() -> int:

@@ -10,7 +10,7 @@ import pytest
 from lane_world import World, turns, until
 from multilane.lanes.work_rules import WorkRules
 from multilane.listeners.acknowledgement import Acknowledgement
-from multilane.listeners.surroundings import Surroundings
+from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.window import Selection, Window, newest_of_each_key
 from multilane.wire.records.record import Record
 
@@ -32,7 +32,7 @@ async def test_a_window_goes_when_it_is_full_and_the_rest_when_its_time_is_up(as
     async with World(handler, as_rows=as_rows, window=Window(3, 60.0)) as world:
         await world.give(*"abcdefgh")
         assert windows == [[0, 1, 2], [3, 4, 5]]
-        world.crew.flush()
+        world.pool.flush()
         await until(lambda: world.is_done)
         assert windows[2:] == [[6, 7]]
         await world.give("a", "b")
@@ -227,7 +227,7 @@ async def test_draining_waits_for_acknowledgements_until_the_deadline():
 
     async with World(handler, rules=BY_HAND) as world:
         await world.give("a", "b")
-        draining = asyncio.ensure_future(world.team.drain(world.clock.monotonic() + 60))
+        draining = asyncio.ensure_future(world.processor.drain(world.clock.monotonic() + 60))
         await turns()
         assert not draining.done()
         for done in given:
@@ -244,7 +244,7 @@ async def test_an_acknowledgement_after_the_end_changes_nothing():
 
     async with World(handler, rules=BY_HAND) as world:
         await world.give("a")
-        await world.team.drain(world.clock.monotonic())
+        await world.processor.drain(world.clock.monotonic())
         given[0]()
         await turns()
         assert world.frontier == 0
@@ -269,7 +269,7 @@ async def test_windows_that_wait_behind_one_go_at_once_when_it_ends(as_rows):
         await turns()
         assert most > 1
         gate.set()
-        world.crew.flush()
+        world.pool.flush()
         await until(lambda: world.is_done)
 
 
@@ -324,7 +324,7 @@ async def test_a_window_that_does_not_end_in_time_is_given_up_unsettled(as_rows)
 
     async with World(handler, as_rows=as_rows, window=Window(2, 60.0)) as world:
         await world.give("a", "a", "b")
-        given_up = await world.team.drain(world.clock.monotonic())
+        given_up = await world.processor.drain(world.clock.monotonic())
         assert [record.offset for record in given_up] == [0, 1]
         assert world.intake.ledger.unsettled == (0, 1, 2)
 
@@ -350,8 +350,8 @@ async def test_interceptors_see_each_record_of_a_batch(as_rows):
     async def handler(batch: pa.RecordBatch) -> None:
         seen.append(batch["offset"].to_pylist())
 
-    around = Surroundings("g", interceptors=(Sees(),))
-    async with World(handler, as_rows=as_rows, window=Window(2, 60.0), surroundings=around) as world:
+    around = InterceptorChain("g", interceptors=(Sees(),))
+    async with World(handler, as_rows=as_rows, window=Window(2, 60.0), interceptors=around) as world:
         await world.give("a", "bad", "bad", "bad")
         await until(lambda: world.is_done)
         assert seen == [0, 1, [0], 2, 3]

@@ -10,13 +10,13 @@ from multilane.lanes.chains import Chains
 from multilane.lanes.intake import Intake
 from multilane.lanes.lane import Lane
 from multilane.lanes.ordering import by_key
+from multilane.lanes.partition_queue import MAIN, PartitionQueue
 from multilane.lanes.threads import Threads
 from multilane.lanes.work import Work
 from multilane.lanes.work_rules import WorkRules
-from multilane.lanes.yard import MAIN, Yard
+from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.listener import Listener
 from multilane.listeners.signature import read_signature
-from multilane.listeners.surroundings import Surroundings
 from multilane.listeners.window import Window, newest_of_each_key
 from multilane.outcome.parking import Parking
 from multilane.types import TopicPartition
@@ -62,9 +62,9 @@ class Pair:
         self.copies, self.parking = Copies(), Parking(RETRY)
         intakes = [Intake(TopicPartition(topic, 3), Ledger(0), 100) for topic in (RETRY, "t")]
         self.ledgers = {intake.partition.topic: intake.ledger for intake in intakes}
-        yard = Yard(intakes, {MAIN: Chains(by_key(), 4)})
-        listener = Listener(handler, read_signature(handler), window, Surroundings("g"), Threads("lane"))
-        self.work = Work(yard, listener, self.copies, WorkRules(), self.parking)
+        queue = PartitionQueue(intakes, {MAIN: Chains(by_key(), 4)})
+        listener = Listener(handler, read_signature(handler), window, InterceptorChain("g"), Threads("lane"))
+        self.work = Work(queue, listener, self.copies, WorkRules(), self.parking)
 
     async def handle(self, *records):
         for topic, ledger in self.ledgers.items():

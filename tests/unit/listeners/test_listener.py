@@ -11,9 +11,9 @@ from lane_world import record_of
 from multilane.errors import UndecodablePayload
 from multilane.lanes.threads import Threads
 from multilane.listeners.context import Context, current_context
+from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.listener import Listener
 from multilane.listeners.signature import read_signature
-from multilane.listeners.surroundings import Surroundings
 from multilane.listeners.window import Window
 from multilane.wire.records.record import Record
 
@@ -45,8 +45,8 @@ class Filling:
 
 
 def listener(function, *, window=None, **around) -> Listener:
-    surroundings = Surroundings("g", span="handling", **around)
-    return Listener(function, read_signature(function), window or Window(), surroundings, Threads("lane"))
+    interceptors = InterceptorChain("g", span="handling", **around)
+    return Listener(function, read_signature(function), window or Window(), interceptors, Threads("lane"))
 
 
 def with_user(user: bytes, offset: int = 0) -> Record:
@@ -102,7 +102,7 @@ async def test_error_interceptors_get_the_context_of_the_attempt():
     record = with_user(b"ann", 3)
     with pytest.raises(ValueError, match="no") as caught:
         await called.call_one(record)
-    called.surroundings.tell_failure(record, caught.value)
+    called.interceptors.tell_failure(record, caught.value)
     assert told == ["b'ann' 3 ValueError"]
 
 
@@ -116,9 +116,9 @@ async def test_a_last_step_gets_the_context_of_the_attempt(has_last_step):
     record = with_user(b"ann", 3)
     with pytest.raises(ValueError, match="no") as caught:
         await called.call_one(record)
-    context = called.surroundings.tell_failure(record, caught.value)
+    context = called.interceptors.tell_failure(record, caught.value)
     assert context.get("found") == ("by the function" if has_last_step else None)
-    assert called.surroundings._failed == {}
+    assert called.interceptors._failed == {}
 
 
 async def test_an_interceptor_that_raises_fails_the_record():
@@ -163,7 +163,7 @@ async def test_what_watches_records_and_fails_does_not_flood_the_log(caplog):
     called = listener(function, tracers=[Broken()], error_interceptors=[Broken()])
     for offset in range(50):
         await called.call_one(record_of("a", offset))
-        called.surroundings.tell_failure(record_of("a", offset), ValueError("no"))
+        called.interceptors.tell_failure(record_of("a", offset), ValueError("no"))
     assert [r.getMessage().partition(" Record")[0] for r in caplog.records] == ["a tracer failed at the end of"]
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from multilane.errors import ConfigError
 from multilane.listeners.acknowledgement import Acknowledgement
 from multilane.listeners.context import Context
-from multilane.listeners.signature import Kind, Wants, read_signature
+from multilane.listeners.signature import ListenerKind, Wants, read_signature
 from multilane.wire.records.record import Record
 
 
@@ -42,20 +42,20 @@ class Callable:
 @pytest.mark.parametrize(
     ("function", "kind", "is_async", "wants", "payload"),
     [
-        (plain, Kind.SINGLE, False, [Wants.RECORD], None),
-        (single, Kind.SINGLE, False, [Wants.RECORD], None),
-        (typed, Kind.SINGLE, True, [Wants.PAYLOAD, Wants.RECORD], Order),
-        (dictionary, Kind.SINGLE, False, [Wants.PAYLOAD], dict[str, int]),
-        (batch, Kind.BATCH, False, [Wants.RECORDS], None),
-        (bare_list, Kind.BATCH, False, [Wants.RECORDS], None),
-        (sequence, Kind.BATCH, False, [Wants.RECORDS], None),
-        (payloads, Kind.BATCH, False, [Wants.PAYLOADS], Order),
-        (columns, Kind.COLUMNS, True, [Wants.COLUMNS], None),
-        (surrounded, Kind.SINGLE, False, [Wants.CONTEXT, Wants.PAYLOAD, Wants.ACKNOWLEDGEMENT], bytes),
-        (with_default, Kind.SINGLE, False, [Wants.RECORD], None),
-        (Callable(), Kind.SINGLE, True, [Wants.RECORD], None),
-        (Callable().method, Kind.SINGLE, False, [Wants.RECORD], None),
-        (functools.partial(with_default, flag=False), Kind.SINGLE, False, [Wants.RECORD], None),
+        (plain, ListenerKind.SINGLE, False, [Wants.RECORD], None),
+        (single, ListenerKind.SINGLE, False, [Wants.RECORD], None),
+        (typed, ListenerKind.SINGLE, True, [Wants.PAYLOAD, Wants.RECORD], Order),
+        (dictionary, ListenerKind.SINGLE, False, [Wants.PAYLOAD], dict[str, int]),
+        (batch, ListenerKind.BATCH, False, [Wants.RECORDS], None),
+        (bare_list, ListenerKind.BATCH, False, [Wants.RECORDS], None),
+        (sequence, ListenerKind.BATCH, False, [Wants.RECORDS], None),
+        (payloads, ListenerKind.BATCH, False, [Wants.PAYLOADS], Order),
+        (columns, ListenerKind.COLUMNS, True, [Wants.COLUMNS], None),
+        (surrounded, ListenerKind.SINGLE, False, [Wants.CONTEXT, Wants.PAYLOAD, Wants.ACKNOWLEDGEMENT], bytes),
+        (with_default, ListenerKind.SINGLE, False, [Wants.RECORD], None),
+        (Callable(), ListenerKind.SINGLE, True, [Wants.RECORD], None),
+        (Callable().method, ListenerKind.SINGLE, False, [Wants.RECORD], None),
+        (functools.partial(with_default, flag=False), ListenerKind.SINGLE, False, [Wants.RECORD], None),
     ],
 )
 def test_the_signature_decides(function, kind, is_async, wants, payload):

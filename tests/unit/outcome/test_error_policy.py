@@ -9,23 +9,23 @@ from multilane.outcome.error_policy import (
     ErrorRules,
     GiveUp,
     Handle,
-    Keep,
+    KeepRecord,
     Republish,
     Run,
-    Wait,
+    WaitUntilDue,
     error_topics,
     judge,
     shovel_topics,
 )
-from multilane.outcome.flow import Flow
+from multilane.outcome.flow import RetryFlow
 from multilane.outcome.headers import ERROR_COUNT, ERROR_MESSAGE, RETRY_COUNT, TARGET_TOPIC
 from unit.outcome.records import record
 
 NOW = 10_000_000_000
 OLD = NOW - 3_600_000
-ORDERS = Flow("orders", "orders.retry", "shared.error", retry_count=3)
-STOCK = Flow("stock", error="shared.error")
-ALONE = Flow("prices", "prices.retry", "prices.error", retry_count=1)
+ORDERS = RetryFlow("orders", "orders.retry", "shared.error", retry_count=3)
+STOCK = RetryFlow("stock", error="shared.error")
+ALONE = RetryFlow("prices", "prices.retry", "prices.error", retry_count=1)
 RULES = ErrorRules(error_topics([ORDERS, STOCK, ALONE]))
 
 
@@ -50,7 +50,7 @@ def test_back_to_its_topic_with_its_rounds_remembered():
 
 def test_a_record_without_a_target_goes_where_the_configuration_says():
     """An error record without X-TargetTopic (no retry topic) was dropped silently: read, ignored and committed."""
-    only = ErrorRules(error_topics([Flow("stock", error="stock.error")]))
+    only = ErrorRules(error_topics([RetryFlow("stock", error="stock.error")]))
     verdict = judged(failed("stock.error"), only)
     assert isinstance(verdict, Republish)
     assert verdict.copy.topic == "stock"
@@ -73,7 +73,7 @@ def test_a_shared_topic_is_read_once():
 @pytest.mark.parametrize("forged", [b"payments", b"__consumer_offsets", b"shared.error"])
 def test_a_forged_header_cannot_choose(topic, forged):
     verdict = judged(failed(topic, [(TARGET_TOPIC, forged)]))
-    assert isinstance(verdict, Keep)
+    assert isinstance(verdict, KeepRecord)
     assert forged.decode() in verdict.reason
 
 
@@ -89,19 +89,19 @@ def test_with_a_dead_topic_a_record_without_a_target_goes_there_and_stops_nobody
 
 def test_what_could_be_anybodys_is_kept():
     verdict = judged(failed("shared.error"))
-    assert isinstance(verdict, Keep)
+    assert isinstance(verdict, KeepRecord)
     assert "orders, orders.retry, stock" in verdict.reason
 
 
 def test_a_topic_that_nobody_configured_is_kept():
-    assert isinstance(judged(failed("other.error", [(TARGET_TOPIC, b"orders.retry")])), Keep)
+    assert isinstance(judged(failed("other.error", [(TARGET_TOPIC, b"orders.retry")])), KeepRecord)
 
 
 @pytest.mark.parametrize(
     ("age", "is_new"), [(0, True), (299_999, True), (300_000, False), (-60_000, True), (-86_400_000, False)]
 )
 def test_new_records_wait(age, is_new):
-    assert isinstance(judged(failed(timestamp=NOW - age)), Wait) is is_new
+    assert isinstance(judged(failed(timestamp=NOW - age)), WaitUntilDue) is is_new
 
 
 def test_a_record_without_a_timestamp_is_old():
@@ -114,14 +114,14 @@ def test_enough_rounds(count, is_over):
 
 
 def test_a_new_record_waits_even_when_it_will_be_given_up():
-    assert isinstance(judged(failed(headers=[(ERROR_COUNT, b"9")], timestamp=NOW)), Wait)
+    assert isinstance(judged(failed(headers=[(ERROR_COUNT, b"9")], timestamp=NOW)), WaitUntilDue)
 
 
 def test_a_group_with_its_own_error_consumer_gets_its_own_records():
     rules = ErrorRules(error_topics([ORDERS, STOCK, ALONE], custom=[STOCK]))
     assert judged(failed("shared.error", [(TARGET_TOPIC, b"stock")]), rules) == Handle(STOCK)
     assert isinstance(judged(failed("shared.error", [(TARGET_TOPIC, b"orders.retry")]), rules), Republish)
-    assert isinstance(judged(failed("shared.error"), rules), Keep)
+    assert isinstance(judged(failed("shared.error"), rules), KeepRecord)
 
 
 def test_an_error_consumer_of_the_only_group_gets_everything():
@@ -131,9 +131,9 @@ def test_an_error_consumer_of_the_only_group_gets_everything():
 
 
 def test_two_groups_of_one_topic_that_differ_in_their_error_consumers():
-    twins = [Flow("orders", None, "e"), Flow("orders", "orders.b.retry", "e", retry_count=1)]
+    twins = [RetryFlow("orders", None, "e"), RetryFlow("orders", "orders.b.retry", "e", retry_count=1)]
     rules = ErrorRules(error_topics(twins, custom=twins[:1]))
-    assert isinstance(judged(failed("e", [(TARGET_TOPIC, b"orders")]), rules), Keep)
+    assert isinstance(judged(failed("e", [(TARGET_TOPIC, b"orders")]), rules), KeepRecord)
     assert isinstance(judged(failed("e", [(TARGET_TOPIC, b"orders.b.retry")]), rules), Republish)
 
 
@@ -149,8 +149,8 @@ def test_a_shovel_counts_and_goes_to_its_target():
 def test_a_shovel_without_a_target_believes_only_what_is_allowed():
     rules = ErrorRules(shovel_topics(["a"], None, ["orders"]), counts_rounds=True)
     assert isinstance(judged(failed("a", [(TARGET_TOPIC, b"orders")]), rules), Republish)
-    assert isinstance(judged(failed("a", [(TARGET_TOPIC, b"payments")]), rules), Keep)
-    assert isinstance(judged(failed("a"), rules), Keep)
+    assert isinstance(judged(failed("a", [(TARGET_TOPIC, b"payments")]), rules), KeepRecord)
+    assert isinstance(judged(failed("a"), rules), KeepRecord)
 
 
 # --- the run ---------------------------------------------------------------------------------------------------------

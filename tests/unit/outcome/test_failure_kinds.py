@@ -11,14 +11,14 @@ from multilane.outcome.failure_kinds import (
     MOST_KINDS,
     OTHERS,
     QUIET_SECONDS,
+    FailureKind,
     FailureKinds,
-    Kind,
     Sighting,
     looks_like,
     sighting_from,
 )
 
-KIND = Kind("orders", "ValueError", "shop/orders.py:20")
+KIND = FailureKind("orders", "ValueError", "shop/orders.py:20")
 
 
 def seen(count=1, keys=(1,), kind=KIND):
@@ -56,14 +56,14 @@ def test_counts_and_keys_are_those_since_the_last_time():
 def test_the_table_is_bounded_and_counts_all():
     kinds = FailureKinds()
     for number in range(3 * MOST_KINDS):
-        kinds.add(seen(keys=range(3 * MOST_KEYS), kind=Kind("orders", f"E{number}", "")), 0.0)
+        kinds.add(seen(keys=range(3 * MOST_KEYS), kind=FailureKind("orders", f"E{number}", "")), 0.0)
     taken = kinds.take()
     assert len(taken) <= MOST_KINDS + 1
     assert sum(one.count for one in taken) == 3 * MOST_KINDS
     assert taken[0].kind.error == OTHERS
     assert all(len(one.keys) <= MOST_KEYS for one in taken)
     for number in range(3 * MOST_KINDS):
-        kinds.add(seen(kind=Kind("orders", f"F{number}", "")), 2 * QUIET_SECONDS)
+        kinds.add(seen(kind=FailureKind("orders", f"F{number}", "")), 2 * QUIET_SECONDS)
     assert len(kinds.totals) <= 2 * MOST_KINDS + 1
 
 

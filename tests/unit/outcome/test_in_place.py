@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pickle
 
-from multilane.outcome.backoff import Backoff
-from multilane.outcome.flow import Flow
-from multilane.outcome.in_place import GivenUp, InPlace, rests_until, retried
+from multilane.outcome.backoff import RetryDelay
+from multilane.outcome.flow import RetryFlow
+from multilane.outcome.in_place import GivenUpRecord, InPlace, rests_until, retried
 from multilane.wire.records.record import Record
 
 
@@ -24,7 +24,7 @@ def failed(place: InPlace, first: Record, times: int) -> Record | None:
 
 
 def test_as_often_as_it_may_be():
-    place = InPlace(Flow("t"), 2, None, lambda: 7.0)
+    place = InPlace(RetryFlow("t"), 2, None, lambda: 7.0)
     assert failed(place, record(4), 2) == record(4)
     assert failed(place, record(4), 3) is None
     assert failed(place, record(5), 1) == record(5), "each has its own attempts"
@@ -32,21 +32,24 @@ def test_as_often_as_it_may_be():
 
 
 def test_what_is_given_up_is_told_once_and_without_its_content():
-    place = InPlace(Flow("t"), 1, None, lambda: 0.0)
+    place = InPlace(RetryFlow("t"), 1, None, lambda: 0.0)
     again = failed(place, record(4), 1)
     assert again is not None
     assert place.try_again(again) is None
     place.give_up(again, ValueError("not today"))
     place.give_up(record(9), RuntimeError())  # one that is hopeless at once
     told = place.take_given_up()
-    assert told == (GivenUp(1, 4, 2, "ValueError", "not today"), GivenUp(1, 9, 1, "RuntimeError", "RuntimeError"))
+    assert told == (
+        GivenUpRecord(1, 4, 2, "ValueError", "not today"),
+        GivenUpRecord(1, 9, 1, "RuntimeError", "RuntimeError"),
+    )
     assert place.take_given_up() == ()
     assert "secret" not in repr(told)
 
 
 def test_it_waits_as_the_configuration_says():
     now = [100.0]
-    place = InPlace(Flow("t"), 5, Backoff("exponential", 1.0, 60.0, 2.0), lambda: now[0])
+    place = InPlace(RetryFlow("t"), 5, RetryDelay("exponential", 1.0, 60.0, 2.0), lambda: now[0])
     assert place.waits
     assert rests_until(record(4)) == 0.0
     again = failed(place, record(4), 1)
@@ -59,7 +62,7 @@ def test_it_waits_as_the_configuration_says():
 
 
 def test_a_resting_record_is_the_record_that_it_is():
-    again = retried(record(4), Backoff(), 0.0)
+    again = retried(record(4), RetryDelay(), 0.0)
     assert again == record(4)
     assert hash(again) == hash(record(4))
     assert (again.key, again.value) == (b"k", b"secret")
@@ -67,5 +70,5 @@ def test_a_resting_record_is_the_record_that_it_is():
 
 
 def test_worker_processes_get_it_with_its_attempts():
-    again = pickle.loads(pickle.dumps(retried(record(4), Backoff(), 0.0)))  # noqa: S301 - our own
+    again = pickle.loads(pickle.dumps(retried(record(4), RetryDelay(), 0.0)))  # noqa: S301 - our own
     assert (again, again.attempts) == (record(4), 1)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from multilane.commit.completion_map import decode, encode
 from multilane.outcome.error_heads import NO_ERROR, head_of
 from multilane.outcome.headers import ERROR_MESSAGE
-from multilane.outcome.redrive import Filter, Groups, Marks, Pace
+from multilane.outcome.redrive import Filter, Groups, ReplayMarks, ReplayPace
 from unit.outcome.records import record
 
 
@@ -80,7 +80,7 @@ def test_filters(wanted, is_wanted):
 
 
 def test_marks_that_touch_become_one_and_move_the_frontier():
-    marks = Marks(10, [(12, 13), (20, 25)])
+    marks = ReplayMarks(10, [(12, 13), (20, 25)])
     marks.add(14, 19)
     assert (marks.frontier, marks.runs) == (10, ((12, 25),))
     marks.add(5, 9)
@@ -91,7 +91,7 @@ def test_marks_that_touch_become_one_and_move_the_frontier():
 
 @given(st.integers(0, 5), st.lists(st.tuples(st.integers(0, 40), st.integers(0, 4)), max_size=30))
 def test_marks_are_a_set(frontier, added):
-    marks, model = Marks(frontier), set(range(frontier))
+    marks, model = ReplayMarks(frontier), set(range(frontier))
     for first, length in added:
         marks.add(first, first + length - 1)
         model |= set(range(first, first + length))
@@ -104,7 +104,7 @@ def test_marks_are_a_set(frontier, added):
 
 
 def test_without_a_rate_there_is_always_room():
-    pace = Pace(None, 0.0)
+    pace = ReplayPace(None, 0.0)
     pace.note(1_000_000)
     assert pace.room(0.0, 500) == 500
     assert pace.wait(0.0) == 0.0
@@ -112,7 +112,7 @@ def test_without_a_rate_there_is_always_room():
 
 @pytest.mark.parametrize("rate", [0.5, 1.0, 3.0, 250.0, 100_000.0])
 def test_a_pace_is_kept(rate):
-    pace, now, sent = Pace(rate, 100.0), 100.0, 0
+    pace, now, sent = ReplayPace(rate, 100.0), 100.0, 0
     while now < 120.0:
         room = pace.room(now, 500)
         assert room <= 500
@@ -123,6 +123,6 @@ def test_a_pace_is_kept(rate):
 
 
 def test_idle_time_is_not_made_up_for():
-    pace = Pace(10.0, 0.0)
+    pace = ReplayPace(10.0, 0.0)
     pace.note(pace.room(0.0, 500))
     assert pace.room(1_000.0, 500) == 1

@@ -12,16 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from lane_world import block_of
+from multilane.audit.begin_bounds import LEAST_AHEAD
 from multilane.audit.books import ReadLog, Stretch
+from multilane.audit.folder import AuditFolder
+from multilane.audit.merging import MANY
+from multilane.audit.reading import read_books
+from multilane.audit.record_files import AuditRecordFiles
 from multilane.clock import ManualClock, SystemClock
 from multilane.commit.completion_map import LogMark
 from multilane.commit.ledger import Ledger
 from multilane.lanes.intake import Intake
-from multilane.runtime.account_files import AccountFiles
-from multilane.runtime.account_folder import Folder
-from multilane.runtime.account_merging import MANY
-from multilane.runtime.account_reading import read_books
-from multilane.runtime.account_tenure import LEAST_AHEAD
 from multilane.types import TopicPartition
 from multilane.wire.records.record import Record
 
@@ -35,7 +35,7 @@ class Session:
     """A process that works on one partition."""
 
     def __init__(self, path: Path, group: str = "g", start: int = 0, clock=None) -> None:
-        self.accounts = AccountFiles(str(path), group, clock or SystemClock())
+        self.accounts = AuditRecordFiles(str(path), group, clock or SystemClock())
         self.intake = Intake(PLACE, Ledger(start), ROOM)
 
     async def begin(self) -> Session:
@@ -64,7 +64,7 @@ def _record(offset: int) -> Record:
 
 
 def books(path: Path, group: str = "g"):
-    return read_books(Folder(str(path), group), group)
+    return read_books(AuditFolder(str(path), group), group)
 
 
 def files_in(path: Path) -> list[Path]:

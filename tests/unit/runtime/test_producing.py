@@ -19,7 +19,7 @@ import pytest
 
 from multilane.errors import ClientClosed, ConfigError, MultilaneError, ProduceFailed, UnsendableRequest
 from multilane.listeners.context import CURRENT, Context
-from multilane.runtime.messages import CustomMessage, Message, body_bytes, drafted, key_bytes
+from multilane.runtime.produced_messages import CustomMessage, Message, body_bytes, drafted, key_bytes
 from multilane.runtime.producing import Producers
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "delivery.timeout.ms": 100, "linger.ms": 0}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from multilane.app.app import App
 from multilane.config.consumer import parse_consumer
 from multilane.errors import ConfigError
-from multilane.hooks import NO_OBSERVER
 from multilane.listeners.acknowledgement import Acknowledgement
 from multilane.listeners.context import Context
-from multilane.runtime.app import App
-from multilane.runtime.registration import Around
+from multilane.metrics import NO_OBSERVER
+from multilane.runtime.registration import Interceptors
 from multilane.wire.records.record import Record
 
 
@@ -91,7 +91,7 @@ async def test_order_across_retry_leaves_the_protocol_to_the_configuration(tmp_p
     keys = {"retry": "r", "retryOrder": "key"} | ({"properties": properties} if properties else {})
     app = app_with(tmp_path, **keys)
     app.listener("orders")(single)
-    config = parse_consumer(app.outfits(NO_OBSERVER)["Orders"].joining).group
+    config = parse_consumer(app.lane_factories(NO_OBSERVER)["Orders"].joining).group
     assert config.group_protocol == protocol
     assert protocol == "consumer" or config.partition_assignment_strategy == ("range",)
     assert protocol == "classic" or config.group_remote_assignor == "range"
@@ -110,7 +110,7 @@ async def test_a_topic_and_its_retries_are_both_shared_out(tmp_path, properties,
     """Brokers gave one member all of the topic, and another all of the retry topic."""
     app = app_with(tmp_path, retry="r", retryOrder="none", **({"properties": properties} if properties else {}))
     app.listener("orders")(single)
-    config = parse_consumer(app.outfits(NO_OBSERVER)["Orders"].joining).group
+    config = parse_consumer(app.lane_factories(NO_OBSERVER)["Orders"].joining).group
     assert (config.group_protocol, config.group_remote_assignor) == (protocol, remote)
     assert protocol == "consumer" or config.partition_assignment_strategy == ("range", "cooperative-sticky")
 
@@ -143,9 +143,9 @@ def test_an_app_with_nothing_to_run_says_so(tmp_path):
 
 def test_what_is_said_for_one_listener_is_not_for_another():
     outer, one, two = object(), object(), object()
-    app_wide = Around(interceptors=(outer,))
-    assert Around(interceptors=(one,)).within(app_wide).interceptors == (outer, one)
-    assert Around(interceptors=(two,)).within(app_wide).interceptors == (outer, two)
+    app_wide = Interceptors(interceptors=(outer,))
+    assert Interceptors(interceptors=(one,)).within(app_wide).interceptors == (outer, one)
+    assert Interceptors(interceptors=(two,)).within(app_wide).interceptors == (outer, two)
     assert app_wide.interceptors == (outer,)
 
 

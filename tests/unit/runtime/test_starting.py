@@ -10,8 +10,8 @@ import multiprocessing
 import pytest
 
 from lane_world import until
+from multilane.app.app import App
 from multilane.runtime import starting
-from multilane.runtime.app import App
 from multilane.wire.records.record import Record
 from process_functions import Endless
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from multilane.sizing.history import Arrivals
 from multilane.sizing.lane_count import Bounds, lanes_needed, least_lanes, throughput, throughputs
-from multilane.sizing.simulation import Work, ninety_ninth, simulate
+from multilane.sizing.simulation import SimulatedWork, ninety_ninth, simulate
 
-WORK = Work(0.02)
+WORK = SimulatedWork(0.02)
 
 
 def steady(rate: float, seconds: float, keys: int | None) -> Arrivals:
@@ -27,7 +27,7 @@ def steady(rate: float, seconds: float, keys: int | None) -> Arrivals:
     ("rate", "batch", "lanes"), [(0, 1, 1), (35, 1, 1), (36, 1, 2), (350, 1, 10), (351, 1, 11), (1_000, 10, 3)]
 )
 def test_utilisation_alone(rate, batch, lanes):
-    assert least_lanes(rate, Work(0.02, batch), 0.7) == lanes
+    assert least_lanes(rate, SimulatedWork(0.02, batch), 0.7) == lanes
 
 
 def test_a_steady_flow_needs_what_its_utilisation_says():
@@ -55,7 +55,7 @@ def test_a_hot_key_does_not_ask_for_lanes():
 )
 def test_it_is_enough_and_one_less_is_not(rows, wait, batch):
     rows = sorted(rows, key=lambda row: row[0])
-    came, work = Arrivals([time for time, _ in rows], [key for _, key in rows]), Work(0.1, batch, wait / 2)
+    came, work = Arrivals([time for time, _ in rows], [key for _, key in rows]), SimulatedWork(0.1, batch, wait / 2)
     found = lanes_needed(came, 1.0, work, Bounds(0.7, wait))
     assert ninety_ninth(simulate(came, found, work).lane_waits) <= wait
     if found > 1:
@@ -78,4 +78,4 @@ def test_one_key_has_the_throughput_of_one_lane():
 
 
 def test_batches_multiply_it():
-    assert throughput(steady(500, 10, None), 4, Work(0.02, 10, 5.0)) == pytest.approx(4 * 10 * 50)
+    assert throughput(steady(500, 10, None), 4, SimulatedWork(0.02, 10, 5.0)) == pytest.approx(4 * 10 * 50)

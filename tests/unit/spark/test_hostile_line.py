@@ -8,10 +8,10 @@ from contextlib import suppress
 
 import pytest
 
+from multilane.engines.channel import channel as line_module
+from multilane.engines.channel.channel import call
+from multilane.engines.channel.server import ChannelServer
 from multilane.errors import LineLost
-from multilane.spark import line as line_module
-from multilane.spark.desk import Desk
-from multilane.spark.line import call
 
 PATIENCE = 20.0
 FORGED = b'{"kind": "told", "number": 9}\n'
@@ -119,7 +119,7 @@ def test_only_what_was_sent_is_heard_and_the_rest_ends_the_line(attack, monkeypa
         over.set()
 
     relay = OnTheWay(make())
-    desk = Desk("127.0.0.1", "127.0.0.1", "the token", hear)
+    desk = ChannelServer("127.0.0.1", "127.0.0.1", "the token", hear)
     real, desk.address = desk.address, relay.address  # who is on the way needs no address of their own
     relay.lead_to(real)
     try:
@@ -148,7 +148,7 @@ def test_a_worker_believes_only_its_driver_too():
         done.wait(PATIENCE)
 
     relay = OnTheWay(lambda relay, number, line: [line])
-    desk = Desk("127.0.0.1", "127.0.0.1", "the token", hear)
+    desk = ChannelServer("127.0.0.1", "127.0.0.1", "the token", hear)
     real, desk.address = desk.address, relay.address
     relay.lead_to(real)
     backward = relay._backward
@@ -177,7 +177,7 @@ def test_a_call_that_is_led_to_another_desk_of_the_same_run_fails(monkeypatch):
     monkeypatch.setattr(line_module, "_CALL_SECONDS", 2.0)
     heard = []
     relay = OnTheWay(lambda relay, number, line: [line])
-    desk = Desk("127.0.0.1", "127.0.0.1", "the token", heard.append)
+    desk = ChannelServer("127.0.0.1", "127.0.0.1", "the token", heard.append)
     relay.lead_to(desk.address)
     try:
         with pytest.raises(LineLost, match="is not this run's driver"):

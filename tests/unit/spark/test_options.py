@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from multilane.errors import ConfigError
-from multilane.spark.options import Topics, includes_headers, sink_options, source_options
-from multilane.spark.places import EARLIEST, GROUP, LATEST, AtTime, Exact, Named
+from multilane.spark.offset_spec import EARLIEST, GROUP, LATEST, AtTime, Exact, Named
+from multilane.spark.options import TopicSelection, includes_headers, sink_options, source_options
 from multilane.types import TopicPartition
 
 BROKERS = {"kafka.bootstrap.servers": "localhost:9092"}
@@ -35,7 +35,7 @@ def test_everything_in_any_case():
         "checkpointLocation": "/somewhere",
     }
     made = source_options(said, is_stream=True)
-    assert made.topics == Topics(names=("orders", "bills"))
+    assert made.topics == TopicSelection(names=("orders", "bills"))
     assert dict(made.properties) == {"bootstrap.servers": "localhost:9092", "isolation.level": "read_committed"}
     assert (made.max_offsets, made.min_partitions, made.max_tasks, made.commit_group) == (5000, 7, 3, "g")
     assert (made.fail_on_data_loss, made.include_headers, made.poll_seconds) == (False, True, 0.5)
@@ -45,8 +45,8 @@ def test_everything_in_any_case():
 @pytest.mark.parametrize(
     ("said", "topics"),
     [
-        ({"subscribePattern": "orders\\..*"}, Topics(pattern="orders\\..*")),
-        ({"assign": '{"a": [0, 2]}'}, Topics(assigned=(TopicPartition("a", 0), TopicPartition("a", 2)))),
+        ({"subscribePattern": "orders\\..*"}, TopicSelection(pattern="orders\\..*")),
+        ({"assign": '{"a": [0, 2]}'}, TopicSelection(assigned=(TopicPartition("a", 0), TopicPartition("a", 2)))),
     ],
 )
 def test_other_ways_to_say_what_is_read(said, topics):
@@ -139,9 +139,9 @@ def test_secrets_are_not_shown():
 @pytest.mark.parametrize(
     ("topics", "shown", "has", "lacks"),
     [
-        (Topics(names=("orders", "bills")), "orders, bills", ("bills", 7), ("bill", 0)),
-        (Topics(pattern="orders\\..*"), "topics like 'orders\\\\..*'", ("orders.eu", 0), ("my.orders.eu", 0)),
-        (Topics(assigned=(TopicPartition("a", 0), TopicPartition("a", 2))), "a-0, a-2", ("a", 2), ("a", 1)),
+        (TopicSelection(names=("orders", "bills")), "orders, bills", ("bills", 7), ("bill", 0)),
+        (TopicSelection(pattern="orders\\..*"), "topics like 'orders\\\\..*'", ("orders.eu", 0), ("my.orders.eu", 0)),
+        (TopicSelection(assigned=(TopicPartition("a", 0), TopicPartition("a", 2))), "a-0, a-2", ("a", 2), ("a", 1)),
     ],
 )
 def test_whether_a_partition_is_read(topics, shown, has, lacks):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from multilane.testing.events import Committed, Copied, Ended, Place, Produced, Started, in_order
+from multilane.testing.events import Committed, Copied, Ended, Produced, RecordPlace, Started, in_order
 from multilane.testing.guarantees import (
     AtLeastOnce,
     NoCommitPastUnsettled,
@@ -58,7 +58,7 @@ def test_a_violation_names_the_records_and_their_places():
 
 def test_a_copy_may_be_handled_before_it_is_seen_and_seen_after_the_one_behind_it():
     """Members and the brokers are asked in turn, so what they tell overlaps."""
-    topic, copy, error = Place("t", 0, 0), Place("t.retry", 0, 0), Place("t.error", 0, 0)
+    topic, copy, error = RecordPlace("t", 0, 0), RecordPlace("t.retry", 0, 0), RecordPlace("t.error", 0, 0)
     failed = [Started(1.0, "A", 1, "a1", "a", topic), Ended(2.0, "A", 1, "a1", "a", topic, False)]
     handled = [Started(3.0, "A", 2, "a1", "a", copy, 2), Ended(4.0, "A", 2, "a1", "a", copy)]
     produced, seen = Produced(0.0, "a1", "a", topic), Copied(5.0, "a1", "a", copy)
@@ -79,7 +79,7 @@ def test_topics_are_apart_unless_they_are_judged_across():
 
 
 def test_records_without_a_key_have_no_order_and_may_overlap():
-    first, second = Place("t", 0, 0), Place("t", 0, 1)
+    first, second = RecordPlace("t", 0, 0), RecordPlace("t", 0, 1)
     events = [
         Produced(0.0, "1", None, first),
         Produced(0.0, "2", None, second),
@@ -93,7 +93,7 @@ def test_records_without_a_key_have_no_order_and_may_overlap():
 
 
 def test_streams_are_put_in_order_by_time_and_then_as_they_are_told():
-    place = Place("t", 0, 0)
+    place = RecordPlace("t", 0, 0)
     members = [Started(2.0, "A", 1, "1", "a", place), Ended(2.0, "A", 1, "1", "a", place)]
     produced = [Produced(1.0, "1", "a", place)]
     assert in_order(members, produced) == [*produced, *members]

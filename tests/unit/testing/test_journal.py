@@ -14,15 +14,15 @@ from multilane.testing.events import (
     Ended,
     Killed,
     Left,
-    Place,
     Produced,
     Rebalanced,
+    RecordPlace,
     Skipped,
     Started,
 )
 from multilane.testing.journal import Journal, JournalReader
 
-PLACE = Place("t", 3, 7)
+PLACE = RecordPlace("t", 3, 7)
 EVERY_KIND = [
     Produced(1.5, "1", "k\u00e9", PLACE),
     Copied(2.0, "1", None, PLACE, True),

@@ -13,9 +13,9 @@ from multilane.testing.events import (
     Event,
     Killed,
     Left,
-    Place,
     Produced,
     Rebalanced,
+    RecordPlace,
     Skipped,
     Started,
 )
@@ -33,7 +33,7 @@ class _Log:
         self.calls = defaultdict(int)
 
     def append(self, topic):
-        place = Place(topic, 0, self.length[topic])
+        place = RecordPlace(topic, 0, self.length[topic])
         self.length[topic] += 1
         return place
 

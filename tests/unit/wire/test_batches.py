@@ -10,7 +10,7 @@ import pytest
 from batch_builder import Batch, Rec, join, rows
 from multilane.errors import CorruptBatch, UnsupportedBatch
 from multilane.wire.records.batches import scan
-from multilane.wire.records.layout import Row
+from multilane.wire.records.layout import RowWord
 from span_reading import frame_of, scan_bytes
 
 TWO = [Batch(rows(3), 10, leader_epoch=4), Batch(rows(2), 13, leader_epoch=5, producer_id=9, producer_epoch=2)]
@@ -20,16 +20,16 @@ def test_every_header_field_is_in_the_table():
     batch = TWO[1].with_(max_timestamp=1_800_000_000_000)
     data = batch.build()
     row = scan_bytes(data).rows[0]
-    assert row[Row.POSITION] == 0
-    assert row[Row.LENGTH] == len(data)
-    assert row[Row.BASE_OFFSET] == 13
-    assert row[Row.LAST_DELTA] == 1
-    assert row[Row.ATTRIBUTES] == 0
-    assert row[Row.BASE_TIMESTAMP] == 1_700_000_000_000
-    assert row[Row.MAX_TIMESTAMP] == 1_800_000_000_000
-    assert (row[Row.PRODUCER_ID], row[Row.PRODUCER_EPOCH], row[Row.LEADER_EPOCH]) == (9, 2, 5)
-    assert row[Row.COUNT] == 2
-    assert row[Row.CRC] == struct.unpack_from(">I", data, 17)[0]
+    assert row[RowWord.POSITION] == 0
+    assert row[RowWord.LENGTH] == len(data)
+    assert row[RowWord.BASE_OFFSET] == 13
+    assert row[RowWord.LAST_DELTA] == 1
+    assert row[RowWord.ATTRIBUTES] == 0
+    assert row[RowWord.BASE_TIMESTAMP] == 1_700_000_000_000
+    assert row[RowWord.MAX_TIMESTAMP] == 1_800_000_000_000
+    assert (row[RowWord.PRODUCER_ID], row[RowWord.PRODUCER_EPOCH], row[RowWord.LEADER_EPOCH]) == (9, 2, 5)
+    assert row[RowWord.COUNT] == 2
+    assert row[RowWord.CRC] == struct.unpack_from(">I", data, 17)[0]
 
 
 def test_position_and_epoch_come_from_the_last_whole_batch():
@@ -41,7 +41,7 @@ def test_position_and_epoch_come_from_the_last_whole_batch():
 def test_a_span_inside_a_frame():
     data = b"junk" + join(TWO) + b"tail"
     table = scan(frame_of(data), 4, len(data) - 4, 0)
-    assert table.rows[:, Row.POSITION].tolist() == [4, 4 + len(TWO[0].build())]
+    assert table.rows[:, RowWord.POSITION].tolist() == [4, 4 + len(TWO[0].build())]
 
 
 def test_an_empty_span():
@@ -115,7 +115,7 @@ def test_batches_below_the_position_do_not_move_it_back():
 def test_more_batches_than_the_first_guess_has_room_for():
     many = [Batch([Rec(0, b"k", b"v")], i) for i in range(5000)]
     table = scan_bytes(join(many))
-    assert table.rows[:, Row.BASE_OFFSET].tolist() == list(range(5000))
+    assert table.rows[:, RowWord.BASE_OFFSET].tolist() == list(range(5000))
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 5), (5, 4), (0, 11)])

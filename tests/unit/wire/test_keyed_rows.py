@@ -18,7 +18,7 @@ from multilane.wire.records import keyed_kernels
 from multilane.wire.records.arrow import batch_of
 from multilane.wire.records.hash_kernels import hash_key
 from multilane.wire.records.keyed_rows import KeyedRows, offsets_of
-from multilane.wire.records.layout import Keep, Kept
+from multilane.wire.records.layout import KeepWord, KeptWord
 from multilane.wire.records.record import Record
 from span_reading import read
 
@@ -188,10 +188,10 @@ def test_a_window_ends_before_it_has_too_many_bytes(monkeypatch):
     keys = [b"a", b"a", b"b", b"b", b"c", b"c"]
     rows = rows_with(read(Batch([Rec(i, keys[i], b"v" * size) for i, size in enumerate(sizes)])))
     kept, taken = rows._kept, []
-    while kept.state[Keep.READY]:
+    while kept.state[KeepWord.READY]:
         ids = np.empty(10, np.int64)
         count = keyed_kernels.take_rows.py_func(kept.state, kept.rows, kept.chains, kept.ready, ids, 10)
-        taken.append([int(kept.rows[row, Kept.OFFSET]) for row in ids[:count]])
+        taken.append([int(kept.rows[row, KeptWord.OFFSET]) for row in ids[:count]])
         rows._kernels.release_rows(kept, ids[:count].tobytes(), count)
     assert taken == [[0, 1, 2], [3], [4], [5]]
 

@@ -21,7 +21,7 @@ from multilane.client.admin.answers import (
     GroupListing,
     TopicDescription,
 )
-from multilane.client.admin.asking import Asker, Question
+from multilane.client.admin.asking import AdminQuestion, Asker
 from multilane.client.admin.farewell import farewell_of
 from multilane.client.admin.offset_lookup import OffsetLookup
 from multilane.client.admin.offsets_partition import OFFSETS_TOPIC, offsets_partition
@@ -47,7 +47,7 @@ from multilane.wire.messages import ApiKey
 if TYPE_CHECKING:
     from multilane.client.group.membership import Identity
     from multilane.clock import Clock
-    from multilane.hooks import Observer
+    from multilane.metrics import Observer
     from multilane.types import NodeId, OffsetAndTimestamp, TopicPartition
 
 At = Literal["earliest", "latest", "max_timestamp"] | int
@@ -158,7 +158,7 @@ class Admin:
         loads, the question is asked again. Offsets of topics that were deleted since are left out.
         """
         deadline = self._asker.deadline(timeout)
-        question = Question(
+        question = AdminQuestion(
             ApiKey.OFFSET_FETCH,
             lambda version: offset_fetch_request(version, group),
             OFFSET_FETCH_AT_LEAST,
@@ -215,14 +215,14 @@ class Admin:
         return self._asker.deadline(timeout)
 
     def _cluster(self, deadline: float) -> ClusterDescription:
-        question = Question(ApiKey.METADATA, partial(metadata_request, topics=(), create=False), METADATA_AT_LEAST)
+        question = AdminQuestion(ApiKey.METADATA, partial(metadata_request, topics=(), create=False), METADATA_AT_LEAST)
         return answers.cluster_in(self._asker.ask(question, deadline))
 
     def _topics(self, names: Collection[str] | None, deadline: float) -> dict[str, TopicDescription]:
         wanted = None if names is None else name_list(names, "topics")
         if wanted == ():
             return {}
-        question = Question(
+        question = AdminQuestion(
             ApiKey.METADATA,
             partial(metadata_request, topics=wanted, create=False),
             METADATA_AT_LEAST,
@@ -247,7 +247,7 @@ class Admin:
             self._asker.pause(failures, deadline, missing)
 
     def _names_by_id(self, ids: Collection[UUID], deadline: float) -> dict[UUID, str]:
-        question = Question(
+        question = AdminQuestion(
             ApiKey.METADATA,
             partial(metadata_request, topics=None, create=False, ids=tuple(ids)),
             IDS_AT_LEAST,
@@ -257,7 +257,7 @@ class Admin:
         return {t.id: t.name for t in found.values() if t.id is not None}
 
     def _groups(self, deadline: float) -> tuple[GroupListing, ...]:
-        question = Question(ApiKey.LIST_GROUPS, list_groups_request, LIST_GROUPS_AT_LEAST, _listing_error)
+        question = AdminQuestion(ApiKey.LIST_GROUPS, list_groups_request, LIST_GROUPS_AT_LEAST, _listing_error)
         found: dict[str, GroupListing] = {}
         for broker in self._cluster(deadline).brokers:
             find = partial(self._still_there, broker.id, deadline)
@@ -271,7 +271,7 @@ class Admin:
         return node
 
     def _coordinator(self, group: str, deadline: float) -> NodeId:
-        question = Question(
+        question = AdminQuestion(
             ApiKey.FIND_COORDINATOR,
             lambda version: find_coordinator_request(version, group),
             FIND_COORDINATOR_AT_LEAST,
@@ -301,7 +301,9 @@ class Admin:
     def _ask_group(
         self, api: ApiKey, build: Callable[[int, tuple[str, ...]], Any], at_least: int, group: str, deadline: float
     ) -> tuple[Any, NodeId]:
-        question = Question(api, lambda v: build(v, (group,)), at_least, lambda response: _group_error(response, group))
+        question = AdminQuestion(
+            api, lambda v: build(v, (group,)), at_least, lambda response: _group_error(response, group)
+        )
         response, node = self._asker.ask_responsible(lambda: self._coordinator(group, deadline), question, deadline)
         return next(g for g in response.groups if str(g.group_id) == group), node
 

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from multilane.client.calls import Call, Judge, no_complaint
-from multilane.client.net.request_state import Backoff
+from multilane.client.net.request_state import RequestBackoff
 from multilane.client.sharing import THREADS
 from multilane.clock import Clock, SystemClock
 from multilane.errors import ClientClosed, ForkedClient, MultilaneError, OperationTimeout
 
 if TYPE_CHECKING:
     from multilane.config.connection import ConnectionConfig
-    from multilane.hooks import Observer
+    from multilane.metrics import Observer
     from multilane.types import NodeId
     from multilane.wire.messages import ApiKey
 
@@ -35,7 +35,7 @@ _CLOSE_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class AdminQuestion:
     api: ApiKey
     build: Callable[[int], Any]
     at_least: int = 0
@@ -46,7 +46,7 @@ class Asker:
     def __init__(self, config: ConnectionConfig, clock: Clock | None = None, observer: Observer | None = None) -> None:
         self._clock = clock or SystemClock()
         self._timeout = config.default_api_timeout
-        self._backoff = Backoff(config.retry_backoff, config.retry_backoff_max)
+        self._backoff = RequestBackoff(config.retry_backoff, config.retry_backoff_max)
         self._closing = threading.Event()
         self._lease = THREADS.acquire(config, clock, observer)
 
@@ -72,12 +72,12 @@ class Asker:
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
-    def ask(self, question: Question, deadline: float) -> Any:
+    def ask(self, question: AdminQuestion, deadline: float) -> Any:
         """Any broker. What `judge` finds retriable is asked again."""
         return self._result(self.send(question, deadline, None, question.judge), self.left(deadline) + _GRACE_SECONDS)
 
     def send(
-        self, question: Question, deadline: float, node: NodeId | None, judge: Judge = no_complaint
+        self, question: AdminQuestion, deadline: float, node: NodeId | None, judge: Judge = no_complaint
     ) -> Future[Any]:
         """Puts a question on its way. With a node it is judged by whoever waits for it."""
         self.check()
@@ -86,7 +86,9 @@ class Asker:
         self._lease.thread.put(call)
         return future
 
-    def ask_responsible(self, find: Callable[[], NodeId], question: Question, deadline: float) -> tuple[Any, NodeId]:
+    def ask_responsible(
+        self, find: Callable[[], NodeId], question: AdminQuestion, deadline: float
+    ) -> tuple[Any, NodeId]:
         """Whoever `find` names, found anew after every error that passes. The answer, and who gave it."""
         failures = 0
         while True:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from multilane.client.admin.asking import Asker, Question
+from multilane.client.admin.asking import AdminQuestion, Asker
 from multilane.errors import MultilaneError, broker_error
 from multilane.types import LeaderEpoch, Offset, OffsetAndTimestamp, TopicPartition
 from multilane.wire.compose import (
@@ -101,9 +101,9 @@ class OffsetLookup:
         return next(iter(self._leaders([partition])), None)
 
 
-def _question(epochs: Mapping[TopicPartition, LeaderEpoch], timestamp: int, read_committed: bool) -> Question:
+def _question(epochs: Mapping[TopicPartition, LeaderEpoch], timestamp: int, read_committed: bool) -> AdminQuestion:
     wanted = {p: (timestamp, int(epoch)) for p, epoch in epochs.items()}
-    return Question(
+    return AdminQuestion(
         ApiKey.LIST_OFFSETS,
         lambda version: list_offsets_request(version, wanted, read_committed=read_committed, timeout_ms=_TIMEOUT_MS),
         MAX_TIMESTAMP_AT_LEAST if timestamp == MAX_TIMESTAMP else LIST_OFFSETS_AT_LEAST,

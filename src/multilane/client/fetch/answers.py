@@ -22,16 +22,16 @@ from multilane.client.fetch.cursor import Cursor, Phase
 from multilane.client.fetch.decoder import DecodeTask, Taker
 from multilane.client.fetch.reader import FetchPolicy, Reader
 from multilane.errors import CorruptBatch, RecordBatchError, broker_error
-from multilane.hooks import Observer
 from multilane.logs import logger
+from multilane.metrics import Observer
 from multilane.types import LeaderEpoch, NodeId, Offset, TopicPartition
 from multilane.wire.fetch import FetchedFrame, FetchedPartition
 from multilane.wire.records.batches import BatchTable, scan
 
 if TYPE_CHECKING:
     from multilane.client.fetch.buffer import Slot
-    from multilane.client.fetch.lines import Line
-    from multilane.client.fetch.wishes import Wish, Wishes
+    from multilane.client.fetch.fetch_connections import FetchConnection
+    from multilane.client.fetch.wanted_partitions import WantedPartition, WantedPartitions
     from multilane.client.metadata import MetadataManager
     from multilane.client.net.requests import RawResponse
 
@@ -64,7 +64,7 @@ class Answers:
     def __init__(
         self,
         metadata: MetadataManager,
-        wishes: Wishes,
+        wishes: WantedPartitions,
         policy: FetchPolicy,
         observer: Observer,
         look: Look,
@@ -78,7 +78,7 @@ class Answers:
         self._later = later
         self.ends: dict[TopicPartition, int] = {}  # where the logs end that can be read, as last told
 
-    def lag(self, wish: Wish) -> int | None:
+    def lag(self, wish: WantedPartition) -> int | None:
         """Offsets that it is known to be behind; None when nobody has told. Too few to be answered at once are none."""
         end = self.ends.get(wish.partition)
         if end is None:
@@ -86,7 +86,7 @@ class Answers:
         behind = end - wish.offset
         return behind if behind >= max(1, self._policy.kind.min_bytes) else 0
 
-    def sort_out(self, line: Line, response: FetchedFrame, raw: RawResponse, now: float) -> list[DecodeTask]:
+    def sort_out(self, line: FetchConnection, response: FetchedFrame, raw: RawResponse, now: float) -> list[DecodeTask]:
         readable: list[_Readable] = []
         for fetched in response.partitions:
             wish = line.find(fetched.topic_id or fetched.topic, fetched.partition)
@@ -99,7 +99,7 @@ class Answers:
         return self._reserve(readable, raw)
 
     def _answered(
-        self, wish: Wish, fetched: FetchedPartition, response: FetchedFrame, raw: RawResponse, now: float
+        self, wish: WantedPartition, fetched: FetchedPartition, response: FetchedFrame, raw: RawResponse, now: float
     ) -> _Readable | None:
         offset = wish.offset
         is_doubted = wish.line is not None and wish in wish.line.review

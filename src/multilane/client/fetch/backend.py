@@ -32,7 +32,7 @@ from multilane.client.fetch.reader import FetchPolicy, Reader, Trouble
 from multilane.client.fetch.reset import ResetRule
 from multilane.client.fetch.validation import Truncation, ValidationManager
 from multilane.client.futures import fulfil, refuse
-from multilane.client.net.request_state import Backoff
+from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import Poll
 from multilane.errors import (
     BlockFull,
@@ -42,8 +42,8 @@ from multilane.errors import (
     OffsetOutOfRange,
     RecordBatchError,
 )
-from multilane.hooks import Observer
 from multilane.logs import logger
+from multilane.metrics import Observer
 from multilane.types import NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset
 from multilane.wire.compose import EARLIEST, FetchClass
 
@@ -60,7 +60,7 @@ log = logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class BackendContext:
     """What the network thread lends to each of its backends."""
 
     metadata: MetadataManager
@@ -75,7 +75,7 @@ class Backend:
     def __init__(
         self,
         config: ConsumerConfig,
-        around: Surroundings,
+        around: BackendContext,
         buffer: FetchBuffer,
         background: EventQueue[BackgroundEvent],
         name: str,
@@ -94,7 +94,7 @@ class Backend:
         self._cursors = CursorTable(self._on_cursor)
         self._interest: frozenset[str] = frozenset()
         self._beginnings = Beginnings(group, self._cursors, buffer, self._reset, self._stop, self._id_of)
-        backoff = Backoff(config.connection.retry_backoff, config.connection.retry_backoff_max)
+        backoff = RequestBackoff(config.connection.retry_backoff, config.connection.retry_backoff_max)
         self._offsets = OffsetsManager(
             around.metadata,
             self._cursors,
@@ -337,7 +337,7 @@ class Backend:
             cursor.refetches = 0
 
 
-def _fetch_policy(config: ConsumerConfig, backoff: Backoff) -> FetchPolicy:
+def _fetch_policy(config: ConsumerConfig, backoff: RequestBackoff) -> FetchPolicy:
     kind = FetchClass(
         max_wait_ms=int(config.fetch_max_wait * 1_000),
         min_bytes=config.fetch_min_bytes,

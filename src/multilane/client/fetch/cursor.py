@@ -68,11 +68,11 @@ class Lookup:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class AtCommitted:
     """Start where the group has come to; if it has not begun, where `auto.offset.reset` says."""
 
 
-Start = At | Lookup | Committed
+Start = At | Lookup | AtCommitted
 
 
 def _nobody(_cursor: Cursor) -> None:
@@ -130,7 +130,7 @@ class Cursor:
         if isinstance(start, At):
             self.offset, self.epoch, self.phase = start.offset, start.epoch, Phase.FETCHING
             self.topic_id = start.topic_id
-        elif isinstance(start, Committed):
+        elif isinstance(start, AtCommitted):
             self.phase = Phase.AWAIT_COMMITTED
         else:
             self.lookup, self.phase = start, Phase.AWAIT_RESET

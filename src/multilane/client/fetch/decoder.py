@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from multilane.client.events import ApplicationEvent, BatchReadable, BatchUnreadable
 from multilane.errors import RecordBatchError
 from multilane.wire.records.decode import DecodeOptions, decode
-from multilane.wire.records.layout import CODEC_MASK, Row
+from multilane.wire.records.layout import CODEC_MASK, RowWord
 
 if TYPE_CHECKING:
     import numpy as np
@@ -139,7 +139,7 @@ class FrameJob:
 
 
 def _is_compressed(table: BatchTable) -> bool:
-    return bool((table.rows[:, Row.ATTRIBUTES] & CODEC_MASK).any())
+    return bool((table.rows[:, RowWord.ATTRIBUTES] & CODEC_MASK).any())
 
 
 def _hand_over(taker: Taker, broker: str, block: Block) -> None:

@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING
 from multilane.client.fetch.answers import Answers
 from multilane.client.fetch.cursor import Cursor, Phase
 from multilane.client.fetch.decoder import DecodeTask
+from multilane.client.fetch.fetch_connections import EXTRA_WAIT_MS, BrokerConnections, FetchConnection, FetchConnections
 from multilane.client.fetch.fetch_session import FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, farewell
-from multilane.client.fetch.lines import EXTRA_WAIT_MS, Bundle, Line, Lines
 from multilane.client.fetch.placing import Placing
 from multilane.client.fetch.reader import FetchPolicy, Reader
 from multilane.client.fetch.shares import Shares
-from multilane.client.fetch.wishes import Wish, Wishes, WishKey
+from multilane.client.fetch.wanted_partitions import WantedPartition, WantedPartitions, WishKey
 from multilane.client.net.requests import NEVER, Poll, RawResponse, UnsentRequest
 from multilane.errors import AuthenticationError, MultilaneError, NetworkError, UnsupportedVersion, broker_error
-from multilane.hooks import NO_OBSERVER, Observer
 from multilane.logs import logger
+from multilane.metrics import NO_OBSERVER, Observer
 from multilane.types import LeaderEpoch, NodeId
 from multilane.wire.compose import FETCH_AT_LEAST, FETCH_WITH_TOPIC_IDS, FetchClass, fetch_request
 from multilane.wire.fetch import walk_fetch_response
@@ -44,7 +44,7 @@ log = logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class FetchSurroundings:
+class FetchContext:
     """What the network thread lends to its fetching; `hang_up` closes the connections of an owner."""
 
     decode: Callable[[np.ndarray, list[DecodeTask], FetchPolicy], None]
@@ -53,7 +53,7 @@ class FetchSurroundings:
 
 
 class FetchManager:
-    def __init__(self, metadata: MetadataManager, policy: FetchPolicy, around: FetchSurroundings, owner: str) -> None:
+    def __init__(self, metadata: MetadataManager, policy: FetchPolicy, around: FetchContext, owner: str) -> None:
         self._metadata = metadata
         self._policy = policy
         self._around = around
@@ -62,13 +62,13 @@ class FetchManager:
         self._fresh: dict[Cursor, Reader] = {}  # to be looked at
         self._timers: list[tuple[float, int, Cursor, Reader]] = []
         self._numbers = count()
-        self._homeless: dict[NodeId, list[Wish]] = {}  # only within a poll
+        self._homeless: dict[NodeId, list[WantedPartition]] = {}  # only within a poll
         self._held: dict[NodeId, tuple[float, dict[Cursor, Reader]]] = {}  # until when, for want of a line
         self._leaderless: dict[Cursor, Reader] = {}
         self._farewells: list[UnsentRequest] = []
         self._cluster = metadata.cluster
-        self._wishes = Wishes()
-        self._lines = Lines(owner, policy.lines, policy.backoff)
+        self._wishes = WantedPartitions()
+        self._lines = FetchConnections(owner, policy.lines, policy.backoff)
         self._answers = Answers(metadata, self._wishes, policy, around.observer, self.look_at, self._later)
         self._shares = Shares(self._wishes, policy.kind.max_bytes, self.look_at)
         self._placing = Placing(self._lines, self._answers.lag, self._shares.tight, self._release)
@@ -159,7 +159,7 @@ class FetchManager:
                 self._think_over(wish)
         self._answers.ends = {p: end for p, end in self._answers.ends.items() if p in partitions}
 
-    def _has_moved(self, wish: Wish) -> bool:
+    def _has_moved(self, wish: WantedPartition) -> bool:
         leader = self._cluster.leadership(wish.partition)
         if leader is None or wish.node not in self._cluster.nodes:
             return True
@@ -170,13 +170,13 @@ class FetchManager:
                 return True
         return False
 
-    def _think_over(self, wish: Wish) -> None:
+    def _think_over(self, wish: WantedPartition) -> None:
         if wish.line is not None and wish.line.state.in_flight:
             wish.line.review[wish] = None
         else:
             self._release(wish)
 
-    def _release(self, wish: Wish) -> None:
+    def _release(self, wish: WantedPartition) -> None:
         """The consumer hears of it too: what is no longer in flight can be validated."""
         for cursor, reader in self._wishes.end(wish):
             self.look_at(reader, cursor)
@@ -271,7 +271,7 @@ class FetchManager:
     def _later(self, reader: Reader, cursor: Cursor, time: float) -> None:
         heapq.heappush(self._timers, (time, next(self._numbers), cursor, reader))
 
-    def _hold(self, node: NodeId, bundle: Bundle, wishes: list[Wish], now: float) -> None:
+    def _hold(self, node: NodeId, bundle: BrokerConnections, wishes: list[WantedPartition], now: float) -> None:
         if not wishes:
             return
         held = self._held.setdefault(node, (NEVER, {}))[1]
@@ -281,7 +281,7 @@ class FetchManager:
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
-    def _send_all(self, bundle: Bundle, now: float) -> list[UnsentRequest]:
+    def _send_all(self, bundle: BrokerConnections, now: float) -> list[UnsentRequest]:
         pace = self._policy.pace
         going = [line for line in bundle if line.wishes and line.state.may_send(now) and now >= line.rests_until(pace)]
         going.sort(key=lambda line: not line.added)  # where room is short, those first that had to wait for it
@@ -292,12 +292,12 @@ class FetchManager:
                 sent.append(self._request(line, going[number:], now))
         return sent
 
-    def _rest(self, bundle: Bundle, now: float) -> float:
+    def _rest(self, bundle: BrokerConnections, now: float) -> float:
         """Seconds until a line has rested that could send already."""
         resting = (line for line in bundle.base if line.wishes and line.state.may_send(now))
         return min((max(0.0, line.rests_until(self._policy.pace) - now) for line in resting), default=NEVER)
 
-    def _request(self, line: Line, peers: list[Line], now: float) -> UnsentRequest:
+    def _request(self, line: FetchConnection, peers: list[FetchConnection], now: float) -> UnsentRequest:
         kind = self._policy.kind
         limit = self._shares.limit(line, peers)
         turn = self._lines.next_turn()
@@ -326,12 +326,12 @@ class FetchManager:
             client_id=self._policy.client_id,
         )
 
-    def _give_up(self, bundle: Bundle, line: Line) -> None:
+    def _give_up(self, bundle: BrokerConnections, line: FetchConnection) -> None:
         bundle.extras.remove(line)
         self._say_goodbye(line)
         self._around.hang_up(line.channel.owner)
 
-    def _say_goodbye(self, line: Line) -> None:
+    def _say_goodbye(self, line: FetchConnection) -> None:
         """On the control connection, which does not wait: a session belongs to no connection. Best effort: what the
         broker does not hear of it forgets by itself."""
         step = line.session.close()
@@ -340,7 +340,7 @@ class FetchManager:
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
-    def _on_frame(self, line: Line, raw: RawResponse, now: float) -> None:
+    def _on_frame(self, line: FetchConnection, raw: RawResponse, now: float) -> None:
         response = walk_fetch_response(raw.frame, raw.version, raw.correlation_id)
         observer = self._around.observer
         observer.count("fetch.bytes", raw.frame.nbytes, broker=str(line.node))
@@ -363,7 +363,7 @@ class FetchManager:
         if tasks:
             self._around.decode(raw.frame, tasks, self._policy)
 
-    def _let_go(self, line: Line) -> list[tuple[Cursor, Reader]]:
+    def _let_go(self, line: FetchConnection) -> list[tuple[Cursor, Reader]]:
         """The request is over without an answer; whose it was."""
         was: list[tuple[Cursor, Reader]] = []
         for wish in tuple(line.wishes.values()):
@@ -373,7 +373,7 @@ class FetchManager:
             cursor.on_change(cursor)
         return was
 
-    def _on_failure(self, line: Line, error: MultilaneError, now: float) -> None:
+    def _on_failure(self, line: FetchConnection, error: MultilaneError, now: float) -> None:
         was = self._let_go(line)
         line.session.reset()
         line.state.failed(now)
@@ -391,5 +391,5 @@ class FetchManager:
                     reader.trouble.stopped(cursor, error)
 
 
-def _stands_at(cursor: Cursor, reader: Reader, wish: Wish) -> bool:
+def _stands_at(cursor: Cursor, reader: Reader, wish: WantedPartition) -> bool:
     return reader.is_current(cursor) and cursor.phase is Phase.FETCHING and cursor.offset == wish.offset

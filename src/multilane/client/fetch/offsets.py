@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from multilane.client.fetch.buffer import Failed, Moved
 from multilane.client.fetch.cursor import At, Cursor, CursorTable, Lookup, Phase
-from multilane.client.net.request_state import Backoff
+from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import NEVER, Poll, UnsentRequest
 from multilane.errors import AuthenticationError, MultilaneError, OperationTimeout, UnsupportedVersion, broker_error
 from multilane.types import NO_EPOCH, LeaderEpoch, NodeId, Offset, OffsetAndTimestamp, TopicPartition
@@ -67,7 +67,7 @@ class OffsetsManager:
         cursors: CursorTable,
         buffer: FetchBuffer,
         *,
-        backoff: Backoff,
+        backoff: RequestBackoff,
         read_committed: bool,
         on_login_refused: Callable[[MultilaneError], None] = lambda _: None,
     ) -> None:

@@ -16,28 +16,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from multilane.client.fetch.lines import PATIENCE, Bundle, Line, Lines
+from multilane.client.fetch.fetch_connections import PATIENCE, BrokerConnections, FetchConnection, FetchConnections
 from multilane.client.net.requests import NEVER
 
 if TYPE_CHECKING:
     from multilane.client.fetch.reader import Reader
-    from multilane.client.fetch.wishes import Wish
+    from multilane.client.fetch.wanted_partitions import WantedPartition
 
 
 class Placing:
     def __init__(
         self,
-        lines: Lines,
-        lag: Callable[[Wish], int | None],
+        lines: FetchConnections,
+        lag: Callable[[WantedPartition], int | None],
         tight: dict[Reader, None],
-        release: Callable[[Wish], None],
+        release: Callable[[WantedPartition], None],
     ) -> None:
         self._lines = lines
         self._lag = lag
         self._tight = tight
         self._release = release
 
-    def place(self, bundle: Bundle, homeless: list[Wish], now: float) -> list[Wish]:
+    def place(self, bundle: BrokerConnections, homeless: list[WantedPartition], now: float) -> list[WantedPartition]:
         """Puts each on a line, those first that were asked for longest ago; returns those that have to wait."""
         free = bundle.free(now)
         held = []
@@ -49,11 +49,11 @@ class Placing:
                 line.carry(wish, self._lag(wish))
         return held
 
-    def fold(self, bundle: Bundle, now: float) -> tuple[list[Line], list[Wish]]:
+    def fold(self, bundle: BrokerConnections, now: float) -> tuple[list[FetchConnection], list[WantedPartition]]:
         """Extra lines that are no longer needed, and what they carried, for which the free lines have a place."""
         free = bundle.free(now)
-        spare: list[Line] = []
-        moved: list[Wish] = []
+        spare: list[FetchConnection] = []
+        moved: list[WantedPartition] = []
         if not free:
             return spare, moved
         for extra in bundle.extras:
@@ -68,13 +68,13 @@ class Placing:
                     moved.append(wish)
         return spare, moved
 
-    def wait(self, bundle: Bundle, now: float) -> float:
+    def wait(self, bundle: BrokerConnections, now: float) -> float:
         """Seconds until what is held may find a line by time alone."""
         waits = [line.state.wait(now) for line in bundle]
         waits += [max(0.0, line.sent_at + PATIENCE - now) for line in bundle.base if line.is_prompt(now)]
         return min(waits, default=NEVER)
 
-    def _home(self, free: list[Line], wish: Wish) -> Line | None:
+    def _home(self, free: list[FetchConnection], wish: WantedPartition) -> FetchConnection | None:
         """The line that carries least; but all of a reader that is short of room on one, not to leave out a part."""
         lines = [line for line in free if line.has_place(wish)]
         if not lines:
@@ -85,7 +85,7 @@ class Placing:
             return together[0] if together else lines[0]
         return min(lines, key=lambda line: len(line.wishes))
 
-    def _extra(self, bundle: Bundle, wish: Wish, now: float) -> Line | None:
+    def _extra(self, bundle: BrokerConnections, wish: WantedPartition, now: float) -> FetchConnection | None:
         if any(not line.state.in_flight and not line.state.may_send(now) for line in bundle):
             return None  # the broker is in trouble: more lines would not help
         if any(line.is_prompt(now) and line.will_have_place(wish) for line in bundle.base):
@@ -96,7 +96,7 @@ class Placing:
         return self._lines.open_extra(wish.node)
 
 
-def _fits(wishes: Iterable[Wish], free: list[Line], moved: list[Wish]) -> bool:
+def _fits(wishes: Iterable[WantedPartition], free: list[FetchConnection], moved: list[WantedPartition]) -> bool:
     """Whether the free lines have a place for all of these, beside what has been moved already."""
     taken = {(wish.place[0], wish.place[2]) for wish in moved}
     return all(

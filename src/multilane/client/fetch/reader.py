@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from multilane.client.events import ApplicationEvent
-from multilane.client.net.request_state import Backoff
+from multilane.client.net.request_state import RequestBackoff
 from multilane.errors import MultilaneError, RecordBatchError
 from multilane.wire.compose import FetchClass
 
 if TYPE_CHECKING:
     from multilane.client.fetch.buffer import FetchBuffer
     from multilane.client.fetch.cursor import Cursor, CursorTable
-    from multilane.client.fetch.lines import Line
-    from multilane.client.fetch.wishes import Wish
+    from multilane.client.fetch.fetch_connections import FetchConnection
+    from multilane.client.fetch.wanted_partitions import WantedPartition
     from multilane.wire.fetch import FetchedPartition
 
 SMALLEST_FETCH: Final = 1 << 20
@@ -33,7 +33,7 @@ class FetchPolicy:
     policy share requests, answers and blocks."""
 
     kind: FetchClass
-    backoff: Backoff
+    backoff: RequestBackoff
     replica_max_age: float
     lines: int  # fetches that may wait at one broker for data
     max_decompressed_bytes: int
@@ -86,9 +86,9 @@ class Reader:
         self.is_open = True
         # Room below this is no room. Half of a small buffer is: else nothing would ever be fetched into it.
         self.least = max(1, min(SMALLEST_FETCH, partition_max_bytes, buffer.limit // 2))
-        self.attached: dict[Cursor, Wish] = {}
+        self.attached: dict[Cursor, WantedPartition] = {}
         self.parked: dict[Cursor, None] = {}  # what waits for room in the buffer
-        self.reserved: dict[Line, int] = {}  # what a request may bring
+        self.reserved: dict[FetchConnection, int] = {}  # what a request may bring
 
     def credit(self) -> int:
         """Bytes that may still be asked for: the room that is left when all that is under way has come."""

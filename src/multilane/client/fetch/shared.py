@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from multilane.client.fetch.fetching import FetchManager, FetchSurroundings
+from multilane.client.fetch.fetching import FetchContext, FetchManager
 from multilane.client.net.requests import NEVER, Poll, UnsentRequest
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _numbers: Final = count(1)
 
 
 class SharedFetching:
-    def __init__(self, metadata: MetadataManager, around: FetchSurroundings) -> None:
+    def __init__(self, metadata: MetadataManager, around: FetchContext) -> None:
         self._metadata = metadata
         self._around = around
         self._classes: dict[FetchPolicy, FetchManager] = {}

@@ -17,15 +17,15 @@ from multilane.client.fetch.cursor import Cursor, Phase
 from multilane.client.fetch.reader import Reader
 
 if TYPE_CHECKING:
-    from multilane.client.fetch.lines import Line
-    from multilane.client.fetch.wishes import Wishes
+    from multilane.client.fetch.fetch_connections import FetchConnection
+    from multilane.client.fetch.wanted_partitions import WantedPartitions
 
 _SMALLEST_SIZE: Final = 1 << 16  # of a partition, where room is short; a broker sends one batch at least
 _TIGHT: Final = 4  # a reader with less room than this many small fetches is asked about its room each time
 
 
 class Shares:
-    def __init__(self, wishes: Wishes, max_bytes: int, look: Callable[[Reader, Cursor], None]) -> None:
+    def __init__(self, wishes: WantedPartitions, max_bytes: int, look: Callable[[Reader, Cursor], None]) -> None:
         self._wishes = wishes
         self._max_bytes = max_bytes
         self._look = look
@@ -68,7 +68,7 @@ class Shares:
         self.tight.pop(reader, None)
         reader.parked = {}
 
-    def leave_out(self, line: Line) -> None:
+    def leave_out(self, line: FetchConnection) -> None:
         """Those without room are not asked for, be it that the others' answer comes without theirs."""
         asked = line.readers if len(line.readers) == 1 else {**line.changed, **self.tight}
         for reader in [r for r in asked if r in line.readers]:
@@ -77,7 +77,7 @@ class Shares:
                     self._wishes.detach(cursor, reader)
                     self.park(reader, cursor)
 
-    def limit(self, line: Line, peers: Iterable[Line]) -> int:
+    def limit(self, line: FetchConnection, peers: Iterable[FetchConnection]) -> int:
         """Bytes that the next request on this line may bring; `peers` are the lines that are about to leave too."""
         was_shared, line.is_shared = line.is_shared, len(line.readers) > 1
         peers = tuple(peers)
@@ -93,7 +93,7 @@ class Shares:
                 self._portion(line, reader, _allowance(reader, peers))
         return min(self._max_bytes, sum(reader.reserved[line] for reader in line.readers))
 
-    def _portion(self, line: Line, reader: Reader, allowance: int) -> None:
+    def _portion(self, line: FetchConnection, reader: Reader, allowance: int) -> None:
         count = len(line.readers[reader])
         size = reader.partition_max_bytes
         while size > _SMALLEST_SIZE and size * count > allowance:  # by halves: a size seldom changes
@@ -102,11 +102,11 @@ class Shares:
         reader.reserved[line] = min(self._max_bytes, count * size)
 
 
-def _allowance(reader: Reader, peers: Iterable[Line]) -> int:
+def _allowance(reader: Reader, peers: Iterable[FetchConnection]) -> int:
     return reader.credit() // max(1, sum(reader in peer.readers for peer in peers))
 
 
-def _resize(line: Line, reader: Reader, size: int) -> None:
+def _resize(line: FetchConnection, reader: Reader, size: int) -> None:
     if line.sizes.get(reader) != size:
         line.sizes[reader] = size
         line.added.update(dict.fromkeys(line.readers[reader].values()))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from multilane.client.fetch.cursor import At, Cursor, CursorTable, Phase
-from multilane.client.net.request_state import Backoff
+from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import NEVER, Poll, UnsentRequest
 from multilane.errors import MultilaneError, UnsupportedVersion, broker_error
 from multilane.types import LeaderEpoch, NodeId, Offset, TopicPartition
@@ -40,7 +40,7 @@ class ValidationManager:
         metadata: MetadataManager,
         cursors: CursorTable,
         *,
-        backoff: Backoff,
+        backoff: RequestBackoff,
         on_truncation: Callable[[Truncation], None],
         on_refused: Callable[[Cursor, MultilaneError], None],
         on_login_refused: Callable[[MultilaneError], None] = lambda _: None,

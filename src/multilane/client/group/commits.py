@@ -23,11 +23,11 @@ from uuid import UUID
 from multilane.client.futures import refuse
 from multilane.client.group.commit_answers import OLD_GENERATION, Effect, judge
 from multilane.client.group.commit_queue import Commit, CommitQueue, Offsets, some
-from multilane.client.net.request_state import Backoff, RequestState
+from multilane.client.net.request_state import RequestBackoff, RequestState
 from multilane.client.net.requests import NOTHING, Poll, UnsentRequest
 from multilane.errors import CommitRefused, MultilaneError, TooManyCommits
-from multilane.hooks import NO_OBSERVER, Observer
 from multilane.logs import logger
+from multilane.metrics import NO_OBSERVER, Observer
 from multilane.types import NodeId, TopicPartition
 from multilane.wire.compose_offsets import (
     COMMIT_OF_EPOCH_AT_LEAST,
@@ -59,7 +59,7 @@ _Verdict = tuple[Effect, MultilaneError | None]
 
 @dataclass(frozen=True, slots=True)
 class CommitPolicy:
-    backoff: Backoff
+    backoff: RequestBackoff
     timeout: float  # of commits that nobody waits for
 
 
@@ -80,7 +80,7 @@ class CommitListeners:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Batch:
+class _CommitBatch:
     """What is under way."""
 
     offsets: Offsets
@@ -100,7 +100,7 @@ class CommitManager:
         self._listeners = listeners
         self._state = RequestState(policy.backoff)
         self._queue = CommitQueue(group)
-        self._under_way: _Batch | None = None
+        self._under_way: _CommitBatch | None = None
         self._stale: Identity | None = None  # the coordinator knows a newer epoch of us than this
         # What the waiting commits were last checked against: who we are, what we own, which topics there are.
         self._checked: tuple[str | None, frozenset[TopicPartition] | None, Cluster] | None = None
@@ -225,13 +225,13 @@ class CommitManager:
                 commit.refuse(partition, CommitRefused(f"group {self._group}: {text}"))
         self._queue.settle()
 
-    def _batch(self, node: NodeId) -> _Batch:
+    def _batch(self, node: NodeId) -> _CommitBatch:
         commits = self._queue.open_commits()
         identity = None if self._listeners.owned() is None else self._listeners.identity()
         ids = {topic: id_ for commit in commits for topic, id_ in commit.ids.items()}
-        return _Batch(self._queue.wishes(commits), commits, identity, ids, node)
+        return _CommitBatch(self._queue.wishes(commits), commits, identity, ids, node)
 
-    def _request(self, batch: _Batch) -> UnsentRequest:
+    def _request(self, batch: _CommitBatch) -> UnsentRequest:
         self._state.sent()
         self._under_way = batch
         who = batch.identity
@@ -255,7 +255,7 @@ class CommitManager:
 
     # --- what came back ----------------------------------------------------------------------------------------------
 
-    def _on_response(self, batch: _Batch, response: Any, now: float) -> None:
+    def _on_response(self, batch: _CommitBatch, response: Any, now: float) -> None:
         self._under_way = None
         codes = commit_codes(response, batch.offsets, {id_: topic for topic, id_ in batch.ids.items()})
         verdicts = {tp: self._verdict(batch, tp, codes.get(tp)) for tp in batch.offsets}
@@ -271,7 +271,7 @@ class CommitManager:
         if fencing and batch.identity is not None and batch.identity == self._listeners.identity():
             self._listeners.fenced(fencing[0], now)
 
-    def _verdict(self, batch: _Batch, partition: TopicPartition, code: int | None) -> _Verdict:
+    def _verdict(self, batch: _CommitBatch, partition: TopicPartition, code: int | None) -> _Verdict:
         effect, error = judge(self._group, partition, batch.offsets[partition], code)
         if effect is not Effect.FENCED:
             return effect, error
@@ -281,14 +281,14 @@ class CommitManager:
         # Whether the group went on without us or with us, the answer to a JoinGroup that may be on its way will tell.
         return (Effect.STALE if code == OLD_GENERATION or self._has_moved_on(batch) else effect), error
 
-    def _has_moved_on(self, batch: _Batch) -> bool:
+    def _has_moved_on(self, batch: _CommitBatch) -> bool:
         """Whether the same member has a newer epoch by now: then the answer was meant for the one that it had."""
         then, today = batch.identity, self._listeners.identity()
         if then is None or today is None:
             return False
         return then.member_id == today.member_id and then.epoch < today.epoch
 
-    def _note(self, batch: _Batch, verdicts: Collection[_Verdict], now: float) -> None:
+    def _note(self, batch: _CommitBatch, verdicts: Collection[_Verdict], now: float) -> None:
         """What an answer means for the next request."""
         effects = {effect for effect, _ in verdicts}
         if Effect.MOVED in effects:
@@ -307,7 +307,7 @@ class CommitManager:
         log.log(level, "group %s: a commit did not succeed: %s", self._group, error)
         self._state.failed(now)
 
-    def _on_failure(self, batch: _Batch, error: MultilaneError, now: float) -> None:
+    def _on_failure(self, batch: _CommitBatch, error: MultilaneError, now: float) -> None:
         self._under_way = None
         self._failed(error, now)
         if error.retriable:

@@ -21,7 +21,7 @@ from uuid import UUID
 
 from multilane.client.futures import fulfil, refuse
 from multilane.client.group.commit_queue import some
-from multilane.client.net.request_state import Backoff, RequestState
+from multilane.client.net.request_state import RequestBackoff, RequestState
 from multilane.client.net.requests import NEVER, NOTHING, Poll, UnsentRequest
 from multilane.errors import (
     AuthenticationError,
@@ -75,7 +75,7 @@ class CommittedListeners:
     trouble: Callable[[], MultilaneError | None] = lambda: None
 
 
-class _Wish(Protocol):
+class _OffsetsWanted(Protocol):
     open: set[TopicPartition]
     deadline: float
 
@@ -85,7 +85,7 @@ class _Wish(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class _Question:
+class _CommittedQuestion:
     """The application's: answered whole or not at all."""
 
     open: set[TopicPartition]
@@ -124,26 +124,28 @@ class _Beginning:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Batch:
+class _FetchBatch:
     """What is under way: for which wishes, about what."""
 
-    wishes: tuple[_Wish, ...]
+    wishes: tuple[_OffsetsWanted, ...]
     partitions: tuple[TopicPartition, ...]
     ids: Mapping[str, UUID]
     node: NodeId
 
 
 class CommittedManager:
-    def __init__(self, group: str, coordinators: Coordinators, backoff: Backoff, listeners: CommittedListeners) -> None:
+    def __init__(
+        self, group: str, coordinators: Coordinators, backoff: RequestBackoff, listeners: CommittedListeners
+    ) -> None:
         self._group = group
         self._coordinators = coordinators
         self._listeners = listeners
         self._state = RequestState(backoff)
-        self._wishes: list[_Wish] = []
+        self._wishes: list[_OffsetsWanted] = []
         self._last_error: MultilaneError | None = None
 
     def committed(self, partitions: Collection[TopicPartition], deadline: float, future: Future[Committed]) -> None:
-        question = _Question(set(partitions), deadline, future)
+        question = _CommittedQuestion(set(partitions), deadline, future)
         if question.open:
             self._wishes.append(question)
         else:
@@ -169,7 +171,7 @@ class CommittedManager:
     def refuse_questions(self, error: MultilaneError) -> None:
         """The group is refused at present: who waits for an answer is told, what is to begin goes on waiting."""
         for wish in self._wishes:
-            if isinstance(wish, _Question):
+            if isinstance(wish, _CommittedQuestion):
                 wish.fail(dict.fromkeys(wish.open, error))
         self._tidy()
 
@@ -200,13 +202,13 @@ class CommittedManager:
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
-    def _batch(self, node: NodeId) -> _Batch:
+    def _batch(self, node: NodeId) -> _FetchBatch:
         partitions = tuple(sorted(set().union(*(wish.open for wish in self._wishes))))
         cluster = self._listeners.cluster()
         ids = {tp.topic: id_ for tp in partitions if (id_ := cluster.topic_id(tp.topic)) is not None}
-        return _Batch(tuple(self._wishes), partitions, ids, node)
+        return _FetchBatch(tuple(self._wishes), partitions, ids, node)
 
-    def _request(self, batch: _Batch) -> UnsentRequest:
+    def _request(self, batch: _FetchBatch) -> UnsentRequest:
         self._state.sent()
         identity = self._listeners.identity()
         reader = Committer(self._group)
@@ -224,7 +226,7 @@ class CommittedManager:
 
     # --- what came back ----------------------------------------------------------------------------------------------
 
-    def _on_response(self, batch: _Batch, response: Any, now: float) -> None:
+    def _on_response(self, batch: _FetchBatch, response: Any, now: float) -> None:
         names = {id_: topic for topic, id_ in batch.ids.items()}
         told = committed_answers(response, self._group, batch.partitions, names)
         if told is None:
@@ -239,7 +241,7 @@ class CommittedManager:
         self._settle_state(batch, errors.values(), now)
         self._tell(batch, found, {tp: e for tp, e in errors.items() if not _passes(e)})
 
-    def _settle_state(self, batch: _Batch, errors: Collection[MultilaneError], now: float) -> None:
+    def _settle_state(self, batch: _FetchBatch, errors: Collection[MultilaneError], now: float) -> None:
         passing = [e for e in errors if _passes(e)]
         if any(isinstance(e, BrokerError) and e.code in _COORDINATOR_MOVED for e in passing):
             self._coordinators.forget(self._group, batch.node)
@@ -256,7 +258,7 @@ class CommittedManager:
         log.log(level, "group %s: its offsets cannot be read now and are asked for again: %s", self._group, error)
         self._state.failed(now)
 
-    def _on_failure(self, batch: _Batch, error: MultilaneError, now: float) -> None:
+    def _on_failure(self, batch: _FetchBatch, error: MultilaneError, now: float) -> None:
         self._failed(error, now)
         if error.retriable:
             self._coordinators.forget(self._group, batch.node)
@@ -268,7 +270,7 @@ class CommittedManager:
             self._listeners.login_refused(error)
         # A refused login may be accepted later, and of the end of the client everybody is told: no partition's fault.
         spared = isinstance(error, AuthenticationError | ClientClosed | ClientFailed)
-        for wish in [w for w in batch.wishes if w.open and (isinstance(w, _Question) or not spared)]:
+        for wish in [w for w in batch.wishes if w.open and (isinstance(w, _CommittedQuestion) or not spared)]:
             wish.fail(dict.fromkeys(wish.open, error))
         self._tidy()
 
@@ -278,7 +280,7 @@ class CommittedManager:
             return GroupRefused(f"{error}: {_REFUSALS[code]}")
         return error
 
-    def _tell(self, batch: _Batch, found: Committed, errors: Mapping[TopicPartition, MultilaneError]) -> None:
+    def _tell(self, batch: _FetchBatch, found: Committed, errors: Mapping[TopicPartition, MultilaneError]) -> None:
         for wish in batch.wishes:
             mine = {tp: found[tp] for tp in sorted(wish.open) if tp in found}
             refused = {tp: errors[tp] for tp in sorted(wish.open) if tp in errors}

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from multilane.client.net.request_state import Backoff, RequestState
+from multilane.client.net.request_state import RequestBackoff, RequestState
 from multilane.client.net.requests import NEVER, NOTHING, Poll, UnsentRequest
 from multilane.errors import (
     AuthenticationError,
@@ -71,7 +71,7 @@ class _Search:
 
 
 @dataclass(slots=True, eq=False)
-class _Question:
+class _CoordinatorQuestion:
     """One request. Which of its searches were really asked about is known when its version is."""
 
     searches: Sequence[_Search]
@@ -79,9 +79,9 @@ class _Question:
 
 
 class CoordinatorManager:
-    def __init__(self, backoff: Backoff, listeners: CoordinatorListeners) -> None:
+    def __init__(self, backoff: RequestBackoff, listeners: CoordinatorListeners) -> None:
         self._backoff = backoff
-        self._slow = Backoff(
+        self._slow = RequestBackoff(
             max(_REFUSED_AT_LEAST, backoff.maximum),
             max(_REFUSED_AT_MOST, backoff.maximum),
             backoff.jitter,
@@ -153,7 +153,7 @@ class CoordinatorManager:
         for search in searches:
             search.state.sent()
             self._wanted.pop(search.group, None)
-        question = _Question(searches, searches)
+        question = _CoordinatorQuestion(searches, searches)
         return UnsentRequest(
             api=ApiKey.FIND_COORDINATOR,
             build=lambda version: self._build(question, version),
@@ -162,13 +162,13 @@ class CoordinatorManager:
             at_least=FIND_COORDINATOR_AT_LEAST,
         )
 
-    def _build(self, question: _Question, version: int) -> Any:
+    def _build(self, question: _CoordinatorQuestion, version: int) -> Any:
         self._one_by_one = version < COORDINATORS_TOGETHER
         if self._one_by_one:
             question.asked = question.searches[:1]
         return find_coordinators_request(version, [s.group for s in question.asked])
 
-    def _on_response(self, question: _Question, response: Any, now: float) -> None:
+    def _on_response(self, question: _CoordinatorQuestion, response: Any, now: float) -> None:
         if hasattr(response, "coordinators"):
             told = {str(c.key): c for c in response.coordinators}
         else:
@@ -203,7 +203,7 @@ class CoordinatorManager:
 
     # --- failures ----------------------------------------------------------------------------------------------------
 
-    def _on_failure(self, question: _Question, error: MultilaneError, now: float) -> None:
+    def _on_failure(self, question: _CoordinatorQuestion, error: MultilaneError, now: float) -> None:
         if isinstance(error, ClientClosed | ClientFailed):
             return  # the thread ends, and everybody is told by it
         login_refused = isinstance(error, AuthenticationError)

@@ -1,6 +1,6 @@
 """What the two group protocols have in common: the words between a membership, its consumer and its coordinator.
 
-Thread: network, which owns memberships. Only `Pulse` and `Standing` have two sides: one thread writes, the other
+Thread: network, which owns memberships. Only `Pulse` and `MemberStanding` have two sides: one thread writes, the other
 reads.
 
 A membership is a request manager. It never calls the application: it tells a `RebalanceStep`, which travels to the
@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
-from multilane.hooks import NO_OBSERVER, Observer
+from multilane.metrics import NO_OBSERVER, Observer
 from multilane.types import NodeId, TopicPartition
 
 if TYPE_CHECKING:
     from multilane.client.cluster import Cluster
-    from multilane.client.net.request_state import Backoff
+    from multilane.client.net.request_state import RequestBackoff
     from multilane.client.net.requests import Poll
     from multilane.config.group import GroupConfig
     from multilane.errors import MultilaneError
@@ -71,7 +71,7 @@ class RebalanceStep:
     deadline: float
 
 
-class Standing:
+class MemberStanding:
     """Who we are to the group at present, or why we are nobody. Written by the network thread, read by the application:
     one reference each. Without an identity nothing may be handed out: others may have our partitions. The same holds
     from `fenced_after` on: by then the coordinator may have expelled us, because our heartbeats did not reach it."""
@@ -97,7 +97,7 @@ class Pulse:
 
     __slots__ = ("_lock", "_standing", "is_polling", "last")
 
-    def __init__(self, now: float, standing: Standing | None = None) -> None:
+    def __init__(self, now: float, standing: MemberStanding | None = None) -> None:
         self._lock = threading.Lock()
         self._standing = standing
         self.last = now
@@ -140,7 +140,7 @@ class Coordinators(Protocol):
 @dataclass(frozen=True, slots=True)
 class MemberPolicy:
     group: GroupConfig
-    backoff: Backoff
+    backoff: RequestBackoff
     rack: str | None
     name: str  # of the consumer: names connections of its own
 

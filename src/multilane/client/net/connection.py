@@ -43,7 +43,7 @@ _RECEIVE_PER_TURN: Final = 32 << 20
 _RENEW_AT: Final = (0.85, 0.95)
 
 
-class State(enum.Enum):
+class ConnectionState(enum.Enum):
     CONNECTING = "connecting"
     INTRODUCING = "introducing"
     AUTHENTICATING = "authenticating"
@@ -52,15 +52,17 @@ class State(enum.Enum):
     CLOSED = "closed"
 
 
-TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
-    State.CONNECTING: frozenset({State.INTRODUCING, State.CLOSED}),
-    State.INTRODUCING: frozenset({State.AUTHENTICATING, State.READY, State.CLOSED}),
-    State.AUTHENTICATING: frozenset({State.READY, State.CLOSED}),
-    State.READY: frozenset({State.RENEWING, State.CLOSED}),
-    State.RENEWING: frozenset({State.READY, State.CLOSED}),
-    State.CLOSED: frozenset(),
+TRANSITIONS: Final[Mapping[ConnectionState, frozenset[ConnectionState]]] = {
+    ConnectionState.CONNECTING: frozenset({ConnectionState.INTRODUCING, ConnectionState.CLOSED}),
+    ConnectionState.INTRODUCING: frozenset(
+        {ConnectionState.AUTHENTICATING, ConnectionState.READY, ConnectionState.CLOSED}
+    ),
+    ConnectionState.AUTHENTICATING: frozenset({ConnectionState.READY, ConnectionState.CLOSED}),
+    ConnectionState.READY: frozenset({ConnectionState.RENEWING, ConnectionState.CLOSED}),
+    ConnectionState.RENEWING: frozenset({ConnectionState.READY, ConnectionState.CLOSED}),
+    ConnectionState.CLOSED: frozenset(),
 }
-_LOGGING_IN: Final = frozenset({State.AUTHENTICATING, State.RENEWING})
+_LOGGING_IN: Final = frozenset({ConnectionState.AUTHENTICATING, ConnectionState.RENEWING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ class Connection:
         self.node = node
         self.channel = channel
         self.transport = transport
-        self.state = State.CONNECTING
+        self.state = ConnectionState.CONNECTING
         self.versions = Versions()
         self.muted_until = 0.0  # the broker asked for silence (throttling)
         self.last_used = now
@@ -129,12 +131,12 @@ class Connection:
 
     @property
     def wants(self) -> int:
-        if self.state is State.CONNECTING:
+        if self.state is ConnectionState.CONNECTING:
             return self.transport.wants
         return self.transport.wants | (WRITE if self._outbox else 0)
 
     def may_send(self, now: float) -> bool:
-        return self.state is State.READY and now >= self.muted_until and now < self._renew_at
+        return self.state is ConnectionState.READY and now >= self.muted_until and now < self._renew_at
 
     def next_timer(self, now: float) -> float:
         """Seconds until time alone changes something here."""
@@ -159,10 +161,10 @@ class Connection:
 
     def on_ready(self, now: float) -> list[Answer]:
         """The socket can do something: do all of it that needs no waiting."""
-        if self.state is State.CONNECTING:
+        if self.state is ConnectionState.CONNECTING:
             if not self.transport.establish():
                 return []
-            self._to(State.INTRODUCING)
+            self._to(ConnectionState.INTRODUCING)
             self._deadline = now + self._limits.request_timeout
             self._start(introduce(), now)
         self._flush()
@@ -176,17 +178,17 @@ class Connection:
             raise OperationTimeout(f"broker {self.node} did not answer {self._in_flight[0].request.api.name} in time")
         if self.state in _LOGGING_IN and self._handshake is None:
             self._log_in(now)
-        elif self.state is State.READY and now >= self._renew_at and not self._in_flight:
-            self._to(State.RENEWING)
+        elif self.state is ConnectionState.READY and now >= self._renew_at and not self._in_flight:
+            self._to(ConnectionState.RENEWING)
             self._renew_at = NEVER
             self._deadline = now + self._limits.request_timeout
             self._log_in(now)
 
     def close(self) -> list[UnsentRequest]:
         """Hang up; what was under way will not be answered."""
-        if self.state is State.CLOSED:
+        if self.state is ConnectionState.CLOSED:
             return []
-        self._to(State.CLOSED)
+        self._to(ConnectionState.CLOSED)
         self.transport.close()
         unanswered = [f.request for f in self._in_flight]
         self._in_flight.clear()
@@ -194,7 +196,7 @@ class Connection:
 
     # --- handshakes --------------------------------------------------------------------------------------------------
 
-    def _to(self, state: State) -> None:
+    def _to(self, state: ConnectionState) -> None:
         if state not in TRANSITIONS[self.state]:
             raise AssertionError(f"connection to {self.node}: no move from {self.state.value} to {state.value}")
         self.state = state
@@ -229,10 +231,10 @@ class Connection:
         return SaslError(f"SASL with {self.node.host}:{self.node.port} failed: {error}")
 
     def _agreed(self, result: Any, now: float) -> None:
-        if self.state is State.INTRODUCING:
+        if self.state is ConnectionState.INTRODUCING:
             self.versions = result
             if self._login is not None:
-                self._to(State.AUTHENTICATING)
+                self._to(ConnectionState.AUTHENTICATING)
                 self._log_in(now)
                 return
         elif result is not None:  # for how long the login is good
@@ -240,7 +242,7 @@ class Connection:
             self._renew_at = now + result * (low + (high - low) * self._limits.draw())
         else:
             self._renew_at = NEVER
-        self._to(State.READY)
+        self._to(ConnectionState.READY)
         self._deadline = NEVER
         self.last_used = now
 
@@ -268,7 +270,7 @@ class Connection:
         try:
             self._receive_into(answers, now)
         except MultilaneError as error:
-            if isinstance(error, FrameError) and self.state is State.INTRODUCING:
+            if isinstance(error, FrameError) and self.state is ConnectionState.INTRODUCING:
                 raise WrongListener(str(error)) from None  # not one word of Kafka was spoken
             if not answers:
                 raise
@@ -278,7 +280,7 @@ class Connection:
 
     def _receive_into(self, answers: list[Answer], now: float) -> None:
         received = 0
-        while self.state is not State.CLOSED:
+        while self.state is not ConnectionState.CLOSED:
             target = self._assembler.target()
             self.transport.expect(self._assembler.missing)
             count = self.transport.receive_into(target)

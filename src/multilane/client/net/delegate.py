@@ -17,10 +17,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from multilane.client.net.connection import Answer, Connection, ConnectionLimits, State
+from multilane.client.net.connection import Answer, Connection, ConnectionLimits, ConnectionState
 from multilane.client.net.directory import Directory
 from multilane.client.net.frames import FramePool
-from multilane.client.net.request_state import Backoff
+from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import CONTROL, NEVER, Channel, RawResponse, UnsentRequest
 from multilane.client.net.transport import open_transport
 from multilane.errors import (
@@ -31,8 +31,8 @@ from multilane.errors import (
     UnsupportedVersion,
     WireError,
 )
-from multilane.hooks import Observer
 from multilane.logs import logger
+from multilane.metrics import Observer
 from multilane.types import Node, NodeId
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class NetworkDelegate:
         self._reach = reach
         self._wakeup = wakeup
         self._observer = observer
-        backoff = Backoff(config.reconnect_backoff, config.reconnect_backoff_max)
+        backoff = RequestBackoff(config.reconnect_backoff, config.reconnect_backoff_max)
         self.directory = Directory(config.bootstrap_servers, backoff, rebootstrap=config.rebootstrap)
         self._selector = selectors.DefaultSelector()
         self._selector.register(wakeup.fileno(), selectors.EVENT_READ, None)
@@ -201,7 +201,7 @@ class NetworkDelegate:
         ready = [c for c in usable if c.may_send(now)]
         if ready:
             return min(ready, key=lambda c: c.in_flight).node.id
-        dialling = [c for c in usable if c.state is not State.READY]
+        dialling = [c for c in usable if c.state is not ConnectionState.READY]
         return dialling[0].node.id if dialling else self.directory.any_node(now)
 
     def _open(self, node_id: NodeId, channel: Channel, now: float) -> Connection | None:
@@ -230,10 +230,10 @@ class NetworkDelegate:
         except MultilaneError as error:
             self._drop(connection, error, now)
             return
-        if before is not State.READY and connection.state is State.READY:
+        if before is not ConnectionState.READY and connection.state is ConnectionState.READY:
             self.directory.succeeded(connection.node.id)
             self.last_failure = None
-            name = "login.renewed" if before is State.RENEWING else "connection.opened"
+            name = "login.renewed" if before is ConnectionState.RENEWING else "connection.opened"
             self._observer.count(name, broker=str(connection.node.id))
         for answer in answers:
             self._deliver(connection, answer, now)
@@ -262,7 +262,7 @@ class NetworkDelegate:
             connection.muted_until = now + min(seconds, _LONGEST_THROTTLE)
 
     def _tick(self, connection: Connection, now: float) -> None:
-        if connection.state is State.CLOSED:
+        if connection.state is ConnectionState.CLOSED:
             return
         try:
             connection.tick(now)
@@ -270,7 +270,11 @@ class NetworkDelegate:
             self._drop(connection, error, now)
             return
         idle = self._config.connections_max_idle
-        if connection.state is State.READY and not connection.in_flight and self._is_surplus(connection, idle, now):
+        if (
+            connection.state is ConnectionState.READY
+            and not connection.in_flight
+            and self._is_surplus(connection, idle, now)
+        ):
             self._hang_up(connection)
         else:
             self._watch(connection)
@@ -316,7 +320,7 @@ class NetworkDelegate:
 
     def _watch(self, connection: Connection) -> None:
         """Tell the selector what this connection waits for now."""
-        if connection.state is State.CLOSED:
+        if connection.state is ConnectionState.CLOSED:
             return
         place = (connection.node.id, connection.channel)
         want = (connection.transport.fileno(), connection.wants)
@@ -336,7 +340,9 @@ class NetworkDelegate:
             return 0.0
         waits = [timeout, *(c.next_timer(now) for c in self._connections.values())]
         idle = self._config.connections_max_idle
-        unused = [c.last_used for c in self._connections.values() if c.state is State.READY and not c.in_flight]
+        unused = [
+            c.last_used for c in self._connections.values() if c.state is ConnectionState.READY and not c.in_flight
+        ]
         if idle is not None and unused:
             waits.append(max(0.0, min(unused) + idle - now))
         if self._unsent:

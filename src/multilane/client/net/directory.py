@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from multilane.client.net.request_state import Backoff
+from multilane.client.net.request_state import RequestBackoff
 from multilane.errors import AuthenticationError, MultilaneError
 from multilane.types import Node, NodeId
 
@@ -27,7 +27,7 @@ class Directory:
     def __init__(
         self,
         bootstrap: Sequence[tuple[str, int]],
-        backoff: Backoff,
+        backoff: RequestBackoff,
         *,
         rebootstrap: bool,
         choose: Callable[[Sequence[NodeId]], NodeId] = random.choice,
@@ -35,7 +35,9 @@ class Directory:
         self._bootstrap = {NodeId(-i): Node(NodeId(-i), host, port) for i, (host, port) in enumerate(bootstrap, 1)}
         self._nodes: Mapping[NodeId, Node] = {}
         self._backoff = backoff
-        self._refused = Backoff(max(_REFUSED_AT_LEAST, backoff.maximum), _REFUSED_AT_MOST, backoff.jitter, backoff.draw)
+        self._refused = RequestBackoff(
+            max(_REFUSED_AT_LEAST, backoff.maximum), _REFUSED_AT_MOST, backoff.jitter, backoff.draw
+        )
         self._rebootstrap = rebootstrap
         self._choose = choose
         self._failures: dict[NodeId, int] = {}

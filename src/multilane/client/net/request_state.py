@@ -2,7 +2,7 @@
 
 Thread: none (pure); each instance belongs to the manager that made it, on the network thread.
 
-`Backoff` says how long to wait after the n-th failure, `RequestState` remembers whether a request is under way and when
+`RequestBackoff` says how long to wait after the n-th failure, `RequestState` remembers whether a request is under way and when
 the next may go out. `now` and randomness come from outside.
 """
 
@@ -17,7 +17,7 @@ _LARGEST_EXPONENT: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Backoff:
+class RequestBackoff:
     """Exponential with jitter: `initial * 2**failures`, at most `maximum`, spread by +-`jitter`."""
 
     initial: float
@@ -37,7 +37,7 @@ class RequestState:
 
     __slots__ = ("_backoff", "_failures", "_in_flight", "_not_before")
 
-    def __init__(self, backoff: Backoff) -> None:
+    def __init__(self, backoff: RequestBackoff) -> None:
         self._backoff = backoff
         self._failures = 0
         self._in_flight = False

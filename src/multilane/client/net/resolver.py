@@ -30,7 +30,7 @@ def look_up(host: str, port: int) -> list[SocketAddress]:
 
 
 @dataclass(slots=True, eq=False)
-class _Question:
+class _NameQuestion:
     future: Future[list[SocketAddress]]
     done_at: float = math.inf  # written once, by the thread that looks
 
@@ -47,7 +47,7 @@ class Resolver:
         self._wake = wake
         self._look = look
         self._monotonic = monotonic
-        self._under_way: dict[tuple[str, int], _Question] = {}
+        self._under_way: dict[tuple[str, int], _NameQuestion] = {}
 
     def addresses(self, host: str, port: int) -> list[SocketAddress] | None:
         """The host's addresses; None while they are being looked up (`wake` is called when they are here)."""
@@ -62,8 +62,8 @@ class Resolver:
         del self._under_way[key]
         return self._checked(host, port, question.future.result)
 
-    def _ask(self, host: str, port: int) -> _Question:
-        question = _Question(self._pool().submit(self._look, host, port))
+    def _ask(self, host: str, port: int) -> _NameQuestion:
+        question = _NameQuestion(self._pool().submit(self._look, host, port))
 
         def done(_: object) -> None:
             question.done_at = self._monotonic()

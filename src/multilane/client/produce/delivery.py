@@ -79,7 +79,7 @@ def deliver_to(future: Future[RecordMetadata], fates: Fates) -> Callable[[Any, A
     return on_delivery
 
 
-class Tally:
+class DeliveryTally:
     """Counts the deliveries of one `send_many`. The first failure decides, once every record's fate is known.
 
     The sender seals it with the total while deliveries come in. Each side writes its own number before it reads the

@@ -17,7 +17,7 @@ from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from multilane.client.produce.delivery import Deliveries, Fates, RecordMetadata, Tally, Written, deliver_to
+from multilane.client.produce.delivery import Deliveries, DeliveryTally, Fates, RecordMetadata, Written, deliver_to
 from multilane.client.produce.interrupts import interrupts_wait
 from multilane.client.produce.librdkafka import (
     AUTHENTICATION,
@@ -126,7 +126,7 @@ class Producer:
         `max.block.ms`; the records before that one are on their way.
         """
         kafka = self._started()
-        tally = Tally(self._fates)
+        tally = DeliveryTally(self._fates)
         on_delivery = tally.on_delivery
         sent = 0
         for record in records:

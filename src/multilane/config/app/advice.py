@@ -16,7 +16,7 @@ from typing import Final
 from multilane.config.app.clients import consumer_properties
 from multilane.config.app.cluster import ClusterConfig, ErrorConfig
 from multilane.config.app.consumer import ConsumerGroupConfig
-from multilane.config.app.files.places import joined
+from multilane.config.app.files.source_location import joined
 from multilane.config.app.kafka_names import canonical
 from multilane.config.app.model import AppConfig, ShovelConfig
 from multilane.config.app.shape import key_of

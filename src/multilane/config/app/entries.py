@@ -15,8 +15,8 @@ from typing import Any, Final, Generic, TypeVar
 
 from pydantic import ValidationError
 
-from multilane.config.app.files.places import Place, Problems, joined, meant
-from multilane.config.app.files.tree import Branch, Entry, Listing, Node, Scalar
+from multilane.config.app.files.source_location import Problems, SourceLocation, joined, meant
+from multilane.config.app.files.tree import Branch, Listing, Node, Scalar, TreeEntry
 from multilane.config.app.kinds import Unfit
 from multilane.config.app.shape import Frozen, folded_keys_of, is_entry_name, key_of, keys_of, kind_of, nested_model
 from multilane.errors import printable
@@ -42,7 +42,7 @@ class Reading(Generic[Model]):
     """An entry as it was read. `faulty` are the fields (and fields of fields) that the model does not have from it."""
 
     section: str
-    entry: Entry
+    entry: TreeEntry
     config: Model
     faulty: frozenset[Steps]
 
@@ -54,7 +54,7 @@ class Reading(Generic[Model]):
         """What the file has for a field."""
         return _node_at(self.entry.node, type(self.config), steps)
 
-    def place(self, steps: Steps) -> Place:
+    def place(self, steps: Steps) -> SourceLocation:
         """Where a field stands; that of what holds it where it is not given."""
         for end in range(len(steps), 0, -1):
             found = self.node(steps[:end])
@@ -67,14 +67,14 @@ class Reading(Generic[Model]):
 
 
 @dataclass(slots=True)
-class _Reader:
+class _EntryReader:
     section: str
-    entry: Entry
+    entry: TreeEntry
     model: type[Frozen]
     problems: Problems
     faulty: set[Steps] = field(default_factory=set)
 
-    def tell(self, place: Place, steps: Steps, what: str, fix: str) -> None:
+    def tell(self, place: SourceLocation, steps: Steps, what: str, fix: str) -> None:
         path = joined(self.section, self.entry.key, *_keys_along(self.model, steps))
         self.problems.add(place, path, what, fix)
         self.faulty.add(steps)
@@ -94,7 +94,7 @@ class _Reader:
                 self._take(values, name, entry.node, model, above)
         return values
 
-    def _unknown(self, entry: Entry, model: type[Frozen], above: Steps) -> None:
+    def _unknown(self, entry: TreeEntry, model: type[Frozen], above: Steps) -> None:
         keys = keys_of(model)
         fix = meant(entry.key, keys) or f"the keys here are {', '.join(keys)}"
         path = joined(self.section, self.entry.key, *_keys_along(self.model, above), printable(entry.key, 80))
@@ -152,9 +152,9 @@ class _Reader:
             self.tell(place, steps, f"{value or 'the value'} is not valid", error.fix)
 
 
-def read_entry(section: str, entry: Entry, model: type[Model], problems: Problems) -> Reading[Model] | None:
+def read_entry(section: str, entry: TreeEntry, model: type[Model], problems: Problems) -> Reading[Model] | None:
     """The model of an entry; None where there is nothing to read."""
-    reader = _Reader(section, entry, model, problems)
+    reader = _EntryReader(section, entry, model, problems)
     if not isinstance(entry.node, Branch):
         fix = f"write its keys below it: {', '.join(keys_of(model))}"
         reader.tell(entry.node.place, (), "this is not a mapping", fix)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from multilane.config.app.entries import Reading, variables_of
-from multilane.config.app.files.places import Place
+from multilane.config.app.files.source_location import SourceLocation
 from multilane.config.app.files.tree import Node
 from multilane.config.app.loading import Loaded
 from multilane.config.app.shape import Frozen, is_entry_name, kind_of, nested_model
@@ -28,7 +28,7 @@ _SHOWN: Final = 2_000
 class Origin:
     """`place` None is a default."""
 
-    place: Place | None = None
+    place: SourceLocation | None = None
     profile: str | None = None
     variables: tuple[str, ...] = ()
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 from multilane.config.app.files.tree import Branch, Listing, Scalar
-from multilane.config.app.kinds import Kind, Unfit, text_of
+from multilane.config.app.kinds import FieldKind, Unfit, text_of
 from multilane.config.producer import PRODUCER_PROPERTIES, parse_producer
-from multilane.config.properties import Kind as ValueKind
 from multilane.config.properties import Property, Scope
+from multilane.config.properties import PropertyKind as ValueKind
 from multilane.config.spelling import PROPERTIES, fold, lookup
 from multilane.config.values import read
 from multilane.errors import ConfigError
@@ -37,7 +37,7 @@ _SOMEWHERE: Final[dict[str, object]] = {"bootstrap.servers": "localhost:9092"}
 
 
 @dataclass(frozen=True, slots=True)
-class Meaning:
+class PropertyMeaning:
     """`name` is Java's, unless the spelling counts in another unit; then it stays as it was written."""
 
     name: str
@@ -49,13 +49,13 @@ class Meaning:
         return self.row.kind is ValueKind.SECRET or bool(self.row.refused)
 
 
-def meaning(key: str) -> Meaning:
+def meaning(key: str) -> PropertyMeaning:
     """What a name stands for, or a ConfigError that says what was probably meant."""
     found = _known(key)
     return _of_row(key, lookup(key).row) if found is None else found
 
 
-def _known(key: str) -> Meaning | None:
+def _known(key: str) -> PropertyMeaning | None:
     """As `meaning`, without looking for what might have been meant: that takes a thousand times as long."""
     name = fold(key)
     short = next((name.removeprefix(p) for p in _PREFIXES if name.startswith(p)), name)
@@ -66,9 +66,9 @@ def _known(key: str) -> Meaning | None:
     return None if row is None else _of_row(key, row)
 
 
-def _of_row(key: str, row: Property) -> Meaning:
+def _of_row(key: str, row: Property) -> PropertyMeaning:
     scaled = any(fold(key) == other for other, _ in row.scaled_aliases)
-    return Meaning(key if scaled else row.name, row, row.scope)
+    return PropertyMeaning(key if scaled else row.name, row, row.scope)
 
 
 def fault(key: str, value: object) -> str:
@@ -84,7 +84,7 @@ def fault(key: str, value: object) -> str:
     return ""
 
 
-def _check_producer(found: Meaning, key: str, value: object) -> None:
+def _check_producer(found: PropertyMeaning, key: str, value: object) -> None:
     """Alone, a property may contradict a default (acks=1 and idempotence); that is for the whole to judge."""
     partners = {"enable.idempotence": "false", "linger.ms": "0"}
     partners.pop(found.row.name, None)
@@ -136,7 +136,7 @@ def _value(key: str, held: object) -> object:
 
 Properties = Annotated[
     Mapping[str, object],
-    Kind(
+    FieldKind(
         _properties,
         {
             "type": "object",

@@ -50,7 +50,7 @@ class Unfit(ValueError):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kind:
+class FieldKind:
     """Metadata that pydantic reads: how to take a value, and how an editor should see it."""
 
     read: Callable[[object], object]
@@ -145,7 +145,7 @@ def _size(value: object) -> int:
     return size
 
 
-def size(low: int, high: int = LARGEST_SIZE) -> Kind:
+def size(low: int, high: int = LARGEST_SIZE) -> FieldKind:
     """Bytes within bounds."""
 
     def read(value: object) -> int:
@@ -155,10 +155,10 @@ def size(low: int, high: int = LARGEST_SIZE) -> Kind:
         return found
 
     pattern = r"^\s*[0-9]+([.,][0-9]+)?\s*([kKmMgG]?[iI]?[bB]?)\s*$"
-    return Kind(read, _or_variable({"type": "integer", "minimum": low, "maximum": high}, pattern), form="size")
+    return FieldKind(read, _or_variable({"type": "integer", "minimum": low, "maximum": high}, pattern), form="size")
 
 
-def whole(low: int, high: int = INT_MAX) -> Kind:
+def whole(low: int, high: int = INT_MAX) -> FieldKind:
     """A number without fraction within bounds."""
 
     def read(value: object) -> int:
@@ -170,10 +170,10 @@ def whole(low: int, high: int = INT_MAX) -> Kind:
             raise Unfit(f"write a whole number from {low} to {high}")
         return found
 
-    return Kind(read, _or_variable({"type": "integer", "minimum": low, "maximum": high}, "^[0-9]+$"))
+    return FieldKind(read, _or_variable({"type": "integer", "minimum": low, "maximum": high}, "^[0-9]+$"))
 
 
-def decimal(low: float, high: float, *, share: bool = False) -> Kind:
+def decimal(low: float, high: float, *, share: bool = False) -> FieldKind:
     """A number that may have a fraction; a share may also be written in per cent."""
 
     def read(value: object) -> float:
@@ -187,10 +187,10 @@ def decimal(low: float, high: float, *, share: bool = False) -> Kind:
         return found
 
     pattern = r"^[0-9]*(\.[0-9]+)?\s*%?$" if share else r"^[0-9]*(\.[0-9]+)?$"
-    return Kind(read, _or_variable({"type": "number", "minimum": low, "maximum": high}, pattern))
+    return FieldKind(read, _or_variable({"type": "number", "minimum": low, "maximum": high}, pattern))
 
 
-def words(meanings: Mapping[str, str | None], offered: Iterable[str]) -> Kind:
+def words(meanings: Mapping[str, str | None], offered: Iterable[str]) -> FieldKind:
     """One of a few words, in any case."""
     offered = tuple(offered)
 
@@ -202,10 +202,10 @@ def words(meanings: Mapping[str, str | None], offered: Iterable[str]) -> Kind:
             raise Unfit(f"write {', '.join(offered[:-1])} or {offered[-1]}")
         return meanings[folded]
 
-    return Kind(read, _or_variable({"enum": list(offered)}))
+    return FieldKind(read, _or_variable({"enum": list(offered)}))
 
 
-def choice(*offered: str) -> Kind:
+def choice(*offered: str) -> FieldKind:
     return words({word: word for word in offered}, offered)
 
 
@@ -290,20 +290,22 @@ _DURATION_SCHEMA: Final = {
 _TEXT_SCHEMA: Final = {"type": ["string", "number", "boolean"]}
 _LIST_SCHEMA: Final = {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]}
 
-Text = Annotated[str, Kind(_text, _TEXT_SCHEMA)]
-Topic = Annotated[str, Kind(_topic, {"type": "string", "pattern": rf"^[A-Za-z0-9._-]{{1,249}}$|{_VARIABLE}"})]
-Topics = Annotated[tuple[str, ...], Kind(_topics, _LIST_SCHEMA)]
-Paths = Annotated[tuple[str, ...], Kind(_paths, _LIST_SCHEMA)]
-Brokers = Annotated[tuple[str, ...], Kind(_brokers, _LIST_SCHEMA)]
-Hidden = Annotated[Secret, Kind(_secret, {"type": "string", "writeOnly": True}, secret=True)]
-Flag = Annotated[bool, Kind(_flag, _or_variable({"type": "boolean"}, "^([Yy]es|[Nn]o|[Oo]n|[Oo]ff|true|false)$"))]
-Seconds = Annotated[float, Kind(lambda v: _seconds(v, zero=False), _DURATION_SCHEMA, form="duration")]
-SecondsOrZero = Annotated[float, Kind(lambda v: _seconds(v, zero=True), _DURATION_SCHEMA, form="duration")]
-Cron = Annotated[str, Kind(_cron, {"type": "string", "examples": ["*/5 * * * *", "@every 10m", "@daily"]})]
-Zone = Annotated[str, Kind(_zone, {"type": "string", "examples": ["Europe/Berlin", "UTC"]})]
+Text = Annotated[str, FieldKind(_text, _TEXT_SCHEMA)]
+Topic = Annotated[str, FieldKind(_topic, {"type": "string", "pattern": rf"^[A-Za-z0-9._-]{{1,249}}$|{_VARIABLE}"})]
+Topics = Annotated[tuple[str, ...], FieldKind(_topics, _LIST_SCHEMA)]
+Paths = Annotated[tuple[str, ...], FieldKind(_paths, _LIST_SCHEMA)]
+Brokers = Annotated[tuple[str, ...], FieldKind(_brokers, _LIST_SCHEMA)]
+Hidden = Annotated[Secret, FieldKind(_secret, {"type": "string", "writeOnly": True}, secret=True)]
+Flag = Annotated[bool, FieldKind(_flag, _or_variable({"type": "boolean"}, "^([Yy]es|[Nn]o|[Oo]n|[Oo]ff|true|false)$"))]
+Seconds = Annotated[float, FieldKind(lambda v: _seconds(v, zero=False), _DURATION_SCHEMA, form="duration")]
+SecondsOrZero = Annotated[float, FieldKind(lambda v: _seconds(v, zero=True), _DURATION_SCHEMA, form="duration")]
+Cron = Annotated[str, FieldKind(_cron, {"type": "string", "examples": ["*/5 * * * *", "@every 10m", "@daily"]})]
+Zone = Annotated[str, FieldKind(_zone, {"type": "string", "examples": ["Europe/Berlin", "UTC"]})]
 Offsets = Annotated[str, words(_OFFSETS, ("newest", "oldest", "OffsetNewest", "OffsetOldest", "latest", "earliest"))]
 Acks = Annotated[str, words(_ACKS, ("NoResponse", "WaitForLocal", "WaitForAll", "0", "1", "all"))]
 LaneClasses = Annotated[
     Mapping[str, int],
-    Kind(_lane_classes, {"type": "object", "additionalProperties": _or_variable({"type": "integer", "minimum": 1})}),
+    FieldKind(
+        _lane_classes, {"type": "object", "additionalProperties": _or_variable({"type": "integer", "minimum": 1})}
+    ),
 ]

@@ -21,8 +21,8 @@ from multilane.config.app.entries import Reading, read_entry, variables_of
 from multilane.config.app.files import tree
 from multilane.config.app.files.environment import interpolate
 from multilane.config.app.files.layout import SECTIONS, Arranger, Layout, told_twice
-from multilane.config.app.files.places import MOST_PROBLEMS, Place, Problems, TooMany, joined, listed
-from multilane.config.app.files.tree import Entry, Scalar
+from multilane.config.app.files.source_location import MOST_PROBLEMS, Problems, SourceLocation, TooMany, joined, listed
+from multilane.config.app.files.tree import Scalar, TreeEntry
 from multilane.config.app.kafka_names import meaning
 from multilane.config.app.model import AppConfig, ProducerTopicConfig, ShovelConfig
 from multilane.config.app.scaler_defaults import ScalerCluster, ScalerConsumer, ScalerShovel
@@ -96,7 +96,7 @@ class _Loader:
         layouts = [layout for file in files if (layout := self._layout(file)) is not None]
         self._check_profile(files[0], layouts)
         self._check_empty(files[0], layouts)
-        seen: dict[tuple[str, str], Place] = {}
+        seen: dict[tuple[str, str], SourceLocation] = {}
         for layout in layouts:
             for section in SECTIONS:
                 for fold, entry in layout.sections.get(section, {}).items():
@@ -115,23 +115,23 @@ class _Loader:
             return None
         if not root.entries:
             what = "the file is empty"
-            self.problems.add(Place(file), "", what, "write its sections, or leave the file out")
+            self.problems.add(SourceLocation(file), "", what, "write its sections, or leave the file out")
         return Arranger(_VOCABULARY, self.profile, self.problems).arrange(root)
 
     def _check_profile(self, file: str, layouts: list[Layout]) -> None:
         if self.profile is not None and layouts and not any(layout.profiles for layout in layouts):
             what = f"the profile {printable(self.profile, 60)} is asked for, and no file has profiles"
-            self.problems.add(Place(file), "", what, "leave the profile out, or add `profiles`")
+            self.problems.add(SourceLocation(file), "", what, "leave the profile out, or add `profiles`")
 
     def _check_empty(self, file: str, layouts: list[Layout]) -> None:
         if layouts and not self.problems.found and not any(any(layout.sections.values()) for layout in layouts):
             names = tuple(name for layout in layouts for name in layout.profiles)
             fix = f"choose one with `profile`: {listed(names)}" if names else "write `clusters` and `consumers`"
-            self.problems.add(Place(file), "", "nothing is configured here, so an app would read nothing", fix)
+            self.problems.add(SourceLocation(file), "", "nothing is configured here, so an app would read nothing", fix)
 
-    def _entry(self, section: str, fold: str, entry: Entry, model: type[Frozen]) -> None:
+    def _entry(self, section: str, fold: str, entry: TreeEntry, model: type[Frozen]) -> None:
         node = interpolate(entry.node, self.env, self.problems, (section, entry.key))
-        reading = read_entry(section, Entry(entry.key, entry.place, node), model, self.problems)
+        reading = read_entry(section, TreeEntry(entry.key, entry.place, node), model, self.problems)
         if reading is not None:
             self.readings[section][fold] = reading
 
@@ -161,7 +161,7 @@ class _Loader:
         consumers = [reading.config for reading in self.readings["consumers"].values()]
         for finding in rules.of_dead_topics(by_fold, consumers):
             self._tell(
-                clusters[finding.steps[0].casefold()], [rules.Finding(finding.steps[1:], finding.what, finding.fix)]
+                clusters[finding.steps[0].casefold()], [rules.RuleFinding(finding.steps[1:], finding.what, finding.fix)]
             )
 
     def _judge_together(self) -> None:
@@ -172,7 +172,7 @@ class _Loader:
         for section, name, finding in (*same_readers, *rings.of_rings(consumers)):
             self._tell(self.readings[section][name.casefold()], [finding])
 
-    def _of_cluster(self, reading: Reading[ClusterConfig]) -> Iterator[rules.Finding]:
+    def _of_cluster(self, reading: Reading[ClusterConfig]) -> Iterator[rules.RuleFinding]:
         config = reading.config
         yield from rules.of_cluster(config)
         yield from rules.of_properties(config, config.properties)
@@ -186,13 +186,13 @@ class _Loader:
                 steps = ("error", "properties")
                 yield from rules.of_whole(parse_consumer, error_consumer_properties(config.error, made), steps)
 
-    def _of_entry(self, reading: Reading[Any], names: list[str], unread: bool) -> Iterator[rules.Finding]:
+    def _of_entry(self, reading: Reading[Any], names: list[str], unread: bool) -> Iterator[rules.RuleFinding]:
         config = reading.config
         if not unread:
             yield from rules.of_reference(config, names)
         if isinstance(config, ProducerTopicConfig):
             return
-        own: Callable[[Any], Iterator[rules.Finding]] = (
+        own: Callable[[Any], Iterator[rules.RuleFinding]] = (
             rules.of_consumer if isinstance(config, ConsumerGroupConfig) else rules.of_shovel
         )
         yield from own(config)
@@ -211,7 +211,7 @@ class _Loader:
         prefix = reading.path(())
         return any(p.path == prefix or p.path.startswith(f"{prefix}.") for p in self.problems.found)
 
-    def _tell(self, reading: Reading[Any], findings: Iterable[rules.Finding]) -> None:
+    def _tell(self, reading: Reading[Any], findings: Iterable[rules.RuleFinding]) -> None:
         filled = dict.fromkeys(_filled(reading.entry.node))
         for finding in findings:
             if not any(steps in reading.faulty for steps in (finding.steps, *finding.rests_on)):
@@ -220,7 +220,7 @@ class _Loader:
 
 
 def _without_variables(
-    reading: Reading[Any], finding: rules.Finding, filled: Iterable[tuple[str, str]]
+    reading: Reading[Any], finding: rules.RuleFinding, filled: Iterable[tuple[str, str]]
 ) -> tuple[str, str]:
     """The text of a property's fault repeats its value. One that came from a variable may be anything."""
     node = reading.node(finding.steps)
@@ -272,12 +272,14 @@ def _text(file: str) -> str:
             data = opened.read(_LARGEST_FILE + 1)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "its name is not valid"
-        raise tree.Unreadable(Place(file), f"the file cannot be read: {why}", "check its name and rights") from None
+        raise tree.Unreadable(
+            SourceLocation(file), f"the file cannot be read: {why}", "check its name and rights"
+        ) from None
     if len(data) > _LARGEST_FILE:
-        raise tree.Unreadable(Place(file), f"the file has more than {_LARGEST_FILE} bytes", "split it")
+        raise tree.Unreadable(SourceLocation(file), f"the file has more than {_LARGEST_FILE} bytes", "split it")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = data[: error.start]
-        place = Place(file, before.count(b"\n") + 1, error.start - before.rfind(b"\n"))
+        place = SourceLocation(file, before.count(b"\n") + 1, error.start - before.rfind(b"\n"))
         raise tree.Unreadable(place, "the file is not UTF-8 here", "save it as UTF-8") from None

@@ -10,7 +10,7 @@ from typing import Annotated, TypeVar
 
 from multilane.config.app.cluster import ClusterConfig, ErrorReading
 from multilane.config.app.consumer import ConsumerGroupConfig
-from multilane.config.app.files.places import listed, meant
+from multilane.config.app.files.source_location import listed, meant
 from multilane.config.app.kinds import Seconds, Text, Topic, Topics, whole
 from multilane.config.app.shape import ENTRY_NAME, Frozen, setting
 from multilane.errors import ConfigError, printable

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from multilane.config.app.consumer import ConsumerGroupConfig
-from multilane.config.app.files.places import joined
+from multilane.config.app.files.source_location import joined
 from multilane.config.app.model import ShovelConfig
-from multilane.config.app.rules import Finding
+from multilane.config.app.rules import RuleFinding
 
-Told = tuple[str, str, Finding]
+Told = tuple[str, str, RuleFinding]
 Topic = tuple[str, str]  # of a cluster
 
 
@@ -46,7 +46,7 @@ def of_same_readers(
                 f"{joined(section_before, before)} also reads {topic} as group {group_id}: each would get only some of "
                 "the partitions and miss the other records"
             )
-            yield section, name, Finding((field,), what, "give each its own groupId, or merge them")
+            yield section, name, RuleFinding((field,), what, "give each its own groupId, or merge them")
 
 
 def _reading(
@@ -73,7 +73,7 @@ def of_rings(consumers: Iterable[ConsumerGroupConfig]) -> Iterator[Told]:
             known.add(topics)
             way = ", ".join(f"{edge.source[1]} to {edge.target[1]} (consumer {edge.consumer})" for edge in ring)
             what = f"a record that keeps failing goes round forever: from {way}"
-            yield "consumers", first.consumer, Finding((first.field,), what, "give one of these another topic")
+            yield "consumers", first.consumer, RuleFinding((first.field,), what, "give one of these another topic")
 
 
 def _edges(consumer: ConsumerGroupConfig) -> Iterator[_Edge]:

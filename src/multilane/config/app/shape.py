@@ -16,7 +16,7 @@ from pydantic import AliasGenerator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 
-from multilane.config.app.kinds import Kind
+from multilane.config.app.kinds import FieldKind
 
 
 class Frozen(BaseModel):
@@ -81,10 +81,10 @@ def nested_model(info: FieldInfo) -> type[Frozen] | None:
     return None
 
 
-def kind_of(info: FieldInfo) -> Kind | None:
+def kind_of(info: FieldInfo) -> FieldKind | None:
     """How the field's value is read and written."""
     annotated = [datum for item in _alternatives(info.annotation) for datum in getattr(item, "__metadata__", ())]
-    return next((datum for datum in (*info.metadata, *annotated) if isinstance(datum, Kind)), None)
+    return next((datum for datum in (*info.metadata, *annotated) if isinstance(datum, FieldKind)), None)
 
 
 def _alternatives(annotation: object) -> tuple[object, ...]:

@@ -67,13 +67,13 @@ _LOGICAL: Final[Mapping[tuple[str, str], tuple[DataType, Callable[[Any], Any] | 
 
 
 def shape_of(parsed: Parsed) -> Struct:
-    found = _Reading(parsed.named).shape_of(parsed.schema, "the payload")
+    found = _ShapeReading(parsed.named).shape_of(parsed.schema, "the payload")
     if not isinstance(found, Struct):
         raise ConfigError(f"the payload is {found.spark.simpleString()}: give an Avro schema of a record")
     return found
 
 
-class _Reading:
+class _ShapeReading:
     """Of one schema; `named` are the types that it refers to."""
 
     def __init__(self, named: Mapping[str, Any]) -> None:

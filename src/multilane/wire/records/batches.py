@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from multilane.errors import CorruptBatch, RecordBatchError, UnsupportedBatch
-from multilane.wire.records.layout import COLUMNS, MAX_BUFFER_BYTES, REASONS, Row, Status
+from multilane.wire.records.layout import COLUMNS, MAX_BUFFER_BYTES, REASONS, RowWord, Status
 from multilane.wire.records.loading import kernels
 
 Bytes = npt.NDArray[np.uint8]
@@ -41,8 +41,8 @@ class BatchTable:
         below the end of the log. One that follows may lie behind it: brokers look up the end before they read."""
         if self.next_offset <= high_watermark or not len(self.rows):
             return self
-        base = self.rows[:, Row.BASE_OFFSET]
-        last = base + self.rows[:, Row.LAST_DELTA]
+        base = self.rows[:, RowWord.BASE_OFFSET]
+        last = base + self.rows[:, RowWord.LAST_DELTA]
         expected = np.concatenate(([fetch_offset], last[:-1] + 1))
         leaps = np.flatnonzero((base > expected) & (last >= high_watermark))
         if not len(leaps):
@@ -52,7 +52,7 @@ class BatchTable:
             f"its offset is {base[leaps[0]]}, but {expected[leaps[0]]} comes next and the log ends at {high_watermark}",
             offset=int(expected[leaps[0]]),
         )
-        epoch = int(rows[-1, Row.LEADER_EPOCH]) if len(rows) else -1
+        epoch = int(rows[-1, RowWord.LEADER_EPOCH]) if len(rows) else -1
         return BatchTable(rows, int(expected[leaps[0]]), epoch, error)
 
 
@@ -74,8 +74,8 @@ def scan(frame: Bytes, start: int, end: int, fetch_offset: int) -> BatchTable:
     rows = rows[:found]
     if not found:
         return BatchTable(rows, fetch_offset, -1, _scan_error(status, fetch_offset, frame, start))
-    base, delta, epoch = rows[-1, [Row.BASE_OFFSET, Row.LAST_DELTA, Row.LEADER_EPOCH]].tolist()
-    bad_at = int(rows[-1, Row.POSITION] + rows[-1, Row.LENGTH])
+    base, delta, epoch = rows[-1, [RowWord.BASE_OFFSET, RowWord.LAST_DELTA, RowWord.LEADER_EPOCH]].tolist()
+    bad_at = int(rows[-1, RowWord.POSITION] + rows[-1, RowWord.LENGTH])
     partial_tail = status == Status.PARTIAL
     error = None if partial_tail else _scan_error(status, base + delta + 1, frame, bad_at)
     return BatchTable(rows, max(fetch_offset, base + delta + 1), epoch, error)

@@ -17,7 +17,7 @@ from typing import Final
 import google_crc32c
 
 from multilane.wire.records.batches import Bytes, Ints
-from multilane.wire.records.layout import CRC_START, Row
+from multilane.wire.records.layout import CRC_START, RowWord
 from multilane.wire.records.loading import kernels
 
 _KNOWN: Final = (b"123456789", 0xE3069283)
@@ -33,7 +33,7 @@ def first_wrong(data: Bytes, rows: Ints, floor: int) -> int | None:
 
 
 def _slowly(data: Bytes, rows: Ints, floor: int) -> int | None:
-    columns = [Row.POSITION, Row.LENGTH, Row.CRC, Row.BASE_OFFSET, Row.LAST_DELTA]
+    columns = [RowWord.POSITION, RowWord.LENGTH, RowWord.CRC, RowWord.BASE_OFFSET, RowWord.LAST_DELTA]
     for index, (position, length, crc, base, delta) in enumerate(rows[:, columns].tolist()):
         # google-crc32c takes arrays, but no memoryviews.
         if base + delta >= floor and google_crc32c.value(data[position + CRC_START : position + length]) != crc:

@@ -44,10 +44,10 @@ from multilane.wire.records.layout import (
     REASONS,
     STATE_SIZE,
     TALLY_SIZE,
-    Plan,
-    Row,
+    PlanWord,
+    RowWord,
     Status,
-    Tally,
+    TallyWord,
 )
 from multilane.wire.records.loading import kernels, load_kernels
 from multilane.wire.records.transactions import AbortedTransactions, aborted_batches
@@ -98,11 +98,11 @@ class _Span:
         self.error = _at(error, error.offset)
 
     def payload(self, batch: int) -> Bytes:
-        position, length = int(self.rows[batch, Row.POSITION]), int(self.rows[batch, Row.LENGTH])
+        position, length = int(self.rows[batch, RowWord.POSITION]), int(self.rows[batch, RowWord.LENGTH])
         return self.frame[position + HEADER_SIZE : position + length]
 
     def base(self, batch: int) -> int:
-        return int(self.rows[batch, Row.BASE_OFFSET])
+        return int(self.rows[batch, RowWord.BASE_OFFSET])
 
 
 def decode(  # noqa: PLR0913 - the last three name the span
@@ -129,8 +129,8 @@ def decode(  # noqa: PLR0913 - the last three name the span
     next_offset, epoch = fetch_offset, -1
     if len(span.rows):
         last = span.rows[-1]
-        next_offset = max(fetch_offset, int(last[Row.BASE_OFFSET] + last[Row.LAST_DELTA]) + 1)
-        epoch = int(last[Row.LEADER_EPOCH])
+        next_offset = max(fetch_offset, int(last[RowWord.BASE_OFFSET] + last[RowWord.LAST_DELTA]) + 1)
+        epoch = int(last[RowWord.LEADER_EPOCH])
     # An error names the position in front of the bad batch, not the batch's own base offset: the checksum does not
     # cover that, so it may be anything, and whoever goes on from there would skip records. And when the fetch landed
     # inside of the batch, its base is behind us.
@@ -153,8 +153,8 @@ def _check_sums(span: _Span, fetch_offset: int) -> None:
 
 
 def _check_codecs(span: _Span, fetch_offset: int) -> None:
-    codecs = span.rows[:, Row.ATTRIBUTES] & CODEC_MASK
-    needed = span.rows[:, Row.BASE_OFFSET] + span.rows[:, Row.LAST_DELTA] >= fetch_offset
+    codecs = span.rows[:, RowWord.ATTRIBUTES] & CODEC_MASK
+    needed = span.rows[:, RowWord.BASE_OFFSET] + span.rows[:, RowWord.LAST_DELTA] >= fetch_offset
     unknown = np.flatnonzero(needed & (codecs > max(KNOWN_CODECS)))
     if len(unknown):
         index = int(unknown[0])
@@ -171,9 +171,9 @@ def _wanted(span: _Span, options: DecodeOptions, fetch_offset: int, aborted: Abo
         if error is not None:
             span.cut(index, error)
     rows = span.rows
-    last = rows[:, Row.BASE_OFFSET] + rows[:, Row.LAST_DELTA]
-    control = (rows[:, Row.ATTRIBUTES] & CONTROL_BIT) != 0
-    keep = ~control & ~dropped[: len(rows)] & (last >= fetch_offset) & (rows[:, Row.COUNT] > 0)
+    last = rows[:, RowWord.BASE_OFFSET] + rows[:, RowWord.LAST_DELTA]
+    control = (rows[:, RowWord.ATTRIBUTES] & CONTROL_BIT) != 0
+    keep = ~control & ~dropped[: len(rows)] & (last >= fetch_offset) & (rows[:, RowWord.COUNT] > 0)
     return np.flatnonzero(keep)
 
 
@@ -183,38 +183,38 @@ def _wanted(span: _Span, options: DecodeOptions, fetch_offset: int, aborted: Abo
 def _plan(rows: Ints, wanted: Ints) -> Ints:
     """The kernel's orders for the wanted batches, all of them as if uncompressed."""
     chosen = rows[wanted]
-    append = (chosen[:, Row.ATTRIBUTES] & APPEND_TIME_BIT) != 0
+    append = (chosen[:, RowWord.ATTRIBUTES] & APPEND_TIME_BIT) != 0
     plans = np.zeros((len(wanted), PLAN_COLUMNS), np.int64)
-    plans[:, Plan.START] = chosen[:, Row.POSITION] + HEADER_SIZE
-    plans[:, Plan.LIMIT] = chosen[:, Row.POSITION] + chosen[:, Row.LENGTH]
-    plans[:, Plan.BASE_OFFSET] = chosen[:, Row.BASE_OFFSET]
-    plans[:, Plan.LAST_DELTA] = chosen[:, Row.LAST_DELTA]
-    plans[:, Plan.TIMESTAMP] = np.where(append, chosen[:, Row.MAX_TIMESTAMP], chosen[:, Row.BASE_TIMESTAMP])
-    plans[:, Plan.APPEND_TIME] = append
-    plans[:, Plan.COUNT] = chosen[:, Row.COUNT]
-    plans[:, Plan.EPOCH] = chosen[:, Row.LEADER_EPOCH]
-    plans[:, Plan.BATCH] = wanted
+    plans[:, PlanWord.START] = chosen[:, RowWord.POSITION] + HEADER_SIZE
+    plans[:, PlanWord.LIMIT] = chosen[:, RowWord.POSITION] + chosen[:, RowWord.LENGTH]
+    plans[:, PlanWord.BASE_OFFSET] = chosen[:, RowWord.BASE_OFFSET]
+    plans[:, PlanWord.LAST_DELTA] = chosen[:, RowWord.LAST_DELTA]
+    plans[:, PlanWord.TIMESTAMP] = np.where(append, chosen[:, RowWord.MAX_TIMESTAMP], chosen[:, RowWord.BASE_TIMESTAMP])
+    plans[:, PlanWord.APPEND_TIME] = append
+    plans[:, PlanWord.COUNT] = chosen[:, RowWord.COUNT]
+    plans[:, PlanWord.EPOCH] = chosen[:, RowWord.LEADER_EPOCH]
+    plans[:, PlanWord.BATCH] = wanted
     return plans
 
 
 def _read(span: _Span, wanted: Ints, options: DecodeOptions, fetch_offset: int) -> Columns:
     """Decode the wanted batches, all at once if that goes through, else batch by batch for an exact verdict."""
     plans = _plan(span.rows, wanted)
-    codecs = span.rows[wanted, Row.ATTRIBUTES] & CODEC_MASK
+    codecs = span.rows[wanted, RowWord.ATTRIBUTES] & CODEC_MASK
     for load in _ways(codecs):
         whole = plans.copy()
         if load(span, whole, codecs, options):
             columns, tally = _run(span, whole, options, fetch_offset)
-            if tally[Tally.FAILED] < 0:
+            if tally[TallyWord.FAILED] < 0:
                 return columns
             del columns  # they hold the arena, and there is to be another
         span.arena = Arena(options.memory, options.block_limit)
     plans = _load_each(span, plans, codecs, options)
     columns, tally = _run(span, plans, options, fetch_offset)
-    failed = int(tally[Tally.FAILED])
+    failed = int(tally[TallyWord.FAILED])
     if failed >= 0:
-        batch = int(plans[failed, Plan.BATCH])
-        span.cut(batch, CorruptBatch(REASONS[int(tally[Tally.STATUS])], offset=span.base(batch)))
+        batch = int(plans[failed, PlanWord.BATCH])
+        span.cut(batch, CorruptBatch(REASONS[int(tally[TallyWord.STATUS])], offset=span.base(batch)))
     return columns
 
 
@@ -228,42 +228,42 @@ def _ways(codecs: Ints) -> list[_Load]:
 def _load_lz4(span: _Span, plans: Ints, codecs: Ints, options: DecodeOptions) -> bool:
     """As `_load_trains`, by our own kernel."""
     packed = np.flatnonzero(codecs)
-    limit = options.block_limit - COLUMN_BYTES * int(plans[:, Plan.COUNT].sum())
-    spans = plans[packed, Plan.START : Plan.LIMIT + 1]
+    limit = options.block_limit - COLUMN_BYTES * int(plans[:, PlanWord.COUNT].sum())
+    spans = plans[packed, PlanWord.START : PlanWord.LIMIT + 1]
     places = decompress_lz4(span.frame, spans, span.arena, options.max_decompressed_bytes, limit)
     if places is None:
         return False
-    plans[packed, Plan.START : Plan.LIMIT + 1] = places
+    plans[packed, PlanWord.START : PlanWord.LIMIT + 1] = places
     return _point_to_arena(span, plans, packed)
 
 
 def _load_trains(span: _Span, plans: Ints, codecs: Ints, options: DecodeOptions) -> bool:
     """Whether all of it could be decompressed, within the bound of a block; if not, nothing is said about why."""
     cap = options.max_decompressed_bytes
-    limit = options.block_limit - COLUMN_BYTES * int(plans[:, Plan.COUNT].sum())
+    limit = options.block_limit - COLUMN_BYTES * int(plans[:, PlanWord.COUNT].sum())
     for codec, members in _trains(span, plans, codecs, cap):
         room = min(cap, limit - span.arena.used)
         if room <= 0 or not decompress_train(codec, [(n, span.payload(n)) for n in members], span.arena, room):
             return False
     packed = np.flatnonzero(codecs)
-    plans[packed, Plan.START : Plan.LIMIT + 1] = -1
+    plans[packed, PlanWord.START : PlanWord.LIMIT + 1] = -1
     return _point_to_arena(span, plans, packed)
 
 
 def _point_to_arena(span: _Span, plans: Ints, packed: Ints) -> bool:
     """Whether there can be as many records there as their batches say."""
-    plans[packed, Plan.ARENA] = 1
-    return int(plans[packed, Plan.COUNT].sum()) * BODY_MINIMUM <= span.arena.used
+    plans[packed, PlanWord.ARENA] = 1
+    return int(plans[packed, PlanWord.COUNT].sum()) * BODY_MINIMUM <= span.arena.used
 
 
 def _trains(span: _Span, plans: Ints, codecs: Ints, cap: int) -> Iterator[tuple[int, list[int]]]:
     """(codec, batch numbers) of neighbours that share a codec, cut by compressed size; plain batches stand aside."""
     members: list[int] = []
     current = size = 0
-    for batch, codec in zip(plans[:, Plan.BATCH].tolist(), codecs.tolist(), strict=True):
+    for batch, codec in zip(plans[:, PlanWord.BATCH].tolist(), codecs.tolist(), strict=True):
         if not codec:
             continue
-        length = int(span.rows[batch, Row.LENGTH])
+        length = int(span.rows[batch, RowWord.LENGTH])
         if members and (codec != current or size + length > train_limit(span.arena, cap)):
             yield current, members
             members, size = [], 0
@@ -275,12 +275,14 @@ def _trains(span: _Span, plans: Ints, codecs: Ints, cap: int) -> Iterator[tuple[
 
 def _load_each(span: _Span, plans: Ints, codecs: Ints, options: DecodeOptions) -> Ints:
     """Decompress batch by batch; ends the plan at the first that cannot be or that would pass the block's bound."""
-    if not codecs.any() and COLUMN_BYTES * int(plans[:, Plan.COUNT].sum()) <= options.block_limit:
+    if not codecs.any() and COLUMN_BYTES * int(plans[:, PlanWord.COUNT].sum()) <= options.block_limit:
         return plans
     places: list[tuple[int, int]] = []
     used, limit = 0, options.block_limit
-    left = int(span.rows[plans[codecs != 0, Plan.BATCH], Row.LENGTH].sum())
-    for codec, batch, count in zip(codecs.tolist(), *plans[:, [Plan.BATCH, Plan.COUNT]].T.tolist(), strict=True):
+    left = int(span.rows[plans[codecs != 0, PlanWord.BATCH], RowWord.LENGTH].sum())
+    for codec, batch, count in zip(
+        codecs.tolist(), *plans[:, [PlanWord.BATCH, PlanWord.COUNT]].T.tolist(), strict=True
+    ):
         before = span.arena.used
         try:
             if codec:
@@ -297,8 +299,8 @@ def _load_each(span: _Span, plans: Ints, codecs: Ints, options: DecodeOptions) -
             span.arena.expect(left, min(most, limit - used))
     plans, packed = plans[: len(places)], codecs[: len(places)] != 0
     if places:
-        plans[packed, Plan.ARENA] = 1
-        plans[np.ix_(packed, [Plan.START, Plan.LIMIT])] = np.array(places, np.int64)[packed]
+        plans[packed, PlanWord.ARENA] = 1
+        plans[np.ix_(packed, [PlanWord.START, PlanWord.LIMIT])] = np.array(places, np.int64)[packed]
     return plans
 
 
@@ -335,10 +337,10 @@ def _check_room(used: int, more: int, limit: int, offset: int) -> None:
 def _run(span: _Span, plans: Ints, options: DecodeOptions, fetch_offset: int) -> tuple[Columns, Ints]:
     compiled = kernels()
     arena = span.arena.close() if span.arena.used else _NOTHING
-    in_arena = plans[:, Plan.ARENA] != 0
+    in_arena = plans[:, PlanWord.ARENA] != 0
     buffers = _buffers(span.frame, arena, in_arena)
-    plans[:, Plan.BUFFER] = plans[:, Plan.ARENA] if len(buffers) == 2 else 0
-    room = int(plans[:, Plan.COUNT].sum())
+    plans[:, PlanWord.BUFFER] = plans[:, PlanWord.ARENA] if len(buffers) == 2 else 0
+    room = int(plans[:, PlanWord.COUNT].sum())
     made = _allocate(room, options.memory)
     tally, state = np.zeros(TALLY_SIZE, np.int64), np.zeros(STATE_SIZE, np.int64)
     cap = options.max_decompressed_bytes
@@ -364,20 +366,20 @@ def _buffers(frame: Bytes, arena: Bytes, in_arena: npt.NDArray[np.bool_]) -> tup
 
 
 def _columns(compiled: Any, made: _Made, plans: Ints, tally: Ints, buffers: tuple[Bytes, ...]) -> Columns:
-    rows, failed = int(tally[Tally.ROWS]), int(tally[Tally.FAILED])
+    rows, failed = int(tally[TallyWord.ROWS]), int(tally[TallyWord.FAILED])
     offsets, timestamps, keys, values, headers = made
     keys, values = keys[:rows], values[:rows]
     read = plans if failed < 0 else plans[:failed]
-    spans = headers[:rows] if tally[Tally.WITH_HEADERS] else None
+    spans = headers[:rows] if tally[TallyWord.WITH_HEADERS] else None
     return Columns(
         offsets=offsets[:rows],
         timestamps=timestamps[:rows],
         keys=keys,
         values=values,
-        key_valid=_bitmap(compiled, keys, int(tally[Tally.NULL_KEYS])),
-        value_valid=_bitmap(compiled, values, int(tally[Tally.NULL_VALUES])),
+        key_valid=_bitmap(compiled, keys, int(tally[TallyWord.NULL_KEYS])),
+        value_valid=_bitmap(compiled, values, int(tally[TallyWord.NULL_VALUES])),
         header_spans=spans,
-        segments=read[:, [Plan.FIRST_ROW, Plan.EPOCH, Plan.APPEND_TIME]],
+        segments=read[:, [PlanWord.FIRST_ROW, PlanWord.EPOCH, PlanWord.APPEND_TIME]],
         buffers=buffers if rows else (),
         header_buffers=buffers if rows and spans is not None else (),
     )

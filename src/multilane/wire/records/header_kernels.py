@@ -13,12 +13,12 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from multilane.wire.records.layout import BATCH_OVERHEAD, BODY_MINIMUM, HEADER_SIZE, MAX_BASE_OFFSET, Row, Status
+from multilane.wire.records.layout import BATCH_OVERHEAD, BODY_MINIMUM, HEADER_SIZE, MAX_BASE_OFFSET, RowWord, Status
 
 # Plain module integers: numba freezes them as constants, members it would look up.
 # fmt: off
 (_POSITION, _LENGTH, _BASE_OFFSET, _LAST_DELTA, _ATTRIBUTES, _BASE_TIMESTAMP, _MAX_TIMESTAMP, _PRODUCER_ID,
- _PRODUCER_EPOCH, _COUNT, _CRC, _LEADER_EPOCH) = map(int, Row)
+ _PRODUCER_EPOCH, _COUNT, _CRC, _LEADER_EPOCH) = map(int, RowWord)
 _OK, _PARTIAL, _BAD_LENGTH, _OLD_FORMAT, _BAD_BASE, _BAD_LAST_DELTA, _BAD_COUNT = map(int, list(Status)[:7])
 # fmt: on
 _HEADER, _OVERHEAD, _MINIMUM, _MAX_BASE = int(HEADER_SIZE), int(BATCH_OVERHEAD), int(BODY_MINIMUM), int(MAX_BASE_OFFSET)

@@ -22,7 +22,7 @@ import numpy as np
 from numba import njit
 
 from multilane.wire.records.header_kernels import scan_headers
-from multilane.wire.records.layout import BODY_MINIMUM, MARK_SIZE, STATE_SIZE, Plan, Status, Tally
+from multilane.wire.records.layout import BODY_MINIMUM, MARK_SIZE, STATE_SIZE, PlanWord, Status, TallyWord
 
 __all__ = ["decode_batches", "gather_headers", "mark_nulls", "scan_headers"]
 
@@ -32,8 +32,8 @@ _OK = int(Status.OK)
 (_RECORD_LENGTH, _VARINT, _OFFSET_DELTA, _KEY_LENGTH, _VALUE_LENGTH, _HEADER_COUNT, _HEADER_KEY, _HEADER_VALUE,
  _RECORD_REST, _BATCH_REST, _OVERSIZED) = map(int, list(Status)[int(Status.RECORD_LENGTH) :])
 (_P_ARENA, _P_BUFFER, _P_START, _P_LIMIT, _P_BASE_OFFSET, _P_LAST_DELTA, _P_TIMESTAMP, _P_APPEND, _P_COUNT, _P_EPOCH,
- _P_FIRST_ROW, _P_BATCH) = map(int, Plan)
-_T_ROWS, _T_FAILED, _T_STATUS, _T_NULL_KEYS, _T_NULL_VALUES, _T_HEADERS = map(int, Tally)
+ _P_FIRST_ROW, _P_BATCH) = map(int, PlanWord)
+_T_ROWS, _T_FAILED, _T_STATUS, _T_NULL_KEYS, _T_NULL_VALUES, _T_HEADERS = map(int, TallyWord)
 # fmt: on
 
 _MINIMUM, _MARK = int(BODY_MINIMUM), int(MARK_SIZE)

@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 
 from multilane.wire.records.hash_kernels import hash_key
-from multilane.wire.records.layout import WINDOW_BYTES, Chain, Keep, Kept
+from multilane.wire.records.layout import WINDOW_BYTES, ChainWord, KeepWord, KeptWord
 
 __all__ = [
     "clear_flags",
@@ -30,10 +30,10 @@ __all__ = [
 ]
 
 # fmt: off
-_OFFSET, _TIMESTAMP, _TYPE, _AT, _KEY_SIZE, _VALUE_SIZE, _CHAIN, _NEXT = map(int, Kept)
-_HASH, _FIRST, _LAST, _WAITING, _IN_WORK = map(int, Chain)
+_OFFSET, _TIMESTAMP, _TYPE, _AT, _KEY_SIZE, _VALUE_SIZE, _CHAIN, _NEXT = map(int, KeptWord)
+_HASH, _FIRST, _LAST, _WAITING, _IN_WORK = map(int, ChainWord)
 (_LANES, _SECRET, _SECOND, _ROWS, _FREE_ROW, _CHAINS, _FREE_CHAIN, _READY_AT, _READY, _TAKEABLE, _ARENA_END,
- _LIVE_BYTES, _KEY_BYTES, _VALUE_BYTES) = map(int, Keep)
+ _LIVE_BYTES, _KEY_BYTES, _VALUE_BYTES) = map(int, KeepWord)
 # fmt: on
 _FIRST_ROW, _SEGMENT_TYPE = 0, 2  # of a block's segments
 _TAKEN = -2  # in the place of the next row

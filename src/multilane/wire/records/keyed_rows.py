@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from multilane.wire.records.block import Block
 from multilane.wire.records.keyed_storage import Packed, Source, Storage
-from multilane.wire.records.layout import Keep
+from multilane.wire.records.layout import KeepWord
 from multilane.wire.records.loading import kernels
 from multilane.wire.records.record import Headers, Record
 from multilane.wire.records.window_layout import WindowLayout, window_layout
@@ -63,7 +63,7 @@ class KeyedRows:
             self._keep_headers(block, fresh)
         if is_last:
             self.let_go()
-        self.takeable = int(self._kept.state[Keep.TAKEABLE])
+        self.takeable = int(self._kept.state[KeepWord.TAKEABLE])
 
     def let_go(self) -> None:
         """No more will come of these columns, or not for long: their frame need not stay alive for us."""
@@ -71,7 +71,7 @@ class KeyedRows:
 
     def _make_room(self, block: Block, start: int) -> None:
         kept = self._kept
-        if kept.state[Keep.FREE_ROW] < 0 and kept.state[Keep.ROWS] == kept.capacity:
+        if kept.state[KeepWord.FREE_ROW] < 0 and kept.state[KeepWord.ROWS] == kept.capacity:
             kept.double_rows()
             self._kernels.index_chains(kept)
             return
@@ -94,13 +94,13 @@ class KeyedRows:
         if _ID_SIZE * rows > kept.scratch.size:
             kept.room_in_scratch(2 * _ID_SIZE * rows)
         count = self._kernels.take_rows(kept, rows, most)
-        self.takeable = state.item(Keep.TAKEABLE)
+        self.takeable = state.item(KeepWord.TAKEABLE)
         ids = chosen = kept.scratch[: _ID_SIZE * count].tobytes()
         skipped = _NONE
         if newest and (many := self._kernels.split_newest(kept, ids, count)) < count:
             skipped = Packed(kept.scratch[_ID_SIZE * many : _ID_SIZE * count].tobytes(), count - many)
             chosen, count = kept.scratch[: _ID_SIZE * many].tobytes(), many
-        layout = window_layout(count, state.item(Keep.KEY_BYTES), state.item(Keep.VALUE_BYTES))
+        layout = window_layout(count, state.item(KeepWord.KEY_BYTES), state.item(KeepWord.VALUE_BYTES))
         taken = TakenRows(self, ids, skipped, layout, self._copy(chosen, layout))
         if self._headers:
             taken.headers = self._take_headers(taken)
@@ -126,7 +126,7 @@ class KeyedRows:
     def release(self, taken: TakenRows) -> None:
         """All that was taken together is done with."""
         self._kernels.release_rows(self._kept, taken.ids, len(taken.ids) // _ID_SIZE)
-        self.takeable = self._kept.state.item(Keep.TAKEABLE)
+        self.takeable = self._kept.state.item(KeepWord.TAKEABLE)
 
 
 class TakenRows(Sequence[Record]):

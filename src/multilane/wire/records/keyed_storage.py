@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from multilane.wire.records.block import Columns
-from multilane.wire.records.layout import CHAIN_COLUMNS, KEEP_SIZE, KEPT_COLUMNS, Keep
+from multilane.wire.records.layout import CHAIN_COLUMNS, KEEP_SIZE, KEPT_COLUMNS, KeepWord
 
 _FIRST_ROWS: Final = 256  # a power of two, as all sizes of tables and rings
 _FIRST_BYTES: Final = 1 << 14
@@ -98,9 +98,9 @@ class Storage:
 
     def __init__(self, lanes: int) -> None:
         self.state = np.zeros(KEEP_SIZE, np.int64)
-        self.state[Keep.LANES] = lanes
-        self.state[Keep.SECRET : Keep.SECRET + 2] = secrets.randbits(63), secrets.randbits(63)
-        self.state[Keep.FREE_ROW] = self.state[Keep.FREE_CHAIN] = -1
+        self.state[KeepWord.LANES] = lanes
+        self.state[KeepWord.SECRET : KeepWord.SECRET + 2] = secrets.randbits(63), secrets.randbits(63)
+        self.state[KeepWord.FREE_ROW] = self.state[KeepWord.FREE_CHAIN] = -1
         self.rows = np.empty((0, KEPT_COLUMNS), np.int64)
         self.chains = np.empty((0, CHAIN_COLUMNS), np.int64)
         self.ready = np.empty(0, np.int64)
@@ -115,8 +115,8 @@ class Storage:
         self.rows = _longer(self.rows, self.capacity)
         self.chains = _longer(self.chains, self.capacity)
         ready = np.empty(self.capacity, np.int64)
-        ready[:old] = np.roll(self.ready, -int(self.state[Keep.READY_AT]))
-        self.state[Keep.READY_AT] = 0
+        ready[:old] = np.roll(self.ready, -int(self.state[KeepWord.READY_AT]))
+        self.state[KeepWord.READY_AT] = 0
         self.ready = ready
         self.table = np.zeros(2 * self.capacity, np.int64)
         arrays = (self.state, self.rows, self.chains, self.table, self.ready)
@@ -125,7 +125,7 @@ class Storage:
     def new_arena(self, more: int) -> npt.NDArray[np.uint8]:
         """One with room for all that is kept, and `more`; gives the old one, for its content to be moved."""
         old = self.arena
-        need = int(self.state[Keep.LIVE_BYTES]) + more
+        need = int(self.state[KeepWord.LIVE_BYTES]) + more
         self._set_arena(max(_FIRST_BYTES, 2 * need))
         return old
 

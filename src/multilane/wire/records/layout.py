@@ -26,7 +26,7 @@ CONTROL_BIT: Final = 0x20
 # are still counted from it, so that reading needs no case of its own.
 
 
-class Row(IntEnum):
+class RowWord(IntEnum):
     """Columns of `BatchTable.rows`."""
 
     POSITION = 0
@@ -43,10 +43,10 @@ class Row(IntEnum):
     LEADER_EPOCH = 11
 
 
-COLUMNS: Final = len(Row)
+COLUMNS: Final = len(RowWord)
 
 
-class Plan(IntEnum):
+class PlanWord(IntEnum):
     """Columns of the decode plan: one row for every batch that gives rows."""
 
     ARENA = 0  # 1 when the records were decompressed, 0 when they lie in the frame
@@ -63,10 +63,10 @@ class Plan(IntEnum):
     BATCH = 11  # index in the batch table
 
 
-PLAN_COLUMNS: Final = len(Plan)
+PLAN_COLUMNS: Final = len(PlanWord)
 
 
-class Tally(IntEnum):
+class TallyWord(IntEnum):
     """What `decode_batches` reports."""
 
     ROWS = 0
@@ -77,7 +77,7 @@ class Tally(IntEnum):
     WITH_HEADERS = 5
 
 
-TALLY_SIZE: Final = len(Tally)
+TALLY_SIZE: Final = len(TallyWord)
 STATE_SIZE: Final = 8  # what the kernel needs to remember where it stands
 
 
@@ -104,7 +104,7 @@ class Status(IntEnum):
     OVERSIZED = 17
 
 
-class Kept(IntEnum):
+class KeptWord(IntEnum):
     """Columns of a kept row: eight words. Key and value lie behind one another."""
 
     OFFSET = 0
@@ -117,10 +117,10 @@ class Kept(IntEnum):
     NEXT = 7  # of its chain, or of the free ones; -1: none, -2: it is taken
 
 
-KEPT_COLUMNS: Final = len(Kept)
+KEPT_COLUMNS: Final = len(KeptWord)
 
 
-class Chain(IntEnum):
+class ChainWord(IntEnum):
     """Columns of a chain: the kept rows of one key."""
 
     HASH = 0
@@ -130,10 +130,10 @@ class Chain(IntEnum):
     IN_WORK = 4  # 1 from the time rows of it are taken until they are released
 
 
-CHAIN_COLUMNS: Final = len(Chain)
+CHAIN_COLUMNS: Final = len(ChainWord)
 
 
-class Keep(IntEnum):
+class KeepWord(IntEnum):
     """What there is to know of all kept rows together."""
 
     LANES = 0
@@ -152,7 +152,7 @@ class Keep(IntEnum):
     VALUE_BYTES = 13
 
 
-KEEP_SIZE: Final = len(Keep)
+KEEP_SIZE: Final = len(KeepWord)
 WINDOW_BYTES: Final = 1 << 30  # no window has more, so that Arrow's int32 can count them; one row may
 
 # Why `unlz4` stopped.

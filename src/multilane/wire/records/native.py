@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from multilane.wire.records.keyed_native import NativeKeyed
-from multilane.wire.records.layout import Row
+from multilane.wire.records.layout import RowWord
 
 _ADDRESS: Final = ctypes.c_void_p
 _INT: Final = ctypes.c_int64
@@ -96,7 +96,7 @@ class NativeKernels:
         return used
 
     def check_sums(self, data: Array, rows: Array, floor: int, function: int) -> int:
-        check = self._sums if rows[:, Row.LENGTH].sum() > _FEW_BYTES else self._few_sums
+        check = self._sums if rows[:, RowWord.LENGTH].sum() > _FEW_BYTES else self._few_sums
         index: int = check(_at(data), data.size, _at(rows), len(rows), floor, function)
         return index
 

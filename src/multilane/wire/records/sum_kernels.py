@@ -16,10 +16,10 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from multilane.wire.records.layout import CRC_START, Row
+from multilane.wire.records.layout import CRC_START, RowWord
 
-_POSITION, _LENGTH, _CRC = int(Row.POSITION), int(Row.LENGTH), int(Row.CRC)
-_BASE_OFFSET, _LAST_DELTA = int(Row.BASE_OFFSET), int(Row.LAST_DELTA)
+_POSITION, _LENGTH, _CRC = int(RowWord.POSITION), int(RowWord.LENGTH), int(RowWord.CRC)
+_BASE_OFFSET, _LAST_DELTA = int(RowWord.BASE_OFFSET), int(RowWord.LAST_DELTA)
 _START = int(CRC_START)
 
 

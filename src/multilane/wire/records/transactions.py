@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from multilane.errors import CorruptBatch, RecordBatchError
 from multilane.wire.records.batches import Bytes, Ints
-from multilane.wire.records.layout import CODEC_MASK, CONTROL_BIT, HEADER_SIZE, TRANSACTIONAL_BIT, Row
+from multilane.wire.records.layout import CODEC_MASK, CONTROL_BIT, HEADER_SIZE, TRANSACTIONAL_BIT, RowWord
 
 ABORT = 0
 COMMIT = 1
@@ -41,7 +41,7 @@ def aborted_batches(
     mask = np.zeros(len(rows), np.bool_)
     waiting = sorted({(first, producer) for producer, first in aborted}, reverse=True)
     open_producers: set[int] = set()
-    columns = [Row.BASE_OFFSET, Row.LAST_DELTA, Row.ATTRIBUTES, Row.PRODUCER_ID]
+    columns = [RowWord.BASE_OFFSET, RowWord.LAST_DELTA, RowWord.ATTRIBUTES, RowWord.PRODUCER_ID]
     for index, (base, delta, attributes, producer) in enumerate(rows[:, columns].tolist()):
         while waiting and waiting[-1][0] <= base + delta:
             open_producers.add(waiting.pop()[1])
@@ -65,10 +65,10 @@ def control_type(frame: Bytes, row: Ints) -> int | None:
     A record that cannot be walked is an error: to pass over an end marker would turn later records invisible. Types
     that we do not know, and keys too short to hold one, are not end markers and are passed over.
     """
-    position, length, base = (int(row[c]) for c in (Row.POSITION, Row.LENGTH, Row.BASE_OFFSET))
-    if not row[Row.COUNT]:
+    position, length, base = (int(row[c]) for c in (RowWord.POSITION, RowWord.LENGTH, RowWord.BASE_OFFSET))
+    if not row[RowWord.COUNT]:
         return None
-    if row[Row.ATTRIBUTES] & CODEC_MASK:
+    if row[RowWord.ATTRIBUTES] & CODEC_MASK:
         raise CorruptBatch("a control batch is compressed", offset=base)
     record = bytes(frame[position + HEADER_SIZE : position + length])
     try:

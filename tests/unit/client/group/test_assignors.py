@@ -8,7 +8,7 @@ import pytest
 
 from multilane.client.group.assignors import (
     Assignment,
-    GroupMember,
+    AssignorMember,
     Topics,
     TopicShape,
     all_cooperative,
@@ -35,32 +35,32 @@ def told(assigned: Assignment) -> dict[str, str]:
     return {member: " ".join(f"{p.topic}{p.partition}" for p in sorted(given)) for member, given in assigned.items()}
 
 
-def owning(member: str, topics: str, owned: str, generation: int = 1) -> GroupMember:
+def owning(member: str, topics: str, owned: str, generation: int = 1) -> AssignorMember:
     """A member that any of the sticky assignors understands."""
     has = parts(owned)
-    return GroupMember(member, tuple(topics), has, generation, user_data=STICKY.user_data(has, generation))
+    return AssignorMember(member, tuple(topics), has, generation, user_data=STICKY.user_data(has, generation))
 
 
 def test_ranges_are_cut_topic_by_topic():
-    members = [GroupMember("b", ("t", "u")), GroupMember("a", ("t", "u"))]
+    members = [AssignorMember("b", ("t", "u")), AssignorMember("a", ("t", "u"))]
     assert told(RANGE.assign(members, {"t": TopicShape(3), "u": TopicShape(3)})) == {"a": "t0 t1 u0 u1", "b": "t2 u2"}
 
 
 def test_static_members_come_first_by_the_name_that_lasts():
-    static = [GroupMember("z", ("t",), instance_id="2"), GroupMember("y", ("t",), instance_id="3")]
-    members = [GroupMember("a", ("t",)), *static]
+    static = [AssignorMember("z", ("t",), instance_id="2"), AssignorMember("y", ("t",), instance_id="3")]
+    members = [AssignorMember("a", ("t",)), *static]
     for assignor in (RANGE, ROUND_ROBIN):
         assert told(assignor.assign(members, {"t": TopicShape(2)})) == {"a": "", "z": "t0", "y": "t1"}
 
 
 def test_round_robin_deals_all_topics_in_a_row():
-    members = [GroupMember("a", ("t", "u")), GroupMember("b", ("t", "u"))]
+    members = [AssignorMember("a", ("t", "u")), AssignorMember("b", ("t", "u"))]
     assigned = ROUND_ROBIN.assign(members, {"t": TopicShape(3), "u": TopicShape(3)})
     assert told(assigned) == {"a": "t0 t2 u1", "b": "t1 u0 u2"}
 
 
 def test_round_robin_passes_over_who_does_not_subscribe():
-    members = [GroupMember("a", ("t",)), GroupMember("b", ("t", "u")), GroupMember("c", ("u",))]
+    members = [AssignorMember("a", ("t",)), AssignorMember("b", ("t", "u")), AssignorMember("c", ("u",))]
     assigned = ROUND_ROBIN.assign(members, {"t": TopicShape(3), "u": TopicShape(2)})
     assert told(assigned) == {"a": "t0 t2", "b": "t1 u0", "c": "u1"}
 
@@ -71,27 +71,27 @@ def racks(*each: str) -> TopicShape:
 
 @pytest.mark.parametrize("assignor", [RANGE, STICKY, COOPERATIVE], ids=lambda assignor: assignor.name)
 def test_partitions_go_to_the_rack_of_a_replica(assignor):
-    members = [GroupMember("a", ("t",), rack="x"), GroupMember("b", ("t",), rack="y")]
+    members = [AssignorMember("a", ("t",), rack="x"), AssignorMember("b", ("t",), rack="y")]
     assert told(assignor.assign(members, {"t": racks("y", "x", "y", "x")})) == {"a": "t1 t3", "b": "t0 t2"}
 
 
 @pytest.mark.parametrize("assignor", [RANGE, STICKY, COOPERATIVE], ids=lambda assignor: assignor.name)
 def test_even_loads_come_before_racks(assignor):
-    members = [GroupMember("a", ("t",), rack="x"), GroupMember("b", ("t",), rack="y")]
+    members = [AssignorMember("a", ("t",), rack="x"), AssignorMember("b", ("t",), rack="y")]
     loads = [len(given) for given in assignor.assign(members, {"t": racks("x", "x", "x", "x")}).values()]
     assert loads == [2, 2]
 
 
 def test_topics_with_the_same_readers_and_size_are_matched_together():
-    members = [GroupMember("a", ("t", "u"), rack="x"), GroupMember("b", ("t", "u"), rack="y")]
+    members = [AssignorMember("a", ("t", "u"), rack="x"), AssignorMember("b", ("t", "u"), rack="y")]
     assigned = RANGE.assign(members, {"t": racks("y", "x"), "u": racks("y", "xy")})
     assert told(assigned) == {"a": "t1 u1", "b": "t0 u0"}
 
 
 def test_a_rack_that_nobody_has_changes_nothing():
     topics = {"t": racks("y", "x", "z")}
-    plain = [GroupMember("a", ("t",)), GroupMember("b", ("t",))]
-    elsewhere = [GroupMember("a", ("t",), rack="moon"), GroupMember("b", ("t",), rack="")]
+    plain = [AssignorMember("a", ("t",)), AssignorMember("b", ("t",))]
+    elsewhere = [AssignorMember("a", ("t",), rack="moon"), AssignorMember("b", ("t",), rack="")]
     for assignor in (RANGE, STICKY):
         assert assignor.assign(elsewhere, topics) == assignor.assign(plain, topics)
 
@@ -100,12 +100,12 @@ TWO: Topics = {"t": TopicShape(6)}
 
 
 def test_a_new_member_gets_only_what_the_others_have_too_much_of():
-    members = [owning("a", "t", "t0 t2 t4"), owning("b", "t", "t1 t3 t5"), GroupMember("c", ("t",))]
+    members = [owning("a", "t", "t0 t2 t4"), owning("b", "t", "t1 t3 t5"), AssignorMember("c", ("t",))]
     assert told(STICKY.assign(members, TWO)) == {"a": "t0 t2", "b": "t1 t3", "c": "t4 t5"}
 
 
 def test_cooperative_members_give_up_before_others_get():
-    members = [owning("a", "t", "t0 t2 t4"), owning("b", "t", "t1 t3 t5"), GroupMember("c", ("t",))]
+    members = [owning("a", "t", "t0 t2 t4"), owning("b", "t", "t1 t3 t5"), AssignorMember("c", ("t",))]
     assert told(COOPERATIVE.assign(members, TWO)) == {"a": "t0 t2", "b": "t1 t3", "c": ""}
     members = [owning("a", "t", "t0 t2", 2), owning("b", "t", "t1 t3", 2), owning("c", "t", "", 2)]
     assert told(COOPERATIVE.assign(members, TWO)) == {"a": "t0 t2", "b": "t1 t3", "c": "t4 t5"}
@@ -113,7 +113,7 @@ def test_cooperative_members_give_up_before_others_get():
 
 def test_the_same_with_different_subscriptions():
     topics = {"t": TopicShape(6), "u": TopicShape(1)}
-    members = [owning("a", "tu", "t0 t2 t4 u0"), owning("b", "t", "t1 t3 t5"), GroupMember("c", ("t",))]
+    members = [owning("a", "tu", "t0 t2 t4 u0"), owning("b", "t", "t1 t3 t5"), AssignorMember("c", ("t",))]
     assert told(STICKY.assign(members, topics)) == {"a": "t2 t4 u0", "b": "t3 t5", "c": "t0 t1"}
     assert told(COOPERATIVE.assign(members, topics)) == {"a": "t2 t4 u0", "b": "t3 t5", "c": ""}
 
@@ -125,7 +125,7 @@ def test_who_left_a_topic_loses_it_and_others_get_it_a_round_later():
     assert told(COOPERATIVE.assign(members, topics)) == {"a": "u0", "b": "t1"}
 
 
-def settled(*members: GroupMember, topics: Topics = TWO):
+def settled(*members: AssignorMember, topics: Topics = TWO):
     return settle(members, lambda member: Stake(member.owned, member.generation), topics)
 
 
@@ -144,7 +144,7 @@ def test_of_two_in_one_generation_neither_is_believed():
 
 
 def test_claims_to_what_does_not_exist_are_none():
-    claims = settled(owning("a", "t", "t6 x0 t5"), GroupMember("b", ("t",), (TopicPartition("t", -1),)))
+    claims = settled(owning("a", "t", "t6 x0 t5"), AssignorMember("b", ("t",), (TopicPartition("t", -1),)))
     assert claims.owner == {parts("t5")[0]: "a"}
 
 
@@ -189,8 +189,8 @@ def test_cooperative_user_data_is_the_generation():
 
 
 def test_a_cooperative_member_of_an_old_version_says_its_generation_in_user_data():
-    old = GroupMember("a", ("t",), parts("t0"), user_data=COOPERATIVE.user_data((), 1))
-    new = GroupMember("b", ("t",), parts("t0 t1"), generation=2)
+    old = AssignorMember("a", ("t",), parts("t0"), user_data=COOPERATIVE.user_data((), 1))
+    new = AssignorMember("b", ("t",), parts("t0 t1"), generation=2)
     assert told(COOPERATIVE.assign([old, new], {"t": TopicShape(2)})) == {"a": "", "b": "t0"}
 
 
@@ -213,8 +213,8 @@ def test_damaged_user_data_says_nothing(data):
 def test_nobody_and_nothing():
     for assignor in (RANGE, ROUND_ROBIN, STICKY, COOPERATIVE):
         assert assignor.assign([], {"t": TopicShape(3)}) == {}
-        assert assignor.assign([GroupMember("a", ("t",))], {}) == {"a": ()}
-        assert assignor.assign([GroupMember("a", ())], {"t": TopicShape(3)}) == {"a": ()}
+        assert assignor.assign([AssignorMember("a", ("t",))], {}) == {"a": ()}
+        assert assignor.assign([AssignorMember("a", ())], {"t": TopicShape(3)}) == {"a": ()}
 
 
 class FirstTakesAll:
@@ -223,7 +223,7 @@ class FirstTakesAll:
     name = "first-takes-all"
     cooperative = False
 
-    def assign(self, members: Sequence[GroupMember], topics: Topics) -> Assignment:
+    def assign(self, members: Sequence[AssignorMember], topics: Topics) -> Assignment:
         everything = tuple(TopicPartition(t, n) for t, shape in topics.items() for n in range(shape.partitions))
         first = min(member.member_id for member in members)
         return {member.member_id: everything if member.member_id == first else () for member in members}

@@ -8,7 +8,7 @@ import pytest
 
 from consumer_desk import Desk, T
 from multilane.client.group.consumer_protocol.classic_check import LiveClassicGroup
-from multilane.client.group.consumer_protocol.states import State
+from multilane.client.group.consumer_protocol.states import MemberState
 from multilane.client.group.membership import Change
 from multilane.errors import NetworkError
 from multilane.wire.messages import ApiKey
@@ -101,7 +101,7 @@ def test_who_leaves_before_the_answer_hears_nothing_of_it():
     request = asked(desk)
     desk.leave()
     request.on_response(described("Stable", 1), 0.0)
-    assert (desk.left, desk.unsupported, desk.member.state) == (1, [], State.UNSUBSCRIBED)
+    assert (desk.left, desk.unsupported, desk.member.state) == (1, [], MemberState.UNSUBSCRIBED)
 
 
 def test_who_asked_for_the_newer_protocol_converts():

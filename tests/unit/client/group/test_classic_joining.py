@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from classic_desk import HEARTBEAT, MAX_POLL, Desk, metadata_of, partitions
-from multilane.client.group.classic import State
+from multilane.client.group.classic import ClassicState
 from multilane.client.group.membership import Change, Identity, Subscription
 from multilane.client.net.requests import CONTROL, NEVER
 from multilane.errors import NetworkError
@@ -27,7 +27,7 @@ def told(request):
 def test_nothing_is_done_without_a_subscription():
     desk = Desk()
     assert desk.poll() == []
-    assert (desk.wait, desk.member.identity, desk.state) == (NEVER, None, State.OUTSIDE)
+    assert (desk.wait, desk.member.identity, desk.state) == (NEVER, None, ClassicState.OUTSIDE)
 
 
 def test_the_first_join_gets_an_id_and_is_repeated_with_it_at_once():
@@ -57,12 +57,12 @@ def test_a_follower_is_assigned_what_the_leader_says():
     assert request.channel.owner == "join-c1"
     assert desk.hung_up == []
     desk.sync(partitions("t", 1))
-    assert desk.state is State.RECONCILING
+    assert desk.state is ClassicState.RECONCILING
     assert desk.member.owned == partitions("t", 1)
     desk.poll()
     assert desk.hung_up == ["join-c1"]
     desk.done(Change.ASSIGNED, partitions("t", 1))
-    assert desk.state is State.STABLE
+    assert desk.state is ClassicState.STABLE
     desk.poll(10.0)
     assert desk.hung_up == ["join-c1"]
     assert len(desk.steps) == 1
@@ -80,7 +80,7 @@ def test_eager_everything_is_given_up_before_the_join():
     desk.now = 10.0
     desk.answer(BEAT, error_code=REBALANCE)
     assert desk.none_sent(JOIN)
-    assert desk.state is State.REVOKING
+    assert desk.state is ClassicState.REVOKING
     step = desk.step(Change.REVOKED, ALL)
     assert step.deadline == 10.0 + MAX_POLL
     assert desk.member.owned == ALL
@@ -133,7 +133,7 @@ def test_cooperative_kept_partitions_never_stop():
     desk.sync(partitions("t", 0, 1))
     desk.done(Change.ASSIGNED, frozenset())
     desk.poll()
-    assert desk.state is State.STABLE
+    assert desk.state is ClassicState.STABLE
     assert desk.hung_up == ["join-c1"] * 2
     assert [s.change for s in desk.steps] == [Change.ASSIGNED, Change.REVOKED, Change.ASSIGNED, Change.ASSIGNED]
 
@@ -222,7 +222,7 @@ def test_a_subscription_that_changes_while_the_join_fails_is_obeyed_before_the_n
     desk.fail(JOIN, NetworkError("gone"))
     desk.subscribe("u")
     assert desk.none_sent(JOIN, 1.0)
-    assert desk.state is State.REVOKING
+    assert desk.state is ClassicState.REVOKING
     desk.done(Change.REVOKED, partitions("t", 0))
     _, said = desk.sent(JOIN)
     assert told(said)[COOPERATIVE].topics == ("u",)
@@ -271,7 +271,7 @@ def test_a_rebalance_announced_while_a_step_is_open_comes_after_it():
     desk.sync(ALL)
     desk.now = 5.0
     desk.answer(BEAT, error_code=REBALANCE)
-    assert desk.state is State.RECONCILING
+    assert desk.state is ClassicState.RECONCILING
     desk.now = 9.0
     desk.done(Change.ASSIGNED, ALL)
     desk.poll()
@@ -313,7 +313,7 @@ def test_an_old_ticket_means_nothing():
     desk.poll()
     desk.member.step_done(old, desk.now)
     desk.member.step_done(99, desk.now)
-    assert desk.state is State.REVOKING
+    assert desk.state is ClassicState.REVOKING
 
 
 def test_what_was_not_subscribed_to_is_left_alone(caplog):

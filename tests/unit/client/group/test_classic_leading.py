@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from classic_desk import HEARTBEAT, Desk, metadata_of, partitions, picture
-from multilane.client.group.classic import State
+from multilane.client.group.classic import ClassicState
 from multilane.client.group.classic.leading import GONE_PATIENCE, TOPIC_PATIENCE
 from multilane.client.group.membership import Change
 from multilane.errors import GroupError
@@ -107,7 +107,7 @@ def test_heartbeats_go_on_while_a_leader_waits():
     desk.subscribe()
     lead(desk, [("m1", metadata_of("t", "u"))])
     desk.poll(1.9)
-    assert desk.state is State.SYNCING
+    assert desk.state is ClassicState.SYNCING
     desk.member.fenced(GroupError("test"), desk.now)
     desk.sent(BEAT)
 
@@ -137,16 +137,16 @@ def test_fewer_partitions_call_for_a_rebalance_if_it_stays_so(topics):
     desk = leading()
     desk.cluster = picture(topics)
     desk.poll()
-    assert desk.state is State.STABLE
+    assert desk.state is ClassicState.STABLE
     assert desk.wait <= GONE_PATIENCE
     desk.cluster = picture({"t": 4})
     desk.poll(1.0)
     desk.cluster = picture(topics)
     desk.poll(GONE_PATIENCE - 0.5)
     desk.poll(GONE_PATIENCE - 0.5)
-    assert desk.state is State.STABLE
+    assert desk.state is ClassicState.STABLE
     desk.poll(0.5)
-    assert desk.state is State.REVOKING
+    assert desk.state is ClassicState.REVOKING
 
 
 def test_a_picture_that_is_only_newer_calls_for_nothing():
@@ -160,7 +160,7 @@ def test_only_the_leader_watches():
     desk.settle(partitions("t", 0))
     desk.cluster = picture({"t": 8})
     assert desk.none_sent(JOIN, 10.0)
-    assert desk.state is State.STABLE
+    assert desk.state is ClassicState.STABLE
     assert desk.member.topics_to_watch == {"t"}
 
 
@@ -212,7 +212,7 @@ def test_an_assignor_that_fails_fails_its_member_alone(answer, text):
     (error,) = desk.errors
     assert isinstance(error, GroupError)
     assert text in str(error)
-    assert desk.state is State.FAILED
+    assert desk.state is ClassicState.FAILED
     desk.sent(LEAVE)
 
 
@@ -223,7 +223,7 @@ def test_an_assignor_whose_words_are_no_bytes_fails_its_member_alone():
     desk.subscribe()
     desk.poll()
     assert "assignor own failed" in str(desk.errors[0])
-    assert desk.state is State.FAILED
+    assert desk.state is ClassicState.FAILED
 
 
 def test_members_that_an_assignor_leaves_out_get_nothing():

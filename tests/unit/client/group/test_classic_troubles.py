@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from classic_desk import HEARTBEAT, MAX_POLL, Desk, metadata_of, partitions, response
-from multilane.client.group.classic import State
+from multilane.client.group.classic import ClassicState
 from multilane.client.group.membership import Change, Subscription
 from multilane.client.net.requests import NEVER
 from multilane.errors import (
@@ -72,9 +72,9 @@ def test_fenced_while_revoking_the_step_is_finished_first(code):
     desk.poll()
     desk.now = 20.0
     desk.answer(BEAT, error_code=code)
-    assert desk.state is State.LOSING
+    assert desk.state is ClassicState.LOSING
     desk.done(Change.REVOKED, ALL)  # eager: nothing is left that could be lost
-    assert desk.state is State.JOINING
+    assert desk.state is ClassicState.JOINING
     assert [s.change for s in desk.steps] == [Change.ASSIGNED, Change.REVOKED]
 
 
@@ -125,7 +125,7 @@ def test_fenced_during_the_sync_whose_answer_is_not_waited_for():
     desk.sent(JOIN)
     assert len(desk.hung_up) == hung_up + 1  # else the JoinGroup would wait behind the SyncGroup
     waiting.on_response(response(SYNC), desk.now)  # too late
-    assert desk.state is State.JOINING
+    assert desk.state is ClassicState.JOINING
 
 
 def test_a_late_heartbeat_answer_of_an_older_generation_means_nothing():
@@ -137,10 +137,10 @@ def test_a_late_heartbeat_answer_of_an_older_generation_means_nothing():
     desk.done(Change.REVOKED, ALL)
     desk.poll()
     beat.on_response(response(BEAT, error_code=ILLEGAL_GENERATION), desk.now)
-    assert desk.state is State.JOINING
+    assert desk.state is ClassicState.JOINING
     desk.join(generation=2)
     beat.on_response(response(BEAT, error_code=ILLEGAL_GENERATION), desk.now)
-    assert desk.state is State.SYNCING
+    assert desk.state is ClassicState.SYNCING
     assert desk.member.identity.epoch == 2
 
 
@@ -176,7 +176,7 @@ def test_a_refusal_is_told_once_with_what_to_do(code):
     (error,) = desk.errors
     assert isinstance(error, GroupRefused)
     assert REFUSALS[code] in str(error)
-    assert desk.state is State.FAILED
+    assert desk.state is ClassicState.FAILED
     assert desk.poll(100.0) == []
     desk.subscribe("u")
     assert desk.poll(100.0) == []
@@ -191,7 +191,7 @@ def test_a_member_that_is_refused_loses_everything_and_leaves():
     _, said = desk.sent(LEAVE)
     assert said.members[0].member_id == "m1"
     desk.done(Change.LOST, ALL)
-    assert desk.state is State.FAILED
+    assert desk.state is ClassicState.FAILED
     assert desk.none_sent(JOIN, 10.0)
 
 
@@ -208,7 +208,7 @@ def test_a_fenced_instance_does_not_fight_back(api):
     assert isinstance(error, InstanceFenced)
     assert "i1" in str(error)
     desk.done(Change.LOST, ALL)
-    assert desk.state is State.FAILED
+    assert desk.state is ClassicState.FAILED
     desk.subscribe("u")
     assert desk.poll(100.0) == []
 
@@ -232,7 +232,7 @@ def test_an_error_that_nobody_expects_is_loud(code):
     (error,) = desk.errors
     assert isinstance(error, BrokerError)
     assert "JOIN_GROUP of group g" in str(error)
-    assert desk.state is State.FAILED
+    assert desk.state is ClassicState.FAILED
 
 
 @pytest.mark.parametrize("error", [UnknownBrokerCode(999), UnsupportedVersion("too old")])
@@ -241,7 +241,7 @@ def test_a_request_that_can_never_succeed_is_loud(error):
     desk.subscribe()
     desk.fail(JOIN, error)
     assert desk.errors == [error]
-    assert desk.state is State.FAILED
+    assert desk.state is ClassicState.FAILED
 
 
 def test_a_refused_login_is_told_once_and_tried_again():
@@ -308,7 +308,7 @@ def test_heartbeats_that_fail_leave_the_partitions_where_they_are():
         desk.sent(BEAT, HEARTBEAT)
         desk.fail(BEAT, OperationTimeout("late"))
     assert desk.member.owned == ALL
-    assert desk.state is State.STABLE
+    assert desk.state is ClassicState.STABLE
     desk.sent(BEAT, 1.0)
     desk.answer(BEAT)
     assert desk.none_sent(BEAT, HEARTBEAT - 0.1)
@@ -367,7 +367,7 @@ def test_a_group_that_speaks_of_something_else_is_refused(values):
     desk.subscribe()
     desk.answer(JOIN, **values)
     assert isinstance(desk.errors[0], GroupRefused)
-    assert desk.state is State.FAILED
+    assert desk.state is ClassicState.FAILED
 
 
 @pytest.mark.parametrize("values", [{"protocol_name": "sticky"}, {"protocol_type": "connect"}])
@@ -396,7 +396,7 @@ def test_a_join_that_makes_no_sense_is_repeated_and_then_told(values):
         desk.sent(JOIN, 2.0)
         desk.answer(JOIN, **values)
     assert isinstance(desk.errors[0], GroupError)
-    assert desk.state is State.FAILED
+    assert desk.state is ClassicState.FAILED
 
 
 @pytest.mark.parametrize("data", [b"\0", b"\xff\xff\0\0\0\0", b"\0\0\x7f\xff\xff\xff", b"\0\0\0\0\0\1\0\xc3"])
@@ -409,7 +409,7 @@ def test_an_assignment_that_cannot_be_read_is_asked_for_again_and_then_told(data
         desk.join()
         desk.answer(SYNC, assignment=data)
     assert isinstance(desk.errors[0], GroupError)
-    assert desk.state is State.FAILED
+    assert desk.state is ClassicState.FAILED
     assert desk.steps == []
 
 
@@ -434,7 +434,7 @@ def test_a_generation_that_goes_back_below_what_we_hold_is_a_loss():
     _, said = desk.sent(JOIN)
     assert said.member_id == "m1"
     desk.join(generation=3, protocol=COOPERATIVE)
-    assert desk.state is State.SYNCING
+    assert desk.state is ClassicState.SYNCING
 
 
 def test_a_generation_that_was_never_finished_may_be_forgotten():
@@ -445,7 +445,7 @@ def test_a_generation_that_was_never_finished_may_be_forgotten():
     desk.fail(SYNC, NetworkError("the coordinator died"))
     desk.sent(JOIN, 1.0)
     desk.join(generation=8, protocol=COOPERATIVE)
-    assert desk.state is State.SYNCING
+    assert desk.state is ClassicState.SYNCING
     assert desk.member.owned == ALL
 
 
@@ -520,7 +520,7 @@ def test_a_poll_that_waits_is_a_sign_of_life():
     desk.pulse.last = desk.now
     desk.now += 10 * MAX_POLL
     assert desk.none_sent(LEAVE)
-    assert desk.state is State.STABLE
+    assert desk.state is ClassicState.STABLE
 
 
 def test_the_time_of_the_application_is_watched_without_heartbeats():
@@ -543,7 +543,7 @@ def test_away_with_a_step_open_the_step_is_finished_and_the_rest_is_lost(change)
         desk.step(Change.REVOKED, ALL - kept)
     away(desk)
     desk.sent(LEAVE)
-    assert desk.state is State.AWAY
+    assert desk.state is ClassicState.AWAY
     back(desk)
     desk.poll()
     assert desk.member.identity is None
@@ -560,7 +560,7 @@ def test_the_step_may_be_finished_while_the_application_counts_as_away():
     desk.poll()
     desk.done(Change.REVOKED, ALL)
     assert desk.none_sent(JOIN)
-    assert desk.state is State.AWAY
+    assert desk.state is ClassicState.AWAY
     back(desk)
     desk.sent(JOIN)
 
@@ -576,7 +576,7 @@ def test_away_while_the_group_waits_the_waiting_is_given_up(until):
     desk.sent(LEAVE)
     assert desk.hung_up[-1] == "join-c1"
     waiting.on_response(response(until, generation_id=9, protocol_name=COOPERATIVE), desk.now)
-    assert desk.state is State.AWAY
+    assert desk.state is ClassicState.AWAY
     back(desk)
     desk.poll()
     desk.done(Change.LOST, ALL)
@@ -606,7 +606,7 @@ def test_leaving_is_said_and_waited_for_once():
     assert left == []
     desk.answer(LEAVE)
     assert left == [1, 2]
-    assert desk.state is State.OUTSIDE
+    assert desk.state is ClassicState.OUTSIDE
     assert desk.poll(100.0) == []
     assert desk.wait == NEVER
 
@@ -675,9 +675,9 @@ def test_leaving_while_the_join_waits_hangs_up():
     desk.member.leave(lambda: None, desk.now)
     assert desk.hung_up[-1] == "join-c1"
     waiting.on_response(response(JOIN, generation_id=2), desk.now)
-    assert desk.state is State.LEAVING
+    assert desk.state is ClassicState.LEAVING
     desk.answer(LEAVE)
-    assert desk.state is State.OUTSIDE
+    assert desk.state is ClassicState.OUTSIDE
 
 
 def test_leaving_with_a_step_open_ends_the_step():
@@ -688,7 +688,7 @@ def test_leaving_with_a_step_open_ends_the_step():
     desk.member.leave(lambda: None, desk.now)
     desk.member.step_done(ticket, desk.now)
     desk.answer(LEAVE)
-    assert desk.state is State.OUTSIDE
+    assert desk.state is ClassicState.OUTSIDE
 
 
 def test_subscribing_while_leaving_joins_afterwards():

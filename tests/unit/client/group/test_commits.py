@@ -11,7 +11,7 @@ import pytest
 
 from multilane.client.group.commits import CommitListeners, CommitManager, CommitPolicy
 from multilane.client.group.membership import Identity
-from multilane.client.net.request_state import Backoff
+from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import CONTROL, NEVER
 from multilane.errors import (
     BrokerError,
@@ -27,7 +27,7 @@ from multilane.errors import (
     SaslError,
     TooManyCommits,
 )
-from multilane.hooks import Counts
+from multilane.metrics import Counts
 from multilane.types import LeaderEpoch, NodeId, Offset, OffsetAndMetadata, TopicPartition
 from multilane.wire.messages import ApiKey, encode_request
 from offset_builder import KnownCoordinators, commit_response
@@ -56,7 +56,7 @@ class Watch:
         self.manager = CommitManager(
             "g",
             self.coordinators,
-            CommitPolicy(Backoff(0.1, 1.0, jitter=0.0), timeout=60.0),
+            CommitPolicy(RequestBackoff(0.1, 1.0, jitter=0.0), timeout=60.0),
             CommitListeners(
                 lambda: self.cluster,
                 self._refresh,

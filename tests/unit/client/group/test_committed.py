@@ -11,7 +11,7 @@ import pytest
 
 from multilane.client.group.committed import CommittedListeners, CommittedManager
 from multilane.client.group.membership import Identity
-from multilane.client.net.request_state import Backoff
+from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import CONTROL, NEVER
 from multilane.errors import (
     BrokerError,
@@ -50,7 +50,7 @@ class Watch:
         self.manager = CommittedManager(
             "g",
             self.coordinators,
-            Backoff(0.1, 1.0, jitter=0.0),
+            RequestBackoff(0.1, 1.0, jitter=0.0),
             CommittedListeners(lambda: self.cluster, self._refresh, lambda: self.identity, self.logins.append),
         )
 

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from consumer_desk import INTERVAL, MAX_POLL, Desk, T, U, owned_in, partitions, picture
-from multilane.client.group.consumer_protocol.states import State
+from multilane.client.group.consumer_protocol.states import MemberState
 from multilane.client.group.membership import EARLY, HUNGRY_FOR, HUNGRY_PACE, Change, Identity
 from multilane.client.net.requests import CONTROL, NEVER
 from multilane.errors import NetworkError
@@ -18,7 +18,7 @@ MS_1 = -0.001  # what a rebalance timeout that has not changed looks like
 def test_nothing_is_done_without_a_subscription():
     desk = Desk()
     assert desk.poll() == []
-    assert (desk.wait, desk.member.identity, desk.member.state) == (NEVER, None, State.UNSUBSCRIBED)
+    assert (desk.wait, desk.member.identity, desk.member.state) == (NEVER, None, MemberState.UNSUBSCRIBED)
 
 
 def test_a_join_says_everything_with_an_empty_list_of_partitions():
@@ -40,18 +40,18 @@ def test_an_assignment_is_begun_with_and_acknowledged_at_once():
     desk.subscribe("t")
     member_id = desk.said().member_id
     desk.answer(3, {T: [0, 1]})
-    assert desk.member.state is State.RECONCILING
+    assert desk.member.state is MemberState.RECONCILING
     assert desk.member.identity == Identity("g", member_id, 3, None, "consumer")
     assert desk.poll() == [], "not before the application is through"
     assert desk.steps[0].deadline == MAX_POLL
     desk.done(Change.ASSIGNED, partitions("t", 0, 1))
-    assert desk.member.state is State.ACKNOWLEDGING
+    assert desk.member.state is MemberState.ACKNOWLEDGING
     said = desk.said()
     assert (said.member_epoch, owned_in(said)) == (3, {T: {0, 1}})
     assert (said.subscribed_topic_names, said.rack_id, said.server_assignor) == (None, None, None)
     assert said.rebalance_timeout.total_seconds() == MS_1
     desk.answer(3)
-    assert desk.member.state is State.STABLE
+    assert desk.member.state is MemberState.STABLE
     assert desk.member.owned == partitions("t", 0, 1)
     assert desk.poll() == []
     assert desk.wait == INTERVAL
@@ -109,7 +109,7 @@ def test_what_is_taken_away_is_given_up_first_and_told_at_once():
     assert owned_in(desk.said()) == {T: {1, 2}}, "the next owner need not wait for more"
     desk.done(Change.ASSIGNED, frozenset())
     desk.answer(2)
-    assert desk.member.state is State.STABLE
+    assert desk.member.state is MemberState.STABLE
     assert desk.poll() == [], "told once"
     assert desk.member.owned == partitions("t", 1, 2)
     assert [s.deadline for s in desk.steps[1:]] == [INTERVAL + MAX_POLL] * 2, "since the assignment came"
@@ -153,7 +153,7 @@ def test_an_empty_assignment_is_told_once_and_the_same_one_never_again():
     desk.settle()
     desk.said(INTERVAL)
     desk.answer(1, {})
-    assert (len(desk.steps), desk.member.state) == (1, State.STABLE)
+    assert (len(desk.steps), desk.member.state) == (1, MemberState.STABLE)
     assert desk.poll() == []
 
 
@@ -166,7 +166,7 @@ def test_names_that_are_not_known_are_asked_for_and_the_rest_goes_ahead():
     desk.done(Change.ASSIGNED, partitions("t", 0))
     assert owned_in(desk.said()) == {T: {0}}
     desk.answer(1)
-    assert desk.member.state is State.RECONCILING
+    assert desk.member.state is MemberState.RECONCILING
     assert desk.poll() == []
     desk.cluster = picture({"t": 8, "u": 1})
     desk.poll()
@@ -180,7 +180,7 @@ def test_names_that_are_not_known_are_asked_for_and_the_rest_goes_ahead():
     desk.done(Change.ASSIGNED, partitions("u", 1))
     assert owned_in(desk.said()) == {T: {0}, U: {0, 1}}
     desk.answer(1)
-    assert (desk.wanted, desk.member.state) == (set(), State.STABLE)
+    assert (desk.wanted, desk.member.state) == (set(), MemberState.STABLE)
 
 
 def test_partitions_that_a_topic_does_not_have_make_us_look_again_once_per_heartbeat():
@@ -210,7 +210,7 @@ def test_what_was_never_known_and_is_taken_away_is_acknowledged():
     desk.answer(2, {T: [0]})
     assert owned_in(desk.said()) == {T: {0}}, "the coordinator waits to hear that we do not own u-0"
     desk.answer(3)
-    assert (desk.member.state, desk.wanted, len(desk.steps)) == (State.STABLE, set(), 1)
+    assert (desk.member.state, desk.wanted, len(desk.steps)) == (MemberState.STABLE, set(), 1)
 
 
 def test_a_topic_made_anew_is_given_up_and_begun_with_under_the_same_name():
@@ -275,7 +275,7 @@ def test_leaving_is_said_at_once_and_known_when_answered():
     desk.answer(9, {T: [0, 1]})
     assert (desk.left, desk.steps[1:]) == (0, []), "the old conversation is over"
     desk.answer(-1)
-    assert (desk.left, desk.member.state) == (1, State.UNSUBSCRIBED)
+    assert (desk.left, desk.member.state) == (1, MemberState.UNSUBSCRIBED)
     assert desk.poll() == []
 
 
@@ -285,7 +285,7 @@ def test_leaving_ends_when_the_coordinator_is_gone_or_nobody_is_to_be_told():
     assert desk.left == 1
     desk.subscribe("t")
     desk.leave()
-    assert (desk.left, desk.member.state) == (2, State.UNSUBSCRIBED), "nothing was said yet"
+    assert (desk.left, desk.member.state) == (2, MemberState.UNSUBSCRIBED), "nothing was said yet"
     desk.settle(0)
     desk.node = None
     desk.leave()
@@ -329,7 +329,7 @@ def test_an_absent_application_is_left_behind_and_loses_what_it_owned_when_it_po
         desk.answer(1)
     assert desk.wait <= 10 + MAX_POLL - desk.now
     assert desk.said(10 + MAX_POLL).member_epoch == -1
-    assert (desk.member.state, desk.member.identity) == (State.STALE, None)
+    assert (desk.member.state, desk.member.identity) == (MemberState.STALE, None)
     assert desk.poll(400.0) == []
     assert desk.wait < 5
     assert len(desk.steps) == 1

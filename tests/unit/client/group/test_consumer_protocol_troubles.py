@@ -6,8 +6,8 @@ import pytest
 
 from consumer_desk import INTERVAL, MAX_POLL, Desk, T, heartbeat_response, owned_in, partitions
 from multilane.client.group.consumer_protocol import reconciliation
-from multilane.client.group.consumer_protocol.beats import LONGEST_INTERVAL
-from multilane.client.group.consumer_protocol.states import State
+from multilane.client.group.consumer_protocol.heartbeat_timer import LONGEST_INTERVAL
+from multilane.client.group.consumer_protocol.states import MemberState
 from multilane.client.group.membership import EARLY, Change
 from multilane.errors import (
     BrokerError,
@@ -54,7 +54,7 @@ def test_a_coordinator_that_cannot_now_is_asked_again_with_everything(code, forg
     assert desk.forgotten == ([NodeId(1)] * 3 if forgets else [])
     desk.answer(1, {T: [0]})
     assert desk.poll() == []
-    assert (desk.failures, desk.member.state, len(desk.steps)) == ([], State.STABLE, 1)
+    assert (desk.failures, desk.member.state, len(desk.steps)) == ([], MemberState.STABLE, 1)
 
 
 @pytest.mark.parametrize("error", [NetworkError("lost"), OperationTimeout("late")])
@@ -89,10 +89,10 @@ def test_an_acknowledgement_that_failed_is_said_again():
     desk.done(Change.ASSIGNED, frozenset())
     assert owned_in(desk.said()) == {T: {0}}
     desk.fail(NetworkError("lost"))
-    assert desk.member.state is State.ACKNOWLEDGING
+    assert desk.member.state is MemberState.ACKNOWLEDGING
     assert owned_in(desk.said(INTERVAL + 0.2)) == {T: {0}}
     desk.answer(2)
-    assert desk.member.state is State.STABLE
+    assert desk.member.state is MemberState.STABLE
 
 
 @pytest.mark.parametrize("code", [UNKNOWN_MEMBER, FENCED_EPOCH, 69])
@@ -102,7 +102,7 @@ def test_who_is_fenced_loses_everything_and_then_joins_again_with_the_same_id(co
     member_id = desk.member.identity.member_id
     desk.said(INTERVAL)
     desk.answer(code=code)
-    assert (desk.member.state, desk.member.identity) == (State.FENCED, None)
+    assert (desk.member.state, desk.member.identity) == (MemberState.FENCED, None)
     assert desk.member.owned == partitions("t", 0, 1)
     assert desk.poll() == [], "not before the application has let go"
     desk.done(Change.LOST, partitions("t", 0, 1))
@@ -159,7 +159,7 @@ def test_a_commit_may_tell_that_we_are_fenced():
     desk.done(Change.LOST, partitions("t", 0))
     desk.member.fenced(broker_error(UNKNOWN_MEMBER), desk.now)
     assert desk.said().member_epoch == 0, "told once, joined once; an answer to before means nothing"
-    assert desk.member.state is State.JOINING
+    assert desk.member.state is MemberState.JOINING
 
 
 def test_a_commit_may_tell_that_our_instance_is_someone_else():
@@ -167,7 +167,7 @@ def test_a_commit_may_tell_that_our_instance_is_someone_else():
     desk.settle(0)
     error = InstanceFenced("taken over")
     desk.member.fenced(error, desk.now)
-    assert (desk.failures, desk.member.state) == ([error], State.FATAL)
+    assert (desk.failures, desk.member.state) == ([error], MemberState.FATAL)
     desk.done(Change.LOST, partitions("t", 0))
     assert desk.poll(100.0) == []
 
@@ -199,7 +199,7 @@ def test_what_is_refused_for_good_is_told_with_what_to_do(code, kind, advice):
     assert advice in str(error)
     assert "group g" in str(error)
     assert desk.poll(100.0) == []
-    assert (desk.member.state, desk.unsupported, desk.steps) == (State.FATAL, [], [])
+    assert (desk.member.state, desk.unsupported, desk.steps) == (MemberState.FATAL, [], [])
     desk.subscribe("t", "u")
     assert desk.failures == [error, error], "it is not forgotten by subscribing"
     desk.leave()
@@ -214,7 +214,7 @@ def test_refused_with_partitions_in_hand_they_are_lost():
     desk.said(INTERVAL)
     desk.answer(code=30)
     desk.done(Change.LOST, partitions("t", 0))
-    assert (desk.member.owned, desk.member.state) == (frozenset(), State.FATAL)
+    assert (desk.member.owned, desk.member.state) == (frozenset(), MemberState.FATAL)
     assert desk.poll(100.0) == []
     assert len(desk.steps) == 2
 
@@ -245,7 +245,7 @@ def test_a_protocol_that_is_not_offered_is_told_apart(by):
     (error,) = desk.unsupported
     assert isinstance(error, GroupRefused)
     assert "group.protocol=classic" in str(error)
-    assert (desk.failures, desk.member.state, desk.poll(9.0)) == ([], State.FATAL, [])
+    assert (desk.failures, desk.member.state, desk.poll(9.0)) == ([], MemberState.FATAL, [])
 
 
 @pytest.mark.parametrize("is_in_step", [False, True])
@@ -306,7 +306,7 @@ def test_what_cannot_be_sent_is_final():
     desk.subscribe("t")
     desk.said()
     desk.fail(UnsendableRequest("too long"))
-    assert desk.member.state is State.FATAL
+    assert desk.member.state is MemberState.FATAL
     assert desk.failures
 
 
@@ -344,7 +344,7 @@ def test_a_join_without_an_assignment_is_a_member_that_asks_again():
     desk.subscribe("t")
     desk.said()
     desk.answer(4)
-    assert (desk.member.state, desk.steps) == (State.STABLE, [])
+    assert (desk.member.state, desk.steps) == (MemberState.STABLE, [])
     said = desk.said(INTERVAL)
     assert is_full(said)
     assert said.member_epoch == 4
@@ -366,7 +366,7 @@ def test_an_assignment_without_end_is_refused(monkeypatch):
     desk.subscribe("t")
     desk.said()
     desk.answer(1, {T: range(101)})
-    assert (desk.member.state, desk.steps) == (State.JOINING, [])
+    assert (desk.member.state, desk.steps) == (MemberState.JOINING, [])
     assert desk.said(0.11).member_epoch == 0
 
 
@@ -397,7 +397,7 @@ def test_an_application_that_goes_away_in_a_step_finishes_it_before_it_loses_the
     desk.pulse.is_polling, desk.pulse.last = False, INTERVAL
     desk.node = None
     assert desk.poll(INTERVAL + MAX_POLL) == [], "nobody to tell, but stale"
-    assert desk.member.state is State.STALE
+    assert desk.member.state is MemberState.STALE
     desk.pulse.is_polling = True
     desk.poll()
     desk.done(Change.REVOKED, partitions("t", 1))

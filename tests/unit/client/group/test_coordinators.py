@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from multilane.client.group.coordinators import CoordinatorListeners, CoordinatorManager
-from multilane.client.net.request_state import Backoff
+from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import CONTROL, NEVER
 from multilane.errors import (
     ClientClosed,
@@ -34,7 +34,7 @@ class Watch:
         self.refreshes = 0
         self.refused: list[tuple[str, MultilaneError]] = []
         self.manager = CoordinatorManager(
-            Backoff(0.1, 1.0, jitter=0.0),
+            RequestBackoff(0.1, 1.0, jitter=0.0),
             CoordinatorListeners(lambda: self.cluster, self._refresh, lambda g, e: self.refused.append((g, e))),
         )
 

@@ -6,21 +6,21 @@ import os
 
 from multilane.clock import SystemClock
 from multilane.commit.ledger import Ledger
+from multilane.engines.dataframe.block_runner import BlockRunner
 from multilane.lanes.chains import Chains
 from multilane.lanes.failing import Failing, Ways
-from multilane.lanes.haul import Haul
 from multilane.lanes.intake import Intake
 from multilane.lanes.ordering import by_key
-from multilane.lanes.team import Team
+from multilane.lanes.partition_processor import PartitionProcessor
+from multilane.lanes.partition_queue import MAIN, PartitionQueue
 from multilane.lanes.threads import Threads
 from multilane.lanes.work import Work
 from multilane.lanes.work_rules import WorkRules
-from multilane.lanes.yard import MAIN, Yard
+from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.listener import Listener
 from multilane.listeners.signature import read_signature
-from multilane.listeners.surroundings import Surroundings
 from multilane.listeners.window import Window
-from multilane.outcome.flow import Flow
+from multilane.outcome.flow import RetryFlow
 from multilane.wire.records.record import Record
 
 CLOCK = SystemClock()
@@ -34,8 +34,8 @@ class NotedApp:
         type(self).made += 1
         type(self).seen = []
 
-    async def haul(self, consumer: str) -> Haul:
-        return Haul(self._build, CLOCK)
+    async def block_runner(self, consumer: str) -> BlockRunner:
+        return BlockRunner(self._build, CLOCK)
 
     async def close(self) -> None:
         return None
@@ -47,9 +47,9 @@ class NotedApp:
 
     async def _build(self, starts, verdicts):
         [(partition, start)] = starts.items()
-        yard = Yard([Intake(partition, Ledger(*start[:3]), 100)], {MAIN: Chains(by_key(), 2)})
-        surroundings = Surroundings("g")
-        listener = Listener(self._handle, read_signature(self._handle), Window(), surroundings, Threads("lane"))
-        failing = Failing(Ways(Flow("t"), publisher=None), surroundings, CLOCK, notes=verdicts)
-        work = Work(yard, listener, failing, WorkRules(60.0))
-        return Team(yard, work, {MAIN: 2}, CLOCK)
+        queue = PartitionQueue([Intake(partition, Ledger(*start[:3]), 100)], {MAIN: Chains(by_key(), 2)})
+        interceptors = InterceptorChain("g")
+        listener = Listener(self._handle, read_signature(self._handle), Window(), interceptors, Threads("lane"))
+        failing = Failing(Ways(RetryFlow("t"), publisher=None), interceptors, CLOCK, notes=verdicts)
+        work = Work(queue, listener, failing, WorkRules(60.0))
+        return PartitionProcessor(queue, work, {MAIN: 2}, CLOCK)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from multilane.client.group.assignors.hash_order import in_hash_order
-from multilane.client.group.assignors.values import NO_GENERATION, GroupMember, TopicShape
+from multilane.client.group.assignors.values import NO_GENERATION, AssignorMember, TopicShape
 from multilane.types import TopicPartition
 
 
@@ -26,7 +26,7 @@ class Stake:
     generation: int = NO_GENERATION
 
 
-ReadStake: TypeAlias = Callable[[GroupMember], Stake]
+ReadStake: TypeAlias = Callable[[AssignorMember], Stake]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Claims:
     former: dict[TopicPartition, str] = field(default_factory=dict)  # the last owner in an earlier generation
 
 
-def settle(members: Sequence[GroupMember], read: ReadStake, topics: Mapping[str, TopicShape]) -> Claims:
+def settle(members: Sequence[AssignorMember], read: ReadStake, topics: Mapping[str, TopicShape]) -> Claims:
     listed = in_hash_order(members)
     stakes = {member.member_id: read(member) for member in listed}
     told = {member.member_id: member.generation for member in listed}

@@ -15,7 +15,7 @@ from typing import Final
 from multilane.client.group.assignors.claims import Claims, Stake
 from multilane.client.group.assignors.sticky import plan_sticky
 from multilane.client.group.assignors.user_data import read_generation, write_generation
-from multilane.client.group.assignors.values import Assignment, GroupMember, Topics
+from multilane.client.group.assignors.values import Assignment, AssignorMember, Topics
 from multilane.types import TopicPartition
 
 _IsHeld = Callable[[TopicPartition, str], bool]  # whether someone must give the partition up before this member has it
@@ -25,7 +25,7 @@ class CooperativeStickyAssignor:
     name: Final = "cooperative-sticky"
     cooperative: Final = True
 
-    def assign(self, members: Sequence[GroupMember], topics: Topics) -> Assignment:
+    def assign(self, members: Sequence[AssignorMember], topics: Topics) -> Assignment:
         plan = plan_sticky(members, topics, _stake)
         is_held = _by_settled_claims(plan.claims) if plan.even else _by_every_claim(members)
         return {
@@ -38,7 +38,7 @@ class CooperativeStickyAssignor:
         return write_generation(generation)
 
 
-def _stake(member: GroupMember) -> Stake:
+def _stake(member: AssignorMember) -> Stake:
     # Subscriptions older than version 2 have no field for the generation.
     return Stake(member.owned, member.generation if member.generation >= 0 else read_generation(member.user_data))
 
@@ -52,7 +52,7 @@ def _by_settled_claims(claims: Claims) -> _IsHeld:
     return is_held
 
 
-def _by_every_claim(members: Sequence[GroupMember]) -> _IsHeld:
+def _by_every_claim(members: Sequence[AssignorMember]) -> _IsHeld:
     """And here it believes all, also what is older: whoever claims a partition gets it, others wait for those."""
     owned = {member.member_id: frozenset(member.owned) for member in members}
     claimants = Counter(partition for partitions in owned.values() for partition in partitions)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 
-from multilane.client.group.assignors.values import GroupMember, utf16
+from multilane.client.group.assignors.values import AssignorMember, utf16
 from multilane.types import TopicPartition
 
 _INT = 0xFFFFFFFF
@@ -33,7 +33,7 @@ def partition_hash(partition: TopicPartition) -> int:
     return (31 * (31 + partition.partition) + string_hash(partition.topic)) & _INT
 
 
-def in_hash_order(members: Sequence[GroupMember]) -> list[GroupMember]:
+def in_hash_order(members: Sequence[AssignorMember]) -> list[AssignorMember]:
     """As a HashMap with the member ids as keys lists them, filled in the order given."""
     return sorted(members, key=lambda member: _bucket(string_hash(member.member_id), len(members)))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from multilane.client.group.assignors.values import GroupMember, TopicShape
+from multilane.client.group.assignors.values import AssignorMember, TopicShape
 from multilane.types import TopicPartition
 
 
@@ -23,7 +23,7 @@ class RackMap:
     """Where the members of a group and the replicas of its partitions are. Where matching is not worth it, it knows
     of no racks, and everything fits everyone."""
 
-    def __init__(self, members: Sequence[GroupMember], topics: Mapping[str, TopicShape]) -> None:
+    def __init__(self, members: Sequence[AssignorMember], topics: Mapping[str, TopicShape]) -> None:
         self._member = {member.member_id: member.rack for member in members if member.rack}
         self._partition: dict[TopicPartition, frozenset[str]] = {}
         if self._member:

@@ -20,7 +20,7 @@ from multilane.client.group.assignors.racks import RackMap
 from multilane.client.group.assignors.sticky_even import assign_evenly
 from multilane.client.group.assignors.sticky_uneven import assign_unevenly
 from multilane.client.group.assignors.user_data import read_stake, write_stake
-from multilane.client.group.assignors.values import NO_GENERATION, Assignment, GroupMember, Topics, wanted
+from multilane.client.group.assignors.values import NO_GENERATION, Assignment, AssignorMember, Topics, wanted
 from multilane.types import TopicPartition
 
 
@@ -33,7 +33,7 @@ class StickyPlan:
     even: bool
 
 
-def plan_sticky(members: Sequence[GroupMember], topics: Topics, read: ReadStake) -> StickyPlan:
+def plan_sticky(members: Sequence[AssignorMember], topics: Topics, read: ReadStake) -> StickyPlan:
     existing = wanted(members, topics)
     claims = settle(members, read, existing)
     racks = RackMap(members, existing)
@@ -46,7 +46,7 @@ class StickyAssignor:
     name: Final = "sticky"
     cooperative: Final = False
 
-    def assign(self, members: Sequence[GroupMember], topics: Topics) -> Assignment:
+    def assign(self, members: Sequence[AssignorMember], topics: Topics) -> Assignment:
         return plan_sticky(members, topics, _stake).assigned
 
     def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes:
@@ -54,5 +54,5 @@ class StickyAssignor:
         return b"" if never_assigned else write_stake(owned, generation)
 
 
-def _stake(member: GroupMember) -> Stake:
+def _stake(member: AssignorMember) -> Stake:
     return read_stake(member.user_data)

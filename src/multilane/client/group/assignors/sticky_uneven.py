@@ -19,12 +19,12 @@ from collections.abc import Callable, Mapping, Sequence
 from multilane.client.group.assignors.claims import Claims
 from multilane.client.group.assignors.movements import Movements
 from multilane.client.group.assignors.racks import RackMap
-from multilane.client.group.assignors.values import GroupMember, TopicShape, utf16
+from multilane.client.group.assignors.values import AssignorMember, TopicShape, utf16
 from multilane.types import TopicPartition
 
 
 def assign_unevenly(
-    members: Sequence[GroupMember], claims: Claims, topics: Mapping[str, TopicShape], racks: RackMap
+    members: Sequence[AssignorMember], claims: Claims, topics: Mapping[str, TopicShape], racks: RackMap
 ) -> dict[str, Sequence[TopicPartition]]:
     loads = _Loads(members)
     must_revoke = _keep(loads, claims, racks)
@@ -47,7 +47,7 @@ def assign_unevenly(
 class _Loads:
     """Who holds what now, and the members in order of how much they hold."""
 
-    def __init__(self, members: Sequence[GroupMember]) -> None:
+    def __init__(self, members: Sequence[AssignorMember]) -> None:
         self.held: dict[str, dict[TopicPartition, None]] = {member.member_id: {} for member in members}
         self.holder: dict[TopicPartition, str] = {}
         self.topics = {member.member_id: frozenset(member.topics) for member in members}

@@ -18,7 +18,7 @@ NO_GENERATION: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class GroupMember:
+class AssignorMember:
     """A member as its subscription describes it. What other members wrote is not to be trusted."""
 
     member_id: str
@@ -59,7 +59,7 @@ class Assignor(Protocol):
         then be given to nobody until the old owner has joined again without it."""
         ...
 
-    def assign(self, members: Sequence[GroupMember], topics: Topics) -> Assignment:
+    def assign(self, members: Sequence[AssignorMember], topics: Topics) -> Assignment:
         """Every member and its partitions. `members` come as JoinGroup lists them; topics that do not exist are not
         in `topics`."""
         ...
@@ -70,7 +70,7 @@ class Assignor(Protocol):
         ...
 
 
-def wanted(members: Iterable[GroupMember], topics: Topics) -> dict[str, TopicShape]:
+def wanted(members: Iterable[AssignorMember], topics: Topics) -> dict[str, TopicShape]:
     """The topics that exist and that someone subscribes to, sorted."""
     named = {topic for member in members for topic in member.topics}
     return {topic: topics[topic] for topic in sorted(named) if topic in topics and topics[topic].partitions > 0}
@@ -81,7 +81,7 @@ def utf16(text: str) -> bytes:
     return text.encode("utf-16-be", "surrogatepass")
 
 
-def seniority(member: GroupMember) -> tuple[bool, bytes]:
+def seniority(member: AssignorMember) -> tuple[bool, bytes]:
     """Static members come first, by the name that survives their restarts."""
     if member.instance_id is None:
         return True, utf16(member.member_id)

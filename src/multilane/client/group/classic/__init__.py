@@ -4,6 +4,6 @@ Thread: none (pure state machines); each membership belongs to the network threa
 """
 
 from multilane.client.group.classic.membership import ClassicMembership
-from multilane.client.group.classic.states import TRANSITIONS, State
+from multilane.client.group.classic.states import TRANSITIONS, ClassicState
 
-__all__ = ["TRANSITIONS", "ClassicMembership", "State"]
+__all__ = ["TRANSITIONS", "ClassicMembership", "ClassicState"]

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from multilane.client.group.classic.exchange import Exchange, Kind
-from multilane.client.group.classic.verdicts import Verdict, judge
+from multilane.client.group.classic.exchange import Exchange, ExchangeKind
+from multilane.client.group.classic.verdicts import ErrorVerdict, judge
 from multilane.client.group.membership import EARLY, HUNGRY_PACE
 from multilane.client.net.requests import CONTROL, NEVER, Channel, UnsentRequest
 from multilane.errors import MultilaneError, broker_error, printable
@@ -85,9 +85,9 @@ class Dialogue:
         self._hearer = hearer
         self._times = JoinTimes(config.session_timeout, config.max_poll_interval)
         own, patience = Channel(self.owner), config.max_poll_interval + _ANSWER_LAPSE
-        self.joining = Exchange(Kind(ApiKey.JOIN_GROUP, JOIN_GROUP_AT_LEAST, own, patience), policy.backoff)
-        self.syncing = Exchange(Kind(ApiKey.SYNC_GROUP, SYNC_GROUP_AT_LEAST, own, patience), policy.backoff)
-        beat = Kind(ApiKey.HEARTBEAT, HEARTBEAT_AT_LEAST, CONTROL, config.session_timeout)
+        self.joining = Exchange(ExchangeKind(ApiKey.JOIN_GROUP, JOIN_GROUP_AT_LEAST, own, patience), policy.backoff)
+        self.syncing = Exchange(ExchangeKind(ApiKey.SYNC_GROUP, SYNC_GROUP_AT_LEAST, own, patience), policy.backoff)
+        beat = ExchangeKind(ApiKey.HEARTBEAT, HEARTBEAT_AT_LEAST, CONTROL, config.session_timeout)
         self._beating = Exchange(beat, policy.backoff)
         self._beat_at = NEVER
         self._beat_sent = self._heard_at = self._held_until = NEVER
@@ -265,7 +265,7 @@ class Dialogue:
         code = int(response.error_code)
         if code:
             error = broker_error(code, self.what(api))
-            if judge(error) is Verdict.NEEDS_ID and not self.member_id:
+            if judge(error) is ErrorVerdict.NEEDS_ID and not self.member_id:
                 self._take_id(str(getattr(response, "member_id", "")), now)
             else:
                 self._trouble(exchange, api, error, node, now)
@@ -288,7 +288,7 @@ class Dialogue:
 
     def _trouble(self, exchange: Exchange, api: ApiKey, error: MultilaneError, node: NodeId, now: float) -> None:
         verdict = judge(error)
-        if verdict in (Verdict.PASSING, Verdict.LOGIN):
+        if verdict in (ErrorVerdict.PASSING, ErrorVerdict.LOGIN):
             self._try_again(exchange, api, error, node, now)
             return
         if api is ApiKey.HEARTBEAT:
@@ -301,7 +301,7 @@ class Dialogue:
         exchange.state.failed(now)
         self._coordinators.forget(self.group, node)
         log.info("%s failed, trying again: %s", self.what(api), error)
-        if judge(error) is Verdict.LOGIN and not self._login_refused:
+        if judge(error) is ErrorVerdict.LOGIN and not self._login_refused:
             self._login_refused = True
             self._hearer.on_error(api, error, now)
         if api is ApiKey.HEARTBEAT:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from multilane.client.group.classic.dialogue import LOOK_AGAIN
-from multilane.client.group.classic.joining import SHOWN, Claim, Joined, protocols, read_join, read_sync
+from multilane.client.group.classic.joining import SHOWN, JoinClaim, Joined, protocols, read_join, read_sync
 from multilane.client.group.classic.leading import Leader
 from multilane.client.group.membership import Subscription
 from multilane.client.net.requests import NEVER
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 
-class Entry:
+class GroupEntry:
     def __init__(
         self, talk: Dialogue, listeners: MemberListeners, assignors: Sequence[Assignor], rack: str | None
     ) -> None:
@@ -69,7 +69,9 @@ class Entry:
 
     def join(self, subscription: Subscription, owned: Partitions, reason: str) -> UnsentRequest | None:
         """JoinGroup; None while the coordinator is unknown. GroupError when an assignor fails us."""
-        claim = Claim(subscription.topics, owned, self._talk.generation, self._last, self._last_generation, self._rack)
+        claim = JoinClaim(
+            subscription.topics, owned, self._talk.generation, self._last, self._last_generation, self._rack
+        )
         request = self._talk.join(protocols(self._assignors.values(), claim), reason)
         if request is not None:
             self.told = subscription

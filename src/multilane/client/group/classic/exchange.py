@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from multilane.client.net.request_state import Backoff, RequestState
+from multilane.client.net.request_state import RequestBackoff, RequestState
 from multilane.client.net.requests import CONTROL, Channel, UnsentRequest
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ExchangeKind:
     api: ApiKey
     at_least: int
     channel: Channel = CONTROL
@@ -29,7 +29,7 @@ class Kind:
 class Exchange:
     __slots__ = ("_backoff", "_kind", "_turn", "state")
 
-    def __init__(self, kind: Kind, backoff: Backoff) -> None:
+    def __init__(self, kind: ExchangeKind, backoff: RequestBackoff) -> None:
         self._kind = kind
         self._backoff = backoff
         self._turn = 0

@@ -27,7 +27,7 @@ SHOWN: Final = 100  # characters of a broker's word in our logs
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class JoinClaim:
     """What a member brings along when it joins. `last` is its last assignment, also when it was given up since."""
 
     topics: frozenset[str]
@@ -61,12 +61,12 @@ class Joined:
         return self.leader == self.member_id
 
 
-def protocols(assignors: Iterable[Assignor], claim: Claim) -> tuple[tuple[str, bytes], ...]:
+def protocols(assignors: Iterable[Assignor], claim: JoinClaim) -> tuple[tuple[str, bytes], ...]:
     """The subscription once per assignor, with what this assignor wants to know besides. GroupError when one fails."""
     return tuple((assignor.name, _subscription(assignor, claim)) for assignor in assignors)
 
 
-def _subscription(assignor: Assignor, claim: Claim) -> bytes:
+def _subscription(assignor: Assignor, claim: JoinClaim) -> bytes:
     try:
         return write_subscription(
             MemberSubscription(

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from multilane.client.group.assignors import GroupMember, TopicShape
+from multilane.client.group.assignors import AssignorMember, TopicShape
 from multilane.client.net.requests import NEVER
 from multilane.errors import FrameError, GroupError, printable
 from multilane.logs import logger
@@ -39,7 +39,7 @@ class Leader:
     def __init__(self, listeners: MemberListeners) -> None:
         self.topics: frozenset[str] = frozenset()  # none: somebody else leads
         self._listeners = listeners
-        self._members: tuple[GroupMember, ...] = ()
+        self._members: tuple[AssignorMember, ...] = ()
         self._deadline = 0.0
         self._divided: dict[str, int] = {}
         self._seen: Cluster | None = None
@@ -125,14 +125,14 @@ def _counts(cluster: Cluster, topics: Iterable[str]) -> dict[str, int]:
     return {topic: len(known[topic].partitions) if topic in known else 0 for topic in sorted(topics)}
 
 
-def _described(member: ListedMember) -> GroupMember:
+def _described(member: ListedMember) -> AssignorMember:
     try:
         wanted = read_subscription(member.metadata)
     except FrameError as error:
         # One broken member must not keep the others from their partitions.
         log.warning("member %s is given nothing: %s", printable(member.member_id, _SHOWN), error)
         wanted = MemberSubscription(())
-    return GroupMember(
+    return AssignorMember(
         member_id=member.member_id,
         topics=wanted.topics,
         owned=wanted.owned,
@@ -154,7 +154,7 @@ def _check(name: str, found: Assignment, members: Sequence[str]) -> None:
                 raise GroupError(f"assignor {name} gave {partition} to two members")
 
 
-def _withheld(found: Assignment, members: Sequence[GroupMember]) -> Assignment:
+def _withheld(found: Assignment, members: Sequence[AssignorMember]) -> Assignment:
     """Without what somebody else still has: it is free when that member comes back without it. Our own assignors leave
     such partitions out already; of others this is not known."""
     claimants: dict[TopicPartition, set[str]] = {}

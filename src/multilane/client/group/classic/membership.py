@@ -3,7 +3,7 @@
 Thread: none (pure state machine); owned by the network thread, one per consumer that subscribes.
 
 Owns the subscription and the state (`states.py` has the table). What the application holds is in `Holdings`, what is
-said to the coordinator in `Dialogue`, what a rebalance is made of in `Entry`. Never calls the application: it asks for
+said to the coordinator in `Dialogue`, what a rebalance is made of in `GroupEntry`. Never calls the application: it asks for
 a step and goes on when that is done. Heartbeats go on meanwhile; whether we are still a member the coordinator says.
 
 Eager, everything is given up before JoinGroup. Cooperative, JoinGroup says what we hold, and after SyncGroup we give up
@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from multilane.client.group.assignors import all_cooperative
 from multilane.client.group.classic.dialogue import LOOK_AGAIN, Dialogue
-from multilane.client.group.classic.entry import Entry
+from multilane.client.group.classic.entry import GroupEntry
 from multilane.client.group.classic.holdings import Holdings, Partitions
 from multilane.client.group.classic.joining import SHOWN
-from multilane.client.group.classic.states import BEATING, MEMBER, State, checked
-from multilane.client.group.classic.verdicts import Verdict, is_fenced_instance, judge, refused_pattern, told
+from multilane.client.group.classic.states import BEATING, MEMBER, ClassicState, checked
+from multilane.client.group.classic.verdicts import ErrorVerdict, is_fenced_instance, judge, refused_pattern, told
 from multilane.client.group.membership import HUNGRY_FOR, Change, Identity, Subscription
 from multilane.client.net.requests import NEVER, Poll, UnsentRequest
 from multilane.errors import BrokerError, GroupError, MultilaneError, WireError, printable
@@ -51,14 +51,14 @@ class ClassicMembership:
     ) -> None:
         if not assignors:
             raise ValueError("a classic membership needs at least one assignor")
-        self.state = State.OUTSIDE
+        self.state = ClassicState.OUTSIDE
         self._policy = policy
         self._pulse = pulse
         self._listeners = listeners
         self._cooperative = all_cooperative(assignors)
         self._talk = Dialogue(policy, coordinators, self)
         self.fenced_after = self._talk.fenced_after
-        self._entry = Entry(self._talk, listeners, assignors, policy.rack)
+        self._entry = GroupEntry(self._talk, listeners, assignors, policy.rack)
         self._holdings = Holdings(listeners.step)
         self._subscription: Subscription | None = None
         self._target: Partitions = frozenset()
@@ -105,39 +105,39 @@ class ClassicMembership:
         """Join, or tell the group. With no topics at all (a pattern that fits none yet) we are a member all the same;
         to be none is `leave`."""
         self._subscription = subscription
-        if self.state is State.OUTSIDE:
-            self._to(State.JOINING)
+        if self.state is ClassicState.OUTSIDE:
+            self._to(ClassicState.JOINING)
             self._reason = "the consumer subscribes"
             self._hungry_until = now + HUNGRY_FOR
 
     def rejoin(self, reason: str, now: float) -> None:
-        if self.state in (State.STABLE, State.RECONCILING, State.SYNCING):
+        if self.state in (ClassicState.STABLE, ClassicState.RECONCILING, ClassicState.SYNCING):
             self._rejoin = reason
 
     def step_done(self, ticket: int, now: float) -> None:
         step = self._holdings.done(ticket)
         if step is None:
             return
-        if self.state is State.REVOKING:
+        if self.state is ClassicState.REVOKING:
             self._give_up_or_join(now)
-        elif self.state is State.RECONCILING:
+        elif self.state is ClassicState.RECONCILING:
             if step.change is Change.ASSIGNED:
-                self._to(State.STABLE)
+                self._to(ClassicState.STABLE)
             else:
                 self._begin_with_target(now)
-        elif self.state is State.LOSING:
+        elif self.state is ClassicState.LOSING:
             self._give_up_lost(now)
 
     def leave(self, left: Callable[[], None], now: float) -> None:
         self._subscription = None
-        if self.state is State.OUTSIDE:
+        if self.state is ClassicState.OUTSIDE:
             left()
             return
         self._left.append(left)
-        if self.state is State.LEAVING:
+        if self.state is ClassicState.LEAVING:
             return
         self._holdings.drop()
-        self._to(State.LEAVING)
+        self._to(ClassicState.LEAVING)
         said = self._talk.goodbye("the consumer unsubscribes or closes", self._on_left)
         self._end_membership()
         self._tidy_line()
@@ -155,13 +155,13 @@ class ClassicMembership:
     def poll(self, now: float) -> Poll:
         goodbyes = self._talk.say_goodbyes(now)  # first: who cannot say it is out at once, and may join again
         waits = [self._watch_application(now)]
-        if self.state is State.STABLE:
+        if self.state is ClassicState.STABLE:
             waits.append(self._look_for_reasons(now))
         self._tidy_line()
         requests: list[UnsentRequest] = []
-        if self.state is State.JOINING:
+        if self.state is ClassicState.JOINING:
             waits.append(self._ask_to_join(requests, now))
-        elif self.state is State.SYNCING:
+        elif self.state is ClassicState.SYNCING:
             waits.append(self._ask_to_sync(requests, now))
         if self.state in BEATING:
             if self._is_hungry(now):
@@ -173,11 +173,11 @@ class ClassicMembership:
 
     def _is_hungry(self, now: float) -> bool:
         """Just joined, cooperatively, and with nothing yet: others are giving up what the next rebalance gives us."""
-        return self._cooperative and self.state is State.STABLE and not self.owned and now < self._hungry_until
+        return self._cooperative and self.state is ClassicState.STABLE and not self.owned and now < self._hungry_until
 
     def _watch_application(self, now: float) -> float:
         limit = self._policy.group.max_poll_interval
-        if self.state is State.AWAY:
+        if self.state is ClassicState.AWAY:
             if self._pulse.idle(now) >= limit:
                 return LOOK_AGAIN
             self._lose(now)
@@ -199,7 +199,7 @@ class ClassicMembership:
         )
         self._talk.goodbye("the application did not poll within max.poll.interval.ms", lambda _: None)
         self._end_membership()
-        self._to(State.AWAY)
+        self._to(ClassicState.AWAY)
 
     def _look_for_reasons(self, now: float) -> float:
         if self._rejoin is None and self._subscription != self._entry.told:
@@ -215,8 +215,8 @@ class ClassicMembership:
         """Hang up when the rebalance is over, or when the line is blocked by what nobody wants any more. Not from
         within an answer: that comes from this very line."""
         talk = self._talk
-        needed = self.state in (State.JOINING, State.REVOKING, State.SYNCING)
-        needed = needed or (self.state is State.RECONCILING and self._rejoin is not None)
+        needed = self.state in (ClassicState.JOINING, ClassicState.REVOKING, ClassicState.SYNCING)
+        needed = needed or (self.state is ClassicState.RECONCILING and self._rejoin is not None)
         if talk.has_line and (talk.line_is_stuck or not needed):
             talk.has_line = talk.line_is_stuck = False
             self._listeners.hang_up(talk.owner)
@@ -261,7 +261,7 @@ class ClassicMembership:
             if self.owned and self._entry.has_gone_back(generation):
                 self._lose(now, keep_id=True)
                 return
-            self._to(State.SYNCING)
+            self._to(ClassicState.SYNCING)
             self._talk.rest(now)
 
     def on_synced(self, response: Any, now: float) -> None:
@@ -286,21 +286,21 @@ class ClassicMembership:
         if api is ApiKey.HEARTBEAT and self.state not in BEATING:
             return  # JoinGroup is under way, and its answer will tell
         verdict = judge(error)
-        if verdict is Verdict.LOGIN:
+        if verdict is ErrorVerdict.LOGIN:
             self._listeners.failed(error)
-        elif verdict is Verdict.FATAL:
+        elif verdict is ErrorVerdict.FATAL:
             self._fail(told(error, self._policy.group), now, leave=not is_fenced_instance(error))
-        elif verdict is Verdict.REBALANCE:
+        elif verdict is ErrorVerdict.REBALANCE:
             self._on_rebalance(api, now)
         else:
             log.warning("%s; joining anew", error)
             self._listeners.observer.count("group.fenced")
-            self._lose(now, keep_id=verdict is Verdict.STALE)
+            self._lose(now, keep_id=verdict is ErrorVerdict.STALE)
 
     def _on_rebalance(self, api: ApiKey, now: float) -> None:
         if api is ApiKey.SYNC_GROUP:
             self._rebalance("the group began another rebalance", now)
-        elif self.state in (State.STABLE, State.RECONCILING):
+        elif self.state in (ClassicState.STABLE, ClassicState.RECONCILING):
             self._announced_at = now if self._announced_at is None else self._announced_at
             self._rejoin = self._rejoin or "the group is rebalancing"
 
@@ -312,22 +312,22 @@ class ClassicMembership:
             self._fail(GroupError(f"{error}; is there a member in the group that is no consumer?"), now)
             return
         log.warning("%s; joining again", error)
-        if self.state is State.SYNCING:
+        if self.state is ClassicState.SYNCING:
             self._rebalance("an answer could not be read", now)
 
     # --- moves -------------------------------------------------------------------------------------------------------
 
-    def _to(self, state: State) -> None:
+    def _to(self, state: ClassicState) -> None:
         self.state = checked(self.state, state)
 
     def _rebalance(self, reason: str, now: float) -> None:
         self._rejoin, self._reason = None, reason
         self._entry.begin()
         if self._surplus():
-            self._to(State.REVOKING)
+            self._to(ClassicState.REVOKING)
             self._ask_to_revoke(now)
-        elif self.state is not State.JOINING:
-            self._to(State.JOINING)
+        elif self.state is not ClassicState.JOINING:
+            self._to(ClassicState.JOINING)
 
     def _surplus(self) -> Partitions:
         """What must not be in the application's hands when JoinGroup is sent."""
@@ -345,11 +345,11 @@ class ClassicMembership:
             self._ask_to_revoke(now)
         else:
             self._announced_at = None
-            self._to(State.JOINING)
+            self._to(ClassicState.JOINING)
 
     def _reconcile(self, target: Partitions, now: float) -> None:
         self._target = target
-        self._to(State.RECONCILING)
+        self._to(ClassicState.RECONCILING)
         gone = self.owned - target
         if gone:
             self._rejoin = self._rejoin or "partitions were given up for others"
@@ -364,7 +364,7 @@ class ClassicMembership:
     def _lose(self, now: float, *, keep_id: bool = False) -> None:
         self._end_membership(keep_id=keep_id)
         self._reason = "membership was lost"
-        self._to(State.LOSING)
+        self._to(ClassicState.LOSING)
         self._give_up_lost(now)
 
     def _give_up_lost(self, now: float) -> None:
@@ -374,7 +374,7 @@ class ClassicMembership:
             self._listeners.observer.count("group.lost", len(self.owned))
             self._holdings.ask(Change.LOST, self.owned, now + self._policy.group.max_poll_interval)
         else:
-            self._to(State.JOINING if self._failure is None else State.FAILED)
+            self._to(ClassicState.JOINING if self._failure is None else ClassicState.FAILED)
 
     def _fail(self, error: MultilaneError, now: float, *, leave: bool = True) -> None:
         self._failure = error
@@ -390,11 +390,11 @@ class ClassicMembership:
         self._rejoin = self._announced_at = None
 
     def _on_left(self, now: float) -> None:
-        self._to(State.OUTSIDE)
+        self._to(ClassicState.OUTSIDE)
         self._failure = None
         self._entry.forget()
         left, self._left = self._left, []
         for callback in left:
             callback()
-        if self.state is State.OUTSIDE and self._subscription is not None:
+        if self.state is ClassicState.OUTSIDE and self._subscription is not None:
             self.subscribe(self._subscription, now)

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from typing import Final
 
 
-class State(enum.Enum):
+class ClassicState(enum.Enum):
     OUTSIDE = "outside"
     JOINING = "joining"
     REVOKING = "revoking"
@@ -37,28 +37,28 @@ class State(enum.Enum):
     FAILED = "failed"
 
 
-_ENDS: Final = frozenset({State.AWAY, State.LOSING, State.LEAVING})
+_ENDS: Final = frozenset({ClassicState.AWAY, ClassicState.LOSING, ClassicState.LEAVING})
 
-TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
-    State.OUTSIDE: frozenset({State.JOINING}),
-    State.JOINING: frozenset({State.REVOKING, State.SYNCING}) | _ENDS,
-    State.REVOKING: frozenset({State.JOINING}) | _ENDS,
-    State.SYNCING: frozenset({State.JOINING, State.REVOKING, State.RECONCILING}) | _ENDS,
-    State.RECONCILING: frozenset({State.STABLE}) | _ENDS,
-    State.STABLE: frozenset({State.JOINING, State.REVOKING}) | _ENDS,
-    State.AWAY: frozenset({State.LOSING, State.LEAVING}),
-    State.LOSING: frozenset({State.JOINING, State.LEAVING, State.FAILED}),
-    State.LEAVING: frozenset({State.OUTSIDE}),
-    State.FAILED: frozenset({State.LEAVING}),
+TRANSITIONS: Final[Mapping[ClassicState, frozenset[ClassicState]]] = {
+    ClassicState.OUTSIDE: frozenset({ClassicState.JOINING}),
+    ClassicState.JOINING: frozenset({ClassicState.REVOKING, ClassicState.SYNCING}) | _ENDS,
+    ClassicState.REVOKING: frozenset({ClassicState.JOINING}) | _ENDS,
+    ClassicState.SYNCING: frozenset({ClassicState.JOINING, ClassicState.REVOKING, ClassicState.RECONCILING}) | _ENDS,
+    ClassicState.RECONCILING: frozenset({ClassicState.STABLE}) | _ENDS,
+    ClassicState.STABLE: frozenset({ClassicState.JOINING, ClassicState.REVOKING}) | _ENDS,
+    ClassicState.AWAY: frozenset({ClassicState.LOSING, ClassicState.LEAVING}),
+    ClassicState.LOSING: frozenset({ClassicState.JOINING, ClassicState.LEAVING, ClassicState.FAILED}),
+    ClassicState.LEAVING: frozenset({ClassicState.OUTSIDE}),
+    ClassicState.FAILED: frozenset({ClassicState.LEAVING}),
 }
 
 # Where the coordinator counts on our heartbeats. While it holds our JoinGroup it does not.
-BEATING: Final = frozenset({State.REVOKING, State.SYNCING, State.RECONCILING, State.STABLE})
+BEATING: Final = frozenset({ClassicState.REVOKING, ClassicState.SYNCING, ClassicState.RECONCILING, ClassicState.STABLE})
 # Where a group has us, or is about to.
-MEMBER: Final = BEATING | {State.JOINING}
+MEMBER: Final = BEATING | {ClassicState.JOINING}
 
 
-def checked(now: State, then: State) -> State:
+def checked(now: ClassicState, then: ClassicState) -> ClassicState:
     """The next state; a move that the table does not have is a defect of ours."""
     if then not in TRANSITIONS[now]:
         raise AssertionError(f"classic membership: no move from {now.value} to {then.value}")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from multilane.config.group import GroupConfig
 
 
-class Verdict(enum.Enum):
+class ErrorVerdict(enum.Enum):
     PASSING = "passing"  # the coordinator moved, loads or cannot be reached: again, after a while
     LOGIN = "login"  # refused before it was asked; goes on when somebody changes something
     REBALANCE = "rebalance"
@@ -39,10 +39,10 @@ _MEMBER_ID_REQUIRED: Final = 79
 _FENCED_INSTANCE_ID: Final = 82
 
 _BY_CODE: Final = {
-    _ILLEGAL_GENERATION: Verdict.STALE,
-    _UNKNOWN_MEMBER_ID: Verdict.UNKNOWN,
-    _REBALANCE_IN_PROGRESS: Verdict.REBALANCE,
-    _MEMBER_ID_REQUIRED: Verdict.NEEDS_ID,
+    _ILLEGAL_GENERATION: ErrorVerdict.STALE,
+    _UNKNOWN_MEMBER_ID: ErrorVerdict.UNKNOWN,
+    _REBALANCE_IN_PROGRESS: ErrorVerdict.REBALANCE,
+    _MEMBER_ID_REQUIRED: ErrorVerdict.NEEDS_ID,
 }
 
 _INCONSISTENT_PROTOCOL: Final = 23
@@ -61,12 +61,12 @@ _ADVICE: Final = {
 }
 
 
-def judge(error: MultilaneError) -> Verdict:
+def judge(error: MultilaneError) -> ErrorVerdict:
     if isinstance(error, AuthenticationError):
-        return Verdict.LOGIN
+        return ErrorVerdict.LOGIN
     if isinstance(error, BrokerError) and error.code in _BY_CODE:
         return _BY_CODE[error.code]
-    return Verdict.PASSING if error.retriable else Verdict.FATAL
+    return ErrorVerdict.PASSING if error.retriable else ErrorVerdict.FATAL
 
 
 def told(error: MultilaneError, config: GroupConfig) -> MultilaneError:

@@ -4,6 +4,6 @@ Thread: none (pure state machines); each membership belongs to the network threa
 """
 
 from multilane.client.group.consumer_protocol.membership import ConsumerMembership
-from multilane.client.group.consumer_protocol.states import TRANSITIONS, State
+from multilane.client.group.consumer_protocol.states import TRANSITIONS, MemberState
 
-__all__ = ["TRANSITIONS", "ConsumerMembership", "State"]
+__all__ = ["TRANSITIONS", "ConsumerMembership", "MemberState"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from multilane.client.net.request_state import Backoff, RequestState
+from multilane.client.net.request_state import RequestBackoff, RequestState
 from multilane.client.net.requests import UnsentRequest
 from multilane.errors import GroupRefused, MultilaneError, broker_error
 from multilane.wire.compose_groups import DESCRIBE_GROUPS_AT_LEAST, describe_groups_request
@@ -42,7 +42,7 @@ class ClassicCheck:
         self,
         group: str,
         coordinators: Coordinators,
-        backoff: Backoff,
+        backoff: RequestBackoff,
         found: Callable[[LiveClassicGroup, float], None],
     ) -> None:
         self._group = group

@@ -18,13 +18,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from multilane.client.group.consumer_protocol.beats import Beats, heartbeat_to
 from multilane.client.group.consumer_protocol.classic_check import ClassicCheck
+from multilane.client.group.consumer_protocol.heartbeat_timer import HeartbeatTimer, heartbeat_to
 from multilane.client.group.consumer_protocol.names import TopicIds
-from multilane.client.group.consumer_protocol.reconciler import Outcome, Reconciler
+from multilane.client.group.consumer_protocol.reconciler import ReconcileOutcome, Reconciler
 from multilane.client.group.consumer_protocol.reconciliation import Target, read_target
-from multilane.client.group.consumer_protocol.refusals import Meaning, meaning, refusal, version_refusal
-from multilane.client.group.consumer_protocol.states import BEATING, MEMBER, TRANSITIONS, State
+from multilane.client.group.consumer_protocol.refusals import HeartbeatError, meaning, refusal, version_refusal
+from multilane.client.group.consumer_protocol.states import BEATING, MEMBER, TRANSITIONS, MemberState
 from multilane.client.group.consumer_protocol.wording import Wording
 from multilane.client.group.membership import Coordinators, Identity, Subscription
 from multilane.client.net.requests import NEVER, NOTHING, Poll, UnsentRequest
@@ -63,7 +63,7 @@ class ConsumerMembership:
         unsupported: Callable[[MultilaneError], None],
         topic_ids: TopicIds,
     ) -> None:
-        self.state = State.UNSUBSCRIBED
+        self.state = MemberState.UNSUBSCRIBED
         self._group = policy.group.group_id or ""
         self._policy = policy
         self._listeners = listeners
@@ -73,7 +73,7 @@ class ConsumerMembership:
         self._member_id = str(uuid4())
         self._epoch = JOIN_EPOCH
         self._wording = Wording(policy, self._group)
-        self._beats = Beats(policy.backoff)
+        self._heartbeat_timer = HeartbeatTimer(policy.backoff)
         self._check = ClassicCheck(self._group, coordinators, policy.backoff, self._is_classic)
         self._parts = Reconciler(listeners, topic_ids, policy.group.max_poll_interval)
         self._node: NodeId | None = None  # whom we last spoke to
@@ -97,10 +97,10 @@ class ConsumerMembership:
 
     @property
     def refusal(self) -> MultilaneError | None:
-        return self._refusal if self.state is State.FATAL and self._last_word is None else None
+        return self._refusal if self.state is MemberState.FATAL and self._last_word is None else None
 
     def fenced_after(self, session: float | None) -> float:
-        return self._beats.fenced_after(session)
+        return self._heartbeat_timer.fenced_after(session)
 
     @property
     def topics_to_watch(self) -> frozenset[str]:
@@ -112,14 +112,14 @@ class ConsumerMembership:
     def subscribe(self, subscription: Subscription, now: float) -> None:
         changed = subscription != self._wording.subscription
         self._wording.subscription = subscription
-        if self.state is State.UNSUBSCRIBED:
+        if self.state is MemberState.UNSUBSCRIBED:
             self._join()
-        elif self.state is State.LEAVING:
+        elif self.state is MemberState.LEAVING:
             self._wants_back = True
         elif self.refusal is not None:
             self._listeners.failed(self.refusal)
         elif changed and self.state in BEATING:
-            self._beats.is_urgent = True
+            self._heartbeat_timer.is_urgent = True
 
     def rejoin(self, reason: str, now: float) -> None:
         log.debug("group %s: the broker assigns, so there is nothing to do to rebalance (%s)", self._group, reason)
@@ -131,16 +131,16 @@ class ConsumerMembership:
     def leave(self, left: Callable[[], None], now: float) -> None:
         self._parts.clear()
         self._wants_back = False
-        if self.state is State.LEAVING:
+        if self.state is MemberState.LEAVING:
             self._left.append(left)
         elif self.state in BEATING and self._is_known:
             self._left.append(left)
-            self._beats.start_over()
-            self._to(State.LEAVING)
+            self._heartbeat_timer.start_over()
+            self._to(MemberState.LEAVING)
         else:
             self._last_word = None
-            if self.state is not State.UNSUBSCRIBED:
-                self._to(State.UNSUBSCRIBED)
+            if self.state is not MemberState.UNSUBSCRIBED:
+                self._to(MemberState.UNSUBSCRIBED)
             left()
 
     def fenced(self, error: MultilaneError, now: float) -> None:
@@ -155,7 +155,7 @@ class ConsumerMembership:
     # --- the loop ----------------------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> Poll:
-        if self.state is State.LEAVING:
+        if self.state is MemberState.LEAVING:
             return self._poll_leaving(now)
         limit = self._policy.group.max_poll_interval
         if self.state in BEATING and self._pulse.expire(now, limit):
@@ -164,21 +164,23 @@ class ConsumerMembership:
         self._advance(now)
         if self.state in BEATING:
             return self._poll_beating(patience, now)
-        return Poll(wait=_LOOK_FOR_APPLICATION) if self.state is State.STALE else NOTHING
+        return Poll(wait=_LOOK_FOR_APPLICATION) if self.state is MemberState.STALE else NOTHING
 
     def _poll_beating(self, patience: float, now: float) -> Poll:
         """`patience` is for how long the application may still go without a poll."""
         node = self._coordinators.of(self._group)
         if node is None:
             return Poll(wait=patience)
-        check = self._check if self.state is State.JOINING and not self._check.is_clear else None
-        wait = self._beats.wait(now) if check is None else max(self._beats.wait(now), check.wait(now))
+        check = self._check if self.state is MemberState.JOINING and not self._check.is_clear else None
+        wait = (
+            self._heartbeat_timer.wait(now) if check is None else max(self._heartbeat_timer.wait(now), check.wait(now))
+        )
         if wait > 0:
             return Poll(wait=min(wait, patience))
         return Poll((self._heartbeat(node, now) if check is None else check.ask(node),), patience)
 
     def _poll_leaving(self, now: float) -> Poll:
-        if self._beats.wait(now) == NEVER:
+        if self._heartbeat_timer.wait(now) == NEVER:
             return NOTHING
         node = self._coordinators.of(self._group)
         if node is None:
@@ -187,11 +189,11 @@ class ConsumerMembership:
                 return NOTHING  # it is being looked for, and whoever closes waits for us with a deadline
             log.warning("group %s: left without telling the coordinator, which is unknown: %s", self._group, error)
             self._gone()
-            return self.poll(now) if self.state is State.JOINING else NOTHING
-        talk = self._beats.sent(now)
+            return self.poll(now) if self.state is MemberState.JOINING else NOTHING
+        talk = self._heartbeat_timer.sent(now)
 
         def answered(*_: object) -> None:
-            if self._beats.is_current(talk):
+            if self._heartbeat_timer.is_current(talk):
                 self._gone()
 
         return Poll((heartbeat_to(node, self._wording.farewell(self._member_id), answered, answered),))
@@ -206,8 +208,8 @@ class ConsumerMembership:
         )
         self._listeners.observer.count("group.stale", group=self._group)
         node = self._coordinators.of(self._group) if self._is_known else None
-        self._beats.start_over()
-        self._to(State.STALE)
+        self._heartbeat_timer.start_over()
+        self._to(MemberState.STALE)
         if node is None:
             return Poll(wait=_LOOK_FOR_APPLICATION)
 
@@ -225,14 +227,14 @@ class ConsumerMembership:
         owned = self._parts.tell() if self._parts.must_acknowledge or self._wording.is_full else None
         said = self._wording.heartbeat(self._member_id, self._epoch, owned)
         self._is_known = True
-        talk = self._beats.sent(now)
+        talk = self._heartbeat_timer.sent(now)
 
         def on_response(response: Any, now: float) -> None:
-            if self._beats.is_current(talk):
+            if self._heartbeat_timer.is_current(talk):
                 self._on_response(node, subscription, response, now)
 
         def on_failure(error: MultilaneError, now: float) -> None:
-            if self._beats.is_current(talk):
+            if self._heartbeat_timer.is_current(talk):
                 self._on_failure(node, error, now)
 
         return heartbeat_to(node, said, on_response, on_failure)
@@ -250,24 +252,24 @@ class ConsumerMembership:
             log.warning("group %s: an answer to a heartbeat is ignored: %s", self._group, error)
             self._try_again(now)
             return
-        self._beats.answered(response.heartbeat_interval.total_seconds())
-        if self.state is State.JOINING:
-            self._beats.joined(now)
+        self._heartbeat_timer.answered(response.heartbeat_interval.total_seconds())
+        if self.state is MemberState.JOINING:
+            self._heartbeat_timer.joined(now)
         self._wording.heard(subscription)
         self._member_id = response.member_id or self._member_id
         self._epoch = epoch
-        if target is None and self.state is State.JOINING:
+        if target is None and self.state is MemberState.JOINING:
             log.warning("group %s: the coordinator has assigned nothing, not even an empty list", self._group)
             self._wording.unheard()  # a heartbeat that says everything is answered with an assignment
-        is_heard = self.state is State.ACKNOWLEDGING and not self._parts.must_acknowledge
+        is_heard = self.state is MemberState.ACKNOWLEDGING and not self._parts.must_acknowledge
         if self._parts.aim(target, now) or is_heard:
-            if self.state is not State.RECONCILING:
-                self._to(State.RECONCILING)
-        elif self.state is State.JOINING:
-            self._to(State.STABLE)
+            if self.state is not MemberState.RECONCILING:
+                self._to(MemberState.RECONCILING)
+        elif self.state is MemberState.JOINING:
+            self._to(MemberState.STABLE)
         self._advance(now)
         if not self.owned:
-            self._beats.empty_handed(now)
+            self._heartbeat_timer.empty_handed(now)
 
     def _read(self, response: Any) -> tuple[int, Target | None]:
         epoch = int(response.member_epoch)
@@ -277,20 +279,20 @@ class ConsumerMembership:
 
     def _on_error(self, node: NodeId, code: int, text: str | None, now: float) -> None:
         match meaning(code, self._epoch):
-            case Meaning.FENCED:
+            case HeartbeatError.FENCED:
                 log.warning("group %s: %s is not a member any more: code %d", self._group, self._member_id, code)
                 self._fence(now)
-            case Meaning.UNSUPPORTED:
+            case HeartbeatError.UNSUPPORTED:
                 self._not_offered(refusal(code, text, self._policy), now)
-            case Meaning.FINAL:
+            case HeartbeatError.FINAL:
                 self._refuse(refusal(code, text, self._policy), now)
-            case Meaning.TELL:
+            case HeartbeatError.TELL:
                 self._listeners.failed(refusal(code, text, self._policy))
                 self._try_again(now)
-            case Meaning.LOOK_AGAIN:
+            case HeartbeatError.LOOK_AGAIN:
                 self._coordinators.forget(self._group, node)
                 self._try_again(now)
-            case Meaning.BACK_OFF:
+            case HeartbeatError.BACK_OFF:
                 self._try_again(now)
 
     def _on_failure(self, node: NodeId, error: MultilaneError, now: float) -> None:
@@ -305,7 +307,7 @@ class ConsumerMembership:
             self._refuse(error, now)
 
     def _is_classic(self, error: MultilaneError, now: float) -> None:
-        if self.state is State.JOINING:
+        if self.state is MemberState.JOINING:
             self._not_offered(error, now)
 
     def _not_offered(self, error: MultilaneError, now: float) -> None:
@@ -314,8 +316,8 @@ class ConsumerMembership:
 
     def _try_again(self, now: float) -> None:
         self._wording.unheard()
-        self._parts.must_acknowledge |= self.state is State.ACKNOWLEDGING
-        self._beats.failed(now)
+        self._parts.must_acknowledge |= self.state is MemberState.ACKNOWLEDGING
+        self._heartbeat_timer.failed(now)
         self._start_check()
 
     # --- moves -------------------------------------------------------------------------------------------------------
@@ -326,9 +328,9 @@ class ConsumerMembership:
         self._is_known = False
         self._parts.clear()
         self._wording.unheard()
-        self._beats.is_urgent = True
+        self._heartbeat_timer.is_urgent = True
         self._start_check()
-        self._to(State.JOINING)
+        self._to(MemberState.JOINING)
 
     def _start_check(self) -> None:
         """Whoever asked for KIP-848 converts groups, as Kafka does."""
@@ -336,8 +338,8 @@ class ConsumerMembership:
         self._check.is_clear = self._policy.group.group_protocol != "auto"
 
     def _gone(self) -> None:
-        self._to(State.UNSUBSCRIBED)
-        self._beats.start_over()
+        self._to(MemberState.UNSUBSCRIBED)
+        self._heartbeat_timer.start_over()
         callbacks, self._left = self._left, []
         if self._wants_back:
             self._wants_back = False
@@ -347,30 +349,30 @@ class ConsumerMembership:
 
     def _fence(self, now: float) -> None:
         self._listeners.observer.count("group.fenced", group=self._group)
-        self._beats.fenced(now)
-        self._to(State.FENCED)
+        self._heartbeat_timer.fenced(now)
+        self._to(MemberState.FENCED)
         self._advance(now)
 
     def _refuse(
         self, error: MultilaneError, now: float, last_word: Callable[[MultilaneError], None] | None = None
     ) -> None:
         self._refusal, self._last_word = error, last_word
-        self._beats.start_over()
-        self._to(State.FATAL)
+        self._heartbeat_timer.start_over()
+        self._to(MemberState.FATAL)
         if last_word is None:
             self._listeners.failed(error)
         self._advance(now)
 
     def _advance(self, now: float) -> None:
         """Do what can be done without waiting for anybody."""
-        if self.state in (State.RECONCILING, State.ACKNOWLEDGING):
+        if self.state in (MemberState.RECONCILING, MemberState.ACKNOWLEDGING):
             self._reconcile()
         elif self._parts.in_step:
             return
-        elif self.state is State.FENCED or (self.state is State.STALE and self._application_polls(now)):
+        elif self.state is MemberState.FENCED or (self.state is MemberState.STALE and self._application_polls(now)):
             if not self._parts.lose(now):
                 self._join()
-        elif self.state is State.FATAL and not self._parts.lose(now) and self._last_word and self._refusal:
+        elif self.state is MemberState.FATAL and not self._parts.lose(now) and self._last_word and self._refusal:
             tell, self._last_word = self._last_word, None
             tell(self._refusal)
 
@@ -379,17 +381,17 @@ class ConsumerMembership:
 
     def _reconcile(self) -> None:
         outcome = self._parts.advance()
-        self._beats.is_urgent |= self._parts.must_acknowledge
-        if outcome is Outcome.IN_STEP:
-            if self.state is State.ACKNOWLEDGING:
-                self._to(State.RECONCILING)
-        elif self.state is State.RECONCILING:
+        self._heartbeat_timer.is_urgent |= self._parts.must_acknowledge
+        if outcome is ReconcileOutcome.IN_STEP:
+            if self.state is MemberState.ACKNOWLEDGING:
+                self._to(MemberState.RECONCILING)
+        elif self.state is MemberState.RECONCILING:
             if self._parts.must_acknowledge:
-                self._to(State.ACKNOWLEDGING)
-            elif outcome is Outcome.COMPLETE:
-                self._to(State.STABLE)
+                self._to(MemberState.ACKNOWLEDGING)
+            elif outcome is ReconcileOutcome.COMPLETE:
+                self._to(MemberState.STABLE)
 
-    def _to(self, state: State) -> None:
+    def _to(self, state: MemberState) -> None:
         if state not in TRANSITIONS[self.state]:
             raise AssertionError(f"group {self._group}: no move from {self.state.value} to {state.value}")
         log.debug("group %s: %s, epoch %d: %s", self._group, self._member_id, self._epoch, state.value)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from multilane.types import TopicPartition
 
 
-class Outcome(enum.Enum):
+class ReconcileOutcome(enum.Enum):
     IN_STEP = "the application is at work"
     WAITING = "for names, or for an answer, and there is nothing else to do"
     COMPLETE = "what is owned is what is assigned"
@@ -46,7 +46,7 @@ class Reconciler:
         self._holding = Reconciliation()
         self._ids = WantedIds(topic_ids)
         self._looked_at: Cluster | None = None  # the picture that the last outcome was made on
-        self._outcome = Outcome.COMPLETE
+        self._outcome = ReconcileOutcome.COMPLETE
         self._may_refresh = False  # once per heartbeat, however often the picture changes
         self._aimed_at = 0.0  # when the newest assignment came
         self._is_announced = False  # an ASSIGNED step was told since the last REVOKED one, or since we joined
@@ -78,17 +78,17 @@ class Reconciler:
         self._is_answered = False
         return True
 
-    def advance(self) -> Outcome:
+    def advance(self) -> ReconcileOutcome:
         """Do what can be done without waiting for anybody."""
         if self._steps.is_open:
-            return Outcome.IN_STEP
+            return ReconcileOutcome.IN_STEP
         cluster = self._listeners.cluster()
         if cluster is not self._looked_at:
             self._looked_at = cluster
             self._outcome = self._take_step(cluster)
         return self._outcome
 
-    def _take_step(self, cluster: Cluster) -> Outcome:
+    def _take_step(self, cluster: Cluster) -> ReconcileOutcome:
         plan = self._holding.plan(cluster)
         if self._ids.want(plan.unknown, cluster) and self._may_refresh:
             self._may_refresh = False
@@ -96,18 +96,18 @@ class Reconciler:
         if plan.revoked:
             self._is_announced = False
             self._begin(Change.REVOKED, self._holding.names_of(plan.revoked), plan.revoked)
-            return Outcome.IN_STEP
+            return ReconcileOutcome.IN_STEP
         if plan.added and self._is_list_out:
-            return Outcome.WAITING
+            return ReconcileOutcome.WAITING
         if plan.added or not (self._is_announced or plan.unknown):
             self._is_announced = True
             self._holding.take(plan.added)
             self._begin(Change.ASSIGNED, frozenset(plan.added.values()), frozenset(plan.added))
-            return Outcome.IN_STEP
+            return ReconcileOutcome.IN_STEP
         self._ids.keep(plan.unknown)
         if not self._is_answered:
             self.must_acknowledge = True
-        return Outcome.WAITING if plan.unknown else Outcome.COMPLETE
+        return ReconcileOutcome.WAITING if plan.unknown else ReconcileOutcome.COMPLETE
 
     def _begin(self, change: Change, names: frozenset[TopicPartition], partitions: frozenset[Numbered]) -> None:
         self._steps.begin(change, names, self._aimed_at + self._timeout, partitions)

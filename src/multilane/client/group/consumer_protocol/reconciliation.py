@@ -52,7 +52,7 @@ def read_target(assignment: Any) -> Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReconcilePlan:
     """The difference between what is owned and what is assigned. `unknown` are the ids of topics that the picture of
     the cluster does not have yet, or not with the partitions assigned."""
 
@@ -79,9 +79,9 @@ class Reconciliation:
             found.setdefault(topic_id, []).append(number)
         return found
 
-    def plan(self, cluster: Cluster) -> Plan:
+    def plan(self, cluster: Cluster) -> ReconcilePlan:
         if self.target is None:
-            return Plan(frozenset(), {}, frozenset())
+            return ReconcilePlan(frozenset(), {}, frozenset())
         wanted = {(topic_id, n) for topic_id, numbers in self.target.items() for n in numbers}
         added: dict[Numbered, TopicPartition] = {}
         unknown: set[UUID] = set()
@@ -92,7 +92,7 @@ class Reconciliation:
                 unknown.add(topic_id)
             else:
                 added[topic_id, number] = name
-        return Plan(frozenset(self._owned.keys() - wanted), added, frozenset(unknown))
+        return ReconcilePlan(frozenset(self._owned.keys() - wanted), added, frozenset(unknown))
 
     def names_of(self, partitions: Iterable[Numbered]) -> frozenset[TopicPartition]:
         return frozenset(self._owned[p] for p in partitions)

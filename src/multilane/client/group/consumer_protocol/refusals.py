@@ -21,7 +21,7 @@ _FENCED_INSTANCE: Final = 82
 _UNRELEASED_INSTANCE: Final = 111
 
 
-class Meaning(enum.Enum):
+class HeartbeatError(enum.Enum):
     BACK_OFF = "try again later, at the same coordinator"
     LOOK_AGAIN = "find the coordinator and try again"
     FENCED = "no longer a member"
@@ -30,14 +30,14 @@ class Meaning(enum.Enum):
     FINAL = "it will not get better"
 
 
-_MEANINGS: Final[Mapping[int, Meaning]] = {
-    14: Meaning.BACK_OFF,  # COORDINATOR_LOAD_IN_PROGRESS
-    15: Meaning.LOOK_AGAIN,  # COORDINATOR_NOT_AVAILABLE
-    16: Meaning.LOOK_AGAIN,  # NOT_COORDINATOR
-    25: Meaning.FENCED,  # UNKNOWN_MEMBER_ID
-    29: Meaning.TELL,  # TOPIC_AUTHORIZATION_FAILED: passes when somebody grants it
-    UNSUPPORTED_VERSION: Meaning.UNSUPPORTED,
-    110: Meaning.FENCED,  # FENCED_MEMBER_EPOCH
+_MEANINGS: Final[Mapping[int, HeartbeatError]] = {
+    14: HeartbeatError.BACK_OFF,  # COORDINATOR_LOAD_IN_PROGRESS
+    15: HeartbeatError.LOOK_AGAIN,  # COORDINATOR_NOT_AVAILABLE
+    16: HeartbeatError.LOOK_AGAIN,  # NOT_COORDINATOR
+    25: HeartbeatError.FENCED,  # UNKNOWN_MEMBER_ID
+    29: HeartbeatError.TELL,  # TOPIC_AUTHORIZATION_FAILED: passes when somebody grants it
+    UNSUPPORTED_VERSION: HeartbeatError.UNSUPPORTED,
+    110: HeartbeatError.FENCED,  # FENCED_MEMBER_EPOCH
 }
 
 _ADVICE: Final[Mapping[int, str]] = {
@@ -56,12 +56,12 @@ _ADVICE: Final[Mapping[int, str]] = {
 }
 
 
-def meaning(code: int, epoch: int) -> Meaning:
+def meaning(code: int, epoch: int) -> HeartbeatError:
     if code == _GROUP_ID_NOT_FOUND and epoch != JOIN_EPOCH:
-        return Meaning.FENCED  # the group we were in is gone
+        return HeartbeatError.FENCED  # the group we were in is gone
     found = _MEANINGS.get(code)
     if found is None:
-        found = Meaning.BACK_OFF if BROKER_CODES.get(code, ("", False, False))[1] else Meaning.FINAL
+        found = HeartbeatError.BACK_OFF if BROKER_CODES.get(code, ("", False, False))[1] else HeartbeatError.FINAL
     return found
 
 
@@ -78,7 +78,7 @@ def refusal(code: int, text: str | None, policy: MemberPolicy) -> GroupError:
         return InstanceFenced(
             f"{told}; another member has taken over group.instance.id {config.group_instance_id!r}: give each its own"
         )
-    error = GroupError if meaning(code, JOIN_EPOCH) is Meaning.TELL else GroupRefused
+    error = GroupError if meaning(code, JOIN_EPOCH) is HeartbeatError.TELL else GroupRefused
     return error(f"{told}; {_advice(told)}")
 
 

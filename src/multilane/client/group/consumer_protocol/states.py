@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from typing import Final
 
 
-class State(enum.Enum):
+class MemberState(enum.Enum):
     UNSUBSCRIBED = "unsubscribed"
     JOINING = "joining"
     RECONCILING = "reconciling"
@@ -35,19 +35,21 @@ class State(enum.Enum):
     FATAL = "fatal"
 
 
-_OUT: Final = frozenset({State.FENCED, State.STALE, State.LEAVING, State.FATAL})
+_OUT: Final = frozenset({MemberState.FENCED, MemberState.STALE, MemberState.LEAVING, MemberState.FATAL})
 
-TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
-    State.UNSUBSCRIBED: frozenset({State.JOINING}),
-    State.JOINING: _OUT | {State.UNSUBSCRIBED, State.RECONCILING, State.STABLE},
-    State.RECONCILING: _OUT | {State.ACKNOWLEDGING, State.STABLE},
-    State.ACKNOWLEDGING: _OUT | {State.RECONCILING},
-    State.STABLE: _OUT | {State.RECONCILING},
-    State.FENCED: frozenset({State.JOINING, State.UNSUBSCRIBED}),
-    State.STALE: frozenset({State.JOINING, State.UNSUBSCRIBED}),
-    State.LEAVING: frozenset({State.UNSUBSCRIBED}),
-    State.FATAL: frozenset({State.UNSUBSCRIBED}),
+TRANSITIONS: Final[Mapping[MemberState, frozenset[MemberState]]] = {
+    MemberState.UNSUBSCRIBED: frozenset({MemberState.JOINING}),
+    MemberState.JOINING: _OUT | {MemberState.UNSUBSCRIBED, MemberState.RECONCILING, MemberState.STABLE},
+    MemberState.RECONCILING: _OUT | {MemberState.ACKNOWLEDGING, MemberState.STABLE},
+    MemberState.ACKNOWLEDGING: _OUT | {MemberState.RECONCILING},
+    MemberState.STABLE: _OUT | {MemberState.RECONCILING},
+    MemberState.FENCED: frozenset({MemberState.JOINING, MemberState.UNSUBSCRIBED}),
+    MemberState.STALE: frozenset({MemberState.JOINING, MemberState.UNSUBSCRIBED}),
+    MemberState.LEAVING: frozenset({MemberState.UNSUBSCRIBED}),
+    MemberState.FATAL: frozenset({MemberState.UNSUBSCRIBED}),
 }
 
-MEMBER: Final = frozenset({State.RECONCILING, State.ACKNOWLEDGING, State.STABLE})  # the coordinator knows us
-BEATING: Final = MEMBER | {State.JOINING}  # heartbeats go out
+MEMBER: Final = frozenset(
+    {MemberState.RECONCILING, MemberState.ACKNOWLEDGING, MemberState.STABLE}
+)  # the coordinator knows us
+BEATING: Final = MEMBER | {MemberState.JOINING}  # heartbeats go out

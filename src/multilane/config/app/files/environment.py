@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from multilane.config.app.files.places import Problems, joined
-from multilane.config.app.files.tree import Branch, Entry, Listing, Node, Scalar
+from multilane.config.app.files.source_location import Problems, joined
+from multilane.config.app.files.tree import Branch, Listing, Node, Scalar, TreeEntry
 
 _OPENING: Final = re.compile(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?:(:-)([^}]*))?\})?", re.ASCII)
 
@@ -30,7 +30,7 @@ def interpolate(node: Node, env: Mapping[str, str], problems: Problems, path: tu
             return replace(node, items=tuple(items))
         case Branch():
             entries = {
-                fold: Entry(entry.key, entry.place, interpolate(entry.node, env, problems, (*path, entry.key)))
+                fold: TreeEntry(entry.key, entry.place, interpolate(entry.node, env, problems, (*path, entry.key)))
                 for fold, entry in node.entries.items()
             }
             return replace(node, entries=entries)

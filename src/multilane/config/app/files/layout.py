@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from multilane.config.app.files.places import Place, Problems, joined, listed, meant
-from multilane.config.app.files.tree import Branch, Entry, Listing, Node, Scalar
+from multilane.config.app.files.source_location import Problems, SourceLocation, joined, listed, meant
+from multilane.config.app.files.tree import Branch, Listing, Node, Scalar, TreeEntry
 from multilane.errors import printable
 
 PROFILES: Final = "profiles"
@@ -26,7 +26,7 @@ _NAMES: Final = ("clusters", "consumers", "producers", "errorConsumers")
 _MOST_JUDGED: Final = 50  # entries are enough to know a file by
 _ASIDE: Final = "x-"  # a place for anchors
 
-Sections = dict[str, dict[str, Entry]]
+Sections = dict[str, dict[str, TreeEntry]]
 Vocabulary = Mapping[str, frozenset[str]]
 
 
@@ -126,7 +126,7 @@ class Arranger:
                 self.problems.add(entry.node.place, joined(*path, name), what, "write names with keys below them")
         return sections
 
-    def _unite(self, known: dict[str, Entry], branch: Branch, path: tuple[str, ...]) -> None:
+    def _unite(self, known: dict[str, TreeEntry], branch: Branch, path: tuple[str, ...]) -> None:
         """`errorConsumers` and `shovels` are one section, under whichever name."""
         for fold, entry in branch.entries.items():
             if fold in known:
@@ -147,7 +147,7 @@ class Arranger:
         return {best: dict(branch.entries)}
 
 
-def told_twice(problems: Problems, path: str, first: Place, second: Place) -> None:
+def told_twice(problems: Problems, path: str, first: SourceLocation, second: SourceLocation) -> None:
     problems.add(second, path, f"the name is given a second time; the first is at {first}", "rename or remove one")
 
 
@@ -164,7 +164,7 @@ def _is_empty(node: Node) -> bool:
 
 def stamped_branch(branch: Branch, profile: str | None) -> Branch:
     """The same branch, and everything in it known to come from the profile."""
-    entries = {fold: Entry(e.key, e.place, _stamped(e.node, profile)) for fold, e in branch.entries.items()}
+    entries = {fold: TreeEntry(e.key, e.place, _stamped(e.node, profile)) for fold, e in branch.entries.items()}
     return replace(branch, entries=entries, profile=profile)
 
 
@@ -181,7 +181,7 @@ def _merged_sections(under: Sections, over: Sections) -> Sections:
     return {name: _merged(under.get(name, {}), over.get(name, {})) for name in names}
 
 
-def _merged(under: Mapping[str, Entry], over: Mapping[str, Entry]) -> dict[str, Entry]:
+def _merged(under: Mapping[str, TreeEntry], over: Mapping[str, TreeEntry]) -> dict[str, TreeEntry]:
     """Mappings are merged key by key, everything else is replaced; a key without a value takes the one below away."""
     merged = dict(under)
     for fold, entry in over.items():
@@ -190,7 +190,7 @@ def _merged(under: Mapping[str, Entry], over: Mapping[str, Entry]) -> dict[str, 
             merged.pop(fold, None)
         elif below is not None and isinstance(below.node, Branch) and isinstance(entry.node, Branch):
             entries = _merged(below.node.entries, entry.node.entries)
-            merged[fold] = Entry(below.key, below.place, replace(below.node, entries=entries))
+            merged[fold] = TreeEntry(below.key, below.place, replace(below.node, entries=entries))
         else:
             merged[fold] = entry
     return merged

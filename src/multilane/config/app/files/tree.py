@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import yaml
 
-from multilane.config.app.files.places import Place, Problems, joined
+from multilane.config.app.files.source_location import Problems, SourceLocation, joined
 from multilane.errors import printable
 
 DEEPEST: Final = 40
@@ -30,7 +30,7 @@ class Scalar:
     """A text. `written` is what stands in the file, `text` what it became when variables were put in."""
 
     text: str = field(repr=False)  # possibly a password
-    place: Place
+    place: SourceLocation
     plain: bool = True
     written: str = field(repr=False, default="")
     variables: tuple[str, ...] = ()
@@ -46,16 +46,16 @@ class Scalar:
 @dataclass(frozen=True, slots=True)
 class Listing:
     items: tuple[Node, ...]
-    place: Place
+    place: SourceLocation
     profile: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TreeEntry:
     """A key as it was written, where, and what it holds."""
 
     key: str
-    place: Place
+    place: SourceLocation
     node: Node
 
 
@@ -63,8 +63,8 @@ class Entry:
 class Branch:
     """Entries by their key in lower case: keys are compared without case."""
 
-    entries: Mapping[str, Entry]
-    place: Place
+    entries: Mapping[str, TreeEntry]
+    place: SourceLocation
     profile: str | None = None
 
     def get(self, key: str) -> Node | None:
@@ -78,16 +78,16 @@ Node = Scalar | Listing | Branch
 class Unreadable(Exception):
     """The file cannot be read any further."""
 
-    def __init__(self, place: Place, what: str, fix: str) -> None:
+    def __init__(self, place: SourceLocation, what: str, fix: str) -> None:
         self.place, self.what, self.fix = place, what, fix
         super().__init__(what)
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenNode:
     """A list or mapping whose end has not come. `keys` None is a list."""
 
-    place: Place
+    place: SourceLocation
     anchor: str | None
     items: list[Node] = field(default_factory=list)
     keys: list[Scalar] | None = None
@@ -105,15 +105,15 @@ def parse(text: str, file: str, problems: Problems) -> Branch:
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             composer.take(event)
     except yaml.MarkedYAMLError as error:
-        place = Place(file) if error.problem_mark is None else composer.place(error.problem_mark)
+        place = SourceLocation(file) if error.problem_mark is None else composer.place(error.problem_mark)
         line = text.split("\n")[place.line - 1] if place.line else ""
         raise Unreadable(place, f"not valid YAML: {_said(error.problem)}", _advice(error.problem, line)) from None
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
-        place = Place(file, before.count("\n") + 1, error.position - before.rfind("\n"))
+        place = SourceLocation(file, before.count("\n") + 1, error.position - before.rfind("\n"))
         raise Unreadable(place, "a control character stands here", "remove it; YAML is plain text") from None
     except (ValueError, OverflowError):  # %YAML versions and \U escapes of impossible size
-        raise Unreadable(Place(file), "not valid YAML: a number in it is impossible", "correct it") from None
+        raise Unreadable(SourceLocation(file), "not valid YAML: a number in it is impossible", "correct it") from None
     return composer.document()
 
 
@@ -121,16 +121,16 @@ class _Composer:
     def __init__(self, file: str, problems: Problems) -> None:
         self._file = file
         self._problems = problems
-        self._open: list[_Open] = []
+        self._open: list[_OpenNode] = []
         self._anchors: dict[str, tuple[Node, int]] = {}
         self._roots: list[Node] = []
         self._made = 0
 
-    def place(self, mark: Any) -> Place:
-        return Place(self._file, mark.line + 1, mark.column + 1)
+    def place(self, mark: Any) -> SourceLocation:
+        return SourceLocation(self._file, mark.line + 1, mark.column + 1)
 
     def document(self) -> Branch:
-        root = self._roots[0] if self._roots else Branch({}, Place(self._file, 1, 1))
+        root = self._roots[0] if self._roots else Branch({}, SourceLocation(self._file, 1, 1))
         if isinstance(root, Scalar) and root.empty:
             return Branch({}, root.place)
         if not isinstance(root, Branch):
@@ -151,26 +151,26 @@ class _Composer:
             case yaml.DocumentStartEvent() if self._roots:
                 raise Unreadable(place, "a second document begins here", "keep one document in a file")
 
-    def _scalar(self, event: Any, place: Place) -> None:
+    def _scalar(self, event: Any, place: SourceLocation) -> None:
         self._refuse_tag(event.tag, place)
         node = Scalar(event.value, place, plain=event.style is None and event.tag is None, written=event.value)
         self._place(node, event.anchor, 1)
 
-    def _start(self, event: Any, place: Place) -> None:
+    def _start(self, event: Any, place: SourceLocation) -> None:
         self._refuse_tag(event.tag, place)
         if len(self._open) >= DEEPEST:
             raise Unreadable(place, f"more than {DEEPEST} levels are nested here", "nothing of ours is that deep")
         if self._open and self._open[-1].wants_key:
             raise Unreadable(place, "a key is a list or a mapping", "write keys as texts")
         keys: list[Scalar] | None = [] if isinstance(event, yaml.MappingStartEvent) else None
-        self._open.append(_Open(place, event.anchor, keys=keys))
+        self._open.append(_OpenNode(place, event.anchor, keys=keys))
 
     def _end(self) -> None:
         done = self._open.pop()
         node = Listing(tuple(done.items), done.place) if done.keys is None else self._branch(done, done.keys)
         self._place(node, done.anchor, done.size)
 
-    def _alias(self, name: str, place: Place) -> None:
+    def _alias(self, name: str, place: SourceLocation) -> None:
         known = self._anchors.get(name)
         if known is None:
             # Its name is not said: it may be a password that begins with a star.
@@ -178,7 +178,7 @@ class _Composer:
             raise Unreadable(place, "this names an anchor that is not complete here", fix)
         self._place(known[0], None, known[1], place)
 
-    def _place(self, node: Node, anchor: str | None, size: int, at: Place | None = None) -> None:
+    def _place(self, node: Node, anchor: str | None, size: int, at: SourceLocation | None = None) -> None:
         """Puts a node where the next one belongs. `size` counts it with everything below, aliases written out."""
         self._made += 1 if at is None else size
         if self._made > MOST_NODES:
@@ -197,14 +197,14 @@ class _Composer:
         else:
             raise Unreadable(at or node.place, "a key is a list or a mapping", "write keys as texts")
 
-    def _branch(self, done: _Open, keys: list[Scalar]) -> Branch:
-        entries: dict[str, Entry] = {}
+    def _branch(self, done: _OpenNode, keys: list[Scalar]) -> Branch:
+        entries: dict[str, TreeEntry] = {}
         merged: list[Node] = []
         for key, node in zip(keys, done.items, strict=True):
             if key.text == _MERGE and key.plain:
                 merged.append(node)
                 continue
-            first = entries.setdefault(key.text.casefold(), Entry(key.text, key.place, node))
+            first = entries.setdefault(key.text.casefold(), TreeEntry(key.text, key.place, node))
             if first.place != key.place:
                 what = f"the key stands here a second time; the first is in line {first.place.line}"
                 self._problems.add(key.place, joined(printable(key.text, 80)), what, "remove one of them")
@@ -221,7 +221,7 @@ class _Composer:
                 raise Unreadable(item.place, "<< merges mappings, and this is none", "name one: << : *anchor")
             yield item
 
-    def _refuse_tag(self, tag: str | None, place: Place) -> None:
+    def _refuse_tag(self, tag: str | None, place: SourceLocation) -> None:
         if tag is not None and tag not in _TAGS and tag != "!":
             fix = "remove it, or put a text that begins with ! into quotes"
             raise Unreadable(place, "this is a tag, and those are not read", fix)

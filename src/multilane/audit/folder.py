@@ -1,0 +1,137 @@
+"""Where the files of a group's accounts are, on this machine or elsewhere. A file is there as a whole or not at all.
+
+Thread: any.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from multilane.audit.manifest import merged_metadata
+
+
+class AuditFolder:
+    def __init__(self, path: str, group: str) -> None:
+        """`path`: a directory, or a URI of one that Arrow knows."""
+        self._below = f"group={folder_name(group)}"
+        self._uri = path if "://" in path else None
+        self._local = None if self._uri else Path(path).expanduser() / self._below
+
+    def __str__(self) -> str:
+        """Without a login that the address may have in it."""
+        if self._uri is None:
+            return str(self._local)
+        scheme, _, rest = self._uri.partition("://")
+        return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"
+
+    def make(self) -> None:
+        if self._local is not None:
+            self._local.mkdir(parents=True, exist_ok=True)
+            probe = self._local / f".{uuid.uuid4().hex}"
+            probe.touch()
+            probe.unlink()
+        else:
+            system, base = self._remote()
+            system.create_dir(base, recursive=True)
+
+    def write(self, name: str, table: Callable[[], Any]) -> None:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        content = pa.BufferOutputStream()
+        parquet.write_table(table(), content, compression="zstd")
+        self.write_bytes(name, content.getvalue())
+
+    def write_bytes(self, name: str, content: Any) -> None:
+        if self._local is not None:
+            _write_whole(self._local / name, content)
+            return
+        system, base = self._remote()
+        system.create_dir(f"{base}/{name.rpartition('/')[0]}", recursive=True)
+        with system.open_output_stream(f"{base}/{name}") as out:  # there when it is closed
+            out.write(content)
+
+    def read_bytes(self, name: str) -> bytes:
+        if self._local is not None:
+            return (self._local / name).read_bytes()
+        system, base = self._remote()
+        with system.open_input_file(f"{base}/{name}") as content:
+            return bytes(content.read())
+
+    def listing(self) -> list[tuple[str, float]]:
+        """All files, and when they were written, in seconds since 1970."""
+        from pyarrow.fs import FileSelector, LocalFileSystem
+
+        system, base = (LocalFileSystem(), str(self._local)) if self._local is not None else self._remote()
+        found = system.get_file_info(FileSelector(base, allow_not_found=True, recursive=True))
+        files = [(one.path.removeprefix(base).lstrip("/"), one) for one in found if one.is_file]
+        return sorted((name, one.mtime_ns / 1e9 if one.mtime_ns else 0.0) for name, one in files if _is_ours(name))
+
+    def merge(self, names: Sequence[str], into: str) -> None:
+        """What is in these files is in one more."""
+        import pyarrow as pa
+
+        def merged() -> pa.Table:
+            tables = [self.read(name) for name in names]
+            whole = pa.concat_tables(tables).unify_dictionaries()
+            return whole.replace_schema_metadata(merged_metadata([table.schema.metadata for table in tables]))
+
+        self.write(into, merged)
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Those that are there."""
+        if self._local is not None:
+            for name in names:
+                (self._local / name).unlink(missing_ok=True)
+            return
+        system, base = self._remote()
+        for name in names:
+            with suppress(FileNotFoundError):
+                system.delete_file(f"{base}/{name}")
+
+    def read(self, name: str) -> Any:
+        """As a table, with its metadata."""
+        from pyarrow import parquet
+
+        if self._local is not None:
+            return parquet.ParquetFile(self._local / name).read()
+        system, base = self._remote()
+        with system.open_input_file(f"{base}/{name}") as content:
+            return parquet.ParquetFile(content).read()
+
+    def _remote(self) -> tuple[Any, str]:
+        from pyarrow.fs import FileSystem
+
+        system, base = FileSystem.from_uri(self._uri)
+        return system, f"{base.rstrip('/')}/{self._below}"
+
+
+def folder_name(group: str) -> str:
+    """A group's name may have anything in it, a folder's may not."""
+    return quote(group, safe="").replace(".", "%2E") if group.startswith(".") else quote(group, safe="")
+
+
+def _is_ours(name: str) -> bool:
+    return not name.rpartition("/")[2].startswith(".") and name.endswith((".parquet", ".json"))
+
+
+def _write_whole(path: Path, content: Any) -> None:
+    """On the disk, and only then by its name: Spark reads no file whose name begins with a dot."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}")
+    try:
+        with open(unfinished, "wb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        unfinished.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            unfinished.unlink()
+        raise

@@ -1,0 +1,293 @@
+"""Runs a backfill: gives tasks their partitions, keeps the book of how far they are, and ends them in order.
+
+Thread: whoever calls `run`, which owns all state; lines, the job and `stop` only put something on its queue.
+
+One job with a task for each share of the partitions. A task says hello over a line and is told where to begin; every
+second it reports, and every second the book is written. Spark starts a task again that died: the new one is told what
+the book has, and the line of the old one is closed, so that it gives up if it lives. A task that tells of something
+which would be the same next time ends the run.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
+
+from multilane.clock import Clock, SystemClock
+from multilane.engines.backfill.progress import BackfillProgress, report_from
+from multilane.engines.backfill.worker import BackfillTask, BackfillTaskPlan
+from multilane.engines.channel.channel import Message, MessageChannel
+from multilane.engines.channel.inbox import DriverInbox
+from multilane.errors import MemberFailed, MultilaneError, SparkStartError
+from multilane.lanes.progress import SETTLED, Progress
+from multilane.logs import logger
+from multilane.outcome.in_place import GivenUpRecord
+from multilane.spark.executor_news import hear_no_more, with_cause
+from multilane.spark.first_slot import START_SECONDS, no_slot
+from multilane.spark.reasons import reason
+
+log = logger(__name__)
+
+_WRITE_EVERY: Final = 1.0
+_CUT_SECONDS: Final = 30.0
+_RATE_OVER: Final = 5  # writes
+
+
+class Job(Protocol):
+    """What runs the tasks: Spark."""
+
+    def start(self, plan: BackfillTaskPlan, tasks: int, on_end: Callable[[Exception | None], object]) -> None: ...
+
+    def cancel(self) -> None: ...
+
+
+class Keeps(Protocol):
+    """Where the book is kept."""
+
+    def save(self, progress: BackfillProgress) -> None: ...
+
+    def list_failed(self, progress: BackfillProgress, failed: Sequence[GivenUpRecord]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillRunPlan:
+    """How a backfill is run."""
+
+    tasks: int
+    factory: str
+    target: str
+    home: str
+    to_error_topic: bool = False
+    skips_deleted: bool = False
+    bind: str = "127.0.0.1"
+    host: str = "127.0.0.1"  # as executors reach this process
+    log_level: str = "WARNING"
+    drain_seconds: float = 90.0  # until tasks that were told to end are cancelled
+    start_seconds: float = START_SECONDS  # until one of the tasks has to have begun
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillStatus:
+    """How it is going, for people."""
+
+    records: int  # settled in this run, failed ones among them
+    failed: int  # in all runs of this round
+    remaining: int  # offsets: no fewer than there are records
+    seconds: float  # of this run, since its first task began
+    rate: float  # records a second, of the last moments
+
+
+class BackfillDriver:
+    """For one run. It may be told to stop before that begins."""
+
+    _plan: BackfillRunPlan
+    _job: Job
+    _shares: list[list[int]]
+    _start_by: float
+
+    def __init__(
+        self,
+        progress: BackfillProgress,
+        files: Keeps,
+        on_standing: Callable[[BackfillStatus], object],
+        clock: Clock | None = None,
+    ) -> None:
+        self._progress = progress
+        self._files = files
+        self._on_standing = on_standing
+        self._clock = clock or SystemClock()
+        self._lease_table = DriverInbox("task", self._clock)
+        self.progress = Progress(clock=self._clock)
+        self._failure: MultilaneError | None = None
+        self._last_error = ""
+        self._job_error: Exception | None = None
+        self.is_stopping = False
+        self._is_over = False
+        self._is_changed = False
+        self._deadline: float | None = None  # of the drain
+        self._is_cut = False
+        self._records_before, self._seconds_before = progress.records, progress.seconds
+        self._noted = 0  # of the records, for the log
+        self._began: float | None = None  # when the first task did
+        self._ended: float | None = None
+        self._write_at = self._clock.monotonic() + _WRITE_EVERY
+        self._told: deque[tuple[float, int]] = deque(maxlen=_RATE_OVER)  # when, and how many records by then
+
+    # --- life --------------------------------------------------------------------------------------------------------
+
+    def run(self, plan: BackfillRunPlan, job: Job) -> None:
+        """Until all is done, or `stop` and every task has ended, or something is wrong that Spark does not mend."""
+        self._plan, self._job, self._shares = plan, job, self._progress.shares(plan.tasks)
+        self._start_by = self._clock.monotonic() + plan.start_seconds
+        self.progress.begin(self._clock.monotonic())
+        address = self._lease_table.open(plan.bind, plan.host, len(self._shares), self)
+        try:
+            told = BackfillTaskPlan(
+                plan.factory, plan.target, plan.home, plan.log_level, address, token=self._lease_table.token
+            )
+            self._job.start(
+                told, len(self._shares), lambda error: self._lease_table.put(partial(self._on_ended, error))
+            )
+            while not self._is_over:
+                self._lease_table.turn(
+                    self._write_at if self._deadline is None else min(self._write_at, self._deadline)
+                )
+                self._look_at_the_clock()
+            self._lease_table.hear_out()
+        finally:
+            self._ended = self._clock.monotonic()
+            self._is_changed = self._is_changed or self._began is not None  # its seconds
+            self._lease_table.close()
+            self._write()
+            self._note_settled()
+            self.progress.close(self._clock.monotonic())
+        self._judge()
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """From any thread, also from a signal handler."""
+        self._lease_table.put(self._drain)
+
+    @property
+    def standing(self) -> BackfillStatus:
+        now, records = self._clock.monotonic(), self._progress.records - self._records_before
+        since, told = self._told[0] if self._told else (now, records)
+        rate = (records - told) / (now - since) if now > since else 0.0
+        return BackfillStatus(records, len(self._progress.failed), self._progress.remaining, self._seconds, rate)
+
+    @property
+    def _seconds(self) -> float:
+        """Of this run."""
+        return 0.0 if self._began is None else (self._ended or self._clock.monotonic()) - self._began
+
+    def _look_at_the_clock(self) -> None:
+        now = self._clock.monotonic()
+        if self._deadline is not None and now >= self._deadline:
+            self._be_late(now)
+        if self._began is None and now >= self._start_by and not self.is_stopping:
+            self._fail(SparkStartError(with_cause(no_slot(self._plan.start_seconds))))
+        if now >= self.progress.due:
+            self._note_settled()
+            self.progress.tell(now)
+        if now >= self._write_at:
+            self._write_at = now + _WRITE_EVERY
+            self._write()
+            if self._began is not None:
+                self._on_standing(self.standing)
+                self._told.append((now, self._progress.records - self._records_before))
+
+    def _note_settled(self) -> None:
+        """The book counts it: tasks tell how far they are, not how much that was."""
+        records = self._progress.records - self._records_before
+        self.progress.note([(SETTLED, {"consumer": self._progress.plan.consumer}, records - self._noted)])
+        self._noted = records
+
+    def _be_late(self, now: float) -> None:
+        if self._is_cut:
+            raise SparkStartError("the job was cancelled and does not end: Spark seems to be gone")
+        self._is_cut = True
+        self._deadline = now + _CUT_SECONDS
+        late = ", ".join(map(str, self._lease_table))
+        if late:
+            told = f"tasks {late} did not end within {self._plan.drain_seconds:g} s and were cut off"
+            self._failure = self._failure or MemberFailed(f"{told}: what they were at is handled again")
+        self._job.cancel()
+
+    def _write(self) -> None:
+        if self._is_changed:
+            self._progress.seconds = self._seconds_before + self._seconds
+            self._files.save(self._progress)
+            self._is_changed = False
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        if not self.is_stopping:
+            self.is_stopping = True
+            self._deadline = self._clock.monotonic() + self._plan.drain_seconds
+            for number in self._lease_table:
+                self._lease_table.say(number, "end")
+            self._cancel_when_alone()
+
+    def _cancel_when_alone(self) -> None:
+        """Nobody is at work: tasks that wait for a slot are not wanted."""
+        if self.is_stopping and not (self._lease_table or self._is_cut or self._is_over):
+            self._be_late(self._clock.monotonic())
+
+    def _fail(self, failure: MultilaneError) -> None:
+        self._failure = self._failure or failure
+        self._drain()
+
+    def _on_ended(self, error: Exception | None) -> None:
+        self._is_over = True
+        self._job_error = error
+
+    def _judge(self) -> None:
+        """The job has ended, and nobody says anything any more."""
+        if self.is_stopping:
+            return
+        if self._job_error is not None:
+            why = self._last_error or reason(self._job_error)
+            self._failure = MemberFailed(f"{why}. What was done is kept: start it again and it goes on")
+        elif not self._progress.is_through:
+            left = f"{self._progress.remaining} offsets of partitions {self._progress.open_partitions} are left"
+            self._failure = MemberFailed(f"all tasks have ended and {left}: start it again and it goes on")
+
+    # --- what tasks say ----------------------------------------------------------------------------------------------
+
+    def on_message(self, number: int, line: MessageChannel, message: Message) -> None:
+        if message["kind"] == "hello":
+            self._on_hello(number, line, message)
+            return
+        if not self._lease_table.is_connected(number, line):
+            return
+        if message["kind"] == "failed":
+            self._on_failed(number, str(message.get("error")), is_lasting=bool(message.get("lasting")))
+            return
+        news = message.get("news") or {}
+        self.progress.add(news.get("counts") or [], news.get("failures") or [])
+        report = report_from(message["report"])
+        self._files.list_failed(self._progress, self._progress.note(report))
+        self._is_changed = True
+        if message["kind"] == "over":
+            self._write()
+            self._lease_table.say(number, "closed")
+
+    def _on_hello(self, number: int, line: MessageChannel, message: Message) -> None:
+        self._lease_table.connect(number, line)
+        log.info("task %d begins on %s, process %s", number, message.get("host"), message.get("pid"))
+        if self.is_stopping:
+            self._lease_table.say(number, "end")
+            return
+        if self._began is None:
+            self._began = self._clock.monotonic()
+            hear_no_more()
+            self._told.append((self._began, 0))
+        progress = self._progress
+        mine = [partition for partition in self._shares[number] if progress.remaining_of(partition)]
+        errand = BackfillTask(
+            progress.plan.consumer,
+            progress.plan.topic,
+            {partition: progress.places[partition] for partition in mine},
+            {partition: progress.plan.stretches[partition][1] for partition in mine},
+            self._plan.to_error_topic,
+            self._plan.skips_deleted,
+            {partition: progress.epochs[partition] for partition in mine if partition in progress.epochs},
+            progress.plan.topic_id,
+        )
+        self._lease_table.say(number, "work", errand=errand.to_json())
+
+    def _on_failed(self, number: int, error: str, *, is_lasting: bool) -> None:
+        self._last_error = f"task {number} failed: {error}"
+        if is_lasting:
+            self._fail(MemberFailed(self._last_error))
+        else:
+            log.error("%s; Spark tries it again", self._last_error)
+
+    def on_unheard(self, number: int) -> None:
+        log.debug("task %d is not heard any more", number)
+        self._cancel_when_alone()

@@ -1,0 +1,244 @@
+"""What is to be done in a backfill, how far it is, and which records failed: the book that its driver keeps.
+
+Thread: none (pure); one owner.
+
+The plan is made once. The places move as tasks report: everything below a place's offset is settled, and so are its
+runs. A report tells places, and what failed on the way there, together: so whatever is settled and failed is listed.
+With the places it tells the newest leader epoch that was read, so that a later start can hold them against the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from multilane.commit.completion_map import Run
+from multilane.engines.backfill.bounds import Stretch
+from multilane.errors import ConfigError
+from multilane.outcome.in_place import GivenUpRecord
+
+Json = Any
+Start = tuple[int, tuple[Run, ...]]  # everything below is settled, and these runs beyond it
+
+_FORMAT: Final = 1
+_NOT_OURS: Final = (KeyError, TypeError, ValueError, AttributeError)  # of a file that was edited
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillPlan:
+    """What is to be done: fixed when a backfill is begun."""
+
+    consumer: str  # its name in the configuration
+    group: str
+    topic: str
+    topic_id: str | None  # None: from brokers that have none
+    begin: str  # as it was asked for
+    end: str
+    stretches: Mapping[int, Stretch]  # by partition
+
+    def to_json(self) -> Json:
+        stretches = {str(partition): list(stretch) for partition, stretch in self.stretches.items()}
+        return {"format": _FORMAT, **asdict(self), "stretches": stretches}
+
+    def difference(self, **asked: str | None) -> str | None:
+        """What of this is asked for otherwise; what is None is not asked."""
+        wrong = [(name, getattr(self, name), text) for name, text in asked.items() if text is not None]
+        return next((f"{_WORDS[name]} {known}, not {text}" for name, known, text in wrong if known != text), None)
+
+
+_WORDS: Final = {
+    "consumer": "of consumer",
+    "group": "of group",
+    "topic": "of topic",
+    "topic_id": "of a topic of the same name that was deleted since, with the id",
+    "begin": "from",
+    "end": "to",
+}
+
+
+def plan_from(told: Json) -> BackfillPlan:
+    check_format(told)
+    try:
+        named = {name: told[name] for name in ("consumer", "group", "topic", "topic_id", "begin", "end")}
+        return BackfillPlan(**named, stretches={int(p): (start, end) for p, (start, end) in told["stretches"].items()})
+    except _NOT_OURS as error:
+        raise ConfigError(f"plan.json is damaged: start a new backfill with another --state ({error!r})") from error
+
+
+def check_format(told: Json) -> None:
+    if not isinstance(told, dict) or told.get("format") != _FORMAT:
+        raise ConfigError("the state was written by another version of multilane: go on with that one, or begin anew")
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressReport:
+    """What a task has done since its last one."""
+
+    places: Mapping[int, Start]  # by partition
+    settled: int = 0  # records, failed ones among them
+    failed: tuple[GivenUpRecord, ...] = ()
+    epochs: Mapping[int, int] = field(default_factory=dict)  # the newest leader epoch that was read, by partition
+
+    def to_json(self) -> Json:
+        return {
+            "places": places_to_json(self.places),
+            "epochs": epochs_to_json(self.epochs),
+            "settled": self.settled,
+            "failed": [asdict(one) for one in self.failed],
+        }
+
+
+def report_from(told: Json) -> ProgressReport:
+    failed = tuple(GivenUpRecord(**one) for one in told["failed"])
+    return ProgressReport(places_from(told["places"]), told["settled"], failed, epochs_from(told))
+
+
+def places_to_json(places: Mapping[int, Start]) -> Json:
+    return {str(partition): [offset, [list(run) for run in runs]] for partition, (offset, runs) in places.items()}
+
+
+def places_from(told: Json) -> dict[int, Start]:
+    return {
+        int(partition): (offset, tuple((first, last) for first, last in runs))
+        for partition, (offset, runs) in told.items()
+    }
+
+
+def epochs_to_json(epochs: Mapping[int, int]) -> Json:
+    return {str(partition): epoch for partition, epoch in epochs.items()}
+
+
+def epochs_from(told: Json) -> dict[int, int]:
+    """Versions before wrote none."""
+    return {int(partition): epoch for partition, epoch in told.get("epochs", {}).items()}
+
+
+@dataclass(slots=True)
+class BackfillProgress:
+    plan: BackfillPlan
+    places: dict[int, Start]
+    records: int = 0  # settled so far, in all runs
+    seconds: float = 0.0  # of work, in all runs
+    round: int = 1  # rises when those that failed are tried once more
+    failed: set[tuple[int, int]] = field(default_factory=set)  # partition and offset, of this round
+    epochs: dict[int, int] = field(default_factory=dict)  # the newest leader epoch that was read, by partition
+
+    def note(self, report: ProgressReport) -> tuple[GivenUpRecord, ...]:
+        """Gives the failed records that are new."""
+        fresh = tuple({(one.partition, one.offset): one for one in report.failed}.values())
+        fresh = tuple(one for one in fresh if (one.partition, one.offset) not in self.failed)
+        self.failed |= {(one.partition, one.offset) for one in fresh}
+        for partition, place in report.places.items():
+            self.places[partition] = _before(self.plan.stretches[partition][1], place)
+        for partition, epoch in report.epochs.items():
+            self.epochs[partition] = max(epoch, self.epochs.get(partition, epoch))
+        self.records += report.settled
+        return fresh
+
+    def settled_until(self, partition: int) -> int | None:
+        """The offset behind all that is said to be settled; None where nothing is."""
+        offset, runs = self.places[partition]
+        until = runs[-1][1] + 1 if runs else offset
+        return until if until > self.plan.stretches[partition][0] else None
+
+    def begin_again(self, partition: int) -> None:
+        """What is said to be settled is of a log that is no more."""
+        self.places[partition] = self.plan.stretches[partition][0], ()
+        self.epochs.pop(partition, None)
+
+    @property
+    def open_partitions(self) -> list[int]:
+        return [partition for partition in sorted(self.places) if self.remaining_of(partition)]
+
+    @property
+    def is_through(self) -> bool:
+        return not self.open_partitions
+
+    @property
+    def remaining(self) -> int:
+        """Offsets: no fewer than there are records."""
+        return sum(map(self.remaining_of, self.places))
+
+    def remaining_of(self, partition: int) -> int:
+        offset, runs = self.places[partition]
+        end = self.plan.stretches[partition][1]
+        return max(0, end - offset - sum(last - first + 1 for first, last in runs))
+
+    def is_settled(self, partition: int, offset: int) -> bool:
+        known, runs = self.places[partition]
+        return offset < known or any(first <= offset <= last for first, last in runs)
+
+    def skip_to(self, partition: int, first: int) -> int:
+        """The log begins here now; gives how many offsets are passed over."""
+        before = self.remaining_of(partition)
+        offset, runs = self.places[partition]
+        kept = tuple((max(begin, first), last) for begin, last in runs if last >= first)
+        if kept and kept[0][0] == first:
+            first, kept = kept[0][1] + 1, kept[1:]
+        self.places[partition] = _before(self.plan.stretches[partition][1], (max(offset, first), kept))
+        return before - self.remaining_of(partition)
+
+    def begin_round_of_failed(self) -> None:
+        """Everything is settled but what failed: that is tried once more."""
+        for partition, (_, end) in self.plan.stretches.items():
+            offsets = sorted(offset for where, offset in self.failed if where == partition)
+            edges = [*offsets, end]
+            gaps = [(low + 1, high - 1) for low, high in zip(offsets, edges[1:], strict=True) if high - low > 1]
+            self.places[partition] = edges[0], tuple(gaps)
+        self.round += 1
+        self.failed = set()
+
+    def shares(self, tasks: int) -> list[list[int]]:
+        """The open partitions for so many tasks or fewer: the largest first, each to who has least."""
+        loads: list[tuple[int, list[int]]] = [(0, []) for _ in range(min(tasks, len(self.open_partitions)))]
+        for partition in sorted(self.open_partitions, key=self.remaining_of, reverse=True):
+            least = min(range(len(loads)), key=lambda at: loads[at][0])
+            load, share = loads[least]
+            loads[least] = load + self.remaining_of(partition), [*share, partition]
+        return [sorted(share) for _, share in loads]
+
+    def to_json(self) -> Json:
+        return {
+            "format": _FORMAT,
+            "round": self.round,
+            "records": self.records,
+            "failed": len(self.failed),
+            "remaining": self.remaining,
+            "seconds": round(self.seconds, 3),
+            "places": places_to_json(self.places),
+            "epochs": epochs_to_json(self.epochs),
+        }
+
+
+def new_progress(plan: BackfillPlan) -> BackfillProgress:
+    return BackfillProgress(plan, {partition: (start, ()) for partition, (start, _) in plan.stretches.items()})
+
+
+def progress_from(plan: BackfillPlan, told: Json) -> BackfillProgress:
+    check_format(told)
+    try:
+        places, epochs = places_from(told["places"]), epochs_from(told)
+        progress = BackfillProgress(plan, places, told["records"], told["seconds"], told["round"], epochs=epochs)
+        is_sound = places.keys() == plan.stretches.keys() and all(
+            _is_sound(places[p], stretch) for p, stretch in plan.stretches.items()
+        )
+    except _NOT_OURS:
+        is_sound = False
+    if not is_sound or not all(type(n) is int for n in (progress.records, progress.round, *epochs.values())):
+        raise ConfigError("the offsets in progress.json are damaged: start a new backfill with another --state")
+    return progress
+
+
+def _is_sound(place: Start, stretch: Stretch) -> bool:
+    """Within the stretch, in order and apart from each other, as they are written."""
+    offset, runs = place
+    edges = [offset, *(edge for first, last in runs for edge in (first, last + 1))]
+    is_ordered = all(type(edge) is int for edge in edges) and edges == sorted(set(edges))
+    return is_ordered and stretch[0] <= offset and edges[-1] <= stretch[1]
+
+
+def _before(end: int, place: Start) -> Start:
+    """Nothing beyond the end is any of our affair."""
+    offset, runs = place
+    return min(offset, end), tuple((first, min(last, end - 1)) for first, last in runs if first < end)

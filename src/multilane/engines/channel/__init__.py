@@ -1,0 +1,1 @@
+"""The channel between a driver and its workers: signed JSON messages over TCP."""

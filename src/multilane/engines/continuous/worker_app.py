@@ -1,0 +1,48 @@
+"""A member of an application in a Spark worker: the composition root there.
+
+Thread: `run` on the worker's own, `stop` and `counts` from any.
+
+It is the process engine: the same groups, pumps and lanes, on an event loop in the worker. What is different is who
+ends it, and that somebody elsewhere wants to know what is counted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from multilane.app.targets import find_app
+from multilane.engines.process.driver import ProcessEngine
+from multilane.engines.process.progress import SettledCounts
+from multilane.lanes.consumer_overrides import ConsumerOverrides
+from multilane.lanes.failure_log import FailureNews
+from multilane.lanes.progress import Count
+from multilane.metrics import News
+
+
+class AppMember:
+    """Made from `module:name`; the driver names this class by its import path."""
+
+    def __init__(self, target: str) -> None:
+        self._app = find_app(target)
+        self._news = News()
+        self._failures = FailureNews()
+        self._engine: ProcessEngine | None = None  # the one that runs, or ran last
+        self._settled = SettledCounts()
+
+    def run(self) -> None:
+        with self._app.observed_by(self._news), self._app.failures_to(self._failures):
+            self._app.run()
+
+    def stop(self) -> None:
+        self._app.stop()
+
+    def steer(self, consumer: str, steering: ConsumerOverrides) -> None:
+        self._app.overrides.steer(consumer, steering)
+
+    def counts(self) -> list[Count]:
+        self._engine = self._app.engine or self._engine
+        groups = {} if self._engine is None else self._engine.groups
+        return self._news.take() + self._settled.take(groups)
+
+    def failures(self) -> list[dict[str, Any]]:
+        return self._failures.take()

@@ -1,0 +1,1 @@
+"""The process engine: members of consumer groups on one event loop."""

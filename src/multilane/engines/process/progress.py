@@ -1,0 +1,69 @@
+"""The progress of an application that runs in this process: its own counters, logged every ten seconds and at the end.
+
+Thread: loop; what was counted may come from any.
+
+What was settled is read off the groups, which know it anyway: nothing is counted for a record that succeeds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from multilane.clock import Clock
+from multilane.lanes.progress import SETTLED, Count, Progress
+from multilane.metrics import News
+
+_NOTE_EVERY: Final = 1.0  # seconds: as fresh is what `multilane top --control` shows
+
+
+class Settles(Protocol):
+    @property
+    def settled(self) -> int: ...
+
+
+Groups = Mapping[str, Settles]
+
+
+class SettledCounts:
+    """How much more each group has settled since the last look."""
+
+    def __init__(self) -> None:
+        self._known: Counter[str] = Counter()
+
+    def take(self, groups: Groups) -> list[Count]:
+        told: list[Count] = []
+        for name, group in groups.items():
+            more = group.settled - self._known[name]
+            if more > 0:  # the loop may be between two of the numbers that it is made of
+                self._known[name] += more
+                told.append((SETTLED, {"consumer": name}, float(more)))
+        return told
+
+
+class ProcessProgress:
+    """For one run. The lanes count to `news`, and report failures to `progress.failures`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.news = News()
+        self.progress = Progress(clock=clock)
+        self._clock = clock
+        self._settled = SettledCounts()
+
+    async def run(self, groups: Groups) -> None:
+        """Until it is cancelled."""
+        self.progress.begin(self._clock.monotonic())
+        while True:
+            await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=_NOTE_EVERY)
+            self._note(groups)
+            if (now := self._clock.monotonic()) >= self.progress.due:
+                self.progress.tell(now)
+
+    def close(self, groups: Groups) -> None:
+        self._note(groups)
+        self.progress.close(self._clock.monotonic())
+
+    def _note(self, groups: Groups) -> None:
+        self.progress.note(self.news.take() + self._settled.take(groups))

@@ -1,0 +1,79 @@
+"""One consumer of the configuration, run in this process as a member of its group.
+
+Thread: loop.
+
+A composition root: an outfit, a consumer, and the pump between them. Owns all of it, from `run` to its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from multilane.clock import Clock
+from multilane.engines.process.pump import Pump
+from multilane.lanes.consumer_overrides import ConsumerOverrides
+from multilane.lanes.group_membership import Timing
+from multilane.lanes.partition_processor import PartitionProcessor
+from multilane.logs import logger
+from multilane.metrics import NO_OBSERVER, Observer
+from multilane.runtime.lane_factory import LaneFactory
+from multilane.runtime.starting import member_of, opened
+
+log = logger(__name__)
+
+
+class ProcessGroup:
+    """Make it inside the running loop; `run` until `stop`."""
+
+    def __init__(self, lane_factory: LaneFactory, clock: Clock, observer: Observer = NO_OBSERVER) -> None:
+        self.config = lane_factory.config
+        self._lane_factory = lane_factory
+        self._clock = clock
+        self._observer = observer
+        self._pump: Pump | None = None
+        self._stopping = asyncio.Event()
+
+    @property
+    def processors(self) -> Sequence[PartitionProcessor]:
+        return () if self._pump is None else self._pump.processors
+
+    @property
+    def settled(self) -> int:
+        """How many records so far."""
+        return 0 if self._pump is None else self._pump.settled
+
+    async def run(self) -> None:
+        config, lane_factory = self.config, self._lane_factory
+        try:
+            if not await opened(lane_factory, self._stopping):
+                return
+            consumer = await member_of(lane_factory, self._clock, self._observer, self._stopping)
+            if consumer is None:
+                return
+            timing = Timing(config.commit_interval, config.rebalance_timeout / 2)
+            self._pump = Pump(
+                consumer, lane_factory.topics, lane_factory.build, timing, self._clock, lane_factory.accounts_are_kept
+            )
+            self._pump.tell(lane_factory.belong_to(consumer))
+            if self._stopping.is_set():
+                self._pump.stop()
+            log.info(
+                "consumer %s: group %s reads %s", config.name, config.group_id, ", ".join(lane_factory.topics.names)
+            )
+            await self._pump.run()
+        finally:
+            await lane_factory.close()
+
+    def look_up(self) -> None:
+        """The process goes on after a stop: nothing begins before the member's standing was looked at."""
+        self._lane_factory.fence.suspect()
+
+    def steer(self, steering: ConsumerOverrides) -> None:
+        self._lane_factory.steer(steering, self.processors)
+
+    def stop(self) -> None:
+        """Settle what is in work, commit, and leave the group."""
+        self._stopping.set()
+        if self._pump is not None:
+            self._pump.stop()

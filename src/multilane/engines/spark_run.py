@@ -1,0 +1,222 @@
+"""Runs an application on Spark, in one of its two flows: the composition root of the driver.
+
+Thread: application (the main thread: signal handlers).
+
+Everything that can be found out before Spark starts is found out here, in the order of how long it takes: the
+application, its functions, Java, the master, the slots. Nothing has been handled or committed until all of it is known.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from multilane.app.app import App
+from multilane.app.control import controlled_at
+from multilane.app.member_checks import check_members_differ
+from multilane.app.signals import signals_stop
+from multilane.app.targets import find_app
+from multilane.engines.batches.driver import QuerySupervisor
+from multilane.engines.batches.lease_coordinator import CoordinatorPlan
+from multilane.engines.batches.lease_table import LeaseTerms
+from multilane.engines.continuous.driver import MemberRunPlan, Supervisor
+from multilane.engines.continuous.jobs import SparkMemberJobs
+from multilane.engines.job_names import job_name
+from multilane.errors import ConfigError, SparkStartError
+from multilane.lanes.consumer_overrides import ConsumerOverrides
+from multilane.logs import logger
+from multilane.spark.first_slot import start_seconds
+from multilane.spark.packing import UNPACKED
+from multilane.spark.session import QUICK_START, ended_with, is_connect, is_local, local_slots, shown, start_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logger(__name__)
+
+CONTINUOUS: Final = "continuous"
+BATCHES: Final = "batches"
+_MEMBER: Final = "multilane.engines.continuous.worker_app:AppMember"
+KEPT: Final = "multilane.engines.batches.coordinator_app:CoordinatorApp"
+LEASED: Final = "multilane.engines.batches.worker_app:LeaseWorkerApp"
+_REUSE: Final = "spark.python.worker.reuse"
+_BEYOND_DRAIN: Final = 100.0  # seconds for leaving the groups and closing producers
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """Where and how an application runs."""
+
+    flow: str = BATCHES
+    master: str = "local[*]"
+    members: int | None = None  # None: as many as a local master has slots
+    conf: Mapping[str, str] = field(default_factory=dict)
+    home: str | None = None  # where executors find the application; None: where it was started, or in the archive
+    archive: Path | None = None  # made by `multilane pack`; executors unpack it
+    host: str | None = None  # where executors reach this process; None: as Spark has it
+    log_level: str = "INFO"
+    control: Path | None = None  # a socket over which the run is steered
+    terms: LeaseTerms = field(default_factory=LeaseTerms)  # of batches
+
+
+def run_on_spark(target: str, settings: SparkSettings) -> None:
+    """Until SIGTERM, Ctrl-C, or something that starting again does not mend."""
+    members = _members(settings)
+    app = find_app(target)
+    app.check_runnable()
+    if settings.flow == CONTINUOUS and members > 1:
+        check_members_differ(app)
+    flow = (Batches if settings.flow == BATCHES else Continuous)(app, target, members, settings)
+    with signals_stop(flow.stop):  # from now on: Spark takes seconds to start
+        # As many threads as members were counted on: a container may allow the JVM fewer processors.
+        master = settings.master.replace("*", str(local_slots(settings.master)))
+        spark = start_session(master, job_name(target), session_conf(settings))
+        with ended_with(spark):
+            told = target, spark.version, shown(settings.master), members
+            log.info("%s runs on Spark %s, master %s, with %d members", *told)
+            with app.overrides.heard_by(flow.steer), controlled_at(app, settings.control):
+                flow.run(spark)
+
+
+class _Flow:
+    """What both flows are told."""
+
+    def __init__(self, app: App, target: str, members: int, settings: SparkSettings) -> None:
+        self._target = target
+        self._consumers = app.consumers
+        self._members = members
+        self._settings = settings
+        self._home = home_of(settings)
+        self._start_seconds = start_seconds(settings.conf)
+        drain = max((group.rebalance_timeout / 2 for group in app.config.consumers.values()), default=0.0)
+        self._drain_seconds = drain + _BEYOND_DRAIN
+
+
+class Continuous(_Flow):
+    """Long-lived tasks, each a member of the groups."""
+
+    def __init__(self, app: App, target: str, members: int, settings: SparkSettings) -> None:
+        super().__init__(app, target, members, settings)
+        self._supervisor = Supervisor(observer=app.observer)
+        app.progress = self._supervisor.progress
+
+    def stop(self) -> None:
+        self._supervisor.stop()
+
+    def steer(self, consumer: str, steering: ConsumerOverrides) -> None:
+        self._supervisor.steer(consumer, steering)
+
+    def run(self, spark: SparkSession) -> None:
+        bind, host = hosts_of(self._settings, spark)
+        plan = MemberRunPlan(
+            members=self._members,
+            factory=_MEMBER,
+            target=self._target,
+            home=self._home,
+            bind=bind,
+            host=host,
+            log_level=self._settings.log_level,
+            drain_seconds=self._drain_seconds,
+            start_seconds=self._start_seconds,
+        )
+        self._supervisor.run(
+            plan, SparkMemberJobs(spark, uuid.uuid4().hex[:12], job_name(self._target, self._consumers))
+        )
+
+
+class Batches(_Flow):
+    """A query whose tasks are lent the partitions of one member."""
+
+    def __init__(self, app: App, target: str, members: int, settings: SparkSettings) -> None:
+        super().__init__(app, target, members, settings)
+        self._query_supervisor = QuerySupervisor(observer=app.observer)
+        app.progress = self._query_supervisor.progress
+
+    def stop(self) -> None:
+        self._query_supervisor.stop()
+
+    def steer(self, consumer: str, steering: ConsumerOverrides) -> None:
+        self._query_supervisor.steer(consumer, steering)
+
+    def run(self, spark: SparkSession) -> None:
+        bind, host = hosts_of(self._settings, spark)
+        plan = CoordinatorPlan(
+            run=uuid.uuid4().hex[:12],
+            factory=KEPT,
+            worker_factory=LEASED,
+            target=self._target,
+            home=self._settings.home or os.getcwd(),
+            worker_home=self._home,
+            tasks=self._members,
+            terms=self._settings.terms,
+            bind=bind,
+            host=host,
+            log_level=self._settings.log_level,
+            token=secrets.token_hex(32),
+            start_seconds=self._start_seconds,
+            consumers=self._consumers,
+        )
+        self._query_supervisor.run(spark, plan, self._drain_seconds)
+
+
+def home_of(settings: SparkSettings) -> str:
+    """Where executors find the application."""
+    return settings.home or (os.getcwd() if settings.archive is None else UNPACKED)
+
+
+def hosts_of(settings: SparkSettings, spark: SparkSession) -> tuple[str, str]:
+    """Where this process listens, and as what executors reach it."""
+    master = settings.master
+    host = settings.host or ("127.0.0.1" if is_local(master) else spark.conf.get("spark.driver.host")) or ""
+    return host if is_connect(master) else spark.conf.get("spark.driver.bindAddress", host) or host, host
+
+
+def _members(settings: SparkSettings) -> int:
+    """As many as were asked for, if there are slots for them. How many a cluster has is not known before it was asked
+    for them: there the start waits for all members, and tells who is missing."""
+    wanted, free = settings.members, local_slots(settings.master)
+    if wanted is not None and wanted < 1:
+        raise ConfigError(f"{wanted} members: at least one is needed")
+    if free is None:
+        if wanted is None:
+            raise ConfigError(f"how many slots {shown(settings.master)} will have is not known here: say --members")
+        return wanted
+    if wanted is not None and wanted > free:
+        raise SparkStartError(
+            f"{wanted} members need {wanted} slots, and {settings.master} has {free}. Ask for fewer with --members, or "
+            f"for more slots: --master local[{wanted}]"
+        )
+    return wanted or free
+
+
+def session_conf(settings: SparkSettings) -> dict[str, str]:
+    """Spark's settings for a run, or what of them cannot be."""
+    start_seconds(settings.conf)
+    if is_connect(settings.master):
+        if settings.flow == BATCHES:
+            raise ConfigError("--flow batches is not for Spark Connect yet: use --flow continuous")
+        if settings.archive is not None:
+            raise ConfigError("--archive is not for Spark Connect: the application has to be where its server runs")
+        if settings.host is None:
+            raise ConfigError("executors of a Spark Connect server have to reach this process: say how with --host")
+        return dict(settings.conf)
+    # A process for each life of a member: what a module keeps belongs to the event loop of its own life. In batches the
+    # event loop lives as long as the process, which has to last.
+    quick = QUICK_START if is_local(settings.master) else {}
+    conf = {_REUSE: str(settings.flow == BATCHES).lower(), **quick, **settings.conf}
+    if settings.flow == BATCHES and conf[_REUSE].strip().lower() != "true":
+        raise ConfigError(
+            f"{_REUSE}={conf[_REUSE]} ends workers with their batch, and what takes longer would begin anew each time: "
+            "leave it out, or use --flow continuous"
+        )
+    if settings.archive is not None:
+        if not settings.archive.is_file():
+            raise ConfigError(f"there is no archive {settings.archive}: multilane pack {settings.archive}")
+        ours = f"{settings.archive.resolve()}#{UNPACKED}"
+        conf["spark.archives"] = ",".join(filter(None, (conf.get("spark.archives"), ours)))
+    return conf

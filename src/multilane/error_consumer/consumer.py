@@ -1,0 +1,121 @@
+"""The error consumer: runs on a schedule, one run at a time, and gives error records back to where they belong.
+
+Thread: loop.
+
+Owns the timer and the current run. A moment of the schedule that comes during a run is passed over. A run that fails is
+told, and the next one begins anew: nothing was committed that was not done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final, Protocol
+
+from multilane.clock import Clock, SystemClock
+from multilane.error_consumer.run import ErrorRun, RunReport
+from multilane.error_consumer.share import ErrorSteps
+from multilane.errors import ClientClosed, MultilaneError
+from multilane.logs import logger
+from multilane.outcome.error_policy import ErrorRules
+
+log = logger(__name__)
+
+_LONGEST_WAIT: Final = 60.0  # then the clock on the wall is read again: it may have been set
+
+
+class NextRun(Protocol):
+    def next_after(self, now: datetime, /) -> datetime: ...
+
+
+class ErrorConsumer:
+    """Reads error topics in the group that `properties` name (`group.id`), by `rules`, when `schedule` says so."""
+
+    def __init__(
+        self,
+        properties: Mapping[str, object],
+        rules: ErrorRules,
+        steps: ErrorSteps,
+        *,
+        schedule: NextRun | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._properties = dict(properties)
+        self._rules = rules
+        self._steps = steps
+        self._schedule = schedule
+        self._clock = clock or SystemClock()
+        self._run: ErrorRun | None = None
+        self._timer: asyncio.Task[None] | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._stopped = asyncio.Event()
+        self.last_report: RunReport | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._run is not None
+
+    def start(self) -> None:
+        """Begin to follow the schedule; a second call does nothing."""
+        if self._schedule is not None and self._timer is None and not self._stopped.is_set():
+            self._timer = asyncio.create_task(self._follow(self._schedule))
+
+    async def run_now(self) -> RunReport | None:
+        """A run, and what it did; None when one is under way already."""
+        if self._stopped.is_set():
+            raise ClientClosed("this error consumer was stopped")
+        if self._run is not None:
+            return None
+        self._idle.clear()
+        try:
+            self._run = ErrorRun(self._properties, self._rules, self._steps, self._clock)
+            self.last_report = report = await self._run.perform()
+        finally:
+            self._run = None
+            self._idle.set()
+        log.info(
+            "error consumer %s: the run has ended. Records given back: %d, handled by the error function: %d, given "
+            "up: %d. Partitions that wait for records to be old enough: %d, that are stopped by a record: %d",
+            *(self._properties.get("group.id"), report.republished, report.handled, report.given_up),
+            *(len(report.waiting), len(report.kept)),
+        )
+        return report
+
+    async def stop(self) -> None:
+        """End the schedule, and the run once what it began is done. A second call does nothing."""
+        self._stopped.set()
+        if self._run is not None:
+            self._run.stop()
+        await self._idle.wait()
+        if self._timer is not None:
+            await self._timer
+
+    # --- the schedule ------------------------------------------------------------------------------------------------
+
+    async def _follow(self, schedule: NextRun) -> None:
+        while not self._stopped.is_set():
+            if not await self._wait_until(schedule.next_after(self._now())):
+                return
+            try:
+                await self.run_now()
+            except MultilaneError as error:
+                told = "error consumer %s: the run failed: %s. The next one starts by its schedule"
+                log.error(told, self._properties.get("group.id"), error)  # noqa: TRY400
+            except Exception:  # a defect must not end the schedule
+                log.exception("error consumer %s: the run failed", self._properties.get("group.id"))
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock.wall(), UTC)
+
+    async def _wait_until(self, moment: datetime) -> bool:
+        """False when we were stopped before."""
+        while (left := (moment - self._now()).total_seconds()) > 0:
+            try:
+                async with asyncio.timeout(min(left, _LONGEST_WAIT)):
+                    await self._stopped.wait()
+            except TimeoutError:
+                continue
+            return False
+        return not self._stopped.is_set()

@@ -1,0 +1,185 @@
+"""Looks at consumer groups: asks brokers who is in them, what they have committed, and where their logs end.
+
+Thread: application.
+
+Commits are asked for before the ends of logs: so no lag is ever below zero. Nothing is written and no group is joined.
+What does not exist yet, a group or a topic, is something to see and no error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Final, Self
+
+from multilane.client.admin.admin import Admin
+from multilane.client.admin.answers import CommittedOffset, GroupDescription, TopicDescription
+from multilane.clock import Clock, SystemClock
+from multilane.commit.completion_map import decode
+from multilane.errors import BrokerError
+from multilane.group.failures import of_copies
+from multilane.group.newest_errors import NewestErrors
+from multilane.group.snapshot import GroupSnapshot, MemberSight, PartitionSight, Subject
+from multilane.types import TopicPartition
+
+_UNKNOWN_TOPIC: Final = 3
+_NO_SUCH_GROUP: Final = 69
+
+Known = tuple[GroupDescription | None, Mapping[TopicPartition, CommittedOffset]]
+
+
+class GroupPoller:
+    """`clusters` has the properties of an admin client for each cluster that the subjects name."""
+
+    def __init__(
+        self,
+        subjects: Iterable[Subject],
+        clusters: Mapping[str, Mapping[str, object]],
+        clock: Clock | None = None,
+    ) -> None:
+        self._subjects = tuple(subjects)
+        self._clock = clock or SystemClock()
+        self._admins = {name: Admin(clusters[name]) for name in {s.cluster: None for s in self._subjects}}
+        self._newest = {name: NewestErrors(clusters[name], self._clock) for name in self._admins}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for newest in self._newest.values():
+            newest.close()
+        for admin in self._admins.values():
+            admin.close()
+
+    def look(self) -> list[GroupSnapshot]:
+        """One of each subject, in their order."""
+        found: dict[Subject, GroupSnapshot] = {}
+        for cluster, admin in self._admins.items():
+            here = [subject for subject in self._subjects if subject.cluster == cluster]
+            found |= self._with_errors(cluster, self._look(admin, here))
+        return [found[subject] for subject in self._subjects]
+
+    def _look(self, admin: Admin, subjects: Collection[Subject]) -> dict[Subject, GroupSnapshot]:
+        groups = {group: _known(admin, group) for group in {subject.group: None for subject in subjects}}
+        at = self._clock.monotonic()
+        topics = {subject: subject.topics or _named_by(*groups[subject.group]) for subject in subjects}
+        errors = {subject.error for subject in subjects if subject.error is not None}
+        described = _described(admin, {topic for named in topics.values() for topic in named} | errors)
+        led = [
+            TopicPartition(topic.name, partition.number)
+            for topic in described.values()
+            for partition in topic.partitions
+            if partition.leader is not None
+        ]
+        ends, begins = admin.offsets(led, "latest"), admin.offsets(led, "earliest")
+        bounds = {p: (int(b.offset), int(e.offset)) for p in led if (b := begins[p]) and (e := ends[p])}
+        return {
+            subject: _with_dead(
+                _snapshot(subject, at, groups[subject.group], [(t, described.get(t)) for t in topics[subject]], bounds),
+                described.get(subject.error or ""),
+                bounds,
+            )
+            for subject in subjects
+        }
+
+    def _with_errors(self, cluster: str, found: Mapping[Subject, GroupSnapshot]) -> dict[Subject, GroupSnapshot]:
+        """With what the newest copies say."""
+        bounds = {
+            p: place for snapshot in found.values() for p in of_copies(snapshot) if (place := _bounds(snapshot, p))
+        }
+        newest = self._newest[cluster].look(bounds)
+        return {
+            subject: replace(snapshot, newest=newest.get(subject.retry or "", ()) + newest.get(subject.error or "", ()))
+            for subject, snapshot in found.items()
+        }
+
+
+def _known(admin: Admin, group: str) -> Known:
+    """The group as its coordinator has it; None: there is none."""
+    try:
+        description = admin.describe_groups([group])[group]
+    except BrokerError as error:
+        if error.code != _NO_SUCH_GROUP:
+            raise
+        return None, {}
+    return description, admin.group_offsets(group)
+
+
+def _named_by(group: GroupDescription | None, committed: Iterable[TopicPartition]) -> tuple[str, ...]:
+    names = {partition.topic for partition in committed}
+    for member in group.members if group is not None else ():
+        names |= {partition.topic for partition in member.assignment or ()} | set(member.subscription)
+    return tuple(sorted(names))
+
+
+def _described(admin: Admin, names: Collection[str]) -> dict[str, TopicDescription]:
+    """Those that exist. An answer about all of them is an error as soon as one does not."""
+    try:
+        return admin.topics(names)
+    except BrokerError as error:
+        if error.code != _UNKNOWN_TOPIC:
+            raise
+    if len(names) == 1:
+        return {}
+    found: dict[str, TopicDescription] = {}
+    for name in names:
+        found |= _described(admin, (name,))
+    return found
+
+
+def _snapshot(
+    subject: Subject,
+    at: float,
+    known: Known,
+    topics: Iterable[tuple[str, TopicDescription | None]],
+    bounds: Mapping[TopicPartition, tuple[int, int]],
+) -> GroupSnapshot:
+    group, committed = known
+    places = {}
+    missing = []
+    for name, topic in topics:
+        if topic is None:
+            missing.append(name)
+            continue
+        for described in topic.partitions:
+            partition = TopicPartition(name, described.number)
+            places[partition] = _place(committed.get(partition), *bounds.get(partition, (None, None)))
+    return GroupSnapshot(
+        subject=subject,
+        at=at,
+        is_there=group is not None,
+        protocol=group.type if group is not None else "",
+        state=group.state if group is not None else "",
+        members=tuple(
+            MemberSight(m.id, m.client_id, m.host.removeprefix("/"), m.assignment) for m in group.members
+        ) if group is not None else (),
+        partitions=places,
+        missing=tuple(missing),
+    )  # fmt: skip
+
+
+def _with_dead(
+    snapshot: GroupSnapshot, error: TopicDescription | None, bounds: Mapping[TopicPartition, tuple[int, int]]
+) -> GroupSnapshot:
+    if snapshot.subject.error is None:
+        return snapshot
+    if error is None:
+        return replace(snapshot, missing=(*snapshot.missing, snapshot.subject.error))
+    partitions = [TopicPartition(error.name, described.number) for described in error.partitions]
+    return replace(snapshot, dead={p: PartitionSight(*bounds.get(p, (None, None))) for p in partitions})
+
+
+def _bounds(snapshot: GroupSnapshot, partition: TopicPartition) -> tuple[int, int] | None:
+    place = snapshot.dead.get(partition) or snapshot.partitions[partition]
+    return None if place.begin is None or place.end is None else (place.begin, place.end)
+
+
+def _place(told: CommittedOffset | None, begin: int | None, end: int | None) -> PartitionSight:
+    if told is None:
+        return PartitionSight(begin, end)
+    known = int(told.offset) if end is None else end  # nobody can have settled what is not there
+    runs = [(first, min(last, known - 1)) for first, last in decode(told.metadata, int(told.offset)) if first < known]
+    return PartitionSight(begin, end, int(told.offset), sum(last - first + 1 for first, last in runs))

@@ -1,0 +1,38 @@
+"""How a consumer is steered while it runs: held up, let go on, given more lanes or fewer.
+
+Thread: none (pure values).
+
+It is for this run only: whoever starts next is as the configuration says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from multilane.errors import ConfigError
+
+MOST_LANES = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOverrides:
+    """`is_paused`: what is in work ends, and nothing else is begun. `lanes` for each partition; None: as configured."""
+
+    is_paused: bool = False
+    lanes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.lanes is not None and not 1 <= self.lanes <= MOST_LANES:
+            raise ConfigError(f"{self.lanes} lanes: from 1 to {MOST_LANES:,} are possible")
+
+    def to_json(self) -> dict[str, Any]:
+        return {"is_paused": self.is_paused, "lanes": self.lanes}
+
+
+AS_CONFIGURED = ConsumerOverrides()
+
+
+def overrides_from(told: Mapping[str, Any]) -> ConsumerOverrides:
+    return ConsumerOverrides(bool(told["is_paused"]), told["lanes"])

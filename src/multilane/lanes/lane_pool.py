@@ -1,0 +1,400 @@
+"""The lanes of a yard: tasks that take records, have them handled, and give their keys free.
+
+Thread: loop.
+
+A lane is one task for its whole life, so that a function which never waits never touches the event loop. Lanes without
+work are parked; whoever brings work wakes as many as there is work for. One sweep looks after calls that take too long:
+a timer for each call would cost more than most calls. Owns its lanes. Never commits and never settles (see `work`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import Final
+
+from multilane.clock import Clock
+from multilane.errors import PublishStopped
+from multilane.lanes.begun import IDLE
+from multilane.lanes.chains import Chains
+from multilane.lanes.due_timer import DueTimer
+from multilane.lanes.gate import brings_first
+from multilane.lanes.lane import Lane, LaneTask, lanes_end
+from multilane.lanes.overdue import Overdue
+from multilane.lanes.partition_queue import PartitionQueue
+from multilane.lanes.row_chains import RowChains
+from multilane.lanes.threads import NotBegun
+from multilane.lanes.waiting_lanes import ParkedLanes, RetryWaits
+from multilane.lanes.work import Work
+from multilane.logs import logger
+from multilane.outcome.in_place import rests_until
+from multilane.wire.records.record import Record
+
+log = logger(__name__)
+
+_TURN: Final = 64  # records that a lane handles before others get the loop
+_GRACE: Final = 1.0  # for functions that were cancelled, to end
+_SHORTEST_SWEEP: Final = 0.01
+_FOLLOWERS: Final = 500  # of a key that go to its retry topic together
+
+
+class LanePool:
+    def __init__(self, queue: PartitionQueue, chains: Chains | RowChains, work: Work, lanes: int, clock: Clock) -> None:
+        self._queue = queue
+        self._chains = chains
+        self._work = work
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._context = copy_context()  # what every call begins with
+        self._lanes: set[Lane] = set()
+        self._parked = ParkedLanes()
+        self._rests = RetryWaits(clock)  # of lanes with rows that are retried in place
+        self._overdue = Overdue(queue, work, clock, self._stand_in)
+        self._is_draining = False
+        self._is_over = False  # draining, or there are lanes too many: who sees it ends
+        self._flushes = False  # windows go as they are
+        self._flush_timer = DueTimer(self.flush, clock)
+        self._due_timer = DueTimer(self._wake_deferred, clock)
+        chains.on_defer = self._due_timer.set  # lanes may be busy for long
+        self._size = work.window.size
+        self._runs_ahead = work.runs_ahead and work.window.is_single
+        self._watch = work.watch
+        self._gate = work.gate
+        self._gate.join(self)
+        self._fence = work.fence
+        self._fence.join(self)
+        self._is_plain = work.goes_plainly
+        self._sweep_every = max(_SHORTEST_SWEEP, work.max_processing_time / 4)
+        self._sweep_timer = self._loop.call_later(self._sweep_every, self._sweep)
+        self.peers: list[LanePool] = []  # of the same yard: what one takes in may be for another
+        self.on_hungry: Callable[[], object] = lambda: None
+        self.on_failure: Callable[[BaseException], object] = lambda error: None
+        self._watch.caution.join(self)
+        self.resize(lanes)
+
+    # --- lanes -------------------------------------------------------------------------------------------------------
+
+    def resize(self, lanes: int) -> None:
+        """More or fewer lanes from now on; those too many end when they are done with what they are at."""
+        self._wanted = max(1, lanes)
+        # A thread that is done finds its next record waiting: by way of the loop it would come too late.
+        self._ahead = max(1, self._wanted // 2) if self._runs_ahead else 0
+        self._allow_threads()
+        self._low = 2 * self._wanted if self._work.window.is_single else 2 * self._size
+        while len(self._lanes) < self._wanted + self._ahead + self._overdue.substitutes:
+            self._spawn(Lane())
+        self.count_lanes()
+        self._parked.wake(len(self._parked))
+
+    def _allow_threads(self) -> None:
+        if self._runs_ahead:
+            self._work.listener.allow(self._wanted + self._overdue.substitutes)
+
+    def count_lanes(self) -> None:
+        """Whether lanes have to look before they go on: there are too many, or they may not, or not this way."""
+        self._is_too_many = len(self._lanes) > self._wanted + self._ahead + self._overdue.substitutes
+        must_look = self._is_draining or self._gate.is_shut or self._fence.is_shut or self._is_too_many
+        self._is_over = must_look or any(lane.is_plain != self._is_plain for lane in self._lanes)
+
+    def choose_way(self) -> None:
+        """The shortest asks nobody: not while some records must be handled alone. Lanes change between calls."""
+        self._is_plain = self._work.goes_plainly
+        self.count_lanes()
+        self._parked.wake(len(self._parked))
+
+    async def _stays(self, lane: Lane) -> bool:
+        """Whether this lane goes on, once it may: an outage keeps it waiting."""
+        self._watch.marks.words[lane.at] = IDLE
+        await self._fence.opens(self)
+        await self._gate.turn(self, lane, self._has_work)
+        return not self._leaves(lane)
+
+    def _has_work(self, failed: bool | None) -> bool:
+        has_any = self._work_for() > 0 or (self._refill(self._wants_more) and self._work_for() > 0)
+        return has_any and (failed is None or brings_first(self._chains, self._refill, failed=failed))
+
+    @property
+    def in_work(self) -> tuple[Record, ...]:
+        """What lanes are at: handed over to whoever carries on when they are given up."""
+        return tuple(record for lane in self._lanes for record in lane.records)
+
+    @property
+    def is_calling(self) -> bool:
+        return any(lane.is_calling and not lane.hangs for lane in self._lanes)
+
+    def _spawn(self, lane: Lane) -> None:
+        """A new lane, or a new task for one."""
+        if lane not in self._lanes:
+            self._lanes.add(lane)
+            lane.at = self._watch.marks.take_slot()
+        self._watch.end(lane.at)  # the shortest way leaves its last offset there
+        lane.is_plain = self._is_plain
+        body = self._by_windows if not self._work.window.is_single else self._plainly if lane.is_plain else self._singly
+        lane.task = task = LaneTask(body(lane), lane, self._loop, self._context.copy())
+        task.add_done_callback(lambda _: self._ended(lane, task))
+
+    def _leaves(self, lane: Lane) -> bool:
+        """Whether this lane ends now. It is counted out at once, so that no more end than have to."""
+        self.count_lanes()
+        if self._is_draining or self._is_too_many:
+            self._lanes.discard(lane)
+            self.count_lanes()
+            self._parked.wake(self._work_for())  # what it gave free is for those who stay
+            return True
+        if lane.is_plain != self._is_plain:
+            self._spawn(lane)
+            self.count_lanes()
+            return True
+        return False
+
+    def _ended(self, lane: Lane, task: asyncio.Task[None]) -> None:
+        if lane.task is not task:
+            return  # it goes on as another task
+        self._lanes.discard(lane)
+        self._watch.marks.give_slot(lane.at)
+        self.count_lanes()
+        self._gate.lost(lane)
+        error: BaseException | None = None
+        if not task.cancelled():
+            error = task.exception()
+        elif not self._is_draining:
+            error = RuntimeError(f"a lane of {self._queue} was cancelled by somebody else")
+        if error is not None and not isinstance(error, PublishStopped | NotBegun):
+            self.on_failure(error)
+
+    # --- the ways to work --------------------------------------------------------------------------------------------
+
+    @property
+    def _of_records(self) -> Chains:
+        """Chains whose records wait as such: for lanes that take one at a time, and for what is deferred."""
+        if isinstance(self._chains, RowChains):
+            raise TypeError("rows are taken by windows, and none is deferred")
+        return self._chains
+
+    async def _plainly(self, lane: Lane) -> None:
+        """One record at a time, where nothing stands between it and its function: the way that has to be short."""
+        chains, work, clock = self._of_records, self._work, self._clock.monotonic
+        call, settle, ready, defers = work.plain_call, work.plain_settle, chains.ready, chains.defers
+        cancels, marks = work.listener.cancels, self._runs_ahead
+        if marks:
+            call = work.listener.call_marked(lambda: self._fence.begin_on_thread(self, lane))
+        words, at, left = self._watch.marks.words, lane.at, _TURN
+        while not self._is_over or await self._stays(lane):
+            if not ready:
+                words[at] = IDLE
+                await self._work_comes()
+                self._fence.check()
+                continue
+            record = chains.take_one()
+            words[at] = offset = record.offset  # in the begun table: before the call, and it costs no system call
+            lane.record = record
+            lane.cancels = cancels
+            if not marks:
+                lane.calls += 1
+                lane.is_calling = True
+            try:
+                await call(record)
+            except BaseException as error:  # noqa: BLE001 - the user's function may raise anything
+                again = await work.after(lane, record, error)
+            else:
+                again = None
+                lane.is_calling = False
+                if lane.is_overdue:
+                    again = await work.after(lane, record, None)
+                else:
+                    settle(offset)
+            lane.record = None
+            chains.release(record, clock() if defers else 0.0, again)
+            del record, again  # a lane that waits for work keeps none
+            left -= 1
+            if self._is_changed(lane):
+                return
+            if not left:
+                left = _TURN
+                await asyncio.sleep(0)  # noqa: TID251 - not a wait: others get their turn
+                self._fence.check()
+
+    async def _singly(self, lane: Lane) -> None:
+        chains, work, clock = self._of_records, self._work, self._clock.monotonic
+        left = _TURN
+        while not self._is_over or await self._stays(lane):
+            if not chains.ready:
+                await self._work_comes()
+                continue
+            if self._fence.check():
+                continue
+            lane.record = record = chains.take_one()
+            if work.must_follow(record):
+                await self._let_follow(lane, record)
+                continue
+            again = await work.single(lane, record)
+            lane.record = None
+            chains.release(record, clock(), again)
+            del record, again  # a lane that waits for work keeps none
+            left -= 1
+            if self._is_changed(lane):
+                return
+            if not left:
+                left = _TURN
+                await asyncio.sleep(0)  # noqa: TID251 - not a wait: others get their turn
+
+    async def _let_follow(self, lane: Lane, record: Record) -> None:
+        """What waits of a key with a backlog goes to the retry topic together: not each after an acknowledgement."""
+        lane.window = [record, *self._of_records.take_more(record, self._work.must_follow, _FOLLOWERS - 1)]
+        await self._work.follow(lane.window)
+        lane.record, lane.window = None, ()
+        self._of_records.release(record, self._clock.monotonic())
+
+    async def _by_windows(self, lane: Lane) -> None:
+        chains = self._chains
+        while not self._is_over or await self._stays(lane):
+            if not self._window_is_ready():
+                await self._work_comes()
+                continue
+            if self._fence.check():
+                continue
+            records = chains.take(self._size, self._clock.monotonic(), one_each=self._work.one_each)
+            lane.window = records
+            again = await self._work.several(lane, records)
+            while again and self._queue.is_of_rows:  # rows cannot be put back: they rest where they are
+                await self._rests.until(max(map(rests_until, again)))
+                await self._fence.opens(self)
+                await self._gate.turn(self, lane, lambda failed: failed is not False)
+                again = await self._work.several(lane, again)
+            lane.window = ()
+            chains.release_all(records, self._clock.monotonic(), again)
+            del records, again  # a lane that has nothing to do keeps nothing
+            self._parked.wake(self._work_for() - 1)  # one of them is for this lane
+            if self._is_changed(lane):
+                return
+
+    def _is_changed(self, lane: Lane) -> bool:
+        """After each call. If the function has changed its context or cancelled its task, the lane gets a new task."""
+        if lane.has_substitute:  # there is a lane too many now, and this one ends
+            self._overdue.dismiss_substitute(lane)
+            self._allow_threads()
+            self.count_lanes()
+        if self._parked or self.peers:
+            for pool in (self, *self.peers):
+                pool.feed()  # what was given free: this lane may be at one key for long
+        if copy_context() == self._context and not lane.is_cancelled:
+            return False
+        self._spawn(lane)
+        return True
+
+    def _window_is_ready(self) -> bool:
+        if self._chains.takeable < self._size:
+            self._refill(self._wants_more)
+        takeable = self._chains.takeable
+        if takeable >= self._size:
+            return True
+        if takeable == 0:
+            self._flushes = False
+        return self._flushes and takeable > 0
+
+    # --- work comes and goes -----------------------------------------------------------------------------------------
+
+    async def _work_comes(self) -> None:
+        """Take in what there is, or park until somebody brings more."""
+        if self._refill(self._wants_more):
+            return
+        self._set_flush_timer()
+        await self._parked.wait()
+
+    def feed(self) -> None:
+        """There is something new in the yard, or room in it."""
+        if self._parked:
+            self._refill(self._wants_more)
+
+    def _refill(self, wanted: Callable[[], bool]) -> bool:
+        if self._is_draining or not wanted():
+            return False
+        came = self._queue.refill(wanted, self._clock.monotonic())
+        if came:
+            for pool in (self, *self.peers):
+                pool.poke()
+        self.on_hungry()
+        return came
+
+    def poke(self) -> None:
+        """There may be work for lanes that are parked."""
+        if self._parked:
+            self._parked.wake(self._work_for())
+            self._set_flush_timer()
+
+    def _wants_more(self) -> bool:
+        waiting = len(self._of_records.ready) if self._work.window.is_single else self._chains.takeable
+        return waiting < self._low
+
+    def _work_for(self) -> int:
+        """How many lanes there is work for."""
+        if self._work.window.is_single:
+            return len(self._of_records.ready)
+        full, rest = divmod(self._chains.takeable, self._size)
+        return full + (1 if rest and self._flushes else 0)
+
+    def flush(self) -> None:
+        """Windows that are not full go as they are: their time is up, or no more will come."""
+        self._flushes = True
+        self._parked.wake(len(self._parked))
+
+    def _set_flush_timer(self) -> None:
+        if not self._work.window.is_single and self._chains.takeable:
+            self._flush_timer.set(self._clock.monotonic() + self._work.window.latency)
+
+    def _wake_deferred(self) -> None:
+        due = self._of_records.wake(self._clock.monotonic())
+        self._parked.wake(self._work_for())
+        self._set_flush_timer()
+        if due is not None:
+            self._due_timer.set(due)
+
+    # --- calls that take too long ------------------------------------------------------------------------------------
+
+    def _sweep(self) -> None:
+        self._sweep_timer = self._loop.call_later(self._sweep_every, self._sweep)
+        self._overdue.sweep(list(self._lanes), self._wanted)
+
+    def look_up(self) -> None:
+        self._is_over = True
+
+    def interrupt(self) -> None:
+        now = self._clock.monotonic()
+        for lane in self._lanes:
+            lane.fence(now)
+
+    def _stand_in(self) -> None:
+        self._allow_threads()
+        self._spawn(Lane())
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    async def rest(self, deadline: float) -> None:
+        """Take nothing more, and let what is in work end until the deadline; what has not ended by then goes on."""
+        self._is_draining = self._is_over = True
+        self._due_timer.end()
+        self._flush_timer.end()
+        self._parked.wake(len(self._parked))
+        self._rests.end()
+        self._gate.leave(self)
+        self._fence.leave(self)
+        if self._runs_ahead:
+            self._work.listener.withdraw()
+        await lanes_end(self._lanes, deadline, self._clock)
+        if self._work.acknowledging is not None:
+            await self._work.acknowledging.wait(deadline - self._clock.monotonic())
+
+    async def drain(self, deadline: float) -> tuple[Record, ...]:
+        """The same, and then give up what has not ended. That stays unsettled, and is what this returns."""
+        await self.rest(deadline)
+        pending = () if self._work.acknowledging is None else self._work.acknowledging.give_up()
+        self._sweep_timer.cancel()
+        given_up = (*self.in_work, *pending)
+        if given_up:
+            log.warning("%d records of %s were given up in work: %s", len(given_up), self._queue, given_up[0])
+        for lane in list(self._lanes):
+            if lane.task is not None:
+                lane.task.cancel()
+        await lanes_end(self._lanes, self._clock.monotonic() + _GRACE, self._clock)
+        return given_up

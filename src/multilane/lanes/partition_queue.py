@@ -1,0 +1,125 @@
+"""A yard: the records of one partition between the log and the lanes, or of two partitions that share their keys.
+
+Thread: loop (one owner).
+
+Owns the intakes of its partitions, and the chains of each lane class. It takes in what lanes are about to want and no
+more; `settle` and `release` are how work comes back. Two partitions share a yard where the order of a key goes on from
+a topic to its retry topic. Never runs anything, and knows neither clock nor engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from multilane.commit.ledger import CommitPoint
+from multilane.lanes.chains import Chains
+from multilane.lanes.intake import Intake, Piece
+from multilane.lanes.row_chains import RowChains
+from multilane.logs import logger
+from multilane.outcome.raised import as_failure
+from multilane.types import TopicPartition
+from multilane.wire.records.record import Record
+
+log = logger(__name__)
+
+MAIN: Final = ""  # the class of lanes for everything that no routing function sends elsewhere
+Route = Callable[[Record], str]
+
+
+class PartitionQueue:
+    def __init__(
+        self,
+        intakes: Sequence[Intake],
+        chains: Mapping[str, Chains] | RowChains,
+        route: Route | None = None,
+        note: Callable[[list[Record]], None] | None = None,
+    ) -> None:
+        """`intakes` in the order in which they are fed; `chains` for each class of lanes, or those in which rows wait
+        when there is one class; `route` names the class of a record; `note` hears of records when they
+        are taken in, and may put others in their places."""
+        self.intakes = {intake.partition: intake for intake in intakes}
+        self._rows = chains if isinstance(chains, RowChains) else None
+        self._chains = {} if isinstance(chains, RowChains) else dict(chains)
+        self._route = route
+        self._note = note
+        self.is_paused = False  # nothing is taken in
+        self._by_topic = {intake.partition.topic: intake for intake in intakes}
+        # The shortest way for the usual yard: it is gone for each record.
+        ledger = intakes[0].ledger if len(intakes) == 1 and not intakes[0].weighs else None
+        self.settle_offset = None if ledger is None else ledger.settle
+        self.settle_offsets = None if ledger is None else ledger.settle_all
+
+    @property
+    def is_of_rows(self) -> bool:
+        return self._rows is not None
+
+    def __str__(self) -> str:
+        return "+".join(map(str, self.intakes))
+
+    # --- the way in --------------------------------------------------------------------------------------------------
+
+    def refill(self, wanted: Callable[[], bool], now: float) -> bool:
+        """Take in while it is `wanted` and there is something to take and room for it. True when anything came."""
+        came = False
+        if self.is_paused:
+            return came
+        for intake in self.intakes.values():
+            while intake.has_blocks and not intake.is_full and wanted():
+                came = True
+                self._put(intake.next_piece(), now)
+        return came
+
+    def copy_out(self, partition: TopicPartition) -> None:
+        """What waits of this partition waits for long now: it must not keep whole frames alive."""
+        self.intakes[partition].copy_out()
+        if self._rows is not None:
+            self._rows.let_go()
+
+    def chains(self, name: str) -> Chains | RowChains:
+        """Where the records of a class of lanes wait."""
+        return self._rows or self._chains[name]
+
+    def _put(self, piece: Piece, now: float) -> None:
+        if self._rows is not None:
+            self._rows.put(piece)
+            return
+        records = piece.records()
+        if self._note is not None:
+            self._note(records)
+        for name, some in self.routed(records).items():
+            self._chains[name].put(some, now)
+
+    def routed(self, records: Sequence[Record]) -> Mapping[str, Sequence[Record]]:
+        """Records by their class of lanes."""
+        if self._route is None:
+            return {MAIN: records}
+        routed: dict[str, list[Record]] = {}
+        for record in records:
+            routed.setdefault(self._class_of(record, self._route), []).append(record)
+        return routed
+
+    def _class_of(self, record: Record, route: Route) -> str:
+        try:
+            name = route(record)
+        except BaseException as error:  # a lane is found for it all the same
+            as_failure(error)
+            log.exception("the route function failed for %s", record)
+            return MAIN
+        return name if name in self._chains else MAIN
+
+    # --- the way back ------------------------------------------------------------------------------------------------
+
+    def settle(self, record: Record) -> None:
+        self._by_topic[record.topic].settle(record)
+
+    @property
+    def settled(self) -> int:
+        return sum(intake.ledger.handed_out - len(intake.ledger) for intake in self.intakes.values())
+
+    def place(self, partition: TopicPartition) -> CommitPoint:
+        return self.intakes[partition].ledger.place()
+
+    @property
+    def unsettled(self) -> int:
+        return sum(len(intake.ledger) for intake in self.intakes.values())

@@ -1,0 +1,135 @@
+"""An app in batches: what one consumer or partition lacks does not stop the others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+
+import pytest
+
+from multilane.client.fetch.offsets import PartlyFound
+from multilane.clock import SystemClock
+from multilane.commit.completion_map import LogMark, encode
+from multilane.engines.batches.coordinator_app import CoordinatorApp, CoordinatorGroup
+from multilane.engines.batches.lease_table import LeaseTable
+from multilane.engines.batches.worker_app import LeaseWorkerApp
+from multilane.types import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+APP = """
+from multilane.app.app import App
+app = App({path!r})
+@app.listener("orders")
+async def take_orders(record): ...
+@app.listener("bills")
+async def take_bills(record): ...
+"""
+
+
+@pytest.fixture
+def target(tmp_path, monkeypatch):
+    """An app with two consumers, whose brokers are down."""
+    told = {
+        "clusters": {"main": {"clientId": "shop", "brokers": "127.0.0.1:1"}},
+        "consumers": {name: {"groupId": name, "name": name, "cluster": "main"} for name in ("orders", "bills")},
+    }
+    (tmp_path / "multilane.yaml").write_text(json.dumps(told))
+    (tmp_path / "leased_shop.py").write_text(APP.format(path=str(tmp_path / "multilane.yaml")))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield "leased_shop:app"
+    sys.modules.pop("leased_shop", None)
+
+
+class Expelled:
+    """A member that its coordinator has not answered for longer than its session."""
+
+    fenced_after = 0.0
+
+
+def test_a_worker_stops_only_for_the_consumer_whose_lease_is_over(target):
+    async def shut() -> dict[str, bool]:
+        app = LeaseWorkerApp(target)
+        await app.open(lambda kind, **fields: None)
+        try:
+            now = SystemClock().monotonic()
+            names = list(app._desks)
+            app.renew(dict(zip(names, (now - 1.0, now + 60.0), strict=True)))
+            return {name: app._desks[name].lane_factory.fence.check() for name in names}
+        finally:
+            await app.close()
+
+    assert asyncio.run(shut()) == {"orders": True, "bills": False}
+
+
+def test_a_group_that_is_not_answered_shortens_no_other_lease(target):
+    async def leases() -> dict[str, float]:
+        app = CoordinatorApp(target)
+        lane_factories = app._app.lane_factories(app._news)
+        lease_table = LeaseTable(SystemClock())
+        app._groups = {
+            n: CoordinatorGroup(n, lane_factory, lease_table, SystemClock(), app._news)
+            for n, lane_factory in lane_factories.items()
+        }
+        app._groups["orders"]._consumer = Expelled()
+        return app.leases()
+
+    granted = asyncio.run(leases())
+    assert granted["orders"] == 0.0
+    assert granted["bills"] > 0.0
+
+
+class HalfThere:
+    """A consumer whose first partition has no leader."""
+
+    def __init__(self, led: TopicPartition) -> None:
+        self._found = {led: OffsetAndTimestamp(50, -1, 3)}
+
+    async def end_offsets(self, partitions, timeout):
+        raise PartlyFound("no offsets of orders[0] within the time given", self._found)
+
+
+def test_a_partition_without_a_leader_keeps_no_other_from_being_committed(target, caplog):
+    away, led = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    news = {away: OffsetAndMetadata(40), led: OffsetAndMetadata(50)}
+
+    async def committed():
+        app = CoordinatorApp(target)
+        lane_factory = app._app.lane_factories(app._news)["orders"]
+        lease_table = LeaseTable(SystemClock())
+        group = CoordinatorGroup("orders", lane_factory, lease_table, SystemClock(), app._news)
+        group._consumer = consumer = HalfThere(led)
+        sound = await group._within_logs(news)
+        assert not await group._note_ends(consumer, [away, led])
+        return sound, {p.partition: end for (_, p), end in lease_table._ends.items()}
+
+    sound, ends = asyncio.run(committed())
+    assert sound == {led: news[led]}
+    assert ends[1] == 50
+    assert ends[0] > 1 << 60, "whoever reads it finds out"
+    assert "a worker reports" not in caplog.text, "nobody knows that it is wrong"
+
+
+class Ended:
+    """A consumer whose logs end at 50."""
+
+    async def end_offsets(self, partitions, timeout):
+        return dict.fromkeys(partitions, 50)
+
+
+def test_what_a_worker_says_is_settled_beyond_the_end_of_the_log_is_not_committed(target, caplog):
+    """Also where its offset is not beyond it: the log grows, and its next records would be passed over."""
+    honest, wrong = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    news = {
+        honest: OffsetAndMetadata(40, 3, encode(40, [(42, 49)], LogMark(3))),
+        wrong: OffsetAndMetadata(40, 3, encode(40, [(42, 44), (48, 50)], LogMark(3))),
+    }
+
+    async def committed():
+        app = CoordinatorApp(target)
+        lane_factory = app._app.lane_factories(app._news)["orders"]
+        group = CoordinatorGroup("orders", lane_factory, LeaseTable(SystemClock()), SystemClock(), app._news)
+        group._consumer = Ended()
+        return await group._within_logs(news)
+
+    assert asyncio.run(committed()) == {honest: news[honest]}
+    assert "orders-1: a worker reports offset 51, but the log ends at 50: not committed" in caplog.text

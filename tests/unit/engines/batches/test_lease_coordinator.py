@@ -1,0 +1,435 @@
+"""The keeper and a worker's hands over a real line, without Spark: loans go out and come back, and ends are noticed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from typing import ClassVar
+
+import pytest
+
+from multilane.client.group.membership import Identity
+from multilane.clock import SystemClock
+from multilane.commit.ledger import CommitPoint
+from multilane.engines.batches import worker
+from multilane.engines.batches.lease_coordinator import CoordinatorPlan, LeaseCoordinator
+from multilane.engines.batches.lease_table import LeaseTerms
+from multilane.engines.batches.messages import PartitionLease
+from multilane.engines.batches.worker import work
+from multilane.engines.channel.server import ChannelServer
+from multilane.errors import ConfigError, LineLost, MemberFailed
+from multilane.lanes.assignment import Start
+from multilane.lanes.consumer_overrides import ConsumerOverrides
+from multilane.types import TopicPartition
+
+ONE = TopicPartition("orders", 1)
+TOKEN = "of this run"
+ME = Identity("shop", "m-1", 3, None, "consumer")
+
+
+class Driver:
+    """Who started the query."""
+
+    def __init__(self) -> None:
+        self.said, self.lines, self.keepers = [], [], []
+        self._called = threading.Event()
+        self._heard = threading.Condition()
+        self.desk = ChannelServer("127.0.0.1", "127.0.0.1", TOKEN, self._hear)
+
+    def _hear(self, line):
+        self.lines.append(line)
+        self._called.set()
+        while (message := line.receive()) is not None:
+            with self._heard:
+                self.said.append(message)
+                self._heard.notify_all()
+
+    @property
+    def line(self):
+        assert self._called.wait(30)
+        return self.lines[0]
+
+    def wait_for(self, kind):
+        with self._heard:
+            assert self._heard.wait_for(lambda: any(m["kind"] == kind for m in self.said), 30)
+        return next(m for m in self.said if m["kind"] == kind)
+
+
+class App:
+    """One partition with five records, of nobody's group."""
+
+    def __init__(self, target):
+        if target == "broken":
+            raise ConfigError("it cannot be made")
+        self._over = threading.Event()
+
+    async def keep(self, lease_table, former=()):
+        self.former = former
+        self.processor = lease_table.new_processor("Orders", {ONE: Start(0)})
+        lease_table.note_ends("Orders", {ONE: 5})
+        while not self._over.is_set():
+            await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.01)
+
+    def stop(self):
+        self._over.set()
+
+    def counts(self):
+        return [["kept", {}, 1.0]]
+
+    def members(self):
+        return (("Orders", ME),)
+
+    def leases(self):
+        return {"Orders": 30.0, "Bills": 0.0}
+
+
+class Worker:
+    """Works on whatever it is lent, in no time."""
+
+    closed = threading.Event()
+    steered: ClassVar[list] = []
+    renewed: ClassVar[list] = []
+
+    def __init__(self, target):
+        if target == "not here":
+            raise ModuleNotFoundError("No module named 'shop'")
+        self.is_closed = False
+
+    async def open(self, tell):
+        self._tell = tell
+
+    async def close(self):
+        Worker.closed.set()
+
+    async def serve(self, loan):
+        self.steered_before = list(Worker.steered)
+        self.renewed_before = list(Worker.renewed)
+        done = [
+            replace(unit, places=dict.fromkeys(unit.places, CommitPoint(5, 0, ())), settled=5) for unit in loan.units
+        ]
+        self._tell("counts", counts=self.counts(), failures=self.failures())
+        self._tell("over", number=loan.number, units=[unit.to_json() for unit in done])
+        return done
+
+    async def give_back(self, number, seconds):
+        self._tell("given", units=[PartitionLease(number, "Orders", {ONE: CommitPoint(3, 0, ())}).to_json()])
+
+    def end(self):
+        pass
+
+    def let_go(self, number, held):
+        pass
+
+    def steer(self, consumer, steering):
+        Worker.steered.append((consumer, steering))
+
+    def renew(self, until):
+        Worker.renewed.append(until)
+
+    def counts(self):
+        return [["worked", {}, 5.0]]
+
+    def failures(self):
+        return [{"kind": ["orders", "ValueError", "shop.py:3"]}]
+
+
+@pytest.fixture
+def driver():
+    driver = Driver()
+    Worker.closed.clear()
+    Worker.steered.clear()
+    yield driver
+    for run in list(worker._hands):
+        worker._hands.pop(run).close()
+    for line in driver.lines:
+        line.close()
+    driver.desk.close()
+    for coordinator in driver.keepers:
+        coordinator.join()
+
+
+@pytest.fixture
+def plan(driver, tmp_path):
+    here = str(tmp_path)  # what is imported from there is forgotten at the end
+    return CoordinatorPlan(
+        run="r1",
+        factory="",
+        worker_factory="",
+        target="shop:app",
+        home=here,
+        worker_home=here,
+        tasks=2,
+        terms=LeaseTerms(1.0, 0.0),
+        bind="127.0.0.1",
+        host="127.0.0.1",
+        log_level="INFO",
+        token=TOKEN,
+        driver=driver.desk.address,
+    )
+
+
+def kept(driver, plan):
+    made = []
+
+    def make(target):
+        made.append(App(target))
+        return made[-1]
+
+    driver.keepers.append(LeaseCoordinator(plan, make))
+    return driver.keepers[-1], made[0]
+
+
+def test_a_loan_goes_to_a_worker_and_comes_back(driver, plan):
+    coordinator, app = kept(driver, plan)
+    assert coordinator.wait_for_work(30)
+    [number] = coordinator.plan()
+    [unit] = work(plan, coordinator.address, number, Worker)
+    assert unit.settled == 5
+    assert app.processor.place(ONE).offset == 5, "it was known before the task ended"
+    assert coordinator.wait_for_work(0), "more has probably come since"
+    assert work(plan, coordinator.address, number, Worker) == [], "its batch is over"
+    driver.line.send("stop")
+    driver.wait_for("ended")
+    counted = {name for m in driver.said if m["kind"] == "beat" for name, _, _ in m["counts"]}
+    assert counted >= {"kept", "worked"}
+    failed = [one["kind"] for m in driver.said if m["kind"] == "beat" for one in m["failures"]]
+    assert ["orders", "ValueError", "shop.py:3"] in failed
+
+
+def test_a_lease_lasts_from_when_the_worker_asked_for_it(driver, plan, eventually):
+    coordinator, _ = kept(driver, plan)
+    assert coordinator.wait_for_work(30)
+    [number] = coordinator.plan()
+    Worker.renewed.clear()
+    before = SystemClock().monotonic()
+    work(plan, coordinator.address, number, Worker)
+    eventually(lambda: len(Worker.renewed) >= 2, 30)
+    first, second = Worker.renewed[:2]
+    assert before <= first["Orders"] - 30.0 < second["Orders"] - 30.0 <= SystemClock().monotonic()
+    assert first["Bills"] == first["Orders"] - 30.0, "each consumer has its own"
+    assert worker._hands[plan.run]._worker.renewed_before == [first], "it is known before anything begins"
+    driver.line.send("stop")
+    driver.wait_for("ended")
+
+
+def test_a_worker_is_steered_before_its_first_loan(driver, plan):
+    coordinator, _ = kept(driver, plan)
+    assert coordinator.wait_for_work(30)
+    driver.line.send("steer", consumer="Orders", steering=ConsumerOverrides(lanes=7).to_json())
+    while not coordinator._steering:  # said on one line, asked for on another
+        threading.Event().wait(0.01)
+    [number] = coordinator.plan()
+    work(plan, coordinator.address, number, Worker)
+    assert Worker.steered == worker._hands[plan.run]._worker.steered_before == [("Orders", ConsumerOverrides(lanes=7))]
+    driver.line.send("stop")
+    driver.wait_for("ended")
+
+
+# --- before anything begins ------------------------------------------------------------------------------------------
+
+
+def begun(plan, address, number):
+    """A task in a thread; gives what it is there for when it has ended."""
+    return ThreadPoolExecutor(1).submit(work, plan, address, number, Worker)
+
+
+def test_nothing_begins_until_all_tasks_have_a_slot(driver, plan):
+    plan = replace(plan, start_seconds=60)
+    coordinator, app = kept(driver, plan)
+    assert coordinator.wait_for_work(30)
+    first, second = coordinator.plan()
+    waiting = begun(plan, coordinator.address, first)
+    assert not coordinator.wait_for_work(0.1)
+    assert not waiting.done()
+    assert not hasattr(app, "team"), "nobody has joined a group"
+    assert begun(plan, coordinator.address, second).result(30) == waiting.result(30) == []
+    driver.wait_for("assembled")
+    assert coordinator.wait_for_work(30)
+    [number] = coordinator.plan()
+    [unit] = work(plan, coordinator.address, number, Worker)
+    assert unit.settled == 5
+    assert work(plan, coordinator.address, first, Worker) == [], "one that is started again need not wait"
+    driver.line.send("stop")
+    driver.wait_for("ended")
+
+
+def test_too_few_slots_are_told_before_anything_begins(driver, plan):
+    plan = replace(plan, start_seconds=0.5)
+    coordinator, app = kept(driver, plan)
+    assert coordinator.wait_for_work(30)
+    waiting = begun(plan, coordinator.address, coordinator.plan()[0])
+    told = driver.wait_for("failed")
+    assert told["is_refused"]
+    said = "of 2 tasks have found a slot within 0.5 s: ask for fewer with --members, or for more slots"
+    assert said in told["error"]
+    assert not hasattr(app, "team")
+    with suppress(LineLost, MemberFailed):  # it may not have come at all
+        assert waiting.result(30) == []
+
+
+def test_a_stop_does_not_wait_for_slots(driver, plan):
+    plan = replace(plan, start_seconds=600)
+    coordinator, _ = kept(driver, plan)
+    assert coordinator.wait_for_work(30)
+    driver.line.send("stop")
+    driver.wait_for("ended")
+    coordinator.join()
+
+
+def test_a_home_that_is_not_there_is_told(driver, plan):
+    with pytest.raises(ConfigError, match="no-such-home"):
+        LeaseCoordinator(replace(plan, home=f"{plan.home}/no-such-home"), App)
+    assert driver.wait_for("failed")["is_refused"]
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+
+
+def test_workers_have_closed_what_they_have_when_it_ends(driver, plan):
+    coordinator, _ = kept(driver, plan)
+    assert coordinator.wait_for_work(30)
+    [number] = coordinator.plan()
+    work(plan, coordinator.address, number, Worker)
+    assert not Worker.closed.is_set()
+    driver.line.send("stop")
+    driver.wait_for("ended")
+    assert Worker.closed.is_set()
+
+
+def test_a_task_that_was_planned_and_comes_too_late_is_not_waited_for(driver, plan):
+    coordinator, app = kept(driver, plan)
+    assert coordinator.wait_for_work(30)
+    [number] = coordinator.plan()
+    work(plan, coordinator.address, number, Worker)
+    [late] = coordinator.plan()
+    driver.line.send("stop")
+    assert app._over.wait(30)
+    assert work(plan, coordinator.address, late, Worker) == []
+    driver.wait_for("ended")
+    assert Worker.closed.is_set()
+
+
+def test_it_ends_in_order_when_its_query_does(driver, plan):
+    coordinator, app = kept(driver, plan)
+    coordinator.end(30)
+    assert app._over.is_set()
+    assert driver.wait_for("ended")
+
+
+def test_no_more_work_is_planned_when_it_is_told_to_stop(driver, plan):
+    coordinator, _ = kept(driver, plan)
+    assert coordinator.wait_for_work(30)
+    driver.line.send("stop")
+    driver.wait_for("ended")
+    assert not coordinator.wait_for_work(30)
+
+
+def test_without_its_driver_it_ends(driver, plan):
+    coordinator, app = kept(driver, plan)
+    driver.line.close()
+    assert app._over.wait(30)
+    assert not coordinator.wait_for_work(30)
+
+
+def test_an_application_that_cannot_be_made_is_told_to_the_driver(driver, plan):
+    with pytest.raises(ConfigError, match="it cannot be made"):
+        LeaseCoordinator(replace(plan, target="broken"), App)
+    told = driver.wait_for("failed")
+    assert told["is_refused"]
+    assert told["error"] == "it cannot be made"
+
+
+def test_one_that_cannot_be_made_in_a_worker_too(driver, plan):
+    coordinator, _ = kept(driver, plan)
+    assert coordinator.wait_for_work(30)
+    [number] = coordinator.plan()
+    with pytest.raises(MemberFailed, match="No module named 'shop'"):
+        work(replace(plan, target="not here"), coordinator.address, number, Worker)
+    told = driver.wait_for("failed")
+    assert told["is_refused"]
+    assert "No module named 'shop'" in told["error"]
+
+
+def test_a_worker_whose_coordinator_is_gone_gives_up(driver, plan):
+    coordinator, _ = kept(driver, plan)
+    assert coordinator.wait_for_work(30)
+    [number] = coordinator.plan()
+    work(plan, coordinator.address, number, Worker)
+    worker._hands[plan.run]._line.close()
+    assert Worker.closed.wait(30)
+    driver.line.send("stop")
+    driver.wait_for("ended")
+    assert work(plan, coordinator.address, number, Worker) == [], "Spark would run it again and again"
+
+
+class Busy(Worker):
+    """Has something in work for as long as it is not closed."""
+
+    begun = threading.Event()
+
+    async def serve(self, loan):
+        Busy.begun.set()
+        while not Worker.closed.is_set():
+            await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.01)
+        return []
+
+
+def busy_task(driver, plan):
+    """A keeper, and a task in the middle of its loan."""
+    Busy.begun.clear()
+    coordinator, _ = kept(driver, plan)
+    assert coordinator.wait_for_work(30)
+    [number] = coordinator.plan()
+    task = ThreadPoolExecutor(1).submit(work, plan, coordinator.address, number, Busy)
+    assert Busy.begun.wait(30)
+    return coordinator, number, task
+
+
+def test_a_task_whose_coordinator_dies_ends_without_an_error(driver, plan, caplog):
+    """As does any other of its batch: an error would have Spark run it again, and nobody would answer."""
+    coordinator, number, task = busy_task(driver, plan)
+    coordinator._desk.close()
+    for line in list(coordinator._workers):
+        line.close()
+    assert task.result(30) == []
+    assert work(plan, coordinator.address, number, Busy) == []
+    assert "abandoning calls in progress" in caplog.text
+
+
+def test_a_task_that_only_lost_its_line_is_run_again(driver, plan):
+    _, _, task = busy_task(driver, plan)
+    worker._hands[plan.run]._line.hang_up()
+    with pytest.raises(LineLost):
+        task.result(30)
+
+
+def test_a_stop_in_order_abandons_nothing(driver, plan, caplog):
+    caplog.set_level("DEBUG")
+    coordinator, _ = kept(driver, plan)
+    assert coordinator.wait_for_work(30)
+    [number] = coordinator.plan()
+    work(plan, coordinator.address, number, Worker)
+    driver.line.send("stop")
+    driver.wait_for("ended")
+    assert "the run is over" in caplog.text
+    assert "abandoned" not in caplog.text
+    assert "gone" not in caplog.text
+
+
+def test_the_driver_knows_the_members_and_tells_them_to_the_next_coordinator(driver, plan):
+    _, app = kept(driver, replace(plan, former=(("Orders", ME),)))
+    assert driver.wait_for("beat")["members"] == [["Orders", "shop", "m-1", 3, None, "consumer"]]
+    assert app.former == (("Orders", ME),)
+
+
+def test_without_the_token_nobody_is_heard(driver, plan):
+    coordinator, _ = kept(driver, plan)
+    with pytest.raises(MemberFailed, match="is not this run's driver"):
+        work(replace(plan, token="another"), coordinator.address, 1, Worker)
+
+
+def test_a_plan_does_not_show_its_token(plan):
+    assert TOKEN not in repr(plan)

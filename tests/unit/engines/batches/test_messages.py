@@ -1,0 +1,29 @@
+"""What is said on the line comes out as it went in."""
+
+from __future__ import annotations
+
+import json
+
+from multilane.commit.ledger import CommitPoint
+from multilane.engines.batches.messages import HeldRecord, PartitionLease, TaskLease, task_lease_from
+from multilane.types import TopicPartition
+from multilane.wire.records.record import Record
+
+ONE, RETRY = TopicPartition("orders", 1), TopicPartition("orders.retry", 1)
+
+
+def test_a_loan_goes_over_the_line():
+    tried = Record("orders.retry", 1, 3, 1_700_000_000_000, 0, None, None, (("X-RetryCount", b"1"), ("trace", None)))
+    unit = PartitionLease(
+        7,
+        "Orders",
+        {ONE: CommitPoint(12, -1, ((14, 20), (22, 22))), RETRY: CommitPoint(0, 4, ())},
+        (HeldRecord(ONE, 13, b"\x00\xff"), HeldRecord(ONE, 21, None, fences=False)),
+        (tried,),
+        5,
+    )
+    loan = TaskLease(3, 2.5, 0.5, (unit,))
+    said = task_lease_from(json.loads(json.dumps(loan.to_json())))
+    assert said == loan
+    assert said.units[0].tried[0].headers == tried.headers
+    assert said.units[0].tried[0].timestamp == tried.timestamp

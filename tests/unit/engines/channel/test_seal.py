@@ -1,0 +1,75 @@
+"""What a seal accepts: the next line of its sender, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from multilane.engines.channel.seal import DRIVER, MEMBER, Seal, Transcript
+
+TRANSCRIPT = Transcript(("10.0.0.5", 4000), "d" * 32, "e" * 32)
+
+
+def seal(run="a run", transcript=TRANSCRIPT, sender=MEMBER):
+    return Seal(f"the token of {run}", transcript, sender)
+
+
+def test_lines_arrive_in_order():
+    sender, receiver = seal(), seal()
+    texts = [b"", b"{}", b'{"kind": "told"}', b"\xff" * 1_000, b"{}"]
+    assert [receiver.opened(sender.signed(text)) for text in texts] == texts
+
+
+def test_no_byte_can_change():
+    line = seal().signed(b'{"kind": "told", "offset": 7}')
+    for place in range(len(line)):
+        changed = line[:place] + bytes([line[place] ^ 1]) + line[place + 1 :]
+        assert seal().opened(changed) is None
+    assert all(seal().opened(line[:length]) is None for length in range(len(line)))
+    assert seal().opened(line + b" ") is None
+
+
+@pytest.mark.parametrize(
+    ("order", "accepted"),
+    [((0, 0), 1), ((1, 0), 0), ((0, 2), 1), ((0, 2, 1), 1), ((0, 1, 0), 2)],
+    ids=["repeated", "in another order", "one left out", "swapped", "an old one"],
+)
+def test_none_is_repeated_left_out_or_out_of_order(order, accepted):
+    sender, receiver = seal(), seal()
+    lines = [sender.signed(b"line %d" % number) for number in range(3)]
+    heard = [receiver.opened(lines[number]) for number in order]
+    assert heard == [b"line %d" % number for number in order[:accepted]] + [None] * (len(order) - accepted)
+
+
+def test_after_a_bad_line_even_the_right_one_is_refused():
+    sender, receiver = seal(), seal()
+    line = sender.signed(b"first")
+    assert receiver.opened(b"x" + line) is None
+    assert receiver.opened(line) is None
+    assert receiver.opened(sender.signed(b"second")) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        seal(run="another"),
+        seal(sender=DRIVER),
+        seal(transcript=replace(TRANSCRIPT, drivers="f" * 32)),
+        seal(transcript=replace(TRANSCRIPT, members="f" * 32)),
+        seal(transcript=replace(TRANSCRIPT, address=("10.0.0.5", 4001))),
+    ],
+    ids=["another run", "sent back", "another driver's number", "another member's number", "another desk"],
+)
+def test_a_line_of_somebody_else_is_refused(other):
+    assert seal().opened(other.signed(b"{}")) is None
+
+
+def test_proofs_differ_by_all_that_matters():
+    proofs = {
+        transcript.proof(token, role)
+        for transcript in (TRANSCRIPT, replace(TRANSCRIPT, drivers="f" * 32), replace(TRANSCRIPT, members="f" * 32))
+        for token in ("token", "another")
+        for role in (DRIVER, MEMBER)
+    }
+    assert len(proofs) == 12

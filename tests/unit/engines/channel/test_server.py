@@ -1,0 +1,159 @@
+"""A desk that strangers call: they keep nobody from calling, and do not last. Over real sockets."""
+
+from __future__ import annotations
+
+import json
+import resource
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+
+import pytest
+
+from multilane.engines.channel import strangers as strangers_module
+from multilane.engines.channel.channel import call
+from multilane.engines.channel.server import ChannelServer
+
+PATIENCE = 20.0
+SILENT = 220
+CALLS = 40
+
+
+@pytest.fixture
+def desk():
+    def greet(line):
+        line.send("hello")
+        line.receive()
+
+    made = ChannelServer("127.0.0.1", "127.0.0.1", "the token", greet)
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def enough_files():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4_096), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def greet(desk):
+    line = call(desk.address, "the token")
+    try:
+        assert line.receive() == {"kind": "hello"}
+    finally:
+        line.close()
+
+
+class Flood:
+    """Opens connections as long as it lasts, and keeps as many open as it may."""
+
+    def __init__(self, desk, begin):
+        self._address = desk.address
+        self._begin = begin
+        self._over = threading.Event()
+        self._open = []
+        self.is_full = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self):
+        self._thread.start()
+        assert self.is_full.wait(PATIENCE)
+        return self
+
+    def __exit__(self, *_):
+        self._over.set()
+        self._thread.join(PATIENCE)
+        for connection in self._open:
+            connection.close()
+
+    def _run(self):
+        while not self._over.is_set():
+            with suppress(OSError):
+                connection = socket.create_connection(self._address, PATIENCE)
+                self._begin(connection)
+                self._open.append(connection)
+            if len(self._open) >= SILENT:
+                self.is_full.set()
+                self._open.pop(0).close()
+                self._over.wait(0.001)
+
+
+def say_nothing(connection):
+    """As it is."""
+
+
+def dribble(connection):
+    connection.sendall(b" ")
+
+
+def go_half_way(connection):
+    connection.sendall(json.dumps({"kind": "number", "number": "0" * 32}).encode() + b"\n")
+
+
+@pytest.mark.parametrize("begin", [say_nothing, dribble, go_half_way])
+def test_workers_call_on_however_many_strangers_there_are(desk, begin):
+    with Flood(desk, begin), ThreadPoolExecutor(4) as workers:
+        for made in [workers.submit(greet, desk) for _ in range(CALLS)]:
+            made.result(PATIENCE)
+    assert len(desk._strangers) <= strangers_module.MOST_OF_ONE_ADDRESS
+
+
+def test_strangers_that_stay_are_no_trouble_either(desk, caplog):
+    with ExitStack() as stack:
+        for _ in range(SILENT):
+            stack.enter_context(socket.create_connection(desk.address, PATIENCE))
+        for _ in range(CALLS):
+            greet(desk)
+    warnings = [record for record in caplog.records if "without this run's token" in record.message]
+    assert len(warnings) <= 3  # not one for each
+
+
+@pytest.mark.parametrize("slowly", [False, True])
+def test_there_is_a_second_for_the_first_line(desk, slowly, monkeypatch):
+    """A byte now and then would keep each single wait from its end."""
+    monkeypatch.setattr(strangers_module, "FIRST_LINE_SECONDS", 0.3)
+    with (
+        socket.create_connection(desk.address, PATIENCE) as connection,
+        suppress(BrokenPipeError, ConnectionResetError),
+    ):
+        if slowly:
+            connection.settimeout(0.05)
+        while True:
+            with suppress(TimeoutError):
+                if connection.recv(1_000).endswith(b"\n"):
+                    continue
+                break
+            connection.sendall(b" ")
+    greet(desk)
+
+
+def test_half_a_handshake_does_not_last(desk, monkeypatch):
+    monkeypatch.setattr(strangers_module, "HANDSHAKE_SECONDS", 0.3)
+    with socket.create_connection(desk.address, PATIENCE) as connection, connection.makefile("rb") as file:
+        go_half_way(connection)
+        assert [json.loads(line)["kind"] for line in file] == ["number", "proof"]
+    greet(desk)
+
+
+def test_who_is_known_is_not_counted_nor_cut_off(desk, monkeypatch):
+    monkeypatch.setattr(strangers_module, "HANDSHAKE_SECONDS", 0.1)
+    line = call(desk.address, "the token")
+    assert line.receive() == {"kind": "hello"}
+    with Flood(desk, say_nothing):
+        pass
+    line.send("still here")
+    assert line.receive() is None  # the desk has heard it, and is through
+    line.close()
+
+
+def test_strangers_with_long_lines_do_not_flood_the_log(desk, caplog):
+    for _ in range(20):
+        with socket.create_connection(desk.address, PATIENCE) as stranger, suppress(OSError):
+            stranger.sendall(b"x" * 10_000)
+            while stranger.recv(4_096):
+                pass
+    greet(desk)
+    assert len(caplog.records) <= 1

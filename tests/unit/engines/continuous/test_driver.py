@@ -1,0 +1,409 @@
+"""The supervisor with members in threads of this process: the same tasks and lines as on Spark, without Spark."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+from typing import ClassVar
+
+import pytest
+
+from multilane.clock import SystemClock
+from multilane.engines.continuous.driver import MemberRunPlan, Supervisor
+from multilane.engines.continuous.worker import MemberTaskPlan, serve
+from multilane.errors import ConfigError, MemberFailed, SparkStartError
+from multilane.lanes.consumer_overrides import ConsumerOverrides
+from multilane.metrics import Counts
+from multilane.spark import executor_news
+from multilane.spark.reasons import reason
+
+PATIENCE = 20.0
+
+
+class World:
+    """What members of a test do, and what they did. They find it by the name of their target."""
+
+    worlds: ClassVar[dict[str, World]] = {}
+
+    def __init__(self, name):
+        self.name = name
+        self.worlds[name] = self
+        self.made = queue.SimpleQueue()
+        self.behaviour = lambda member: member.told.wait(PATIENCE)
+        self.refuses = 0  # one of the next to be made
+
+    @property
+    def target(self):
+        return self.name
+
+
+class ThreadMember:
+    def __init__(self, target):
+        self.world = World.worlds[target]
+        self.told = threading.Event()
+        self.steered = queue.SimpleQueue()
+        self.number = int(os.environ["MULTILANE_MEMBER"])
+        self.world.made.put(self)
+        self.world.refuses -= 1
+        if self.world.behaviour is None or self.world.refuses == 0:
+            raise ImportError("no module named 'shop'")
+
+    def run(self):
+        self.world.behaviour(self)
+
+    def stop(self):
+        self.told.set()
+
+    def steer(self, consumer, steering):
+        self.steered.put((consumer, steering))
+
+    def counts(self):
+        return [("lanes.records.settled", {"consumer": "orders"}, 5.0)]
+
+    def failures(self):
+        return [FAILED]
+
+
+FAILED = {
+    "kind": ["orders", "ValueError", "shop.py:3"],
+    "count": 2,
+    "keys": [1],
+    "message": "no stock",
+    "place": "orders-0@7",
+    "stack": "Traceback\nValueError: no stock",
+}
+
+
+class ThreadJobs:
+    """A job is a thread, of which so many may run at once."""
+
+    def __init__(self, slots=9):
+        self._slots = threading.Semaphore(slots)
+        self.started = []
+        self.cancelled = []
+        self._ends = {}
+
+    def start(self, plan, on_end):
+        self.started.append(plan)
+        self._ends[plan.number] = end = once(on_end)
+        threading.Thread(target=self._run, args=(plan, end), daemon=True).start()
+
+    def _run(self, plan, on_end):
+        if not self._slots.acquire(blocking=False):
+            return
+        try:
+            rows = [batch.to_pylist() for batch in serve(plan, iter([]))]
+            assert rows[0][0]["member"] == plan.number
+        except Exception as error:  # noqa: BLE001 - as Spark tells of it
+            on_end(error)
+        else:
+            on_end(None)
+        finally:
+            self._slots.release()
+
+    def cancel(self, number):
+        self.cancelled.append(number)
+        self._ends[number](RuntimeError("cancelled"))
+
+
+def once(on_end):
+    """A job that was cancelled has ended, whatever its thread does."""
+    left = [on_end]
+    return lambda error: left.pop()(error) if left else None
+
+
+@pytest.fixture
+def world(request):
+    return World(request.node.name)
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch):
+    monkeypatch.setenv("MULTILANE_MEMBER", "0")  # and taken back at the end
+
+
+class Running:
+    def __init__(self, world, jobs, members=2, observer=None, is_stopped=False, **plan):
+        self._told = MemberRunPlan(members, f"{__name__}:ThreadMember", world.target, os.getcwd(), **plan), jobs
+        self.supervisor = Supervisor(SystemClock(), observer or Counts())
+        if is_stopped:
+            self.supervisor.stop()
+        self.error = None
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self):
+        try:
+            self.supervisor.run(*self._told)
+        except Exception as error:  # noqa: BLE001 - for the test to see
+            self.error = error
+
+    def wait(self):
+        self.thread.join(PATIENCE)
+        assert not self.thread.is_alive()
+        return self.error
+
+
+def test_members_are_steered_and_those_that_come_later_too(world):
+    served = queue.SimpleQueue()
+    crash = threading.Event()
+    world.behaviour = lambda member: (served.put(member), (crash if member.number else member.told).wait(PATIENCE))
+    running = Running(world, ThreadJobs(), members=2)
+    members = [served.get(timeout=PATIENCE) for _ in range(2)]
+    running.supervisor.steer("orders", ConsumerOverrides(is_paused=True))
+    for member in members:
+        assert member.steered.get(timeout=PATIENCE) == ("orders", ConsumerOverrides(is_paused=True))
+    crash.set()  # the second ends by itself, and is started again
+    again = served.get(timeout=PATIENCE)
+    assert again.steered.get(timeout=PATIENCE) == ("orders", ConsumerOverrides(is_paused=True))
+    running.supervisor.stop()
+    assert running.wait() is None
+
+
+def test_members_serve_until_they_are_told_to_end(world):
+    served = queue.SimpleQueue()
+    world.behaviour = lambda member: (served.put(member), member.told.wait(PATIENCE))
+    jobs = ThreadJobs()
+    running = Running(world, jobs, members=3)
+    members = {served.get(timeout=PATIENCE) for _ in range(3)}
+    running.supervisor.stop()
+    assert running.wait() is None
+    assert len(members) == len(jobs.started) == 3
+    assert all(member.told.is_set() for member in members)
+    assert jobs.cancelled == []
+
+
+class News:
+    """What the JVM's schedulers write into memory."""
+
+    is_over = False
+
+    def end(self):
+        self.is_over = True
+
+
+def test_once_all_serve_nobody_listens_to_the_scheduler_any_more(world, monkeypatch):
+    """Its news would fill the JVM's memory for as long as the run lasts, and its warnings would not be seen."""
+    news = News()
+    monkeypatch.setattr(executor_news, "_news", [news])
+    served = queue.SimpleQueue()
+    world.behaviour = lambda member: (served.put(member), member.told.wait(PATIENCE))
+    running = Running(world, ThreadJobs(), members=2)
+    for _ in range(2):
+        served.get(timeout=PATIENCE)
+    running.supervisor.stop()
+    assert running.wait() is None
+    assert news.is_over
+
+
+def test_a_stop_that_comes_before_the_start(world):
+    served = []
+    world.behaviour = served.append
+    assert Running(world, ThreadJobs(), is_stopped=True).wait() is None
+    assert served == []
+
+
+def test_what_fails_in_a_member_is_logged_here(world, caplog):
+    served = threading.Event()
+    world.behaviour = lambda member: (served.set(), member.told.wait(PATIENCE))
+    with caplog.at_level(logging.INFO):
+        running = Running(world, ThreadJobs(), members=2)
+        assert served.wait(PATIENCE)
+        running.supervisor.stop()
+        assert running.wait() is None
+    first = [r.getMessage() for r in caplog.records if "orders-0@7 failed" in r.getMessage()]
+    assert len(first) == 1, "one line for all members"
+    assert first[0].endswith("\n    Traceback\n    ValueError: no stock")
+    [closing] = [r.getMessage() for r in caplog.records if "run total" in r.getMessage()]
+    assert "settled" in closing
+    assert "ValueError at shop.py:3" in closing
+
+
+def test_what_they_count_is_told_here(world):
+    counts = Counts()
+    served = threading.Event()
+    world.behaviour = lambda member: (served.set(), member.told.wait(PATIENCE))
+    running = Running(world, ThreadJobs(), members=1, observer=counts)
+    assert served.wait(PATIENCE)
+    running.supervisor.stop()
+    assert running.wait() is None
+    assert counts.by("consumer", "lanes.records.settled")["orders"] >= 5
+
+
+def test_one_that_fails_is_started_again_and_the_others_do_not_notice(world):
+    lives = queue.SimpleQueue()
+    failures = iter([True])
+
+    def behave(member):
+        lives.put(member)
+        if next(failures, False):
+            raise RuntimeError("the broker is away")
+        member.told.wait(PATIENCE)
+
+    world.behaviour = behave
+    jobs = ThreadJobs()
+    running = Running(world, jobs)
+    for _ in range(3):
+        lives.get(timeout=PATIENCE)
+    running.supervisor.stop()
+    assert running.wait() is None
+    assert len(jobs.started) == 3
+    assert lives.empty()
+
+
+@pytest.mark.parametrize("error", [ConfigError("retryOrder key needs equally many")])
+def test_what_starting_again_does_not_mend_ends_the_run(world, error):
+    def behave(member):
+        raise error
+
+    world.behaviour = behave
+    running = Running(world, ThreadJobs())
+    told = running.wait()
+    assert isinstance(told, MemberFailed)
+    assert "cannot run: retryOrder key needs equally many" in str(told)
+
+
+def test_an_application_that_cannot_be_imported_there(world):
+    world.behaviour = None
+    told = Running(world, ThreadJobs()).wait()
+    assert isinstance(told, MemberFailed)
+    assert "cannot run: ImportError: no module named 'shop'" in str(told)
+
+
+def test_too_few_slots_and_nobody_has_served(world):
+    served = []
+    world.behaviour = served.append
+    jobs = ThreadJobs(slots=2)
+    told = Running(world, jobs, members=3, start_seconds=2.0).wait()
+    assert isinstance(told, SparkStartError)
+    assert "1 of 3 members were not ready within 2 s" in str(told)
+    assert served == []
+    assert len(jobs.cancelled) == 1
+
+
+def test_one_that_does_not_end_is_cancelled(world):
+    never, served = threading.Event(), threading.Event()
+    world.behaviour = lambda member: (served.set(), never.wait(PATIENCE))
+    jobs = ThreadJobs()
+    running = Running(world, jobs, members=1, drain_seconds=0.5)
+    assert served.wait(PATIENCE)
+    running.supervisor.stop()
+    told = running.wait()
+    assert isinstance(told, MemberFailed)
+    assert "1 members did not end within 0.5 s and were cut off" in str(told)
+    assert jobs.cancelled == [0]
+    never.set()
+
+
+def test_a_spark_that_is_gone_is_said(world):
+    class Gone(ThreadJobs):
+        def start(self, plan, on_end):
+            raise ConnectionRefusedError("nobody listens")
+
+    told = Running(world, Gone()).wait()
+    assert isinstance(told, SparkStartError)
+    assert "Spark takes no more jobs" in str(told)
+
+
+def test_members_end_in_order_when_the_driver_is_gone(world):
+    """The supervisor fails in the middle: its lines end, and so do those who served."""
+    served, ended = queue.SimpleQueue(), queue.SimpleQueue()
+    failures = iter([True])
+
+    def behave(member):
+        served.put(member)
+        if next(failures, False):
+            raise RuntimeError("it is to be started again")
+        assert member.told.wait(PATIENCE)
+        ended.put(member)
+
+    class GoneLater(ThreadJobs):
+        def start(self, plan, on_end):
+            if len(self.started) == 2:
+                raise ConnectionRefusedError("nobody listens")
+            super().start(plan, on_end)
+
+    world.behaviour = behave
+    running = Running(world, GoneLater())
+    members = {served.get(timeout=PATIENCE) for _ in range(2)}
+    assert isinstance(running.wait(), SparkStartError)
+    assert ended.get(timeout=PATIENCE) in members
+
+
+def test_an_observer_that_fails_is_told_of_and_nothing_else(world, caplog):
+    class Breaks(Counts):
+        def count(self, name, value=1, **labels):
+            raise ZeroDivisionError("in the driver")
+
+    served = threading.Event()
+    world.behaviour = lambda member: (served.set(), member.told.wait(PATIENCE))
+    running = Running(world, ThreadJobs(), members=1, observer=Breaks())
+    assert served.wait(PATIENCE)
+    running.supervisor.stop()
+    assert running.wait() is None
+    assert "the observer of the application failed" in caplog.text
+
+
+def test_a_job_that_never_gets_ready_is_not_tried_for_ever(world):
+    class Fails(ThreadJobs):
+        def _run(self, plan, on_end):
+            on_end(RuntimeError(WORKER_ERROR))
+
+    jobs = Fails()
+    told = Running(world, jobs, members=1).wait()
+    assert isinstance(told, SparkStartError)
+    assert str(told) == "member 0 does not start on Spark: ModuleNotFoundError: No module named 'multilane'"
+    assert len(jobs.started) == 2
+
+
+def test_what_fails_at_its_start_later_is_tried_again(world):
+    """A place that is not as the others are, perhaps for a while."""
+    served = queue.SimpleQueue()
+
+    def behave(member):
+        served.put(member)
+        if served.qsize() == 1:
+            world.refuses = 1
+            raise RuntimeError("the first life ends")
+        member.told.wait(PATIENCE)
+
+    world.behaviour = behave
+    jobs = ThreadJobs()
+    running = Running(world, jobs, members=1)
+    while served.qsize() < 2:
+        assert running.thread.is_alive()
+        running.thread.join(0.05)
+    running.supervisor.stop()
+    assert running.wait() is None
+    assert len(jobs.started) == 3
+
+
+WORKER_ERROR = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "worker.py", line 3, in main
+ModuleNotFoundError: No module named 'multilane'
+
+\tat org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:1)
+org.apache.spark.SparkException: Job aborted due to stage failure
+"""
+LOST = "multilane.errors.LineLost: nobody at 10.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (WORKER_ERROR, "ModuleNotFoundError: No module named 'multilane'"),
+        (f"x\n{LOST}\n\tat java.lang.Thread\n", LOST),
+        ("Job 3 cancelled part of cancelled job group\n\tat x", "Job 3 cancelled part of cancelled job group"),
+        ("", "RuntimeError"),
+    ],
+)
+def test_the_line_that_says_what_happened(text, said):
+    assert reason(RuntimeError(text)) == said
+
+
+def test_the_token_does_not_show():
+    plan = MemberTaskPlan(0, "f", "t", "h", "INFO", ("127.0.0.1", 1), token="hush")
+    assert "hush" not in repr(plan)
