@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
@@ -85,6 +85,7 @@ class App:
         self._producer_interceptors: list[ProducerInterceptor] = []
         self._producers: Producers | None = None
         self._engine: ProcessEngine | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # of the last run
         self._is_stopped = False
         self.overrides = RuntimeOverrides()
         self._failure_sink: FailureSink | None = None
@@ -230,11 +231,13 @@ class App:
         return max((r.config.rebalance_timeout / 2 for r in self._registrations.values()), default=0.0)
 
     def _ask_loop(self, what: Callable[[], object]) -> None:
-        engine = self._engine
-        if engine is None:
-            what()  # it has not begun, or is over
-        else:
-            engine.on_loop(what)
+        """Until the loop is closed: tasks that a function has left may block it when the engine is over."""
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            what()
+            return
+        with suppress(RuntimeError):  # closed meanwhile
+            loop.call_soon_threadsafe(what)
 
     def lane_factories(self, observer: Observer = NO_OBSERVER, *, for_rows: bool = False) -> dict[str, LaneFactory]:
         """What each consumer needs for its lanes, by name; for engines that have other ways to feed them, `for_rows` of
@@ -273,6 +276,7 @@ class App:
         if self._engine is not None:
             raise ConfigError("this application runs already")
         self.check_runnable()
+        self._loop = asyncio.get_running_loop()
         self._engine = self._engine_here()
         if self._is_stopped:
             self._engine.stop()

@@ -182,7 +182,7 @@ class Supervisor:
         if kind == "ready":
             self._on_ready(number, line, message)
         elif kind == "beat":
-            self.progress.add(message.get("counts") or [], message.get("failures") or [])
+            self.progress.add(message.get("counts") or [], message.get("failures") or [], number)
         elif kind == "failed":
             self._on_failed(number, str(message.get("error")), str(message.get("stage")))
 
@@ -207,6 +207,7 @@ class Supervisor:
             log.error("member %d failed: %s", number, error)
 
     def _on_ended(self, number: int, error: Exception | None) -> None:
+        self.progress.forget(number)
         if error is not None and not self._roster.is_stopping:
             self._last_error = reason(error)
             log.error("the Spark job of member %d failed: %s", number, self._last_error)
