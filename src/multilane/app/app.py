@@ -36,7 +36,7 @@ from multilane.lanes.partition_events import PartitionFunction
 from multilane.lanes.progress import Progress
 from multilane.listeners.interceptors import ConsumerInterceptor, ErrorInterceptor, Tracer
 from multilane.logs import logger
-from multilane.metrics import NO_OBSERVER, Both, Observer
+from multilane.metrics.observer import NO_OBSERVER, Both, Observer
 from multilane.runtime.crash_watch import CrashWatch
 from multilane.runtime.lane_factory import LaneFactory
 from multilane.runtime.producing import ProducerInterceptor, Producers
@@ -291,7 +291,7 @@ class App:
     def _engine_here(self) -> ProcessEngine:
         if self._failure_sink is not None:  # whoever hears of failures logs how the run goes
             return ProcessEngine(self.lane_factories(), self.error_consumers(), self._clock, self.observer)
-        watch = ProcessProgress(self._clock)
+        watch = ProcessProgress(self._clock, self.observer)
         self.progress = watch.progress
         with self.failures_to(watch.progress.failures):
             return ProcessEngine(

@@ -30,7 +30,7 @@ from multilane.config.consumer import parse_consumer
 from multilane.config.values import merged
 from multilane.errors import OperationTimeout
 from multilane.logs import logger
-from multilane.metrics import Observer
+from multilane.metrics.observer import Observer
 from multilane.types import Offset, OffsetAndEpoch, OffsetAndMetadata, OffsetAndTimestamp, PartitionLike, TopicPartition
 from multilane.wire.records.record import Record
 

@@ -47,7 +47,7 @@ from multilane.client.net.wakeup import Wakeup
 from multilane.clock import Clock
 from multilane.errors import BrokerError, ClientClosed, ClientFailed, MultilaneError
 from multilane.logs import logger
-from multilane.metrics import Observer
+from multilane.metrics.observer import Observer
 from multilane.wire.records.decode import DecodeOptions, load_kernels
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from multilane.listeners.context import Context
 from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.signature import is_async
 from multilane.logs import logger
-from multilane.metrics import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.outcome.backoff import BackoffSettings
 from multilane.outcome.breaker import Breaker
 from multilane.outcome.flow import LastStep, Publish, RetryFlow, after_failure, follow, given_up, poisoned, undecodable

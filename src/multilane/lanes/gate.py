@@ -20,7 +20,7 @@ from multilane.lanes.acknowledging import Pending
 from multilane.lanes.lane import Lane
 from multilane.lanes.threads import NotBegun
 from multilane.logs import logger
-from multilane.metrics import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.outcome.headers import ERROR_COUNT, NOT_ATTEMPTED, RETRY_COUNT, last_value, retry_count
 from multilane.outcome.in_place import Resting, Stay, attempts_in_place, resting, rests_until, stay_of
 from multilane.outcome.outage import Failure, Outage, OutageState

@@ -17,7 +17,7 @@ from typing import Any, Final
 from multilane.clock import Clock
 from multilane.lanes.failure_log import FailureLog, by_consumer, counted
 from multilane.logs import logger
-from multilane.metrics import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.outcome.failure_kinds import Sighting, looks_like
 
 log = logger(__name__)

@@ -51,7 +51,7 @@ from multilane.listeners.listener import Listener, Runner
 from multilane.listeners.signature import read_signature
 from multilane.listeners.window import newest_of_each_key
 from multilane.logs import logger
-from multilane.metrics import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.outcome import backoff
 from multilane.outcome.flow import RetryFlow
 from multilane.outcome.headers import retry_count

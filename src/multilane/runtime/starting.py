@@ -18,7 +18,7 @@ from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock
 from multilane.errors import BrokerError, ConfigError, MultilaneError
 from multilane.logs import logger
-from multilane.metrics import Observer
+from multilane.metrics.observer import Observer
 from multilane.runtime.lane_factory import LaneFactory
 from multilane.seldom import Seldom
 

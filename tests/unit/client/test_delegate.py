@@ -32,7 +32,7 @@ from multilane.errors import (
     SaslError,
     UnsupportedVersion,
 )
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 from multilane.secret import Secret
 from multilane.types import Node, NodeId
 from multilane.wire.compose import metadata_request

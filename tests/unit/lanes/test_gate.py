@@ -15,7 +15,7 @@ from multilane.lanes.work_rules import WorkRules
 from multilane.listeners.acknowledgement import Acknowledgement
 from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.window import Window
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 from multilane.outcome.backoff import RetryDelay
 from multilane.outcome.flow import RetryFlow
 from multilane.outcome.in_place import Resting

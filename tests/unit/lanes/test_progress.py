@@ -9,7 +9,7 @@ import pytest
 from multilane.clock import ManualClock
 from multilane.lanes.failure_log import FailureLog, FailureNews
 from multilane.lanes.progress import DEAD, REPEATED, RETRIED, SETTLED, Progress
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 from multilane.wire.records.record import Record
 
 HOSTILE = "\n2026-01-01 00:00:00 INFO all is well\x1b[2J"

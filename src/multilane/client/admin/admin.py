@@ -47,7 +47,7 @@ from multilane.wire.messages import ApiKey
 if TYPE_CHECKING:
     from multilane.client.group.membership import Identity
     from multilane.clock import Clock
-    from multilane.metrics import Observer
+    from multilane.metrics.observer import Observer
     from multilane.types import NodeId, OffsetAndTimestamp, TopicPartition
 
 At = Literal["earliest", "latest", "max_timestamp"] | int

@@ -43,7 +43,7 @@ from multilane.errors import (
     RecordBatchError,
 )
 from multilane.logs import logger
-from multilane.metrics import Observer
+from multilane.metrics.observer import Observer
 from multilane.types import NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset
 from multilane.wire.compose import EARLIEST, FetchClass
 

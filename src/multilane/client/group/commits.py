@@ -27,7 +27,7 @@ from multilane.client.net.request_state import RequestBackoff, RequestState
 from multilane.client.net.requests import NOTHING, Poll, UnsentRequest
 from multilane.errors import CommitRefused, MultilaneError, TooManyCommits
 from multilane.logs import logger
-from multilane.metrics import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.types import NodeId, TopicPartition
 from multilane.wire.compose_offsets import (
     COMMIT_OF_EPOCH_AT_LEAST,

@@ -54,7 +54,7 @@ from multilane.config.group import STRATEGIES
 from multilane.config.tuning import SessionLimits, of_assignment, of_session
 from multilane.errors import ClientClosed, MultilaneError
 from multilane.logs import logger
-from multilane.metrics import Observer
+from multilane.metrics.observer import Observer
 
 if TYPE_CHECKING:
     from multilane.client.cluster import Cluster

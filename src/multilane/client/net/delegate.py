@@ -32,7 +32,7 @@ from multilane.errors import (
     WireError,
 )
 from multilane.logs import logger
-from multilane.metrics import Observer
+from multilane.metrics.observer import Observer
 from multilane.types import Node, NodeId
 
 if TYPE_CHECKING:

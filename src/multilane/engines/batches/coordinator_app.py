@@ -34,7 +34,7 @@ from multilane.lanes.group_membership import Commits, GroupMembership, Timing
 from multilane.lanes.log_check import LogCheck
 from multilane.lanes.uninterrupted import uninterrupted
 from multilane.logs import logger
-from multilane.metrics import News, Observer
+from multilane.metrics.observer import News, Observer
 from multilane.runtime.lane_factory import LaneFactory
 from multilane.runtime.starting import member_of
 from multilane.types import Offset, OffsetAndMetadata, TopicPartition

@@ -26,7 +26,7 @@ from multilane.errors import LineLost, MemberFailed, MultilaneError, SparkStartE
 from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.lanes.progress import Progress
 from multilane.logs import logger
-from multilane.metrics import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.spark.executor_news import hear_no_more, with_cause
 from multilane.spark.reasons import reason
 

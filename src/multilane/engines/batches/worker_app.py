@@ -24,7 +24,7 @@ from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.lanes.failure_log import FailureNews
 from multilane.lanes.partition_processor import PartitionProcessor
 from multilane.logs import logger
-from multilane.metrics import News
+from multilane.metrics.observer import News
 from multilane.runtime.handover import Handover
 from multilane.runtime.lane_factory import LaneFactory
 from multilane.types import TopicPartition

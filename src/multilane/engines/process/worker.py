@@ -16,7 +16,7 @@ from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.lanes.group_membership import Timing
 from multilane.lanes.partition_processor import PartitionProcessor
 from multilane.logs import logger
-from multilane.metrics import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.runtime.lane_factory import LaneFactory
 from multilane.runtime.starting import member_of, opened
 

@@ -27,7 +27,7 @@ from multilane.errors import (
     SaslError,
     TooManyCommits,
 )
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 from multilane.types import LeaderEpoch, NodeId, Offset, OffsetAndMetadata, TopicPartition
 from multilane.wire.messages import ApiKey, encode_request
 from offset_builder import KnownCoordinators, commit_response

@@ -7,11 +7,11 @@ import sys
 import pytest
 
 from multilane.engines.continuous.worker_app import AppMember
-from multilane.metrics import Counts, News
+from multilane.metrics.observer import Counts, News
 
 MODULE = """
 from multilane import App
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 app = App("multilane.yaml", observer=Counts())
 @app.listener("orders")
 async def index(record: bytes) -> None: ...
