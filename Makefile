@@ -23,7 +23,7 @@ help:
 	@echo "make bench-groups   consumer groups, against other clients"
 	@echo "make bench-lanes    lanes, against parallel-consumer and a bare event loop"
 	@echo "make bench-spark    Spark's source and sink for Kafka, against Spark's own; lanes on Spark, and how long records take there"
-	@echo "make map            write the file map of docs/DESIGN.md anew"
+	@echo "make map            write what is generated in docs: the file map, the table of metrics"
 	@echo "make lock           resolve requirements.lock anew"
 	@echo "make clean          remove the environment and caches (not the Kafka jars)"
 
@@ -68,9 +68,10 @@ sbom: $(READY)
 audit-dependencies: $(READY)
 	@$(BIN)/python tests/dependency_audit.py
 
-# The map names every module with the first sentence of its docstring; a test fails when it is not up to date.
+# What docs have from the code: tests fail when it is not up to date.
 map: $(READY)
 	@$(BIN)/python tests/file_map.py
+	@$(BIN)/python tests/metrics_table.py
 
 fuzz: $(READY)
 	@$(BIN)/python tests/fuzz/run.py --batches 100000 --frames 20000 --bounds-share 1.0
@@ -110,7 +111,7 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 lock: $(READY)
-	@$(BIN)/uv pip compile pyproject.toml --extra avro --extra connect --extra dev --extra spark --extra test --universal --python-version 3.11 --generate-hashes \
+	@$(BIN)/uv pip compile pyproject.toml --extra avro --extra connect --extra dev --extra prometheus --extra spark --extra test --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --no-header --no-annotate --upgrade --quiet --output-file requirements.lock
 
 clean:

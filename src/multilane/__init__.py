@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from multilane.listeners.acknowledgement import Acknowledgement
     from multilane.listeners.context import Context, current_context
     from multilane.listeners.window import Selection
-    from multilane.metrics import Observer
+    from multilane.metrics.observer import Observer
+    from multilane.metrics.prometheus import PrometheusObserver
     from multilane.runtime.produced_messages import CustomMessage, Message
     from multilane.runtime.registration import Interceptors
     from multilane.secret import Secret
@@ -54,10 +55,11 @@ _HOMES = {
     "Interceptors": "multilane.runtime.registration",
     "Message": "multilane.runtime.produced_messages",
     "MultilaneError": "multilane.errors",
-    "Observer": "multilane.metrics",
+    "Observer": "multilane.metrics.observer",
     "OffsetAndMetadata": "multilane.types",
     "OffsetAndTimestamp": "multilane.types",
     "Partitions": "multilane.lanes.partition_events",
+    "PrometheusObserver": "multilane.metrics.prometheus",
     "Producer": "multilane.client.produce.producer",
     "RebalanceListener": "multilane.client.rebalance",
     "Record": "multilane.wire.records.record",
@@ -92,6 +94,7 @@ __all__ = [
     "OffsetAndTimestamp",
     "Partitions",
     "Producer",
+    "PrometheusObserver",
     "RebalanceListener",
     "Record",
     "Secret",

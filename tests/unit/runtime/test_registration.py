@@ -10,7 +10,7 @@ from multilane.config.consumer import parse_consumer
 from multilane.errors import ConfigError
 from multilane.listeners.acknowledgement import Acknowledgement
 from multilane.listeners.context import Context
-from multilane.metrics import NO_OBSERVER
+from multilane.metrics.observer import NO_OBSERVER
 from multilane.runtime.registration import Interceptors
 from multilane.wire.records.record import Record
 
