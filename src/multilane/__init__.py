@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from multilane.lanes.partition_events import Partitions
     from multilane.listeners.acknowledgement import Acknowledgement
     from multilane.listeners.context import Context, current_context
+    from multilane.listeners.opentelemetry import OpenTelemetryTracer
     from multilane.listeners.window import Selection
     from multilane.metrics.observer import Observer
     from multilane.metrics.prometheus import PrometheusObserver
@@ -58,6 +59,7 @@ _HOMES = {
     "Observer": "multilane.metrics.observer",
     "OffsetAndMetadata": "multilane.types",
     "OffsetAndTimestamp": "multilane.types",
+    "OpenTelemetryTracer": "multilane.listeners.opentelemetry",
     "Partitions": "multilane.lanes.partition_events",
     "PrometheusObserver": "multilane.metrics.prometheus",
     "Producer": "multilane.client.produce.producer",
@@ -92,6 +94,7 @@ __all__ = [
     "Observer",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
+    "OpenTelemetryTracer",
     "Partitions",
     "Producer",
     "PrometheusObserver",

@@ -109,6 +109,10 @@ class App:
         config = self.config.consumer(name)
         if config.name in self._registrations:
             raise ConfigError(f"consumer {config.name!r} has a listener already")
+        unknown = sorted(options.keys() - ListenerOptions.__annotations__.keys())
+        if unknown:
+            known = ", ".join(sorted(ListenerOptions.__annotations__))
+            raise TypeError(f"consumer {config.name!r}: listener() has no option {unknown[0]!r}. Options: {known}")
         if "retry" in options and "batch_retry" in options:
             raise ConfigError(f"consumer {config.name!r}: give either retry or batch_retry, as the listener's kind is")
 

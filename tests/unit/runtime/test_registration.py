@@ -136,6 +136,11 @@ def test_a_consumer_has_one_listener_and_a_wrong_name_is_told(tmp_path):
         app.listener("ordres")
 
 
+def test_an_option_that_a_listener_does_not_have_is_named(tmp_path):
+    with pytest.raises(TypeError, match=r"no option 'surround'. Options: .*retry"):
+        app_with(tmp_path).listener("orders", surround=Interceptors())
+
+
 def test_an_app_with_nothing_to_run_says_so(tmp_path):
     with pytest.raises(ConfigError, match="nothing to run"):
         app_with(tmp_path).run()
