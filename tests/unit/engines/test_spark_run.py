@@ -39,8 +39,8 @@ def test_what_an_archive_brings_is_added_to_others(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        (SparkSettings(master="sc://there"), "--flow batches is not for Spark Connect"),
-        (SparkSettings(CONTINUOUS, "sc://there"), "say how with --host"),
+        (SparkSettings(master="sc://there"), "--flow batches does not support Spark Connect"),
+        (SparkSettings(CONTINUOUS, "sc://there"), "set its address with --host"),
     ],
 )
 def test_what_cannot_be_is_said(settings, told):

@@ -8,10 +8,10 @@ from contextlib import suppress
 
 import pytest
 
-from multilane.engines.channel import channel as line_module
-from multilane.engines.channel.channel import call
+from multilane.engines.channel import channel as channel_module
+from multilane.engines.channel.channel import connect
 from multilane.engines.channel.server import ChannelServer
-from multilane.errors import LineLost
+from multilane.errors import ChannelLost
 
 PATIENCE = 20.0
 FORGED = b'{"kind": "told", "number": 9}\n'
@@ -108,7 +108,7 @@ ATTACKS = {
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_only_what_was_sent_is_heard_and_the_rest_ends_the_line(attack, monkeypatch):
-    monkeypatch.setattr(line_module, "_LONGEST", 100_000)
+    monkeypatch.setattr(channel_module, "_MAX_BYTES", 100_000)
     make, heard_right = ATTACKS[attack]
     heard, over = [], threading.Event()
 
@@ -123,13 +123,13 @@ def test_only_what_was_sent_is_heard_and_the_rest_ends_the_line(attack, monkeypa
     real, desk.address = desk.address, relay.address  # who is on the way needs no address of their own
     relay.lead_to(real)
     try:
-        line = call(relay.address, "the token")
+        line = connect(relay.address, "the token")
         assert line.receive() == {"kind": "hello"}
-        with suppress(LineLost):  # it may be over before all was said
+        with suppress(ChannelLost):  # it may be over before all was said
             for number in range(4):
                 line.send("told", number=number)
         if attack == "nothing":
-            line.hang_up()
+            line.disconnect()
         assert over.wait(PATIENCE)
         assert line.receive() is None
         line.close()
@@ -161,7 +161,7 @@ def test_a_worker_believes_only_its_driver_too():
 
     relay._backward = add
     try:
-        line = call(relay.address, "the token")
+        line = connect(relay.address, "the token")
         assert line.receive() == {"kind": "hello"}
         assert line.receive() is None
         line.close()
@@ -174,14 +174,14 @@ def test_a_worker_believes_only_its_driver_too():
 
 def test_a_call_that_is_led_to_another_desk_of_the_same_run_fails(monkeypatch):
     """Driver and query process share a token: a worker's call to the one is no call to the other."""
-    monkeypatch.setattr(line_module, "_CALL_SECONDS", 2.0)
+    monkeypatch.setattr(channel_module, "_CONNECT_SECONDS", 2.0)
     heard = []
     relay = OnTheWay(lambda relay, number, line: [line])
     desk = ChannelServer("127.0.0.1", "127.0.0.1", "the token", heard.append)
     relay.lead_to(desk.address)
     try:
-        with pytest.raises(LineLost, match="is not this run's driver"):
-            call(relay.address, "the token")
+        with pytest.raises(ChannelLost, match="is not this run's driver"):
+            connect(relay.address, "the token")
     finally:
         desk.close()
         relay.close()
