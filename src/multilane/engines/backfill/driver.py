@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from multilane.clock import Clock, SystemClock
+from multilane.engines.backfill.messages import FromTask, ToTask
 from multilane.engines.backfill.progress import BackfillProgress, report_from
 from multilane.engines.backfill.worker import BackfillTask, BackfillTaskPlan
 from multilane.engines.channel.channel import Message, MessageChannel
@@ -208,7 +209,7 @@ class BackfillDriver:
             self.is_stopping = True
             self._deadline = self._clock.monotonic() + self._plan.drain_seconds
             for number in self._inbox:
-                self._inbox.send(number, "end")
+                self._inbox.send(number, ToTask.END)
             self._cancel_when_alone()
 
     def _cancel_when_alone(self) -> None:
@@ -238,12 +239,12 @@ class BackfillDriver:
     # --- what tasks say ----------------------------------------------------------------------------------------------
 
     def on_message(self, number: int, line: MessageChannel, message: Message) -> None:
-        if message["kind"] == "hello":
+        if message["kind"] == FromTask.HELLO:
             self._on_hello(number, line, message)
             return
         if not self._inbox.is_connected(number, line):
             return
-        if message["kind"] == "failed":
+        if message["kind"] == FromTask.FAILED:
             self._on_failed(number, str(message.get("error")), is_lasting=bool(message.get("lasting")))
             return
         news = message.get("news") or {}
@@ -251,15 +252,15 @@ class BackfillDriver:
         report = report_from(message["report"])
         self._files.list_failed(self._progress, self._progress.note(report))
         self._is_changed = True
-        if message["kind"] == "over":
+        if message["kind"] == FromTask.OVER:
             self._write()
-            self._inbox.send(number, "closed")
+            self._inbox.send(number, ToTask.CLOSED)
 
     def _on_hello(self, number: int, line: MessageChannel, message: Message) -> None:
         self._inbox.connect(number, line)
         log.info("task %d begins on %s, process %s", number, message.get("host"), message.get("pid"))
         if self.is_stopping:
-            self._inbox.send(number, "end")
+            self._inbox.send(number, ToTask.END)
             return
         if self._began is None:
             self._began = self._clock.monotonic()
@@ -277,7 +278,7 @@ class BackfillDriver:
             {partition: progress.epochs[partition] for partition in mine if partition in progress.epochs},
             progress.plan.topic_id,
         )
-        self._inbox.send(number, "work", errand=errand.to_json())
+        self._inbox.send(number, ToTask.WORK, errand=errand.to_json())
 
     def _on_failed(self, number: int, error: str, *, is_lasting: bool) -> None:
         self._last_error = f"task {number} failed: {error}"

@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from multilane.engines.backfill.messages import FromTask, ToTask
 from multilane.engines.backfill.progress import (
     Json,
     ProgressReport,
@@ -128,9 +129,9 @@ def attend(plan: BackfillTaskPlan, number: int) -> str:
     with ExitStack() as stack:
         line = connect(plan.address, plan.token)
         stack.callback(line.close)
-        line.send("hello", number=number, host=socket.gethostname(), pid=os.getpid())
+        line.send(FromTask.HELLO, number=number, host=socket.gethostname(), pid=os.getpid())
         said = line.receive()
-        if said is None or said["kind"] != "work":
+        if said is None or said["kind"] != ToTask.WORK:
             return "not needed"
         try:
             stack.enter_context(in_worker_environment(plan.home, number))
@@ -146,14 +147,15 @@ def _work(worker: BackfillWorker, errand: BackfillTask, number: int, line: Messa
     threading.Thread(target=_hear, args=(line, worker, closed), name="multilane-driver", daemon=True).start()
     try:
         last = worker.run(
-            errand, lambda report: line.send("told", number=number, report=report.to_json(), news=worker.news())
+            errand,
+            lambda report: line.send(FromTask.PROGRESS, number=number, report=report.to_json(), news=worker.news()),
         )
     except _LASTING as error:
         return _tell_failure(line, number, error, is_lasting=True)
     except Exception as error:
         _tell_failure(line, number, error, is_lasting=False)
         raise
-    line.send("over", number=number, report=last.to_json(), news=worker.news())
+    line.send(FromTask.OVER, number=number, report=last.to_json(), news=worker.news())
     if not closed.wait(_ANSWER_SECONDS):
         raise ChannelLost("the driver did not say that it knows how far this task came")
     return "in order"
@@ -161,7 +163,7 @@ def _work(worker: BackfillWorker, errand: BackfillTask, number: int, line: Messa
 
 def _hear(line: MessageChannel, worker: BackfillWorker, closed: threading.Event) -> None:
     while (said := line.receive()) is not None:
-        if said["kind"] == "closed":
+        if said["kind"] == ToTask.CLOSED:
             closed.set()
             return
         worker.stop()
@@ -170,5 +172,5 @@ def _hear(line: MessageChannel, worker: BackfillWorker, closed: threading.Event)
 
 def _tell_failure(line: MessageChannel, number: int, error: BaseException, *, is_lasting: bool) -> str:
     """What lasts is no failure of the task: Spark would try it again."""
-    line.try_send("failed", number=number, error=in_short(error), lasting=is_lasting)
+    line.try_send(FromTask.FAILED, number=number, error=in_short(error), lasting=is_lasting)
     return in_short(error)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from multilane.client.group.membership import Identity
 from multilane.clock import Clock, SystemClock
 from multilane.engines.batches.lease_coordinator import CoordinatorPlan, members_from
+from multilane.engines.batches.messages import FromDriver, ToDriver
 from multilane.engines.channel.channel import Message, MessageChannel
 from multilane.engines.channel.server import ChannelServer
 from multilane.engines.job_names import job_name
@@ -115,7 +116,7 @@ class QuerySupervisor:
         self._overrides[consumer] = overrides
         if self._channel is not None:
             with suppress(ChannelLost):  # the thread that receives on it reports the loss
-                self._channel.send("steer", consumer=consumer, steering=overrides.to_json())
+                self._channel.send(FromDriver.STEER, consumer=consumer, steering=overrides.to_json())
 
     def _next_event(self) -> None:
         due = [at for at in (self._start_at, self._stop_at, self._deadline, self.progress.due) if at is not None]
@@ -209,7 +210,7 @@ class QuerySupervisor:
             self._is_over = self._query is None
         else:
             try:
-                self._channel.send("stop")
+                self._channel.send(FromDriver.STOP)
             except ChannelLost:
                 self._is_over = True
 
@@ -249,12 +250,12 @@ class QuerySupervisor:
 
     def _on_message(self, channel: MessageChannel, message: Message) -> None:
         kind = message["kind"]
-        if kind == "beat":
+        if kind == ToDriver.REPORT:
             self.progress.add(message.get("counts") or [], message.get("failures") or [])
             self._members = members_from(message.get("members") or [])
         elif channel is not self._channel:
             log.debug("ignoring message %r from the coordinator of a failed query", kind)
-        elif kind == "failed":
+        elif kind == ToDriver.FAILED:
             error = str(message.get("error"))
             log.error("the application failed: %s", error)
             if message.get("is_refused"):
@@ -263,8 +264,8 @@ class QuerySupervisor:
             else:
                 self._last_error = error
                 self._stop_query()  # it is restarted
-        elif kind == "assembled":  # a restarted query makes do with the slots that are left
+        elif kind == ToDriver.ASSEMBLED:  # a restarted query makes do with the slots that are left
             hear_no_more()
             self._plan = replace(self._plan, start_seconds=None)
-        elif kind == "ended" and self._is_stopping:
+        elif kind == ToDriver.ENDED and self._is_stopping:
             self._is_over = True

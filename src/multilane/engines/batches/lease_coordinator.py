@@ -21,7 +21,15 @@ from typing import Any, Final, Protocol
 from multilane.client.group.membership import Identity
 from multilane.clock import SystemClock
 from multilane.engines.batches.lease_table import LeaseTable, LeaseTerms
-from multilane.engines.batches.messages import held_from, lease_from, retries_from
+from multilane.engines.batches.messages import (
+    FromDriver,
+    FromWorker,
+    ToDriver,
+    ToWorker,
+    held_from,
+    lease_from,
+    retries_from,
+)
 from multilane.engines.batches.start_barrier import StartBarrier
 from multilane.engines.channel.channel import Message, MessageChannel, connect
 from multilane.engines.channel.server import ChannelServer
@@ -162,7 +170,7 @@ class LeaseCoordinator:
             if self._made.done():
                 raise
             log.exception("cannot enter the application's home")
-            channel.try_send("failed", error=in_short(error), is_refused=True)
+            channel.try_send(ToDriver.FAILED, error=in_short(error), is_refused=True)
             self._made.set_exception(ConfigError(in_short(error)))
         finally:
             self._is_stopping = self._is_over = True
@@ -178,7 +186,7 @@ class LeaseCoordinator:
             app = self._make(self._plan.target)
         except (Exception, SystemExit) as error:
             log.exception("cannot make the application in the query's process")
-            channel.try_send("failed", error=in_short(error), is_refused=True)
+            channel.try_send(ToDriver.FAILED, error=in_short(error), is_refused=True)
             self._made.set_exception(ConfigError(in_short(error)))
             return
         self._app = app
@@ -191,13 +199,13 @@ class LeaseCoordinator:
             await app.run(self._lease_table, self._plan.former)
         except Exception as error:
             log.exception("the application failed")
-            channel.try_send("failed", error=in_short(error), is_refused=isinstance(error, ConfigError))
+            channel.try_send(ToDriver.FAILED, error=in_short(error), is_refused=isinstance(error, ConfigError))
         finally:
             self._is_stopping = True
             await self._finish_workers()
             reporting.cancel()
             self._send_counts(channel, app)
-            channel.try_send("ended")
+            channel.try_send(ToDriver.ENDED)
 
     async def _await_tasks(self, channel: MessageChannel) -> None:
         """Wait until all tasks have found a slot, if the plan says so."""
@@ -214,7 +222,7 @@ class LeaseCoordinator:
         self._start_barrier = None
         self._has_served = start_barrier.is_complete
         start_barrier.release()
-        channel.try_send("assembled")
+        channel.try_send(ToDriver.ASSEMBLED)
 
     async def _finish_workers(self) -> None:
         """Workers flush their producers, which the end of Spark would cut short. Their tasks end first."""
@@ -223,14 +231,14 @@ class LeaseCoordinator:
             await asyncio.wait([self._loop.create_future()], timeout=_POLL)
         finishing = list(self._workers)
         for worker in finishing:
-            worker.try_send("finish")
+            worker.try_send(ToWorker.FINISH)
         deadline = self._loop.time() + _FINISH_SECONDS
         while any(worker in self._workers for worker in finishing) and self._loop.time() < deadline:
             await asyncio.wait([self._loop.create_future()], timeout=_POLL)
 
     def _receive_from_driver(self, channel: MessageChannel, app: LeasesPartitions) -> None:
         """Any message but `steer`, and the end of the channel, stops the run."""
-        while (message := channel.receive()) is not None and message["kind"] == "steer":
+        while (message := channel.receive()) is not None and message["kind"] == FromDriver.STEER:
             self._loop.call_soon_threadsafe(self._steer, message["consumer"], message["steering"])
         if message is None:
             log.warning("the driver is gone: ending in order")
@@ -241,7 +249,7 @@ class LeaseCoordinator:
         """Workers that connect later get the overrides before their first lease."""
         self._overrides[consumer] = overrides
         for worker in list(self._workers):
-            worker.try_send("steer", consumer=consumer, steering=overrides)
+            worker.try_send(ToWorker.STEER, consumer=consumer, steering=overrides)
 
     async def _report(self, channel: MessageChannel, app: LeasesPartitions) -> None:
         while True:
@@ -252,7 +260,7 @@ class LeaseCoordinator:
         counts, self._counts = [*self._counts, *app.counts()], []
         failures, self._failures = self._failures[:_MAX_FAILURES], self._failures[_MAX_FAILURES:]
         members = [[consumer, *astuple(identity)] for consumer, identity in app.members()]
-        channel.try_send("beat", counts=counts, failures=failures, members=members)
+        channel.try_send(ToDriver.REPORT, counts=counts, failures=failures, members=members)
 
     # --- workers -----------------------------------------------------------------------------------------------------
 
@@ -272,13 +280,13 @@ class LeaseCoordinator:
 
     def _on_message(self, channel: MessageChannel, message: Message) -> None:
         handle = {
-            "hello": self._on_hello,
-            "told": self._on_progress,
-            "given": self._on_returned,
-            "released": self._on_released,
-            "over": self._on_over,
-            "counts": self._on_counts,
-            "cannot": self._on_cannot_start,
+            FromWorker.HELLO: self._on_hello,
+            FromWorker.PROGRESS: self._on_progress,
+            FromWorker.RETURN: self._on_returned,
+            FromWorker.RELEASED: self._on_released,
+            FromWorker.OVER: self._on_over,
+            FromWorker.COUNTS: self._on_counts,
+            FromWorker.CANNOT_START: self._on_cannot_start,
         }.get(message["kind"])
         if handle is None:
             log.warning("unknown message type %r from worker", message["kind"])
@@ -292,7 +300,7 @@ class LeaseCoordinator:
     def _on_hello(self, channel: MessageChannel, message: Message) -> None:
         number = message["number"]
         for consumer, overrides in self._overrides.items():
-            channel.try_send("steer", consumer=consumer, steering=overrides)
+            channel.try_send(ToWorker.STEER, consumer=consumer, steering=overrides)
         self._renew(channel, message)  # before the leases: the worker's process may be suspended right after it
         log.debug("task %s begins in process %s", number, message.get("pid"))
         if self._start_barrier is not None and not self._is_stopping:
@@ -302,7 +310,7 @@ class LeaseCoordinator:
         if self._is_stopping:
             self._lease_table.drop(number)  # the end of the run does not wait for it
         lease = self._lease_table.grant(number, channel)
-        channel.try_send("loan", number=number, loan=None if lease is None else lease.to_json())
+        channel.try_send(ToWorker.GRANT, number=number, loan=None if lease is None else lease.to_json())
 
     def _on_progress(self, channel: MessageChannel, message: Message) -> None:
         self._lease_table.note_progress(map(lease_from, message["units"]), channel)
@@ -313,7 +321,9 @@ class LeaseCoordinator:
     def _on_over(self, channel: MessageChannel, message: Message) -> None:
         self._on_returned(channel, message)
         self._lease_table.close(message["number"], channel)
-        channel.try_send("closed", number=message["number"])  # before its task ends, and the next batch is planned
+        channel.try_send(
+            ToWorker.CLOSED, number=message["number"]
+        )  # before its task ends, and the next batch is planned
 
     def _on_released(self, channel: MessageChannel, message: Message) -> None:
         number = message["unit"]
@@ -325,7 +335,7 @@ class LeaseCoordinator:
         """A worker cannot make the application. If other workers could, that may pass: Spark retries the task."""
         del channel
         if self._driver is not None and not self._has_served:
-            self._driver.try_send("failed", error=message["error"], is_refused=True)
+            self._driver.try_send(ToDriver.FAILED, error=message["error"], is_refused=True)
 
     def _on_counts(self, channel: MessageChannel, message: Message) -> None:
         self._renew(channel, message)
@@ -334,4 +344,4 @@ class LeaseCoordinator:
 
     def _renew(self, channel: MessageChannel, message: Message) -> None:
         if self._app is not None and message.get("sent") is not None:
-            channel.try_send("leases", sent=message["sent"], seconds=self._app.lease_seconds())
+            channel.try_send(ToWorker.RENEW, sent=message["sent"], seconds=self._app.lease_seconds())

@@ -15,7 +15,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from multilane.clock import Clock
-from multilane.engines.batches.messages import HeldRecord, PartitionLease, TaskLease, WorkerChannel, held_to_json
+from multilane.engines.batches.messages import (
+    HeldRecord,
+    PartitionLease,
+    TaskLease,
+    ToWorker,
+    WorkerChannel,
+    held_to_json,
+)
 from multilane.engines.batches.remote_processor import RemoteProcessor
 from multilane.errors import ChannelLost
 from multilane.lanes.assignment import Starts
@@ -166,7 +173,7 @@ class LeaseTable:
             return
         released = [record for record in records if processor.release(record, channel, is_settled=is_settled)]
         if released and is_settled:
-            _send(processor.worker, "freed", unit=number, held=held_to_json(released))
+            _send(processor.worker, ToWorker.RELEASED, unit=number, held=held_to_json(released))
 
     def note_retries(self, number: int, retries: Iterable[Record]) -> None:
         processor = self._processors.get(number)
@@ -205,7 +212,7 @@ class LeaseTable:
             if processor.worker is channel:
                 log.warning("the task of %s ended without returning its lease", sorted(map(str, processor.partitions)))
                 processor.expire(channel)
-                _send(channel, "back", unit=processor.number, seconds=0.0)
+                _send(channel, ToWorker.REVOKE, unit=processor.number, seconds=0.0)
 
     def _leased_to(
         self, leases: Iterable[PartitionLease], channel: WorkerChannel
@@ -219,11 +226,11 @@ class LeaseTable:
     def end_tasks(self) -> None:
         """The batch may end now."""
         for task in self._tasks.values():
-            _send(task.channel, "end")
+            _send(task.channel, ToWorker.END)
 
     def _revoke(self, processor: RemoteProcessor, seconds: float) -> None:
         for channel in processor.workers:
-            _send(channel, "back", unit=processor.number, seconds=seconds)
+            _send(channel, ToWorker.REVOKE, unit=processor.number, seconds=seconds)
 
 
 def _send(channel: WorkerChannel | None, kind: str, **fields: Any) -> None:

@@ -1,7 +1,8 @@
-"""Leases as the coordinator and its workers exchange them, and their form in JSON messages.
+"""The messages of a run in batches: their kinds, the leases inside them, and the JSON form of these.
 
 Thread: none (pure).
 
+Two channels carry them: between the driver and the lease coordinator, and between the coordinator and each worker.
 A partition lease covers what one processor works off: a partition, or a topic's and its retry topic's together. The
 same fields serve both directions: where the worker begins, how far it is, and what is still in flight at the end.
 """
@@ -9,6 +10,7 @@ same fields serve both directions: where the worker begins, how far it is, and w
 from __future__ import annotations
 
 import base64
+import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
@@ -20,6 +22,47 @@ from multilane.types import TopicPartition
 from multilane.wire.records.record import Record
 
 Json = Any
+
+
+class FromDriver(enum.StrEnum):
+    """To the coordinator."""
+
+    STEER = "steer"  # consumer, steering: overrides of a consumer
+    STOP = "stop"  # in order
+
+
+class ToDriver(enum.StrEnum):
+    """From the coordinator."""
+
+    REPORT = "beat"  # counts, failures: since the last report; members: identities in the groups
+    FAILED = "failed"  # error; is_refused: a restart would not mend it
+    ASSEMBLED = "assembled"  # all tasks have found a slot
+    ENDED = "ended"  # it has left its groups
+
+
+class FromWorker(enum.StrEnum):
+    """To the coordinator. `units` are partition leases, `unit` is the number of one."""
+
+    HELLO = "hello"  # number, pid, sent: a task has begun; it waits for GRANT
+    PROGRESS = "told"  # units: how far they are
+    RETURN = "given"  # units: returned before the task is over, because they were revoked
+    OVER = "over"  # number, units: the task is over, and returns these; it waits for CLOSED
+    RELEASED = "released"  # unit, settled, undone, tried: held records whose calls have ended
+    COUNTS = "counts"  # counts, failures: since the last report; sent: a time, to renew leases from
+    CANNOT_START = "cannot"  # error: the application cannot be made in this worker
+
+
+class ToWorker(enum.StrEnum):
+    """From the coordinator. `unit` is the number of a partition lease."""
+
+    GRANT = "loan"  # number, loan: the TaskLease of a task; null when there is none
+    RENEW = "leases"  # sent, seconds: by consumer, how long after `sent` its partitions are leased for certain
+    REVOKE = "back"  # unit, seconds: return it within this time
+    RELEASED = "freed"  # unit, held: records that other workers held are settled
+    STEER = "steer"  # consumer, steering: overrides of a consumer
+    END = "end"  # the task's time is up
+    CLOSED = "closed"  # number: the coordinator has the final progress of the task
+    FINISH = "finish"  # the run is over: flush producers and close
 
 
 class WorkerChannel(Protocol):

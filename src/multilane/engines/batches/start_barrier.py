@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from multilane.engines.batches.messages import WorkerChannel
+from multilane.engines.batches.messages import ToWorker, WorkerChannel
 from multilane.errors import ChannelLost
 
 
@@ -37,4 +37,4 @@ class StartBarrier:
         """Let the tasks end."""
         for number, channel in self._arrived.items():
             with suppress(ChannelLost):  # Spark restarts the task, and it arrives again
-                channel.send("loan", number=number, loan=None)
+                channel.send(ToWorker.GRANT, number=number, loan=None)

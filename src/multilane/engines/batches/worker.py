@@ -22,7 +22,15 @@ from typing import Any, Final, Protocol, TypeVar
 
 from multilane.clock import SystemClock
 from multilane.engines.batches.lease_coordinator import CoordinatorPlan
-from multilane.engines.batches.messages import HeldRecord, PartitionLease, TaskLease, held_from, task_lease_from
+from multilane.engines.batches.messages import (
+    FromWorker,
+    HeldRecord,
+    PartitionLease,
+    TaskLease,
+    ToWorker,
+    held_from,
+    task_lease_from,
+)
 from multilane.engines.channel.channel import Message, MessageChannel, connect
 from multilane.engines.worker_environment import in_worker_environment
 from multilane.errors import ChannelLost, MemberFailed
@@ -82,10 +90,10 @@ class LeaseWorker:
             self._loop = self._stack.enter_context(loop_on_thread("multilane-worker"))
             self._on_loop(self._app.open(self._channel.try_send)).result()
         except BaseException as error:
-            self._channel.try_send("cannot", error=in_short(error))
+            self._channel.try_send(FromWorker.CANNOT_START, error=in_short(error))
             self._stack.close()
             raise
-        self._answers: dict[tuple[str, int], Future[Any]] = {}
+        self._answers: dict[tuple[ToWorker, int], Future[Any]] = {}
         self.is_lost = False
         self._abandoning = threading.Lock()
         self._has_abandoned = False
@@ -94,9 +102,9 @@ class LeaseWorker:
 
     def work(self, number: int) -> list[PartitionLease]:
         """Run the task with this number. Ends when the coordinator has the final progress of its leases."""
-        granted, closed = (self._expect(answer, number) for answer in ("loan", "closed"))
+        granted, closed = (self._expect(answer, number) for answer in (ToWorker.GRANT, ToWorker.CLOSED))
         try:
-            self._channel.send("hello", number=number, pid=os.getpid(), sent=self._clock.monotonic())
+            self._channel.send(FromWorker.HELLO, number=number, pid=os.getpid(), sent=self._clock.monotonic())
             if self.is_lost:  # it was lost before `hello`
                 raise ChannelLost("the coordinator of this run is gone")
             serving: Future[list[PartitionLease]] | None = granted.result(self._lease_timeout)
@@ -106,9 +114,9 @@ class LeaseWorker:
             closed.result(self._lease_timeout)
             return leases
         finally:
-            self._answers.pop(("closed", number), None)
+            self._answers.pop((ToWorker.CLOSED, number), None)
 
-    def _expect(self, answer: str, number: int) -> Future[Any]:
+    def _expect(self, answer: ToWorker, number: int) -> Future[Any]:
         expected: Future[Any] = Future()
         self._answers[answer, number] = expected
         return expected
@@ -133,7 +141,9 @@ class LeaseWorker:
         while True:
             await asyncio.wait([self._loop.create_future()], timeout=_REPORT_SECONDS)
             sent = self._clock.monotonic()
-            self._channel.try_send("counts", counts=self._app.counts(), failures=self._app.failures(), sent=sent)
+            self._channel.try_send(
+                FromWorker.COUNTS, counts=self._app.counts(), failures=self._app.failures(), sent=sent
+            )
 
     # --- messages of the coordinator ---------------------------------------------------------------------------------
 
@@ -141,7 +151,7 @@ class LeaseWorker:
         is_finished = False
         try:
             while not is_finished and (message := self._channel.receive()) is not None:
-                is_finished = message["kind"] == "finish"
+                is_finished = message["kind"] == ToWorker.FINISH
                 if not is_finished:
                     self._on_message(message)
         finally:
@@ -159,30 +169,30 @@ class LeaseWorker:
 
     def _on_message(self, message: Message) -> None:
         match message["kind"]:
-            case "loan":
+            case ToWorker.GRANT:
                 # Started here, so that later messages find it started.
                 lease = message["loan"]
-                self._answer("loan", message, None if lease is None else self._serve(task_lease_from(lease)))
-            case "closed":
-                self._answer("closed", message, None)
-            case "freed":
+                self._answer(ToWorker.GRANT, message, None if lease is None else self._serve(task_lease_from(lease)))
+            case ToWorker.CLOSED:
+                self._answer(ToWorker.CLOSED, message, None)
+            case ToWorker.RELEASED:
                 self._loop.call_soon_threadsafe(self._app.release, message["unit"], held_from(message["held"]))
-            case "back":
+            case ToWorker.REVOKE:
                 self._on_loop(self._app.revoke(message["unit"], message["seconds"]))
-            case "steer":
+            case ToWorker.STEER:
                 overrides = overrides_from(message["steering"])
                 self._loop.call_soon_threadsafe(self._app.steer, message["consumer"], overrides)
-            case "leases":
+            case ToWorker.RENEW:
                 # From the time of our request, not of the answer.
                 until = {consumer: message["sent"] + seconds for consumer, seconds in message["seconds"].items()}
                 self._loop.call_soon_threadsafe(self._app.renew, until)
-            case "end":
+            case ToWorker.END:
                 self._loop.call_soon_threadsafe(self._app.end)
 
     def _serve(self, lease: TaskLease) -> Future[list[PartitionLease]]:
         return self._on_loop(self._app.serve(lease))
 
-    def _answer(self, kind: str, message: Message, result: Any) -> None:
+    def _answer(self, kind: ToWorker, message: Message, result: Any) -> None:
         expected = self._answers.pop((kind, message["number"]), None)
         if expected is not None:
             expected.set_result(result)

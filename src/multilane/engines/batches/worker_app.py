@@ -18,6 +18,7 @@ from multilane.app.targets import find_app
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import SystemClock
 from multilane.engines.batches.messages import (
+    FromWorker,
     HeldRecord,
     LogReset,
     PartitionLease,
@@ -185,8 +186,8 @@ class LeaseWorkerApp:
         finally:
             self._active.clear()
             unfinished, self._unfinished = self._unfinished, []
-            self._send("counts", counts=self.counts(), failures=self.failures())
-        self._send("over", number=lease.number, units=[one.to_json() for one in returned])
+            self._send(FromWorker.COUNTS, counts=self.counts(), failures=self.failures())
+        self._send(FromWorker.OVER, number=lease.number, units=[one.to_json() for one in returned])
         for active, processor, held in unfinished:
             task = asyncio.create_task(self._carry_over(active, processor, held))
             self._carried[task] = active
@@ -216,7 +217,7 @@ class LeaseWorkerApp:
     ) -> list[PartitionLease]:
         revoked = [one for one in leases if one.revoke_deadline is not None]  # before they began
         if revoked:
-            self._send("given", units=[one.as_known.to_json() for one in revoked])
+            self._send(FromWorker.RETURN, units=[one.as_known.to_json() for one in revoked])
             leases = [one for one in leases if one not in revoked]
         by_partition = {p: one for one in leases for p in one.lease.points}
         starts = {p: start for one in leases for p, start in one.lease.starts.items()}
@@ -234,7 +235,7 @@ class LeaseWorkerApp:
             if await work.lane_factory.accounts_are_kept():
                 for one, lease in progress.items():
                     one.reported = lease
-                self._send("told", units=[lease.to_json() for lease in progress.values()])
+                self._send(FromWorker.PROGRESS, units=[lease.to_json() for lease in progress.values()])
 
         drain = work.lane_factory.config.rebalance_timeout / 2
         work.lease_runner = LeaseRunner(work.consumer, work.lane_factory.topics, build, report, drain, self._clock)
@@ -308,7 +309,7 @@ class LeaseWorkerApp:
             settled, undone = [], [*undone, *settled]  # and so they are redelivered
         self._news.count(_SETTLED, len(settled), consumer=active.lease.consumer)
         self._send(
-            "released",
+            FromWorker.RELEASED,
             unit=active.lease.number,
             settled=held_to_json(settled),
             undone=held_to_json(undone),
@@ -349,7 +350,7 @@ class LeaseWorkerApp:
             if active.processor in ended:
                 lease = self._progress_of(active)
                 kept = await work.lane_factory.accounts_are_kept()
-                self._send("given", units=[(lease if kept else active.as_known).to_json()])
+                self._send(FromWorker.RETURN, units=[(lease if kept else active.as_known).to_json()])
 
 
 def _partition_of(record: Record) -> TopicPartition:

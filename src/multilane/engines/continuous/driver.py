@@ -17,8 +17,10 @@ from typing import Final, Protocol
 from multilane.clock import Clock, SystemClock
 from multilane.engines.channel.channel import Message, MessageChannel
 from multilane.engines.channel.inbox import DriverInbox
-from multilane.engines.continuous.roster import MemberAction, Order, Roster, SparkMemberState
-from multilane.engines.continuous.worker import REFUSED, STARTING, MemberTaskPlan
+from multilane.engines.continuous.messages import FailureStage, FromMember, ToMember
+from multilane.engines.continuous.roster import Order, Roster
+from multilane.engines.continuous.states import MemberAction, SparkMemberState
+from multilane.engines.continuous.worker import MemberTaskPlan
 from multilane.errors import MemberFailed, MultilaneError, SparkStartError
 from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.lanes.progress import Progress
@@ -110,7 +112,7 @@ class Supervisor:
     def _steer(self, consumer: str, overrides: ConsumerOverrides) -> None:
         self._overrides[consumer] = overrides
         for number in self._inbox:
-            self._inbox.send(number, "steer", consumer=consumer, steering=overrides.to_json())
+            self._inbox.send(number, ToMember.STEER, consumer=consumer, steering=overrides.to_json())
 
     def _check_timers(self) -> None:
         now = self._clock.monotonic()
@@ -148,10 +150,12 @@ class Supervisor:
                 self._start(number)
             elif action is MemberAction.CANCEL:
                 self._jobs.cancel(number)
+            elif action is MemberAction.STOP:
+                self._inbox.send(number, ToMember.STOP)
             else:
-                self._inbox.send(number, action.value)
-                for consumer, overrides in self._overrides.items() if action is MemberAction.SERVE else ():
-                    self._inbox.send(number, "steer", consumer=consumer, steering=overrides.to_json())
+                self._inbox.send(number, ToMember.SERVE)
+                for consumer, overrides in self._overrides.items():
+                    self._inbox.send(number, ToMember.STEER, consumer=consumer, steering=overrides.to_json())
 
     def _start(self, number: int) -> None:
         plan, token = self._plan, self._inbox.token
@@ -180,11 +184,11 @@ class Supervisor:
 
     def on_message(self, number: int, channel: MessageChannel, message: Message) -> None:
         kind = message["kind"]
-        if kind == "ready":
+        if kind == FromMember.READY:
             self._on_ready(number, channel, message)
-        elif kind == "beat":
+        elif kind == FromMember.REPORT:
             self.progress.add(message.get("counts") or [], message.get("failures") or [])
-        elif kind == "failed":
+        elif kind == FromMember.FAILED:
             self._on_failed(number, str(message.get("error")), str(message.get("stage")))
 
     def _on_ready(self, number: int, channel: MessageChannel, message: Message) -> None:
@@ -202,7 +206,7 @@ class Supervisor:
 
     def _on_failed(self, number: int, error: str, stage: str) -> None:
         """Once all were ready, a failed start is the fault of one executor, and may pass."""
-        if stage == REFUSED or (stage == STARTING and not self._roster.is_open):
+        if stage == FailureStage.REFUSED or (stage == FailureStage.STARTING and not self._roster.is_open):
             self._fail(MemberFailed(f"member {number} cannot run: {error}"))
         else:
             log.error("member %d failed: %s", number, error)

@@ -5,57 +5,18 @@ Thread: none (pure); one owner, the supervisor.
 No member serves before all are ready: when a function cannot be imported, or there are fewer slots than members, no
 offset has moved yet. After that each member is on its own: one that ends is restarted, with a longer wait for each
 failure in a row, and the others do not notice.
-
-    STARTING   Spark has its job, and the member is not connected, or not any more
-    READY      it runs in a slot, has found the application, and waits for permission to serve
-    SERVING    a member of its groups
-    WAITING    its job ended unexpectedly; it is restarted when it is due
-    DRAINING   asked to stop in order, or cancelled
-    ENDED      final
 """
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-
-class SparkMemberState(enum.Enum):
-    STARTING = "starting"
-    READY = "ready"
-    SERVING = "serving"
-    WAITING = "waiting"
-    DRAINING = "draining"
-    ENDED = "ended"
-
-
-TRANSITIONS: Final[Mapping[SparkMemberState, frozenset[SparkMemberState]]] = {
-    SparkMemberState.STARTING: frozenset({SparkMemberState.READY, SparkMemberState.WAITING, SparkMemberState.DRAINING}),
-    SparkMemberState.READY: frozenset(
-        {SparkMemberState.STARTING, SparkMemberState.SERVING, SparkMemberState.WAITING, SparkMemberState.DRAINING}
-    ),
-    SparkMemberState.SERVING: frozenset(
-        {SparkMemberState.STARTING, SparkMemberState.WAITING, SparkMemberState.DRAINING}
-    ),
-    SparkMemberState.WAITING: frozenset({SparkMemberState.STARTING, SparkMemberState.ENDED}),
-    SparkMemberState.DRAINING: frozenset({SparkMemberState.ENDED}),
-    SparkMemberState.ENDED: frozenset(),
-}
+from multilane.engines.continuous.states import TRANSITIONS, MemberAction, SparkMemberState
 
 _FIRST_WAIT: Final = 1.0
 _LONGEST_WAIT: Final = 60.0
 _STEADY_AFTER: Final = 60.0  # seconds of service after which earlier failures no longer count
-
-
-class MemberAction(enum.Enum):
-    """What the supervisor does for a member."""
-
-    START = "start"
-    SERVE = "serve"
-    STOP = "stop"  # in order
-    CANCEL = "cancel"  # it has not begun: at most it waits for a slot
 
 
 Order = tuple[MemberAction, int]

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from multilane.engines.channel.channel import MessageChannel, connect
+from multilane.engines.continuous.messages import FailureStage, FromMember, ToMember
 from multilane.engines.worker_environment import in_worker_environment, load
 from multilane.errors import ConfigError
 from multilane.lanes.consumer_overrides import ConsumerOverrides, overrides_from
@@ -28,7 +29,6 @@ from multilane.spark.reasons import in_short
 
 log = logger(__name__)
 
-STARTING, REFUSED, SERVING = "starting", "refused", "serving"  # when a member failed; refused: by its configuration
 _REPORT_SECONDS: Final = 1.0
 
 Count = tuple[str, dict[str, str], float]  # name, labels, increment
@@ -86,14 +86,14 @@ def _attend(plan: MemberTaskPlan) -> str:
             member: Member = load(plan.factory)(plan.target)
         except (Exception, SystemExit) as error:
             log.exception("cannot make the application in this worker")
-            return _send_failure(channel, plan, error, stage=STARTING)
+            return _send_failure(channel, plan, error, stage=FailureStage.STARTING)
         return _run_member(plan, member, channel)
 
 
 def _run_member(plan: MemberTaskPlan, member: Member, channel: MessageChannel) -> str:
-    channel.send("ready", number=plan.number, host=socket.gethostname(), pid=os.getpid())
+    channel.send(FromMember.READY, number=plan.number, host=socket.gethostname(), pid=os.getpid())
     message = channel.receive()
-    if message is None or message["kind"] != "serve":
+    if message is None or message["kind"] != ToMember.SERVE:
         return "not needed"
     over = threading.Event()
     threading.Thread(target=_receive, args=(channel, member, over), name="multilane-driver", daemon=True).start()
@@ -104,7 +104,8 @@ def _run_member(plan: MemberTaskPlan, member: Member, channel: MessageChannel) -
         member.run()
     except Exception as error:
         log.exception("the member failed")
-        return _send_failure(channel, plan, error, stage=REFUSED if isinstance(error, ConfigError) else SERVING)
+        stage = FailureStage.REFUSED if isinstance(error, ConfigError) else FailureStage.SERVING
+        return _send_failure(channel, plan, error, stage=stage)
     finally:
         over.set()
         reporting.join()
@@ -114,7 +115,7 @@ def _run_member(plan: MemberTaskPlan, member: Member, channel: MessageChannel) -
 def _receive(channel: MessageChannel, member: Member, over: threading.Event) -> None:
     """Any message but `steer`, and the end of the channel, stops the member. A member that has ended already is not
     stopped: that would apply to its next life."""
-    while (message := channel.receive()) is not None and message["kind"] == "steer":
+    while (message := channel.receive()) is not None and message["kind"] == ToMember.STEER:
         member.steer(message["consumer"], overrides_from(message["steering"]))
     if over.is_set():
         return
@@ -127,9 +128,9 @@ def _report(channel: MessageChannel, member: Member, number: int, over: threadin
     is_over = False
     while not is_over:
         is_over = over.wait(_REPORT_SECONDS)
-        channel.try_send("beat", number=number, counts=member.counts(), failures=member.failures())
+        channel.try_send(FromMember.REPORT, number=number, counts=member.counts(), failures=member.failures())
 
 
-def _send_failure(channel: MessageChannel, plan: MemberTaskPlan, error: BaseException, *, stage: str) -> str:
-    channel.try_send("failed", number=plan.number, error=in_short(error), stage=stage)
+def _send_failure(channel: MessageChannel, plan: MemberTaskPlan, error: BaseException, *, stage: FailureStage) -> str:
+    channel.try_send(FromMember.FAILED, number=plan.number, error=in_short(error), stage=stage)
     return in_short(error)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multilane.engines.continuous.roster import TRANSITIONS, MemberAction, Roster, SparkMemberState
+from multilane.engines.continuous.roster import Roster
+from multilane.engines.continuous.states import TRANSITIONS, MemberAction, SparkMemberState
 
 
 def serving(many):
