@@ -20,6 +20,7 @@ from multilane.client.group.membership import Identity
 from multilane.clock import Clock, SystemClock
 from multilane.engines.batches.lease_coordinator import CoordinatorPlan, members_from
 from multilane.engines.batches.messages import FromDriver, ToDriver
+from multilane.engines.batches.states import QUERY_TRANSITIONS, QueryState, moved
 from multilane.engines.channel.channel import Message, MessageChannel
 from multilane.engines.channel.server import ChannelServer
 from multilane.engines.job_names import job_name
@@ -63,8 +64,7 @@ class QuerySupervisor:
         self._channel: MessageChannel | None = None
         self._query: StreamingQuery | None = None
         self._failure: MultilaneError | None = None
-        self._is_stopping = False
-        self._is_over = False
+        self._state = QueryState.WAITING
         self._failures = 0  # in a row
         self._last_error = ""
         self._started_at = 0.0
@@ -95,7 +95,7 @@ class QuerySupervisor:
         self.progress.begin(self._clock.monotonic())
         try:
             self._checkpoints = Path(directory)
-            while not self._is_over:
+            while self._state is not QueryState.OVER:
                 self._next_event()
                 self._check_timers()
         finally:
@@ -128,7 +128,7 @@ class QuerySupervisor:
 
     def _check_timers(self) -> None:
         now = self._clock.monotonic()
-        if self._is_over:
+        if self._state is QueryState.OVER:
             return
         if self._start_at is not None and now >= self._start_at:
             self._start_at = None
@@ -141,7 +141,7 @@ class QuerySupervisor:
                 f"the run did not end within {self._drain_seconds:g} s and was cut off: its records in flight are "
                 "redelivered"
             )
-            self._is_over = True
+            self._move(QueryState.OVER)
         if now >= self.progress.due:
             self.progress.tell(now)
 
@@ -161,6 +161,7 @@ class QuerySupervisor:
             self._query = query = writing.option("checkpointLocation", checkpoint.as_uri()).start()
         except Exception as error:
             raise SparkStartError(with_cause(f"Spark does not start the query: {reason(error)}")) from error
+        self._move(QueryState.RUNNING)
         threading.Thread(target=self._wait_for, args=(query,), name="multilane-query", daemon=True).start()
 
     def _wait_for(self, query: StreamingQuery) -> None:
@@ -175,8 +176,8 @@ class QuerySupervisor:
         if query is not self._query:
             return
         self._query = self._stop_at = None
-        if self._is_stopping or self._failure is not None:
-            self._is_over = True
+        if self._state is QueryState.DRAINING or self._failure is not None:
+            self._move(QueryState.OVER)
             return
         now = self._clock.monotonic()
         if now - self._started_at >= _STEADY_AFTER:
@@ -190,6 +191,7 @@ class QuerySupervisor:
         wait = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** (self._failures - 1))
         log.error("the query failed, restarting it in %g s: %s", wait, why)
         self._start_at = now + wait
+        self._move(QueryState.WAITING)
 
     def _stop_query(self) -> None:
         if self._query is not None:
@@ -201,25 +203,31 @@ class QuerySupervisor:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def _drain(self) -> None:
-        if self._is_stopping:
-            return
-        self._is_stopping = True
+        if self._state not in (QueryState.DRAINING, QueryState.OVER):
+            self._move(QueryState.DRAINING)
+            self._request_stop()
+
+    def _request_stop(self) -> None:
         self._start_at = None
         self._deadline = self._clock.monotonic() + self._drain_seconds
         if self._channel is None:  # no coordinator, so nothing is leased
-            self._is_over = self._query is None
+            if self._query is None:
+                self._move(QueryState.OVER)
         else:
             try:
                 self._channel.send(FromDriver.STOP)
             except ChannelLost:
-                self._is_over = True
+                self._move(QueryState.OVER)
 
     def _fail(self, failure: MultilaneError) -> None:
         self._failure = self._failure or failure
         if self._query is None:
-            self._is_over = True
+            self._move(QueryState.OVER)
         else:
             self._drain()
+
+    def _move(self, state: QueryState) -> None:
+        self._state = moved(QUERY_TRANSITIONS, self._state, state)
 
     # --- messages of the coordinator ---------------------------------------------------------------------------------
 
@@ -234,19 +242,25 @@ class QuerySupervisor:
         self._channel = channel
         for consumer, overrides in self._overrides.items():
             self._steer(consumer, overrides)
-        if self._is_stopping:
-            self._is_stopping = False
-            self._drain()
+        if self._state is QueryState.DRAINING:
+            self._request_stop()
 
     def _on_disconnect(self, channel: MessageChannel) -> None:
         if channel is not self._channel:
             return
         self._channel = None
-        self._is_over = self._is_over or self._is_stopping
-        if not self._is_over and not self._last_error:
+        if self._state is QueryState.DRAINING:
+            self._move(QueryState.OVER)
+        if self._state is not QueryState.OVER and not self._last_error:
+            self._note_ending()
             self._plan = replace(self._plan, former=self._members)
             self._last_error = "its process has died"
             self._stop_at = self._clock.monotonic() + _ENDS_BY_ITSELF
+
+    def _note_ending(self) -> None:
+        """A message of the last query's coordinator may arrive when that query has ended: then nothing is ending."""
+        if self._state is QueryState.RUNNING:
+            self._move(QueryState.ENDING)
 
     def _on_message(self, channel: MessageChannel, message: Message) -> None:
         kind = message["kind"]
@@ -260,12 +274,13 @@ class QuerySupervisor:
             log.error("the application failed: %s", error)
             if message.get("is_refused"):
                 self._failure = self._failure or MemberFailed(with_cause(f"the application cannot run: {error}"))
-                self._is_over = True
+                self._move(QueryState.OVER)
             else:
+                self._note_ending()
                 self._last_error = error
                 self._stop_query()  # it is restarted
         elif kind == ToDriver.ASSEMBLED:  # a restarted query makes do with the slots that are left
             hear_no_more()
             self._plan = replace(self._plan, start_seconds=None)
-        elif kind == ToDriver.ENDED and self._is_stopping:
-            self._is_over = True
+        elif kind == ToDriver.ENDED and self._state is QueryState.DRAINING:
+            self._move(QueryState.OVER)

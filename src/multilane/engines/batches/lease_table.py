@@ -24,6 +24,7 @@ from multilane.engines.batches.messages import (
     held_to_json,
 )
 from multilane.engines.batches.remote_processor import RemoteProcessor
+from multilane.engines.batches.states import GRANTABLE, LeaseState
 from multilane.errors import ChannelLost
 from multilane.lanes.assignment import Starts
 from multilane.logs import logger
@@ -78,7 +79,9 @@ class LeaseTable:
     def note_ends(self, consumer: str, ends: Mapping[TopicPartition, int]) -> None:
         """The end offsets of a consumer's logs."""
         self._ends |= {(consumer, partition): end for partition, end in ends.items()}
-        own = [processor for processor in self._free() if processor.consumer == consumer] if not self._tasks else []
+        own = (
+            [processor for processor in self._grantable() if processor.consumer == consumer] if not self._tasks else []
+        )
         if self.has_work or any(processor.is_past_end(ends) for processor in own):
             self.on_change()
 
@@ -95,19 +98,15 @@ class LeaseTable:
     def has_work(self) -> bool:
         """True also while a call is carried over: Spark ends workers that have no task for long."""
         return not self._tasks and any(
-            processor.workers or processor.has_work(self._ends_of(processor)) for processor in self._free()
+            processor.state is LeaseState.CARRIED or processor.has_work(self._ends_of(processor))
+            for processor in self._grantable()
         )
 
     def _ends_of(self, processor: RemoteProcessor) -> dict[TopicPartition, int]:
         return {p: self._ends.get((processor.consumer, p), 0) for p in processor.partitions}
 
-    def _free(self) -> list[RemoteProcessor]:
-        """Those that can be leased out."""
-        return [
-            processor
-            for processor in self._processors.values()
-            if processor.worker is None and not processor.is_revoked
-        ]
+    def _grantable(self) -> list[RemoteProcessor]:
+        return [processor for processor in self._processors.values() if processor.state in GRANTABLE]
 
     # --- leases ------------------------------------------------------------------------------------------------------
 
@@ -124,16 +123,15 @@ class LeaseTable:
         for number in list(self._tasks):
             self._close(number)
         self._processors = {
-            n: processor
-            for n, processor in self._processors.items()
-            if not (processor.is_revoked and not processor.workers)
+            n: processor for n, processor in self._processors.items() if processor.state is not LeaseState.REVOKED
         }
         free = sorted(
-            self._free(), key=lambda processor: (processor.consumer, min(p.partition for p in processor.partitions))
+            self._grantable(),
+            key=lambda processor: (processor.consumer, min(p.partition for p in processor.partitions)),
         )
         numbers = []
         # Every executor ends workers that have no task for long, and calls may be carried over in any of them.
-        carries = any(processor.workers for processor in free)
+        carries = any(processor.state is LeaseState.CARRIED for processor in free)
         seconds = min(self.terms.seconds, self.terms.carrying) if carries else self.terms.seconds
         for at in range(tasks if carries else min(tasks, len(free))):
             self._last_task += 1

@@ -17,6 +17,7 @@ from multilane.clock import Clock
 from multilane.commit.ledger import CommitPoint
 from multilane.engines.batches.messages import HeldRecord, PartitionLease, WorkerChannel
 from multilane.engines.batches.remote_progress import RemoteProgress
+from multilane.engines.batches.states import LEASE_TRANSITIONS, UNUSED, LeaseState, moved
 from multilane.lanes.assignment import Starts
 from multilane.types import TopicPartition
 from multilane.wire.records.record import Record
@@ -40,7 +41,7 @@ class RemoteProcessor:
         self.consumer = consumer
         self.worker: WorkerChannel | None = None  # the one that holds the lease
         self.settled = 0
-        self.is_revoked = False
+        self.state = LeaseState.FREE
         self._clock = clock
         self._revoke = revoke
         self._progress = {p: RemoteProgress(start) for p, start in starts.items()}
@@ -50,8 +51,8 @@ class RemoteProcessor:
         self._retries: Retries = {}
         self._late_retries: Retries = {}  # of former workers, since it was granted
         self._settled_before = 0
-        self._is_free = asyncio.Event()
-        self._is_free.set()
+        self._is_unused = asyncio.Event()
+        self._is_unused.set()
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
@@ -87,8 +88,8 @@ class RemoteProcessor:
 
     def grant(self, worker: WorkerChannel) -> PartitionLease:
         self.worker = worker
+        self._move(LeaseState.GRANTED)
         self._settled_before = self.settled
-        self._is_free.clear()
         self._late_retries = {}
         self._log_resets = {}
         points = {p: progress.grant() for p, progress in self._progress.items()}
@@ -121,7 +122,7 @@ class RemoteProcessor:
             self._held[record] = self.worker
             self._progress[record.partition].hold([record.offset])
         self.worker = None
-        self._note_if_free()
+        self._note_unheld()
 
     def release(self, record: HeldRecord, worker: WorkerChannel, *, is_settled: bool) -> bool:
         """A former worker no longer processes this record. False when another one does."""
@@ -131,7 +132,7 @@ class RemoteProcessor:
         self._progress[record.partition].release(record.offset, is_settled=is_settled)
         self.settled += is_settled
         self._settled_before += is_settled
-        self._note_if_free()
+        self._note_unheld()
         return True
 
     def note_retries(self, records: Iterable[Record]) -> None:
@@ -143,7 +144,7 @@ class RemoteProcessor:
         """The worker's lease has ended without being returned; later messages about it do not count."""
         if self.worker is worker:
             self.worker = None
-            self._note_if_free()
+            self._note_unheld()
 
     def lose(self, worker: WorkerChannel) -> None:
         """A worker is gone: its records in flight are undone."""
@@ -151,18 +152,35 @@ class RemoteProcessor:
         for record in [record for record, holder in self._held.items() if holder is worker]:
             self.release(record, worker, is_settled=False)
 
-    def _note_if_free(self) -> None:
-        if self.worker is None and not self._held:
-            self._is_free.set()
+    # --- its state ---------------------------------------------------------------------------------------------------
+
+    @property
+    def is_revoked(self) -> bool:
+        return self.state in (LeaseState.REVOKING, LeaseState.REVOKED)
+
+    def _note_unheld(self) -> None:
+        """The lease was returned or has expired, or a former worker released a record."""
+        if self.worker is None:
+            if self.is_revoked:
+                self._move(LeaseState.REVOKING if self._held else LeaseState.REVOKED)
+            else:
+                self._move(LeaseState.CARRIED if self._held else LeaseState.FREE)
+
+    def _move(self, state: LeaseState) -> None:
+        self.state = moved(LEASE_TRANSITIONS, self.state, state)
+        if state in UNUSED:
+            self._is_unused.set()
+        else:
+            self._is_unused.clear()
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
     async def drain(self, deadline: float) -> None:
         """Workers that hold the lease or records of it have until the deadline to end their calls in flight."""
-        self.is_revoked = True
+        self._move(LeaseState.REVOKED if self.state in UNUSED else LeaseState.REVOKING)
         left = max(0.0, deadline - self._clock.monotonic())
         self._revoke(self, left)
-        await asyncio.wait([waiting := asyncio.ensure_future(self._is_free.wait())], timeout=left + _GRACE)
+        await asyncio.wait([waiting := asyncio.ensure_future(self._is_unused.wait())], timeout=left + _GRACE)
         waiting.cancel()
 
 

@@ -10,6 +10,7 @@ from multilane.client.group.membership import Identity
 from multilane.engines.batches.driver import QuerySupervisor
 from multilane.engines.batches.lease_coordinator import CoordinatorPlan
 from multilane.engines.batches.lease_table import LeaseTerms
+from multilane.engines.batches.states import QueryState
 
 PLAN = CoordinatorPlan("r1", "", "", "shop:app", "/", "/", 2, LeaseTerms(), "127.0.0.1", "127.0.0.1", "INFO", "token")
 
@@ -29,9 +30,9 @@ def test_messages_of_a_failed_querys_coordinator_are_ignored():
     assert query_supervisor._failure is None
     query_supervisor._drain()
     query_supervisor._on_message(former, {"kind": "ended"})
-    assert not query_supervisor._is_over
+    assert query_supervisor._state is not QueryState.OVER
     query_supervisor._on_message(current, {"kind": "ended"})
-    assert query_supervisor._is_over
+    assert query_supervisor._state is QueryState.OVER
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def running():
     query_supervisor._drain_seconds, query_supervisor._plan = 60.0, PLAN
     query_supervisor._query = SimpleNamespace(stops=0)
     query_supervisor._query.stop = lambda query=query_supervisor._query: setattr(query, "stops", query.stops + 1)
-    query_supervisor._start_at = None
+    query_supervisor._start_at, query_supervisor._state = None, QueryState.RUNNING
     return query_supervisor
 
 
@@ -71,5 +72,5 @@ def test_a_stop_in_order_is_no_death(running):
     running._on_connect(channel)
     running._drain()
     running._on_disconnect(channel)
-    assert running._is_over
+    assert running._state is QueryState.OVER
     assert running._plan.former == ()
