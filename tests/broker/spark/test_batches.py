@@ -94,7 +94,7 @@ def test_a_topic_made_again_is_read_from_its_beginning(shop, many):
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0, log.read_text()[-4_000:]
     assert sum(shop.committed().values()) == many
-    assert "was deleted and made again" in log.read_text()
+    assert "was deleted and created again" in log.read_text()
 
 
 @pytest.mark.long

@@ -214,12 +214,12 @@ class CoordinatorGroup:
         return sound
 
     async def _begin_new_logs(self, patience: float) -> None:
-        """A topic that was deleted and recreated is another log. Workers notice that when they read. While there is
+        """A topic that was deleted and created again is another log. Workers notice that when they read. While there is
         nothing to read, or when the new log is as long as the old one was, this method does."""
         ids = self._topic_ids
         processors = [processor for processor in self._assignment.processors if processor.note_ids(ids)]
         await asyncio.gather(*(processor.drain(self._clock.monotonic() + patience) for processor in processors))
-        text = "%s: the topic was deleted and recreated; reading the new one from its beginning"
+        text = "%s: the topic was deleted and created again; reading the new one from its beginning"
         for processor in processors:
             topics = processor.note_ids(ids)  # without those that its worker has reported meanwhile
             for partition in sorted(p for p in processor.partitions if p.topic in topics):

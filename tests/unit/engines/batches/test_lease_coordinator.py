@@ -245,7 +245,7 @@ def test_nothing_begins_until_all_tasks_have_a_slot(driver, plan):
     waiting = begun(plan, coordinator.address, first)
     assert not coordinator.wait_for_work(0.1)
     assert not waiting.done()
-    assert not hasattr(app, "team"), "no group was joined"
+    assert not hasattr(app, "processor"), "no group was joined"
     assert begun(plan, coordinator.address, second).result(30) == waiting.result(30) == []
     driver.wait_for("assembled")
     assert coordinator.wait_for_work(30)
@@ -266,7 +266,7 @@ def test_too_few_slots_are_an_error_before_anything_begins(driver, plan):
     assert message["is_refused"]
     text = "of 2 tasks found a slot within 0.5 s: ask for fewer with --members, or for more slots"
     assert text in message["error"]
-    assert not hasattr(app, "team")
+    assert not hasattr(app, "processor")
     with suppress(ChannelLost, MemberFailed):  # it may not have connected
         assert waiting.result(30) == []
 
