@@ -79,9 +79,8 @@ class LeaseTable:
     def note_ends(self, consumer: str, ends: Mapping[TopicPartition, int]) -> None:
         """The end offsets of a consumer's logs."""
         self._ends |= {(consumer, partition): end for partition, end in ends.items()}
-        own = (
-            [processor for processor in self._grantable() if processor.consumer == consumer] if not self._tasks else []
-        )
+        idle = [] if self._tasks else self._grantable()
+        own = [processor for processor in idle if processor.consumer == consumer]
         if self.has_work or any(processor.is_past_end(ends) for processor in own):
             self.on_change()
 
@@ -125,17 +124,17 @@ class LeaseTable:
         self._processors = {
             n: processor for n, processor in self._processors.items() if processor.state is not LeaseState.REVOKED
         }
-        free = sorted(
+        grantable = sorted(
             self._grantable(),
             key=lambda processor: (processor.consumer, min(p.partition for p in processor.partitions)),
         )
         numbers = []
-        # Every executor ends workers that have no task for long, and calls may be carried over in any of them.
-        carries = any(processor.state is LeaseState.CARRIED for processor in free)
+        # Every executor ends workers that have no task for long, and any of these may carry calls over: all get a task.
+        carries = any(processor.state is LeaseState.CARRIED for processor in grantable)
         seconds = min(self.terms.seconds, self.terms.carrying) if carries else self.terms.seconds
-        for at in range(tasks if carries else min(tasks, len(free))):
+        for at in range(tasks if carries else min(tasks, len(grantable))):
             self._last_task += 1
-            leases = [processor.number for processor in free[at::tasks]]
+            leases = [processor.number for processor in grantable[at::tasks]]
             self._tasks[self._last_task] = _Task(leases, seconds, self.clock.monotonic() + seconds)
             numbers.append(self._last_task)
         return numbers

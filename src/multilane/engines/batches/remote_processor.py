@@ -3,7 +3,7 @@
 Thread: loop (one owner, the lease table's).
 
 Owns the progress of its partitions. It is leased to a task, returned with what is still in flight, and leased again.
-When the group revokes its partitions, the lease is revoked, and it is never leased again.
+When its partitions are drained, the lease is revoked, and it is never leased again.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Thread: none (pure).
 
-`RemoteProcessor` alone changes the state of a lease, `QuerySupervisor` that of the query.
+`RemoteProcessor` alone changes the state of a lease, `QuerySupervisor` that of the query. Partitions are drained when
+the group revokes them, or when their topic was deleted and created again.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ class LeaseState(enum.Enum):
     CARRIED = "carried"
     """The lease was returned or has expired, and former workers still process held records."""
     REVOKING = "revoking"
-    """The group wants the partitions back, and workers still hold the lease or records of it."""
+    """Its partitions are drained, and workers still hold the lease or records of it."""
     REVOKED = "revoked"
-    """The group wants the partitions back, no worker has anything of them, and the lease is never granted again."""
+    """Its partitions were drained, no worker has anything of them, and the lease is never granted again."""
 
 
 LEASE_TRANSITIONS: Final[Mapping[LeaseState, frozenset[LeaseState]]] = {
