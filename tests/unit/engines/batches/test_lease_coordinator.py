@@ -363,6 +363,7 @@ def test_a_worker_whose_coordinator_is_gone_abandons_its_calls(driver, plan):
     assert Worker.closed.wait(30)
     driver.line.send("stop")
     driver.wait_for("ended")
+    coordinator.join()  # it sends `ended` before its server closes
     assert work(plan, coordinator.address, number, Worker) == [], "Spark would run it again and again"
 
 
