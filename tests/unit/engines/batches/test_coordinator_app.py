@@ -52,9 +52,9 @@ def test_a_worker_stops_only_for_the_consumer_whose_lease_is_over(target):
         await app.open(lambda kind, **fields: None)
         try:
             now = SystemClock().monotonic()
-            names = list(app._desks)
+            names = list(app._consumers)
             app.renew(dict(zip(names, (now - 1.0, now + 60.0), strict=True)))
-            return {name: app._desks[name].lane_factory.fence.check() for name in names}
+            return {name: app._consumers[name].lane_factory.fence.check() for name in names}
         finally:
             await app.close()
 
@@ -71,7 +71,7 @@ def test_a_group_that_is_not_answered_shortens_no_other_lease(target):
             for n, lane_factory in lane_factories.items()
         }
         app._groups["orders"]._consumer = Expelled()
-        return app.leases()
+        return app.lease_seconds()
 
     granted = asyncio.run(leases())
     assert granted["orders"] == 0.0
@@ -105,8 +105,8 @@ def test_a_partition_without_a_leader_keeps_no_other_from_being_committed(target
     sound, ends = asyncio.run(committed())
     assert sound == {led: news[led]}
     assert ends[1] == 50
-    assert ends[0] > 1 << 60, "whoever reads it finds out"
-    assert "a worker reports" not in caplog.text, "nobody knows that it is wrong"
+    assert ends[0] > 1 << 60, "a worker that reads it finds out"
+    assert "a worker reports" not in caplog.text, "it may be right"
 
 
 class Ended:
@@ -116,8 +116,8 @@ class Ended:
         return dict.fromkeys(partitions, 50)
 
 
-def test_what_a_worker_says_is_settled_beyond_the_end_of_the_log_is_not_committed(target, caplog):
-    """Also where its offset is not beyond it: the log grows, and its next records would be passed over."""
+def test_runs_that_a_worker_reports_beyond_the_end_of_the_log_are_not_committed(target, caplog):
+    """Even if its offset is not beyond: the log grows, and its next records would be skipped."""
     honest, wrong = TopicPartition("orders", 0), TopicPartition("orders", 1)
     news = {
         honest: OffsetAndMetadata(40, 3, encode(40, [(42, 49)], LogMark(3))),
