@@ -66,6 +66,6 @@ def test_a_finding_holds_when_both_are_equal():
 def test_without_pyspark_nothing_is_started(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setattr("multilane.dev.kafka.KafkaCluster.start_all", lambda self: pytest.fail("it starts a Kafka"))
-    told = CliRunner().invoke(program, ["demo"])
-    assert isinstance(told.exception, SparkStartError)
-    assert 'pyspark is not installed: pip install "multilane[spark]"' in str(told.exception)
+    result = CliRunner().invoke(program, ["demo"])
+    assert isinstance(result.exception, SparkStartError)
+    assert 'pyspark is not installed: pip install "multilane[spark]"' in str(result.exception)
