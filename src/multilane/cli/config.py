@@ -94,14 +94,14 @@ def _counted(config: AppConfig) -> str:
 
 def _as_json(setting: Setting) -> dict[str, object]:
     origin = setting.origin
-    place = origin.place
+    location = origin.location
     return {
         "path": setting.path,
         "value": setting.value,
-        "origin": "default" if place is None else "environment" if origin.variables else "file",
-        "file": None if place is None else place.file,
-        "line": None if place is None else place.line,
-        "column": None if place is None else place.column,
+        "origin": "default" if location is None else "environment" if origin.variables else "file",
+        "file": None if location is None else location.file,
+        "line": None if location is None else location.line,
+        "column": None if location is None else location.column,
         "profile": origin.profile,
         "variables": list(origin.variables),
     }

@@ -122,9 +122,9 @@ def _rows() -> Iterator[Property]:
         yield Property(
             name=name,
             kind=PropertyKind.TEXT,
-            doc="A producer's property.",
+            doc="A producer property.",
             scope=Scope.PRODUCER,
-            refused="it is a property of producers",
+            refused="it is a producer property",
         )
 
 

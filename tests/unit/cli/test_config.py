@@ -36,8 +36,8 @@ def test_check_of_bad_files(run):
     result = run("check", "bad.yaml")
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [
-        "bad.yaml:2:3: clusters.k.brokers: the key is missing; add it: host:port of some brokers, as a list or a text "
-        "with commas; the port may be left out",
+        "bad.yaml:2:3: clusters.k.brokers: the key is missing; add it: host:port of one or more brokers, as a list "
+        "or separated by commas; the default port is 9092",
         "bad.yaml:2:20: clusters.k.broker: unknown key; did you mean brokers?",
         "bad.yaml:2:69: clusters.k.auth.x: unknown key; the keys here are username, password, certificates",
     ]

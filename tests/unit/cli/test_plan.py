@@ -25,7 +25,7 @@ WIDE = {"COLUMNS": "200", "TERM": "dumb"}
     ("arguments", "expected"),
     [
         (NOWHERE, "--latency"),
-        (["--latency", "20", *NOWHERE], "a duration needs its unit"),
+        (["--latency", "20", *NOWHERE], "a duration needs a unit"),
         (["--latency", "soon", *NOWHERE], "not a duration"),
         (["--latency", "0s", *NOWHERE], "longer than zero"),
         (["--latency", "20ms"], "name the brokers"),

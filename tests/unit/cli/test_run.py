@@ -19,7 +19,7 @@ from multilane.engines.batches.lease_table import LeaseTerms
         (["shop:app", "--members", "0"], "--members"),
         (["shop:app", "--flow", "rivers"], "--flow"),
         (["shop:app", "--engine", "fast"], "--engine"),
-        (["shop:app", "--target-batch-duration", "3"], "a duration needs its unit"),
+        (["shop:app", "--target-batch-duration", "3"], "a duration needs a unit"),
         (["shop:app", "--target-batch-duration", "200ms"], "use 1s or more"),
         (["shop:app", "--max-batch-duration", "500ms"], "shorter than the target of 1s"),
         (["shop:app", "--max-batch-duration", "5s", "--target-batch-duration", "6s"], "than the target of 6s"),

@@ -56,7 +56,7 @@ def config(tmp_path):
         (NOWHERE, "name the groups"),
         (["orders", *NOWHERE], "name the groups"),
         (["--group", "g"], "name the brokers"),
-        (["--group", "g", *NOWHERE, "--every", "1"], "a duration needs its unit"),
+        (["--group", "g", *NOWHERE, "--every", "1"], "a duration needs a unit"),
         (["--group", "g", *NOWHERE, "--every", "0s"], "longer than zero"),
         (["--group", "g", *NOWHERE, "--stalled-after", "soon"], "not a duration"),
         (["--config", "not-there.yaml"], "not-there.yaml"),

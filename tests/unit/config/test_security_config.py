@@ -41,9 +41,9 @@ def fault(protocol: str | None = None, **more: Any) -> str:
     with pytest.raises(ConfigError) as caught:
         parse(protocol, **more)
     # The whole rendered exception, so a chained cause cannot carry the secret out either.
-    told = "".join(traceback.format_exception_only(caught.value))
+    message = "".join(traceback.format_exception_only(caught.value))
     cause = caught.value.__cause__ or ("" if caught.value.__suppress_context__ else caught.value.__context__)
-    assert CANARY not in told
+    assert CANARY not in message
     assert CANARY not in str(cause)
     return str(caught.value)
 
@@ -73,11 +73,11 @@ class TestProtocol:
         assert "'PLAINTEXT', 'SSL', 'SASL_PLAINTEXT', 'SASL_SSL'" in fault("TLS")
 
     def test_credentials_without_a_protocol_are_an_error(self) -> None:
-        told = fault(**SCRAM)
-        assert told.startswith(
+        message = fault(**SCRAM)
+        assert message.startswith(
             "sasl.mechanism, sasl.username, sasl.password: given, but security.protocol is PLAINTEXT"
         )
-        assert told.endswith("set it to SASL_SSL")
+        assert message.endswith("set it to SASL_SSL")
 
     def test_an_authority_without_a_protocol_is_an_error(self) -> None:
         assert "set it to SSL or SASL_SSL" in fault(**{"ssl.ca.location": "ca.pem"})
@@ -103,8 +103,8 @@ class TestLogin:
         assert "differ" in fault("SASL_SSL", **{**SCRAM, "sasl.password": f"{CANARY}2"}, **{"sasl.jaas.config": JAAS})
 
     def test_jaas_for_another_mechanism(self) -> None:
-        told = fault("SASL_SSL", **{"sasl.mechanism": "PLAIN", "sasl.jaas.config": JAAS})
-        assert told == "sasl.jaas.config: its login module is for SCRAM, but sasl.mechanism is PLAIN"
+        message = fault("SASL_SSL", **{"sasl.mechanism": "PLAIN", "sasl.jaas.config": JAAS})
+        assert message == "sasl.jaas.config: its login module is for SCRAM, but sasl.mechanism is PLAIN"
 
     @pytest.mark.parametrize("missing", ["sasl.username", "sasl.password"])
     @pytest.mark.parametrize("value", [None, ""])
@@ -153,9 +153,9 @@ class TestTokenLogin:
         assert login == TokenLogin(provider, (("a", "1"), ("b", "2")))
 
     def test_a_token_without_tls_is_refused(self) -> None:
-        told = fault("SASL_PLAINTEXT", **self.OAUTH)
-        assert "OAUTHBEARER over SASL_PLAINTEXT sends the token unencrypted; use SASL_SSL" in told
-        assert "sasl.allow.insecure=true" in told
+        message = fault("SASL_PLAINTEXT", **self.OAUTH)
+        assert "OAUTHBEARER over SASL_PLAINTEXT sends the token unencrypted; use SASL_SSL" in message
+        assert "sasl.allow.insecure=true" in message
 
     def test_a_token_without_tls_by_name(self) -> None:
         config = parse("SASL_PLAINTEXT", **self.OAUTH, **{"sasl.allow.insecure": "true"})
@@ -179,7 +179,7 @@ class TestTokenLogin:
         parse("SASL_SSL", **{**self.OAUTH, "sasl.oauthbearer.token.provider": Provider()})
 
     @pytest.mark.parametrize(
-        ("more", "told"),
+        ("more", "message"),
         [
             ({"sasl.oauthbearer.token.provider": None}, "needs sasl.oauthbearer.token.provider"),
             ({"sasl.oauthbearer.token.provider": CANARY}, "a value of type str is not valid; write a function"),
@@ -188,8 +188,8 @@ class TestTokenLogin:
             ({"sasl.oauthbearer.extensions": f"a={CANARY},a=2"}, "given twice"),
         ],
     )
-    def test_refused(self, more: dict[str, object], told: str) -> None:
-        assert told in fault("SASL_SSL", **{**self.OAUTH, **more})
+    def test_refused(self, more: dict[str, object], message: str) -> None:
+        assert message in fault("SASL_SSL", **{**self.OAUTH, **more})
 
     def test_an_unhashable_function(self) -> None:
         class Provider:
@@ -246,7 +246,7 @@ class TestTls:
         tls_context(tls)
 
     @pytest.mark.parametrize(
-        ("more", "told"),
+        ("more", "message"),
         [
             ({"ssl.truststore.location": "t.jks"}, "keytool -exportcert"),
             ({"ssl.truststore.location": "t.jks"}, "if the file is PEM, set ssl.truststore.type=PEM"),
@@ -273,8 +273,8 @@ class TestTls:
             ({"enable.ssl.certificate.verification": "false"}, "always verified"),
         ],
     )
-    def test_refused(self, more: dict[str, object], told: str) -> None:
-        assert told in fault("SSL", **more)
+    def test_refused(self, more: dict[str, object], message: str) -> None:
+        assert message in fault("SSL", **more)
 
     def test_versions(self) -> None:
         assert tls_of(**{"ssl.enabled.protocols": "TLSv1.3"}).versions == ("TLSv1.3",)

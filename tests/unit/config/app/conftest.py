@@ -39,6 +39,6 @@ def problems(written):
     def read(*texts, profile=None, env=None):
         with pytest.raises(ConfigProblems) as caught:
             load(written(*texts), profile, env or {})
-        return [(p.place.line, p.path, p.what, p.fix) for p in caught.value.problems]
+        return [(p.location.line, p.path, p.what, p.fix) for p in caught.value.problems]
 
     return read

@@ -8,8 +8,8 @@ CLUSTERS = "clusters: {k: {clientId: c, brokers: b}, j: {clientId: c, brokers: b
 
 
 def consumers(**entries):
-    told = "".join(f"  {name}: {{cluster: k, {keys}}}\n" for name, keys in entries.items())
-    return f"{CLUSTERS}consumers:\n{told}"
+    written = "".join(f"  {name}: {{cluster: k, {keys}}}\n" for name, keys in entries.items())
+    return f"{CLUSTERS}consumers:\n{written}"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_an_error_consumer_is_a_reader_too(problems):
 def test_topics_that_lead_from_consumer_to_consumer_and_back(problems, entries):
     [(_, path, what, fix)] = problems(consumers(**entries))
     assert path.startswith("consumers.")
-    assert "goes round forever" in what
+    assert "circulates forever" in what
     assert all(f"(consumer {name})" in what for name in entries)
     assert "another topic" in fix
 

@@ -50,7 +50,7 @@ def test_what_is_no_duration(text):
 
 @pytest.mark.parametrize("text", ["30", "1.5", "300"])
 def test_a_number_alone_is_refused_with_the_reason(text):
-    with pytest.raises(NotAUnit, match="needs its unit"):
+    with pytest.raises(NotAUnit, match="needs a unit"):
         parse_duration(text)
 
 
