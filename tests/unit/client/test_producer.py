@@ -86,11 +86,11 @@ def test_spellings(spelling, value, name, expected):
         ({"max.in.flight": 6}, "at most 5"),
         ({"retries": 0}, "above 0"),
         ({"delivery.timeout.ms": 5}, "above linger.ms"),
-        ({"linger.ms": 1, "queue.buffering.max.ms": 2}, "have different values"),
+        ({"linger.ms": 1, "queue.buffering.max.ms": 2}, "with different values"),
         ({"transactional.id": "x"}, "no transactions"),
         ({"value.serializer": "x"}, "bytes"),
         ({"compression.type": "brotli"}, "write one of"),
-        ({"group.id": "g"}, "property of the consumer"),
+        ({"group.id": "g"}, "is a consumer property"),
         ({"lingr.mss": 3}, "unknown property"),
     ],
 )

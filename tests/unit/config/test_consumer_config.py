@@ -202,7 +202,7 @@ class TestAddresses:
             (":9092", "no valid host name"),
             ("a b:9092", "no valid host name"),
             ("PLAINTEXT://a:9092", "has a scheme"),
-            ("user:canary@a:9092", "holds an @"),
+            ("user:canary@a:9092", "contains an @"),
             ("", "is empty"),
             (",", "is empty"),
             ([], "is empty"),
@@ -263,7 +263,7 @@ class TestGroup:
 
     @pytest.mark.parametrize("name", ["session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"])
     def test_what_the_new_protocol_leaves_to_the_broker(self, name: str) -> None:
-        value = "range" if PROPERTIES[name].kind is PropertyKind.THINGS else 4_000
+        value = "range" if PROPERTIES[name].kind is PropertyKind.OBJECTS else 4_000
         message = fault(**{"group.protocol": "consumer", name: value})
         assert message == f"{name} cannot be set with group.protocol=consumer"
 
@@ -276,10 +276,10 @@ class TestGroup:
         assert parse(**{"group.remote.assignor": "uniform"}).group.group_protocol == "consumer"
         message = fault(**{"session.timeout.ms": 9_000, "group.remote.assignor": "uniform"})
         assert "session.timeout.ms belongs to group.protocol=classic" in message
-        assert "leave one out" in message
+        assert "remove one" in message
         both = {"partition.assignment.strategy": "range", "group.remote.assignor": "range"}
         assert parse(**both).group.group_protocol == "auto", "either protocol has an assignor"
-        assert "leave one out" in fault(**both, **{"session.timeout.ms": 9_000})
+        assert "remove one" in fault(**both, **{"session.timeout.ms": 9_000})
 
     def test_an_assignor_of_the_application(self) -> None:
         class Mine:

@@ -75,7 +75,7 @@ class TestProtocol:
     def test_credentials_without_a_protocol_are_an_error(self) -> None:
         message = fault(**SCRAM)
         assert message.startswith(
-            "sasl.mechanism, sasl.username, sasl.password: given, but security.protocol is PLAINTEXT"
+            "sasl.mechanism, sasl.username, sasl.password: set, but security.protocol is PLAINTEXT"
         )
         assert message.endswith("set it to SASL_SSL")
 
@@ -86,7 +86,7 @@ class TestProtocol:
         config = parse("SSL", **SCRAM)
         assert config.security.sasl is None
         assert config.warnings == (
-            "sasl.mechanism, sasl.username, sasl.password: given, but security.protocol is SSL, so not used",
+            "sasl.mechanism, sasl.username, sasl.password: set, but security.protocol is SSL, so it is not used",
         )
 
 
@@ -183,8 +183,8 @@ class TestTokenLogin:
         [
             ({"sasl.oauthbearer.token.provider": None}, "needs sasl.oauthbearer.token.provider"),
             ({"sasl.oauthbearer.token.provider": CANARY}, "a value of type str is not valid; write a function"),
-            ({"sasl.password": CANARY}, "sasl.password does not go with sasl.mechanism OAUTHBEARER"),
-            ({"sasl.oauthbearer.extensions": CANARY}, "written name=value"),
+            ({"sasl.password": CANARY}, "sasl.password does not apply to sasl.mechanism OAUTHBEARER"),
+            ({"sasl.oauthbearer.extensions": CANARY}, "write every extension as name=value"),
             ({"sasl.oauthbearer.extensions": f"a={CANARY},a=2"}, "given twice"),
         ],
     )
@@ -209,7 +209,7 @@ class TestTls:
         for value in ("", "none"):
             config = parse("SSL", **{"ssl.endpoint.identification.algorithm": value})
             assert config.security.tls == TlsConfig(verify_hostname=False)
-            assert "is not verified" in config.warnings[0]
+            assert "are not verified" in config.warnings[0]
 
     def test_authority_file(self) -> None:
         expected = TlsConfig(trust=PemFile("ca.pem"))
@@ -252,9 +252,9 @@ class TestTls:
             ({"ssl.truststore.location": "t.jks"}, "if the file is PEM, set ssl.truststore.type=PEM"),
             ({"ssl.truststore.location": "t.p12", "ssl.truststore.type": "PKCS12"}, "openssl pkcs12"),
             ({"ssl.keystore.location": "k.jks"}, "keytool -importkeystore"),
-            ({"ssl.keystore.location": "k.jks", "ssl.keystore.type": "JKS"}, "'JKS' is not read"),
+            ({"ssl.keystore.location": "k.jks", "ssl.keystore.type": "JKS"}, "'JKS' is not supported"),
             ({"ssl.truststore.password": CANARY}, "PEM truststore has no password"),
-            ({"ssl.keystore.password": CANARY}, "goes into ssl.key.password"),
+            ({"ssl.keystore.password": CANARY}, "set the key's password with ssl.key.password"),
             ({"ssl.ca.location": "a", "ssl.truststore.certificates": CANARY}, "exclude each other"),
             ({"ssl.certificate.location": "a", "ssl.keystore.certificate.chain": CANARY}, "exclude each other"),
             ({"ssl.key.location": "a", "ssl.keystore.key": CANARY}, "exclude each other"),
@@ -266,9 +266,9 @@ class TestTls:
             ({"ssl.ca.location": f"-----BEGIN {CANARY}"}, "PEM text, not a path"),
             (
                 {"ssl.certificate.location": "a", "ssl.key.location": f"-----BEGIN {CANARY}"},
-                "goes into ssl.keystore.key",
+                "set ssl.keystore.key instead",
             ),
-            ({"ssl.enabled.protocols": "TLSv1.1,TLSv1.2"}, "'TLSv1.1' is not offered"),
+            ({"ssl.enabled.protocols": "TLSv1.1,TLSv1.2"}, "'TLSv1.1' is not supported"),
             ({"ssl.enabled.protocols": ""}, "is empty"),
             ({"enable.ssl.certificate.verification": "false"}, "always verified"),
         ],

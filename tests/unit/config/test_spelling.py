@@ -134,7 +134,7 @@ class TestTwoSpellings:
 
 class TestScope:
     def test_a_connection_refuses_a_consumers_property(self) -> None:
-        with pytest.raises(ConfigError, match=r"fetch\.min\.bytes is a property of the consumer"):
+        with pytest.raises(ConfigError, match=r"fetch\.min\.bytes is a consumer property"):
             parse_connection({"bootstrap.servers": "a:1", "fetch.min.bytes": 1})
 
     def test_a_consumer_refuses_a_producers_property(self) -> None:

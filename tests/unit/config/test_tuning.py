@@ -58,7 +58,7 @@ def test_more_members_than_partitions():
     assert of_assignment(1, 3) == ()
     assert of_assignment(0, 0) == ()
     (advice,) = of_assignment(0, 3)
-    assert "assigned nothing of 3 partitions" in str(advice)
+    assert "assigned none of 3 partitions" in str(advice)
 
 
 # --- what the broker allows ------------------------------------------------------------------------------------------

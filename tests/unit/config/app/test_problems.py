@@ -119,7 +119,7 @@ def test_unique_does_not_go_with_retry_in_any_order(problems):
     ("cluster", "path", "what"),
     [
         ("clientId: c, brokers: ''", "brokers", "empty"),
-        ("clientId: c, brokers: 'u:p@h:1'", "brokers", "an entry holds an @"),
+        ("clientId: c, brokers: 'u:p@h:1'", "brokers", "an entry contains an @"),
         ("{}, auth: {username: u}", "auth.password", "missing"),
         ("{}, auth: {username: u, password: [x]}", "auth.password", "not a secret text"),
         ("{}, errorConfig: {groupId: e, cron: '* * *'}", "errorConfig.cron", "'* * *' is not valid"),
