@@ -1,4 +1,4 @@
-"""What `multilane audit` says, and its exit code."""
+"""`multilane audit`: its output and its exit codes."""
 
 from __future__ import annotations
 
@@ -77,13 +77,13 @@ def test_the_verdict_is_a_sentence(verdict, exactly_once, expected):
         (Books(old=("s",)), True, "but an earlier version wrote some audit records, without the records in flight"),
     ],
 )
-def test_books_that_are_not_whole_are_no_proof_of_what_they_cannot_tell(books, exactly_once, expected):
+def test_incomplete_audit_files_prove_only_what_they_contain(books, exactly_once, expected):
     made = replace(found(WHOLE), books=books)
     assert expected in audit_view.sentence(made, exactly_once=exactly_once)
     assert "each once" not in audit_view.sentence(made, exactly_once=exactly_once)
 
 
-def test_what_may_have_been_handled_twice_is_never_each_once():
+def test_records_possibly_handled_twice_are_never_each_once():
     verdict = AuditVerdict({ONE: AuditCounts(read=9, done=9, doubtful=4)}, doubtful=(Doubtful(ONE, 2, 5),))
     assert audit_view.sentence(found(verdict)).endswith("in order per key; 4 may have been handled more than once.")
     sentence = audit_view.sentence(found(verdict), exactly_once=True)
@@ -92,7 +92,7 @@ def test_what_may_have_been_handled_twice_is_never_each_once():
     assert "orders-0@2-5: 4 records may have been in flight at a kill" in shown(found(verdict))
 
 
-def test_where_it_is_not_known_where_accounts_began_there_is_no_proof():
+def test_unknown_beginning_of_audit_records_is_no_proof():
     made = replace(found(WHOLE), spans={ONE: Span(0, 10, is_loose=True)})
     assert "so their beginning is unknown" in audit_view.sentence(made)
     assert not audit_view.is_proved(made, exactly_once=False)
@@ -106,12 +106,12 @@ def test_accounts_of_another_log_are_no_proof():
     assert reason in shown(made)
 
 
-def test_what_is_not_covered_is_said():
+def test_uncovered_offsets_are_reported():
     made = replace(found(WHOLE), spans={ONE: Span(40, 50, uncovered=40)})
     assert "orders-0: 40 offsets before 40 precede its first audit record: not judged" in shown(made)
 
 
-def test_findings_are_named_and_what_was_not_judged():
+def test_findings_and_unjudged_partitions_are_listed():
     verdict = AuditVerdict(
         {ONE: AuditCounts(read=9, done=5, repeated=1, inverted=1, gone=3)},
         (Unaccounted(ONE, 4, 4),),
@@ -135,7 +135,7 @@ def test_a_partition_without_any_account_is_no_proof():
     assert audit_view.sentence(made).endswith("but there are no audit records for other-0.")
 
 
-def test_what_retention_took_away_is_told():
+def test_expired_offsets_are_reported():
     assert "orders-1: 7 offsets before 7 are gone from the log" in shown(
         GroupAudit("g", ("orders",), {TWO: Span(7, 9, expired=7)}, OrderRule("key"), WHOLE)
     )
@@ -156,7 +156,7 @@ def config(tmp_path):
 
 
 @pytest.mark.parametrize(("verdict", "code"), [(WHOLE, 0), (HOLED, 1), (AuditVerdict({}), 1)])
-def test_the_exit_code_tells(config, monkeypatch, verdict, code):
+def test_the_exit_code(config, monkeypatch, verdict, code):
     monkeypatch.setattr(run, "audit_group", lambda request, tell: found(verdict))
     ran = CliRunner().invoke(app, ["audit", "orders", "--config", config, "--output", "json"])
     assert ran.exit_code == code, ran.output
@@ -166,13 +166,13 @@ def test_the_exit_code_tells(config, monkeypatch, verdict, code):
     assert [row["partition"] for row in result["partitions"]] == [0, 1]
 
 
-def test_a_consumer_without_accounts_is_told_how_to_get_some(config):
+def test_a_consumer_without_audit_gets_the_remedy(config):
     ran = CliRunner().invoke(app, ["audit", "orders", "--config", config])
     assert ran.exit_code == 1
     assert "consumer orders keeps no accounts: give it a directory with `audit`" in str(ran.exception)
 
 
-def test_accounts_that_are_not_there_are_told_before_anything_is_started(tmp_path):
+def test_missing_audit_records_are_reported_before_spark_starts(tmp_path):
     settings = json.loads(json.dumps(CONFIG))
     settings["consumers"]["orders"]["audit"] = str(tmp_path / "books")
     path = tmp_path / "multilane.yaml"
@@ -181,6 +181,6 @@ def test_accounts_that_are_not_there_are_told_before_anything_is_started(tmp_pat
     assert "there are no accounts of group g in" in str(ran.exception)
 
 
-def test_an_unknown_consumer_is_told(config):
+def test_an_unknown_consumer_gets_a_suggestion(config):
     ran = CliRunner().invoke(app, ["audit", "order", "--config", config])
     assert "orders" in str(ran.exception)

@@ -1,4 +1,4 @@
-"""`multilane backfill` without a broker: how it is used, and how its outcome looks."""
+"""`multilane backfill` without a broker: its usage errors and its output."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def test_bounds():
         bound("later", "to")
 
 
-def test_how_it_goes():
+def test_the_progress_line():
     assert backfill_view.line(BackfillStatus(0, 0, 10, 0.0, 0.0)) == "0 records (0/s); 10 left"
     line = backfill_view.line(BackfillStatus(5_000, 3, 720_000, 2.0, 100.0))
     assert line == "5,000 records (100/s), 3 failed; 720,000 left, about 2 h 0 min"
     assert backfill_view.line(BackfillStatus(1, 0, 75, 1.0, 1.0)).endswith("75 left, about 1 min 15 s")
 
 
-def test_what_came_of_it(capsys, tmp_path):
+def test_the_result(capsys, tmp_path):
     backfill_view.show(DONE)
     backfill_view.report_unfinished(DONE, tmp_path)
     result = capsys.readouterr()
@@ -70,7 +70,7 @@ def test_what_came_of_it(capsys, tmp_path):
     assert (facts["through"], facts["failed_list"]) == (True, None)
 
 
-def test_what_is_left(capsys, tmp_path):
+def test_unfinished_and_failed_records_are_reported(capsys, tmp_path):
     left = BackfillStatus(1_000, 2, 50, 2.0, 0.0)
     outcome = replace(DONE, standing=left, is_through=False, failed_list=tmp_path / "failed.jsonl")
     backfill_view.report_unfinished(outcome, tmp_path)

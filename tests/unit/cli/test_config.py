@@ -1,4 +1,4 @@
-"""`multilane config`: what it prints, and how it ends."""
+"""`multilane config`: its output and its exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`multilane errors` without a broker: how it is used, and how records look."""
+"""`multilane errors` without a broker: its usage errors and its output."""
 
 from __future__ import annotations
 

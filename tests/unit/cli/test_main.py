@@ -1,4 +1,4 @@
-"""The program itself: help, version, how errors look."""
+"""The program itself: help, version and error output."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_our_errors_are_one_line(monkeypatch, capsys, tmp_path):
 
 @pytest.fixture
 def planned(tmp_path, monkeypatch):
-    """A cluster with certificates and ports but no process: enough to say how one would connect."""
+    """A cluster with certificates and ports but no process: enough for the connection instructions."""
     listeners = ("PLAINTEXT", "SSL", "MTLS", "SASL_PLAINTEXT", "SASL_SSL")
     cluster = KafkaCluster(listeners=listeners, port=None)
     cluster._ports = cluster._choose_ports()

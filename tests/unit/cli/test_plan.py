@@ -1,4 +1,4 @@
-"""`multilane plan` without a broker: how it is used, what it says when it cannot, and how a plan looks."""
+"""`multilane plan` without a broker: its usage errors and its output."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ HOT = HeavyKey(1, b"\x1b[31m[bold]hot", 900, 900)
 
 
 def planned(hot: tuple[HeavyKey, ...] = (), **goals) -> TopicPlan:
-    """Two of three partitions have records: 10 and 100 a second."""
+    """Two of three partitions have records: 10 and 100 per second."""
     slot = 10.0
     loads = tuple(
         PartitionLoad(number, many, many * 50, many, number * 5, 0, 600_000, Busiest(many, 0, 0, many))
@@ -126,13 +126,13 @@ def test_a_plan_for_people(capsys, monkeypatch):
         assert line.split(";")[0] in " ".join(result.split())
 
 
-def test_bars_are_as_long_as_what_they_stand_for(capsys, monkeypatch):
+def test_bar_lengths_match_their_values(capsys, monkeypatch):
     result = shown(planned(), capsys, monkeypatch)
     chart = result[result.index("load by partition") : result.index("throughput by lanes")]
     assert [line.count("\u2588") + line.count("#") for line in chart.splitlines()[1:4]] == [4, 40, 0]
 
 
-def test_what_is_configured_now_stands_beside_it(config, capsys, monkeypatch):
+def test_the_current_configuration_is_shown_next_to_it(config, capsys, monkeypatch):
     _, consumer = _configured("shop.orders", config, None, None)
     result = shown(planned(), capsys, monkeypatch, consumer)
     (line,) = [line for line in result.splitlines() if "virtualPartitionCount" in line]
@@ -140,7 +140,7 @@ def test_what_is_configured_now_stands_beside_it(config, capsys, monkeypatch):
     assert plan_view.facts(planned(), consumer)["now"] == {"virtualPartitionCount": 7, "batchSize": 0}
 
 
-def test_a_key_that_is_too_hot_is_named_with_what_helps(capsys, monkeypatch):
+def test_a_key_that_is_too_hot_is_named_with_a_remedy(capsys, monkeypatch):
     plan = planned((HOT,))
     (first, *_) = advice(plan)
     assert "gets 90/s at its peak, but one record at a time allows only 50/s: no number of lanes helps" in first
@@ -166,11 +166,11 @@ def test_a_key_that_is_too_hot_is_named_with_what_helps(capsys, monkeypatch):
         ({"most_lanes": 2, "most_batch": 1}, "Partition 1 alone is too much for 2 lanes"),
     ],
 )
-def test_what_else_one_should_know(goals, expected):
+def test_further_advice(goals, expected):
     assert any(line.startswith(expected) or expected in line for line in advice(planned(**goals)))
 
 
-def test_a_history_that_is_short_is_told():
+def test_a_short_history_is_reported():
     plan = planned()
     short = tuple(replace(load, last=30_000) for load in plan.history.loads)
     assert "The history covers only 30 s" in advice(replace(plan, history=replace(plan.history, loads=short)))[-1]

@@ -1,4 +1,4 @@
-"""Tables keep words whole in whatever width there is, and piped output is never wrapped."""
+"""Tables keep words whole at any width, and piped output is never wrapped."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _all_of(terminal):
     while True:
         try:
             more = os.read(terminal, 65_536)
-        except OSError:  # Linux tells the end of a terminal so
+        except OSError:  # Linux reports the end of a terminal this way
             return result.decode()
         if not more:
             return result.decode()

@@ -1,4 +1,4 @@
-"""`multilane top` without a broker: how it is used, what it says when it cannot, and how groups look."""
+"""`multilane top` without a broker: its usage errors and its output."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_whom_a_configuration_names(config):
 
 
 class Lookouts:
-    """What looks find; an exception is raised."""
+    """The results of polls; an exception is raised."""
 
     def __init__(self, *found):
         self._found = iter(found)
@@ -113,7 +113,7 @@ class Lookouts:
         return [found]
 
 
-def test_a_look_that_fails_is_told_and_the_next_one_is_tried():
+def test_a_failed_poll_is_reported_and_the_next_one_is_tried():
     result = []
     histories = _Histories(
         Lookouts(snapshot(0.0), NetworkError("nobody answers"), snapshot(2.0), KeyboardInterrupt()), 10.0
@@ -187,7 +187,7 @@ def failing(**more) -> GroupReport:
     return replace(report(first, then), **more)
 
 
-def test_up_to_date_is_not_all_there_is_to_say_while_records_fail():
+def test_failures_are_shown_even_without_lag():
     _, _, summary, *lines = shown(failing())
     assert "Stable, FAILING 52/s, 52/s to the error topic, 2 members" in summary
     assert lines[0] == "  error: HTTPError: 500 (2 of the newest copies)"
@@ -195,7 +195,7 @@ def test_up_to_date_is_not_all_there_is_to_say_while_records_fail():
     assert lines[-1].endswith("up to date")
 
 
-def test_what_the_app_tells_counts_more():
+def test_the_counts_of_the_app_take_precedence():
     app = AppFailures(900, 700, 400, 300, 70.0, (("ValueError at shop.py:3: no stock", 700),))
     _, _, summary, first, *_ = shown(failing(app=app))
     assert "FAILING 70/s, 52/s to the error topic" in summary
@@ -205,7 +205,7 @@ def test_what_the_app_tells_counts_more():
 
 
 def test_an_outage_that_the_app_waits_for_is_shown():
-    """Nothing fails while it is paused, and brokers see a standstill only."""
+    """Nothing fails during the pause, and brokers only see a stall."""
     app = AppFailures(900, 700, 400, 300, 0.0, (("ValueError at shop.py:3: no stock", 700),), is_paused=True)
     _, _, summary, first, *_ = shown(replace(BUSY, app=app))
     assert "Stable, PAUSED by an outage, FAILING 0/s, 1 stalled" in summary
@@ -230,7 +230,7 @@ def test_the_app_is_asked_over_its_socket(tmp_path):
     assert (result.rate, result.failed, result.errors) == (10.0, 40, (("ValueError at shop.py:3: no stock", 25),))
 
 
-def test_what_is_not_there_is_said():
+def test_missing_groups_topics_and_members_are_reported():
     there_is_none = GroupSnapshot(SUBJECT, 0.0, missing=("orders", "orders.retry"))
     lines = shown(report(there_is_none))
     assert lines[2:] == [
@@ -247,7 +247,7 @@ def test_what_is_not_there_is_said():
     assert lines[3] == "  the group has no committed offsets, and no member has a partition"
 
 
-def test_a_look_that_failed_is_seen():
+def test_a_failed_poll_is_shown():
     lines = shown(BUSY, failure="broker 1: \x1b[2J connection refused")
     assert lines[1] == "the last poll failed, showing older data: broker 1: \\x1b[2J connection refused"
 
@@ -281,7 +281,7 @@ def test_where_it_is_narrow_names_are_cut_and_numbers_are_not(width):
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40)), min_size=1, max_size=6),
     st.integers(1, 80),
 )
-def test_whatever_there_is_it_fits(sizes, height):
+def test_every_screen_fits(sizes, height):
     reports = [
         report(
             snapshot(

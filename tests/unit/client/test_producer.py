@@ -87,7 +87,7 @@ def test_spellings(spelling, value, name, expected):
         ({"retries": 0}, "above 0"),
         ({"delivery.timeout.ms": 5}, "above linger.ms"),
         ({"linger.ms": 1, "queue.buffering.max.ms": 2}, "with different values"),
-        ({"transactional.id": "x"}, "no transactions"),
+        ({"transactional.id": "x"}, "does not support transactions"),
         ({"value.serializer": "x"}, "bytes"),
         ({"compression.type": "brotli"}, "write one of"),
         ({"group.id": "g"}, "is a consumer property"),

@@ -1,4 +1,4 @@
-"""What parse_consumer makes of values: defaults, parsing, ranges, and checks between properties."""
+"""parse_consumer: defaults, parsing, ranges, and checks across properties."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class TestNumbers:
         [True, 1.5, float("nan"), "", "x", "1.5", "1e3", "10 parsecs", "\u0661", "9" * 100, b"1", [1], object()],
     )
     @pytest.mark.parametrize("name", ["max.poll.records", "fetch.max.wait.ms", "fetch.min.bytes"])
-    def test_what_is_none(self, name: str, value: object) -> None:
+    def test_invalid_values(self, name: str, value: object) -> None:
         message = fault(**{name: value})
         assert message.startswith(f"{name}: ")
         assert PROPERTIES[name].kind.value in message
@@ -96,7 +96,7 @@ class TestNumbers:
     def test_a_number_too_long_to_print(self) -> None:
         assert "the number is out of range" in fault(**{"max.poll.records": 10**5000})
 
-    def test_a_unit_where_there_is_none(self) -> None:
+    def test_a_unit_where_none_is_allowed(self) -> None:
         assert "a whole number" in fault(**{"max.poll.records": "5s"})
 
 
@@ -113,7 +113,7 @@ class TestWords:
     def test_isolation(self, value: str) -> None:
         assert parse(**{"isolation.level": value}).read_committed
 
-    def test_a_wrong_word_is_told_with_the_right_ones(self) -> None:
+    def test_a_wrong_choice_gets_the_valid_ones(self) -> None:
         message = fault(**{"isolation.level": "serializable"})
         assert "'serializable' is not valid; write one of 'read_uncommitted', 'read_committed'" in message
 
@@ -167,7 +167,7 @@ class TestReset:
     @pytest.mark.parametrize(
         "text", ["", "P", "PT", "P1DT", "1D", "PT1", "P1H", "PT1D", "P1W", "PT.5S", "P1.5D", "PT1S "]
     )
-    def test_what_java_refuses(self, text: str) -> None:
+    def test_values_that_java_refuses(self, text: str) -> None:
         assert parse_duration(text) is None
 
 
@@ -262,16 +262,16 @@ class TestGroup:
         assert config.group.group_remote_assignor == "uniform"
 
     @pytest.mark.parametrize("name", ["session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"])
-    def test_what_the_new_protocol_leaves_to_the_broker(self, name: str) -> None:
+    def test_properties_that_the_new_protocol_leaves_to_the_broker(self, name: str) -> None:
         value = "range" if PROPERTIES[name].kind is PropertyKind.OBJECTS else 4_000
         message = fault(**{"group.protocol": "consumer", name: value})
         assert message == f"{name} cannot be set with group.protocol=consumer"
 
-    def test_what_the_old_protocol_lacks(self) -> None:
+    def test_properties_that_the_old_protocol_lacks(self) -> None:
         message = fault(**{"group.protocol": "classic", "group.remote.assignor": "uniform"})
         assert message == "group.remote.assignor cannot be set with group.protocol=classic"
 
-    def test_what_is_set_decides_where_no_protocol_is_named(self) -> None:
+    def test_the_properties_set_decide_the_protocol_under_auto(self) -> None:
         assert parse(**{"session.timeout.ms": 9_000}).group.group_protocol == "classic"
         assert parse(**{"group.remote.assignor": "uniform"}).group.group_protocol == "consumer"
         message = fault(**{"session.timeout.ms": 9_000, "group.remote.assignor": "uniform"})

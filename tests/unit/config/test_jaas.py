@@ -1,4 +1,4 @@
-"""`sasl.jaas.config` read as text; nothing of it ever shows in an error."""
+"""`sasl.jaas.config` parsed as text; no error ever shows any part of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Protocols, logins and TLS sources from properties, and the secrecy of what is secret."""
+"""Protocols, logins and TLS sources from properties, and the secrecy of secrets."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class TestProtocol:
     def test_an_authority_without_a_protocol_is_an_error(self) -> None:
         assert "set it to SSL or SASL_SSL" in fault(**{"ssl.ca.location": "ca.pem"})
 
-    def test_credentials_beside_a_chosen_protocol_are_a_warning(self) -> None:
+    def test_unused_credentials_with_an_explicit_protocol_are_a_warning(self) -> None:
         config = parse("SSL", **SCRAM)
         assert config.security.sasl is None
         assert config.warnings == (
@@ -205,7 +205,7 @@ class TestTls:
     def test_default(self) -> None:
         assert tls_of() == TlsConfig()
 
-    def test_host_name_verification_off_is_said(self) -> None:
+    def test_disabled_host_name_verification_gets_a_warning(self) -> None:
         for value in ("", "none"):
             config = parse("SSL", **{"ssl.endpoint.identification.algorithm": value})
             assert config.security.tls == TlsConfig(verify_hostname=False)

@@ -1,4 +1,4 @@
-"""Advice names the rule, what was found and what to do; good settings get none."""
+"""Advice names the rule, the setting found and the remedy; good settings get none."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_heartbeats_too_far_apart():
     assert "3333 or less" in str(advice)
 
 
-def test_of_groups_whose_timers_are_the_brokers_nothing_is_said():
+def test_no_advice_on_timers_that_the_broker_sets():
     assert of_settings(group(**{"group.protocol": "consumer"})) == ()
     assert of_settings(group()) == ()
 
@@ -61,7 +61,7 @@ def test_more_members_than_partitions():
     assert "assigned none of 3 partitions" in str(advice)
 
 
-# --- what the broker allows ------------------------------------------------------------------------------------------
+# --- the broker's limits ---------------------------------------------------------------------------------------------
 
 
 class Coordinators:
@@ -126,7 +126,7 @@ def test_asked_once_when_the_coordinator_is_known(scene):
 
 
 @pytest.mark.parametrize("values", [{}, {"group.min.session.timeout.ms": "6000"}, LIMITS | {next(iter(LIMITS)): "x"}])
-def test_what_is_not_told_is_not_advised_about(scene, values):
+def test_no_advice_without_the_broker_limits(scene, values):
     coordinators, received, limits = scene
     coordinators.node = NodeId(1)
     (request,) = limits.poll().requests
@@ -134,7 +134,7 @@ def test_what_is_not_told_is_not_advised_about(scene, values):
     assert received == []
 
 
-def test_who_may_not_read_settings_hears_nothing(scene):
+def test_no_advice_without_permission_to_read_settings(scene):
     coordinators, received, limits = scene
     coordinators.node = NodeId(1)
     (request,) = limits.poll().requests

@@ -1,4 +1,4 @@
-"""Advice: each trap is seen, and a configuration without traps is left alone."""
+"""Advice: each trap is found, and a configuration without traps gets no advice."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_shovel_reads_an_error_topic(loaded):
     assert hint.found.startswith("errorConsumers.s.cron")
 
 
-def test_the_samples_of_old_have_their_traps(loaded):
+def test_the_legacy_samples_have_their_traps(loaded):
     config = loaded(samples.CLUSTERS, samples.CONSUMERS, samples.PRODUCERS, samples.SHOVELS, profile="stage").config
     text = "\n".join(item.found for item in advice(config))
     for trap in ("version is 2.2.0", "every 5 hours", "requiredAcks is 1", "share the error topic shop.orders.0.error"):

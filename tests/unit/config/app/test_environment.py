@@ -1,4 +1,4 @@
-"""Variables: put in after YAML, never as YAML."""
+"""Variables: substituted after YAML parsing, never parsed as YAML."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def test_a_value_cannot_bring_yaml_along(problems):
 
 
 @pytest.mark.parametrize("written_as", ["${}", "${1X}", "'${T'", "${T:x}", "${T-x}", "'${ T }'"])
-def test_what_is_no_variable(written_as, problems):
+def test_invalid_variables(written_as, problems):
     [(line, path, what, fix)] = problems(PRODUCER.format(written_as), env={"T": "x"})
     assert (line, path) == (5, "producers.p.name")
     assert "is not followed by the name of a variable" in what
     assert "${NAME}" in fix
 
 
-def test_a_missing_variable_is_named_with_its_place(problems):
+def test_a_missing_variable_is_named_with_its_location(problems):
     [(line, path, what, fix)] = problems(PRODUCER.format("${TOPIC}"))
     assert (line, path, what) == (5, "producers.p.name", "the environment has no variable TOPIC")
     assert fix == "set it, or write ${TOPIC:-default}"

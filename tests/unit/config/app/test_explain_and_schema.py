@@ -79,7 +79,7 @@ def resolve(whole, part):
 
 
 def fits(whole, part, value):
-    """As much of JSON Schema as ours uses."""
+    """The part of JSON Schema that ours uses."""
     part = resolve(whole, part)
     if "anyOf" in part:
         return any(fits(whole, option, value) for option in part["anyOf"])

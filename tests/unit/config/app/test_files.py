@@ -10,7 +10,7 @@ from multilane.errors import ConfigError
 from unit.config.app import samples
 
 
-def test_the_four_files_of_old(loaded):
+def test_the_four_legacy_files(loaded):
     config = loaded(samples.CLUSTERS, samples.CONSUMERS, samples.PRODUCERS, samples.SHOVELS, profile="stage").config
     main, guarded = config.cluster("MAIN"), config.cluster("guarded")
     assert main.brokers == ("main-1.example:9092", "main-2.example:9092")
@@ -101,7 +101,7 @@ def test_every_safer_default_can_be_undone_and_had(loaded):
     assert (new.retry_order, new.on_failure) == ("key", "retry")
 
 
-def test_a_breaker_in_a_file_of_old_ends_the_app_as_before(loaded):
+def test_a_breaker_in_a_legacy_file_stops_the_app(loaded):
     breaker = (
         loaded(f"k: {CLUSTER}", f"c: {KEYS[:-1]}, errorBreaker: {{share: 30%}}}}").config.consumer("c").error_breaker
     )
@@ -172,7 +172,7 @@ def test_a_file_is_known_by_its_keys(text, section, problems):
     assert all(path.startswith(f"{section}.") for path in paths)
 
 
-def test_a_file_that_says_nothing(problems):
+def test_a_file_without_content(problems):
     assert "do not show what this file configures" in problems("a: {b: 1, c: 2}")[0][2]
     for text in ("", "# nothing\n", "---\n"):
         assert "the file is empty" in problems(text)[0][2]
@@ -228,7 +228,7 @@ def test_offset_initial_in_every_spelling(word, reset, loaded):
     assert consumer_properties(config.consumer("c"), config.cluster("k"))["auto.offset.reset"] == reset
 
 
-def test_lookups_say_what_was_meant(loaded):
+def test_lookups_suggest_names(loaded):
     config = loaded(samples.WHOLE).config
     with pytest.raises(ConfigError, match=r"no consumer 'orders_eu'; did you mean orders\.eu\?"):
         config.consumer("orders_eu")

@@ -1,4 +1,4 @@
-"""Files that are no configuration at all: always a ConfigError with a place, never a crash, never a long wait."""
+"""Files that are not a configuration: always a ConfigError with a location, never a crash, never a long wait."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ consumers:
         (b"#" * (512 * 1024 + 1), 0, "more than 524288 bytes"),
     ],
 )
-def test_what_is_no_configuration(data, line, what, problems):
+def test_invalid_files(data, line, what, problems):
     reported = problems(data)
     assert (reported[0][0], len(reported)) == (line, 1)
     assert what in reported[0][2]
@@ -87,7 +87,7 @@ def test_huge_and_odd_numbers(key, digits, problems):
     "value", ["[]", "{}", "[[x]]", "{a: {b: c}}", "2026-01-01", "!!str 5", "''", "~", "'a\\nb'", '"\\u0007"']
 )
 def test_any_type_under_any_key(value, written):
-    """Each key of each section with a value of another shape: read, or refused with a place in the line."""
+    """Each key of each section with a value of another shape: accepted, or refused with a location in its line."""
     keys = [
         line.strip().partition(":")[0] for line in samples.WHOLE.splitlines() if line.startswith("    ") and ":" in line
     ]
@@ -125,7 +125,7 @@ def test_names_that_cannot_be_shown(problems):
     assert all(text.isprintable() for _, *texts in reported for text in texts)
 
 
-def test_a_place_for_anchors(loaded):
+def test_a_section_for_anchors(loaded):
     text = "x-all: &all {cluster: k}\nclusters: {k: {clientId: c, brokers: b}}\nproducers: {p: {<<: *all, name: t}}"
     assert loaded(text).config.producer("p").cluster == "k"
 
@@ -171,7 +171,7 @@ def _read_or_refuse(tmp_path, data):
 
 
 def refused(files, profile=None, env=None):
-    """What is wrong with files; anything but ConfigProblems passes through and fails the test."""
+    """The problems of files; any exception other than ConfigProblems fails the test."""
     try:
         load(files, profile, env or {})
     except ConfigProblems as error:

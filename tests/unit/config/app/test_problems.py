@@ -1,4 +1,4 @@
-"""Everything that is wrong, at its line, with what to do; and nothing that may not be seen."""
+"""Every problem, at its line and with a remedy; and never a secret."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def consumer(rest, more=""):
     return f"{CLUSTER}consumers:\n  c: {{groupId: g, name: t, cluster: k, {rest}}}\n{more}"
 
 
-def test_every_problem_is_told_at_once(written):
+def test_all_problems_are_reported_at_once(written):
     text = """\
 clusters:
   k:
@@ -102,7 +102,7 @@ consumers:
         ("properties: {security.protocol: SASL_SSL}", "properties", "sasl.mechanism is not set"),
     ],
 )  # fmt: skip
-def test_what_cannot_work_in_a_consumer(rest, path, what, problems):
+def test_impossible_settings_of_a_consumer(rest, path, what, problems):
     [(line, found, reported, _)] = problems(consumer(rest))
     assert (line, found) == (3, f"consumers.c.{path}")
     assert what in reported
@@ -134,7 +134,7 @@ def test_unique_does_not_go_with_retry_in_any_order(problems):
         ("clientId: [c], brokers: b", "clientId", "not a single value"),
     ],
 )  # fmt: skip
-def test_what_cannot_work_in_a_cluster(cluster, path, what, problems):
+def test_impossible_settings_of_a_cluster(cluster, path, what, problems):
     text = cluster.replace("{}", "clientId: c, brokers: b", 1)
     [(_, found, reported, _)] = problems(f"clusters: {{k: {{{text}}}}}")
     assert found == f"clusters.k.{path}"
@@ -188,7 +188,7 @@ def test_a_cluster_that_could_not_be_read_is_not_called_missing(problems):
         "properties: {partition.assignment.strategy: ['${S}']}",
     ],
 )  # fmt: skip
-def test_what_the_environment_gave_is_not_repeated(key, value, written):
+def test_values_from_the_environment_are_not_repeated(key, value, written):
     text = f"{CLUSTER}consumers:\n  c:\n    groupId: g\n    cluster: k\n"
     lines = "".join(f"    {part.strip()}\n" for part in key.split(", "))
     text += ("" if key.startswith("name") else "    name: t\n") + lines

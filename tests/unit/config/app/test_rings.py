@@ -1,4 +1,4 @@
-"""What cannot work between entries that are each valid."""
+"""Conflicts between entries that are each valid."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def consumers(**entries):
     ],
 )
 def test_two_that_read_one_topic_as_one_group(problems, first, second, key):
-    """Each handled a half of the records, and the advice was to think about it."""
+    """Each handled half of the records, and there was only advice about it."""
     [(_, path, what, fix)] = problems(consumers(a=first, b=second))
     assert path == f"consumers.b.{key}"
     assert "consumers.a also reads " in what

@@ -1,4 +1,4 @@
-"""Schedules: cron, zones, `@every`; the next moment for any present one."""
+"""Schedules: cron, zones, `@every`; the next start after any time."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_an_hour_that_daylight_saving_skips():
         ("*" * 500, "too long"),
     ],
 )
-def test_what_is_no_schedule(text, message):
+def test_invalid_schedules(text, message):
     with pytest.raises(NotASchedule, match=message):
         Schedule.parse(text)
 
@@ -89,7 +89,7 @@ def test_any_text_is_read_or_refused(text):
 
 
 @given(st.integers(0, 366 * 24 * 60), st.sampled_from(["Europe/Berlin", "America/New_York", "UTC", None]))
-def test_the_next_moment_lies_ahead_and_there_is_none_between(minutes, zone):
+def test_the_next_moment_is_ahead_with_none_in_between(minutes, zone):
     schedule = Schedule.parse("*/15 * * * *", zone)
     now = at(2026, 1, 1) + timedelta(minutes=minutes)
     found = schedule.next_after(now)
@@ -97,7 +97,7 @@ def test_the_next_moment_lies_ahead_and_there_is_none_between(minutes, zone):
 
 
 def test_without_a_zone_the_machine_counts_like_the_zone_it_is_in():
-    # Across both changes of a year in Berlin, an hour that is missing and one that comes twice.
+    # Across both clock changes of a year in Berlin: a missing hour and a repeated one.
     code = """
 from datetime import UTC, datetime, timedelta
 from multilane.config.app.schedule import Schedule
