@@ -75,7 +75,7 @@ def settle_all(admin: Admin, check: Callable[[], None], on_settled: Callable[[in
 
 
 def _progress(admin: Admin) -> DemoProgress:
-    """By the committed offsets: that is what is visible of a group from outside."""
+    """Reads the committed offsets, which show the progress of a group from outside."""
     described = admin.topics([TOPIC, RETRY])
     partitions = [TopicPartition(t, one.number) for t, found in described.items() for one in found.partitions]
     ends = {p: 0 if end is None else int(end.offset) for p, end in admin.offsets(partitions, "latest").items()}

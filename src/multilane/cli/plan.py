@@ -117,7 +117,9 @@ def _configured(
     readers = [one for one in app.consumers.values() if one.topic == topic]
     names = {cluster} if cluster else {one.cluster for one in readers} or set(app.clusters)
     if len(names) != 1:
-        raise typer.BadParameter(f"choose one of: {', '.join(sorted(names)) or 'there is none'}", param_hint="cluster")
+        raise typer.BadParameter(
+            f"choose one of: {', '.join(sorted(names)) or '(none)'}", param_hint="cluster"
+        )
     chosen = app.cluster(names.pop())
     here = [one for one in readers if app.cluster(one.cluster) is chosen]
     return admin_properties(chosen), here[0] if here else None

@@ -157,13 +157,13 @@ class _Histories:
         self._histories: dict[Subject, SnapshotHistory] = {}
         self.last: list[GroupReport] = []
 
-    def look(self) -> list[GroupReport]:
+    def poll(self) -> list[GroupReport]:
         found = self._poller.look()
         for snapshot in found:
             if snapshot.subject not in self._histories:
                 self._histories[snapshot.subject] = self._make()
         reports = [self._histories[snapshot.subject].add(snapshot) for snapshot in found]
-        failures = {} if self._app is None else self._app.look()
+        failures = {} if self._app is None else self._app.poll()
         self.last = [replace(report, app=failures.get(report.snapshot.subject.name)) for report in reports]
         return self.last
 
@@ -177,10 +177,10 @@ def _watched(control: Path | None) -> AppWatch | None:
 def _first_poll(histories: _Histories, again_after: float | None) -> list[GroupReport]:
     """Polls before the screen is taken, so that errors stay visible. A second poll gives rates."""
     with connected():
-        histories.look()
+        histories.poll()
         if again_after is not None:
             _pause(again_after)
-            histories.look()
+            histories.poll()
     return histories.last
 
 
@@ -189,7 +189,7 @@ def _watch(histories: _Histories, show: Show, every: float) -> None:
         _pause(every)
         try:
             failure = ""
-            histories.look()
+            histories.poll()
         except MultilaneError as error:
             failure = str(error)
         show(histories.last, failure)

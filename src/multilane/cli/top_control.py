@@ -28,7 +28,7 @@ class AppWatch:
         self._window = window
         self._samples: deque[tuple[float, Facts]] = deque()  # the oldest first
 
-    def look(self) -> dict[str, AppFailures]:
+    def poll(self) -> dict[str, AppFailures]:
         """Failures by consumer. Raises ConfigError when the application does not answer."""
         progress: Facts = ask(self._path, {"do": "progress"})["progress"]
         now = self._clock.monotonic()

@@ -223,10 +223,10 @@ def test_the_app_is_asked_over_its_socket(tmp_path):
     clock = ManualClock()
     with controlled(app, tmp_path / "socket"):
         watch = AppWatch(tmp_path / "socket", clock)
-        assert watch.look()["orders"].rate is None
+        assert watch.poll()["orders"].rate is None
         clock.advance(3.0)
         error["count"] = 35
-        result = watch.look()["orders"]
+        result = watch.poll()["orders"]
     assert (result.rate, result.failed, result.errors) == (10.0, 40, (("ValueError at shop.py:3: no stock", 25),))
 
 
