@@ -37,7 +37,7 @@ ExactlyOnce = Annotated[
 ]
 Examples = Annotated[int, typer.Option(min=0, max=10_000, help="How many findings of each kind to list.")]
 Master = Annotated[str, typer.Option(help="Spark master: local[*], spark://HOST:PORT, k8s://..., yarn.")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format: table for people, json.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 
 
 def audit(  # noqa: PLR0913 - each is an option of the command

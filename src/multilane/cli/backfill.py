@@ -64,7 +64,7 @@ SkipDeleted = Annotated[
 FailedOnly = Annotated[
     bool, typer.Option("--failed-only", help="Reprocess only the failed records of a finished backfill.")
 ]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format: table for people, json.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 LogLevel = Annotated[Level, typer.Option(help="Lowest level to log (to stderr).")]
 
 

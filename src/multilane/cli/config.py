@@ -45,9 +45,7 @@ def check(files: Files, profile: Profile = None) -> None:
 def explain(
     files: Files,
     profile: Profile = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="Output format: table for people, json.")] = (
-        Output.table
-    ),
+    output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = (Output.table),
 ) -> None:
     """Print every value and its source: file and line, profile, environment variable, or default."""
     from multilane.config.app.explain import explain as settings_of

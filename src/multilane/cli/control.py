@@ -31,9 +31,7 @@ def control(
     do: Annotated[ControlCommand, typer.Argument(help="The action.")] = ControlCommand.show,
     consumer: Annotated[str | None, typer.Argument(help="Name of the consumer in the configuration.")] = None,
     lanes: Annotated[int | None, typer.Argument(help="Lanes per partition (default: as configured).")] = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="Output format: table for people, json.")] = (
-        Output.table
-    ),
+    output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = (Output.table),
 ) -> None:
     """Pause or resume a consumer of a running app, or change its lanes, for the rest of the run."""
     from multilane.app.control import ask

@@ -27,7 +27,7 @@ app = typer.Typer(help="List, show and replay the records of error topics.", no_
 _ADDRESS: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)/(?P<partition>[0-9]{1,9})@(?P<offset>[0-9]{1,18})")
 
 Topics = Annotated[list[str], typer.Argument(help="Error topics.")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format: table for people, json.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 
 
 @app.command("list")

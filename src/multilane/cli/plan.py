@@ -42,7 +42,7 @@ MaxLanes = Annotated[int, typer.Option(min=1, help="Maximum lanes per partition.
 MaxBatch = Annotated[int, typer.Option(min=1, help="Maximum records per call; 1 if the function takes one.")]
 ProcessCalls = Annotated[float, typer.Option(min=1, help="Calls per second that one process can make.")]
 Master = Annotated[str, typer.Option(help="Spark master: local[*], spark://HOST:PORT, k8s://..., yarn.")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format: table for people, json.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 Json = Annotated[bool, typer.Option("--json", help="Short for --output json.")]
 
 
@@ -117,9 +117,7 @@ def _configured(
     readers = [one for one in app.consumers.values() if one.topic == topic]
     names = {cluster} if cluster else {one.cluster for one in readers} or set(app.clusters)
     if len(names) != 1:
-        raise typer.BadParameter(
-            f"choose one of: {', '.join(sorted(names)) or '(none)'}", param_hint="cluster"
-        )
+        raise typer.BadParameter(f"choose one of: {', '.join(sorted(names)) or '(none)'}", param_hint="cluster")
     chosen = app.cluster(names.pop())
     here = [one for one in readers if app.cluster(one.cluster) is chosen]
     return admin_properties(chosen), here[0] if here else None

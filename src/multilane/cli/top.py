@@ -48,9 +48,7 @@ Control = Annotated[
     Path | None, typer.Option(help="Socket of `multilane run --control`: adds the failures that the app itself counts.")
 ]
 Once = Annotated[bool, typer.Option("--once", help="Poll twice, --every apart, print the result and exit.")]
-OutputOption = Annotated[
-    Output, typer.Option("--output", "-o", help="Output format: table for people, json for one object per line.")
-]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format; json prints one object per line.")]
 
 
 def top(  # noqa: PLR0913 - each is an option of the command
