@@ -209,7 +209,7 @@ def findings(demo: Demo, odd: Odd, columns: int, made: GroupAudit, errors: int) 
     return [
         DemoFinding("orders read as columns", demo.orders, columns),
         DemoFinding("orders read by the application", demo.orders, read),
-        DemoFinding("records in the error topic: orders that always fail, and those that are not orders", dead, errors),
+        DemoFinding("records in the error topic (always failing, or unreadable)", dead, errors),
         DemoFinding("audit records that agree", dead, made.verdict.total.dead),
     ]
 
