@@ -38,7 +38,7 @@ Event = TypeVar("Event")
 
 
 @dataclass(frozen=True, slots=True)
-class QueryState:
+class QueryStatus:
     """Where a query is, and its last batch; rates are rows a second."""
 
     name: str
@@ -75,11 +75,11 @@ class QueryListener(StreamingQueryListener):
         self._tell_every = tell_every
         self._clock = clock or SystemClock()
         self._condition = threading.Condition()
-        self._queries: dict[str, QueryState] = {}  # by the id of a run
+        self._queries: dict[str, QueryStatus] = {}  # by the id of a run
         self._told_at: dict[str, float] = {}
 
     @property
-    def queries(self) -> dict[str, QueryState]:
+    def queries(self) -> dict[str, QueryStatus]:
         """All that it has heard of, by the id of their run."""
         with self._condition:
             return dict(self._queries)
@@ -134,11 +134,11 @@ class QueryListener(StreamingQueryListener):
 
     # --- what is known -----------------------------------------------------------------------------------------------
 
-    def _know(self, event: Any, state: str, name: str | None = None, **more: Any) -> QueryState:
+    def _know(self, event: Any, state: str, name: str | None = None, **more: Any) -> QueryStatus:
         """One that was started before this listened has a name when it has told it; without any it is its id."""
         run = str(event.runId)
         with self._condition:
-            before = self._queries.pop(run, None) or QueryState(name or str(event.id))
+            before = self._queries.pop(run, None) or QueryStatus(name or str(event.id))
             known = self._queries[run] = replace(before, name=name or before.name, state=state, **more)
             if len(self._queries) > _MOST_KNOWN:
                 self._forget()
@@ -164,7 +164,7 @@ class QueryListener(StreamingQueryListener):
         self._told_at[run] = now
         return True
 
-    def _count(self, name: str, query: QueryState, value: float = 1, **labels: str) -> None:
+    def _count(self, name: str, query: QueryStatus, value: float = 1, **labels: str) -> None:
         self._observer.count(f"spark.query.{name}", value, query=query.name, **labels)
 
 
@@ -201,7 +201,7 @@ def _is_done(what: str, do: Callable[[], object], level: int = logging.DEBUG) ->
     return True
 
 
-def _told(query: QueryState) -> str:
+def _told(query: QueryStatus) -> str:
     rates = f"{query.input_rate:,.0f}/s came, {query.processed_rate:,.0f}/s were processed"
     return f"query {query.name}: batch {query.batch} had {query.rows:,} rows and took {query.seconds:.1f} s; {rates}"
 

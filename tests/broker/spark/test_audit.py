@@ -197,7 +197,7 @@ def test_the_command_proves_a_run_and_tells_what_a_hole_is(shop, tmp_path):
     assert holed.returncode == 1, holed.stdout + holed.stderr
     assert "NOT PROVED" in holed.stdout
     assert f"{some.name} is damaged" in holed.stdout
-    assert "without an account" in holed.stdout
+    assert "without an audit record" in holed.stdout
     some.write_bytes(content)
     for old in files[: len(files) // 3]:
         old.unlink()

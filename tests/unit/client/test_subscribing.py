@@ -131,7 +131,7 @@ def test_a_listener_that_is_none_is_refused(member, listener, says):
 @pytest.mark.parametrize("client", [Consumer, Admin, Producer])
 @pytest.mark.parametrize("properties", ["topic", ["bootstrap.servers"], 5])
 def test_properties_are_a_mapping(client, properties):
-    with pytest.raises(TypeError, match=r"properties are a mapping such as .*, not a"):
+    with pytest.raises(TypeError, match=r"properties must be a mapping such as .*, not a"):
         client(properties)
 
 

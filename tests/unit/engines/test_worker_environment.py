@@ -55,9 +55,9 @@ def test_advice_is_given_by_the_driver_alone(shop, caplog, monkeypatch):
     Path(shop, "multilane.yaml").write_text(ADVISED)
     with in_worker_environment(shop, 0):
         App("multilane.yaml")
-    assert "nobody reads orders-error" not in caplog.text
+    assert "no consumer reads orders-error" not in caplog.text
     App(Path(shop, "multilane.yaml"))
-    assert "nobody reads orders-error" in caplog.text
+    assert "no consumer reads orders-error" in caplog.text
 
 
 def test_libraries_of_an_environment_in_the_home_are_not_forgotten(shop, monkeypatch):

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.listener import (
 from multilane.clock import ManualClock
 from multilane.metrics.observer import Counts
 from multilane.spark import query_listener
-from multilane.spark.query_listener import ENDED, FAILED, IDLE, RUNNING, STARTED, QueryListener, QueryState, listening
+from multilane.spark.query_listener import ENDED, FAILED, IDLE, RUNNING, STARTED, QueryListener, QueryStatus, listening
 
 ID, RUN = uuid.UUID(int=1), uuid.UUID(int=2)
 WHEN = "2026-01-01T00:00:00.000Z"
@@ -61,11 +61,11 @@ def test_a_query_from_its_start_to_its_end(caplog):
     counts, clock = Counts(), ManualClock()
     listener = QueryListener(counts, clock=clock)
     listener.onQueryStarted(started())
-    assert listener.queries == {str(RUN): QueryState("orders", STARTED)}
+    assert listener.queries == {str(RUN): QueryStatus("orders", STARTED)}
     for batch in range(3):
         listener.onQueryProgress(progress(batch))
         clock.advance(6.0)
-    assert listener.queries[str(RUN)] == QueryState("orders", RUNNING, 2, 100, 2.5, 50.0, 40.0)
+    assert listener.queries[str(RUN)] == QueryStatus("orders", RUNNING, 2, 100, 2.5, 50.0, 40.0)
     listener.onQueryIdle(QueryIdleEvent(ID, RUN, WHEN))
     assert listener.queries[str(RUN)].state == IDLE
     listener.onQueryTerminated(ended())
@@ -100,7 +100,7 @@ def test_a_failure_is_told_by_its_own_line(caplog):
     listener = QueryListener(counts)
     listener.onQueryStarted(started())
     listener.onQueryTerminated(ended(PYTHON_FAILED, "STREAM_FAILED"))
-    assert listener.queries[str(RUN)] == QueryState("orders", FAILED, reason="ValueError: no such order")
+    assert listener.queries[str(RUN)] == QueryStatus("orders", FAILED, reason="ValueError: no such order")
     assert counts.by("error", "spark.query.failed") == {"STREAM_FAILED": 1}
     assert [(r.levelname, r.message) for r in caplog.records if r.levelno >= logging.WARNING] == [
         ("WARNING", "query orders has failed: ValueError: no such order")
