@@ -187,7 +187,7 @@ class BufferMachine(RuleBasedStateMachine):
     def settled_means_nothing_is_open(self) -> None:
         for partition, cursor in self.cursors.items():
             decoded = all(e.ready for e in self.model[partition])
-            assert self.buffer.is_settled(cursor) == (decoded and partition not in self.told)
+            assert self.buffer.is_offset_certain(cursor) == (decoded and partition not in self.told)
 
     def teardown(self) -> None:
         while self.pending:

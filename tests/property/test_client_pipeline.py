@@ -26,7 +26,7 @@ from multilane.client.fetch.backend import Backend, BackendContext
 from multilane.client.fetch.buffer import Failed, FetchBuffer, Moved
 from multilane.client.fetch.cursor import At
 from multilane.client.fetch.decoder import FrameJob
-from multilane.client.fetch.fetch_connections import MOST_LINES
+from multilane.client.fetch.fetch_connections import MAX_CONNECTIONS
 from multilane.client.fetch.fetching import FetchContext
 from multilane.client.fetch.shared import SharedFetching
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
@@ -270,8 +270,10 @@ class PipelineMachine(RuleBasedStateMachine):
                 self.wire.append(request)
         asked = self.fetching.poll(self.now).requests  # which may hang up
         self.wire += asked
-        lines = [request.channel for request in self.wire if request.channel != CONTROL]
-        assert len(set(lines)) == len(lines) <= MOST_LINES, "one request at a time on each of a few lines"
+        channels = [request.channel for request in self.wire if request.channel != CONTROL]
+        assert len(set(channels)) == len(channels) <= MAX_CONNECTIONS, (
+            "one request at a time on each of a few connections"
+        )
 
     @rule(data=st.data(), rounds=st.integers(1, 3))
     def go_on(self, data: st.DataObject, rounds: int) -> None:
@@ -393,22 +395,22 @@ class PipelineMachine(RuleBasedStateMachine):
         return application.position == dict.fromkeys(PARTITIONS, LOG_END)
 
     def _settle(self) -> None:
-        """With all at the end of the log, the lines come down to the base, one partition on one of them."""
+        """With all at the end of the log, the connections to a broker come down to the base."""
         if not self.applications:
             return
         for _ in range(8):
             self.turn(5.0)
-            lines = [request for request in self.wire if request.channel != CONTROL]
+            fetches = [request for request in self.wire if request.channel != CONTROL]
             if self.wire:
                 self._answer_honestly(self.wire.pop(0))
-        assert len(lines) <= self.config.fetch_connections
+        assert len(fetches) <= self.config.fetch_connections
         for application in tuple(self.applications[1:]):
             application.backend.close()
         self.applications[0].backend.close()
         asked = self.fetching.poll(self.now).requests
         self.wire += asked
         while self.wire:
-            assert self.wire[0].channel == CONTROL, "only farewells are left"
+            assert self.wire[0].channel == CONTROL, "only closing requests are left"
             self._answer_honestly(self.wire.pop(0))
         assert set(self.sessions.fetched) <= {0}, "every session was ended"
 
