@@ -14,7 +14,7 @@ from multilane.client.group.assignors import (
     all_cooperative,
     find_assignor,
 )
-from multilane.client.group.assignors.claims import Stake, settle
+from multilane.client.group.assignors.claims import Stake, resolve
 from multilane.client.group.assignors.movements import Movements
 from multilane.client.group.assignors.user_data import read_generation, read_stake, write_stake
 from multilane.errors import ConfigError
@@ -126,7 +126,7 @@ def test_who_left_a_topic_loses_it_and_others_get_it_a_round_later():
 
 
 def settled(*members: AssignorMember, topics: Topics = TWO):
-    return settle(members, lambda member: Stake(member.owned, member.generation), topics)
+    return resolve(members, lambda member: Stake(member.owned, member.generation), topics)
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -255,7 +255,7 @@ def test_an_own_assignor_is_taken_as_it_is():
 def test_what_is_no_assignor_is_refused():
     with pytest.raises(ConfigError, match="'rnage' is unknown; write one of range, roundrobin"):
         find_assignor("rnage")
-    with pytest.raises(ConfigError, match="object is no assignor, it lacks name, cooperative, assign, user_data"):
+    with pytest.raises(ConfigError, match="object is not an assignor, it lacks name, cooperative, assign, user_data"):
         find_assignor(object())
     unnamed = FirstTakesAll()
     unnamed.name = ""

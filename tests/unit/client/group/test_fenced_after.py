@@ -9,7 +9,7 @@ import pytest
 from classic_desk import Desk as ClassicDesk
 from classic_desk import partitions as classic_partitions
 from consumer_desk import INTERVAL, Desk, T
-from multilane.client.group.membership import EARLY
+from multilane.client.group.membership import HEARTBEAT_FRACTION
 from multilane.client.group.session import GroupSession
 from multilane.errors import NetworkError
 from multilane.wire.messages import ApiKey
@@ -23,7 +23,9 @@ def test_under_kip_848_without_a_word_about_the_session_it_is_three_intervals():
     desk.said(100.0)
     desk.now = 103.0
     desk.answer(1, {T: []})
-    assert desk.member.fenced_after(None) == pytest.approx(100.0 + 3 * INTERVAL / EARLY), "since it was sent"
+    assert desk.member.fenced_after(None) == pytest.approx(100.0 + 3 * INTERVAL / HEARTBEAT_FRACTION), (
+        "since it was sent"
+    )
     assert desk.member.fenced_after(45.0) == 145.0
 
 
