@@ -69,8 +69,8 @@ def heartbeat_response(
     parts = response_parts(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1)
     assignment = None
     if assigned is not None:
-        told = tuple(parts.TopicPartitions(topic_id=i, partitions=tuple(n)) for i, n in assigned.items())
-        assignment = parts.Assignment(topic_partitions=told)
+        entries = tuple(parts.TopicPartitions(topic_id=i, partitions=tuple(n)) for i, n in assigned.items())
+        assignment = parts.Assignment(topic_partitions=entries)
     return make(
         parts.ConsumerGroupHeartbeatResponse,
         error_code=code,

@@ -1,4 +1,4 @@
-"""Several consumers on one fetching: what is asked once for all, over which lines, and who gets what."""
+"""Several consumers on one fetching: what is asked once for all, over which connections, and who gets what."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HIGH = 1_000_000
 
 
 class Consumer:
-    """A reader with its cursors and its buffer, and what it was told."""
+    """A reader with its cursors and its buffer, and its errors."""
 
     def __init__(self, hall: Hall, limit: int, policy: FetchPolicy) -> None:
         self.errors: list[tuple[Any, ...]] = []
@@ -216,7 +216,7 @@ def test_partitions_without_news_are_not_looked_at_again(monkeypatch):
     assert looked == [consumers[17].cursor(many[17])]
 
 
-# --- lines -----------------------------------------------------------------------------------------------------------
+# --- connections -----------------------------------------------------------------------------------------------------
 
 
 def test_another_offset_of_a_partition_travels_on_another_line():
@@ -519,7 +519,7 @@ def test_partitions_that_wait_are_asked_of_a_new_leader(answers):
     consumer.changed.clear()
     hall.answer(request, answers, session=7)
     assert not consumer.cursor().in_flight, "so that the new leader can be validated"
-    assert consumer.changed == [consumer.cursor()], "and whoever validates is told"
+    assert consumer.changed == [consumer.cursor()], "and whoever validates is notified"
     consumer.cursor().leader_epoch = LeaderEpoch(6)
     assert hall.ask().node == 2
 

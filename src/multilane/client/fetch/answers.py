@@ -2,7 +2,7 @@
 
 Thread: none (pure); owned by a fetch manager on the network thread.
 
-As soon as a frame is in, the headers of its record batches tell where each partition goes on, so that the next fetch
+As soon as a frame is in, the headers of its record batches show where each partition continues, so that the next fetch
 leaves before anything of this frame is decoded: receiving and decoding overlap (except for small frames, which are
 decoded immediately). The frame itself goes to the decoders, each partition once, with a reserved slot in the buffer of
 every reader that wanted it.

@@ -328,15 +328,15 @@ def test_an_epoch_that_goes_back_is_ignored_and_asked_about_again(epoch):
 
 
 @pytest.mark.parametrize(
-    ("told", "kept"), [(-5.0, INTERVAL), (0.0, INTERVAL), (1e6, HEARTBEAT_FRACTION * LONGEST_INTERVAL)]
+    ("sent", "kept"), [(-5.0, INTERVAL), (0.0, INTERVAL), (1e6, HEARTBEAT_FRACTION * LONGEST_INTERVAL)]
 )
-def test_an_interval_that_cannot_be_is_kept_in_bounds(told, kept):
+def test_an_interval_that_cannot_be_is_kept_in_bounds(sent, kept):
     desk = Desk()
     desk.settle(0)
     desk.said(INTERVAL)
-    desk.answer(1, interval=told)
+    desk.answer(1, interval=sent)
     desk.said(2 * INTERVAL)
-    desk.answer(1, interval=told)
+    desk.answer(1, interval=sent)
     desk.poll()
     assert desk.wait == pytest.approx(kept)
 

@@ -50,10 +50,10 @@ class Watch:
         (request,) = self.requests(now, *groups)
         return request
 
-    def answer(self, now: float, told: dict[str, tuple[int, int]], version: int = 6) -> None:
-        request = self.ask(now, *told)
+    def answer(self, now: float, answers: dict[str, tuple[int, int]], version: int = 6) -> None:
+        request = self.ask(now, *answers)
         request.build(version)
-        request.on_response(coordinator_response(version, told), now)
+        request.on_response(coordinator_response(version, answers), now)
 
 
 def test_nobody_is_looked_for_unless_somebody_asks():
