@@ -20,12 +20,14 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from multilane.types import LeaderEpoch, Offset, TopicPartition
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from multilane.client.fetch.cursor import Cursor
     from multilane.errors import MultilaneError
     from multilane.wire.records.block import Block
@@ -38,11 +40,12 @@ _SMALL_ROOM: Final = 1 << 20  # with less room than this, `on_room` is called wh
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The partition continues at another offset: a look-up was answered, or the log changed."""
+    """The partition continues at another offset: a look-up was answered, or the log changed. `topic_id`: of the log."""
 
     partition: TopicPartition
     offset: Offset
     epoch: LeaderEpoch
+    topic_id: UUID | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from multilane.client.net.request_state import RequestBackoff, RequestState
 from multilane.client.net.requests import NOTHING, Poll, UnsentRequest
 from multilane.errors import CommitRefused, MultilaneError, TooManyCommits
 from multilane.logs import logger
-from multilane.metrics import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.types import NodeId, TopicPartition
 from multilane.wire.compose_offsets import (
     COMMIT_OF_EPOCH_AT_LEAST,
@@ -52,6 +52,7 @@ _MOST_WAITING: Final = 10_000
 _MANUAL: Final = ""
 _RETRIED: Final = frozenset({Effect.RETRY, Effect.MOVED, Effect.MISSING})
 _LOST: Final = "was lost while the commit waited"
+_RECREATED: Final = "is for a topic that was recreated since"
 
 _Verdict = tuple[Effect, MultilaneError | None]
 
@@ -118,10 +119,24 @@ class CommitManager:
             return
         if self._checked is not None and self._checked[:2] != (member_id, self._listeners.owned()):
             self._checked = None  # the state at this call may have changed again by the next turn
+        ids, stale = self._ids_of(offsets)
+        until = now + self._policy.timeout if deadline is None else deadline
+        commit = Commit(set(offsets), future, until, member_id, ids)
+        self._queue.add(commit, {tp: offset for tp, offset in offsets.items() if tp not in stale})
+        if stale:
+            self._listeners.refresh()  # our own cluster metadata may be the old one
+            commit.mark_lost(stale, _RECREATED)
+            self._settle()
+
+    def _ids_of(self, offsets: Offsets) -> tuple[dict[str, UUID], list[TopicPartition]]:
+        """The ids of the topics, and the partitions whose offsets belong to another topic of the same name."""
         cluster = self._listeners.cluster()
         ids = {tp.topic: id_ for tp in offsets if (id_ := cluster.topic_id(tp.topic)) is not None}
-        until = now + self._policy.timeout if deadline is None else deadline
-        self._queue.add(Commit(set(offsets), future, until, member_id, ids), offsets)
+        stale = []
+        for partition, offset in offsets.items():
+            if offset.topic_id is not None and ids.setdefault(partition.topic, offset.topic_id) != offset.topic_id:
+                stale.append(partition)
+        return ids, stale
 
     def lose(self, partitions: Collection[TopicPartition]) -> None:
         """Another member may own these already: their waiting commits are not sent."""
@@ -194,9 +209,7 @@ class CommitManager:
                 commit.mark_lost(commit.open, "belongs to a membership that has ended")
             elif owned is not None:
                 commit.mark_lost(commit.open - owned, _LOST)
-            commit.mark_lost(
-                [tp for tp in commit.open if tp.topic in renewed], "is for a topic that was recreated since"
-            )
+            commit.mark_lost([tp for tp in commit.open if tp.topic in renewed], _RECREATED)
         self._settle()
 
     def _settle(self) -> None:

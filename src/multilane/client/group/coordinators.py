@@ -106,7 +106,7 @@ class CoordinatorManager:
         """This broker is not, or no longer, the coordinator. A coordinator found since is kept."""
         search = self._searches.get(group)
         if search is not None and search.node == node:
-            log.info("group %s: broker %s is no longer its coordinator", group, node)
+            log.info("group %s: broker %s is no longer its coordinator; looking it up again", group, node)
             search.node = None
 
     def last_error(self, group: str) -> MultilaneError | None:

@@ -167,6 +167,7 @@ class ClassicMembership:
                 self._dialogue.heartbeat_soon(now)
             waits.append(self._dialogue.heartbeat(requests, now))
         leaves += self._dialogue.send_leaves(now)  # of an application that has just stopped polling
+        waits.append(self._dialogue.watch_hold(now, is_free=not self.owned))
         return Poll((*leaves, *requests), min(waits))
 
     def _awaits_partitions(self, now: float) -> bool:
