@@ -132,22 +132,25 @@ def test_a_lagging_partition_does_not_wait_behind_a_fetch_that_waits(kafka, writ
     waiting = opened.consumer(**patient)
     waiting.assign([TopicPartition(empty, number) for number in range(4)])
     thread = waiting._front._lease.thread
-    poll_until(waiting, lambda: _all_lines_wait(thread), lambda _: None)
+    poll_until(waiting, lambda: _all_connections_wait(thread), lambda _: None)
     (manager,) = thread._fetching._classes.values()
     late = opened.consumer(**patient)
     name = next(iter(written))
     late.assign([TopicPartition(name, 0)])
     answered: list[str] = []
     honest = manager._on_frame
-    manager._on_frame = lambda line, raw, now: (answered.append(line.channel.owner), honest(line, raw, now))[1]
+    manager._on_frame = lambda connection, raw, now: (
+        answered.append(connection.channel.owner),
+        honest(connection, raw, now),
+    )[1]
     assert read_rows(late, ROWS) == [r for r in written[name] if r.partition == 0]
     assert manager._owner not in answered, "a fetch of the base was answered: it did not wait"
     assert answered
 
 
-def _all_lines_wait(thread: Any) -> bool:
-    bundles = [bundle for m in thread._fetching._classes.values() for bundle in m._lines._bundles.values()]
-    return bool(bundles) and all(line.state.in_flight for bundle in bundles for line in bundle.base)
+def _all_connections_wait(thread: Any) -> bool:
+    brokers = [broker for m in thread._fetching._classes.values() for broker in m._connections._brokers.values()]
+    return bool(brokers) and all(connection.state.in_flight for broker in brokers for connection in broker.base)
 
 
 def test_one_that_closes_or_is_slow_changes_nothing_for_the_others(kafka, topic, opened):

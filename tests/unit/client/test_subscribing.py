@@ -98,7 +98,7 @@ class Nameful:
 
 
 def test_an_assignor_that_is_none_is_refused_where_it_is_given():
-    with pytest.raises(ConfigError, match=r"Nameful is no assignor, it lacks cooperative, assign, user_data"):
+    with pytest.raises(ConfigError, match=r"Nameful is not an assignor, it lacks cooperative, assign, user_data"):
         Consumer(NOWHERE | {"group.id": "g", "partition.assignment.strategy": [Nameful()]})
     assert THREADS._threads == {}, "its network thread is given back"
 

@@ -359,7 +359,7 @@ def test_a_partition_left_out_of_the_answer_is_sent_again():
 
 
 @pytest.mark.parametrize(
-    ("code", "hint"), [(12, "offset.metadata.max.bytes"), (29, "grant READ"), (28, "shorter"), (42, "")]
+    ("code", "hint"), [(12, "offset.metadata.max.bytes"), (29, "grant READ"), (28, "shorten"), (42, "")]
 )
 def test_the_refusal_of_one_partition_names_it_and_keeps_none_of_the_others_back(code, hint):
     watch = Watch()
@@ -674,8 +674,8 @@ def test_offsets_of_a_deleted_topic_are_not_committed_for_the_one_made_anew():
     request = watch.request(0.1)
     assert sent(request) == {B0: 1}
     request.on_response(commit_response(9, {B0: 0}), 0.1)
-    assert "made anew" in str(failure(old))
-    assert "made anew" in str(failure(before))
+    assert "recreated" in str(failure(old))
+    assert "recreated" in str(failure(before))
     fresh = watch.commit({A0: at(0)}, now=0.2)
     assert watch.request(0.2).build(10).topics[0].topic_id == UUID(int=77)
     assert not fresh.done()
@@ -693,7 +693,7 @@ def test_offsets_that_name_their_topic_are_never_committed_for_another():
     assert {t.topic_id for t in request.build(10).topics} == {new, IDS["b"]}
     request.on_response(commit_response(9, {A1: 0, B0: 0}), 0.0)
     assert kept.result(0) is None
-    assert "made anew" in str(failure(late))
+    assert "recreated" in str(failure(late))
     assert watch.refreshes == 1
 
 
