@@ -32,7 +32,15 @@ from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.logs import logger
 from multilane.spark.first_slot import start_seconds
 from multilane.spark.packing import UNPACKED
-from multilane.spark.session import QUICK_START, ended_with, is_connect, is_local, local_slots, shown, start_session
+from multilane.spark.session import (
+    QUICK_START,
+    ended_with,
+    is_connect,
+    is_local,
+    local_slots,
+    masked_master,
+    start_session,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,7 +85,7 @@ def run_on_spark(target: str, settings: SparkSettings) -> None:
         master = settings.master.replace("*", str(local_slots(settings.master)))
         spark = start_session(master, job_name(target), session_conf(settings))
         with ended_with(spark):
-            told = target, spark.version, shown(settings.master), members
+            told = target, spark.version, masked_master(settings.master), members
             log.info("%s runs on Spark %s, master %s, with %d members", *told)
             with app.overrides.heard_by(flow.steer), controlled_at(app, settings.control):
                 flow.run(spark)
@@ -184,7 +192,9 @@ def _members(settings: SparkSettings) -> int:
         raise ConfigError(f"{wanted} members: at least one is needed")
     if free is None:
         if wanted is None:
-            raise ConfigError(f"how many slots {shown(settings.master)} will have is not known here: say --members")
+            raise ConfigError(
+                f"how many slots {masked_master(settings.master)} will have is not known here: say --members"
+            )
         return wanted
     if wanted is not None and wanted > free:
         raise SparkStartError(

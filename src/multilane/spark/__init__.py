@@ -1,6 +1,6 @@
 """Multilane on Spark: `format("multilane")` reads and writes Kafka as Arrow columns, without a jar.
 
-Whoever has installed multilane beside PySpark can use the format at once (see `pyspark_multilane`).
+PySpark finds the format by itself where multilane is installed beside it (see `pyspark_multilane`).
 """
 
 from multilane.spark.writing import write

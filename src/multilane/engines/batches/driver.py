@@ -27,7 +27,7 @@ from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.lanes.progress import Progress
 from multilane.logs import logger
 from multilane.metrics import NO_OBSERVER, Observer
-from multilane.spark.executor_news import hear_no_more, with_cause
+from multilane.spark.executor_news import unwatch_executors, with_cause
 from multilane.spark.reasons import reason
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ class QuerySupervisor:
                 self._last_error = told
                 self._stop_query()  # it is started again
         elif kind == "assembled":  # a query that is started again makes do with the slots that are left
-            hear_no_more()
+            unwatch_executors()
             self._plan = replace(self._plan, start_seconds=None)
         elif kind == "ended" and self._is_stopping:
             self._is_over = True
