@@ -123,7 +123,7 @@ class Planner:
         found = {p: int(at.offset) for p, at in committed.items() if at is not None}
         ends = self._consumer.log_ends(list(found)) if found else {}
         known = {p: OffsetAndEpoch(at.offset, at.leader_epoch) for p, at in committed.items() if at is not None}
-        self._go_back(found, {p: at for p, at in known.items() if at.leader_epoch >= 0}, ends)
+        self._move_back(found, {p: at for p, at in known.items() if at.leader_epoch >= 0}, ends)
         for partition, offset in found.items():
             if offset > ends[partition].offset:
                 self._lost(f"the group is at {offset} of {partition}, but the log ends at {ends[partition].offset}")
@@ -158,7 +158,7 @@ class Planner:
         offsets = {p: int(at.offset) for p, at in found.items() if at is not None}
         return offsets | self._named(LATEST, missing) if missing else offsets
 
-    def _go_back(
+    def _move_back(
         self,
         positions: Offsets,
         known: Mapping[TopicPartition, OffsetAndEpoch],
@@ -225,11 +225,11 @@ class StreamPlanner(Planner):
         if self._target is not None:
             ends = {p: min(end, self._target[p]) for p, end in ends.items() if p in self._target}
         known = {p: at for p, at in self._recalled.items() if starts.get(p) == at.offset}
-        went_back = self._go_back(starts, known, self._ends)
+        moved_back = self._move_back(starts, known, self._ends)
         self._check(starts, ends)
         self._commit(starts)
         self._begins = begins = self._with_new(starts, ends)
-        if went_back:  # Spark would read on from its own offset: an empty batch moves it back
+        if moved_back:  # Spark would read on from its own offset: an empty batch moves it back
             return begins
         ends = {p: max(end, begins[p]) for p, end in ends.items()}
         if self._should_wait(ranges_between(begins, ends)):
