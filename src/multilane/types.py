@@ -1,4 +1,4 @@
-"""The small values that every layer speaks of.
+"""The small value types that every layer uses.
 
 Thread: any (frozen values).
 """
@@ -27,12 +27,12 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-PartitionLike: TypeAlias = TopicPartition | tuple[str, int]  # what callers may write for a partition
+PartitionLike: TypeAlias = TopicPartition | tuple[str, int]  # accepted from callers as a partition
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A broker's address as the cluster tells it."""
+    """A broker's address from the cluster's metadata."""
 
     id: NodeId
     host: str
@@ -45,7 +45,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndTimestamp:
-    """What a look-up by time found."""
+    """The result of an offset lookup by time."""
 
     offset: Offset
     timestamp: int
@@ -53,7 +53,7 @@ class OffsetAndTimestamp:
 
 
 class OffsetAndEpoch(NamedTuple):
-    """Where a log, or a leader epoch of it, ends."""
+    """The end of a log, or of a leader epoch in it."""
 
     offset: Offset
     leader_epoch: LeaderEpoch
@@ -61,9 +61,9 @@ class OffsetAndEpoch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """What a group keeps for a partition: the offset of the next record to read, the leader epoch of the last one read
-    (so that a cut log is noticed), and a text of the committer's own. With the id of the topic that it is an offset of,
-    it is not committed for one that was made again."""
+    """A group's commit for a partition: the offset of the next record to read, the leader epoch of the last one read
+    (which shows whether the log was truncated), and a text of the committer. With a topic id it is not committed for a
+    topic that was deleted and created again."""
 
     offset: Offset
     leader_epoch: LeaderEpoch = NO_EPOCH

@@ -20,7 +20,7 @@ from multilane.audit.spans import Span
 from multilane.audit.verdict import AuditCounts, AuditVerdict, Doubtful, Inverted, Repeated, Unaccounted
 from multilane.commit.completion_map import Run
 from multilane.commit.journal import RecordOutcome
-from multilane.spark.reasons import told_plainly
+from multilane.spark.reasons import plain_errors
 from multilane.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class ComparisonRequest:
 
 def read_accounts(spark: SparkSession, path: str, files: Sequence[str] | None = None) -> DataFrame:
     """All that was written for a group; or these files of it."""
-    with told_plainly("the accounts"):
+    with plain_errors("the accounts"):
         if files is None:
             return spark.read.schema(_SCHEMA).parquet(path)
         if not files:
@@ -66,7 +66,7 @@ def begun_at(accounts: DataFrame) -> dict[TopicPartition, int]:
     """Where the accounts of each partition begin."""
     from pyspark.sql import functions as F
 
-    with told_plainly("the accounts"):
+    with plain_errors("the accounts"):
         rows = accounts.groupBy(*_PLACE).agg(F.min("offset").alias("first")).collect()
     return {TopicPartition(row.topic, row.partition): row.first for row in rows}
 
@@ -76,7 +76,7 @@ def compare(spark: SparkSession, accounts: DataFrame, question: ComparisonReques
     spans = {partition: span for partition, span in question.spans.items() if len(span)}
     if not spans:
         return AuditVerdict({})
-    with told_plainly("what is compared"):
+    with plain_errors("what is compared"):
         told = _by_record(_within(spark, accounts, spans))
         compared = _log(spark, spans, question.settings).join(told, [*_RECORD], "full_outer")
         compared = compared.withColumn("doubtful", _is_doubtful(question.doubts)).persist()

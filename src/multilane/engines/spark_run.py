@@ -33,7 +33,15 @@ from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.logs import logger
 from multilane.spark.first_slot import start_seconds
 from multilane.spark.packing import UNPACKED
-from multilane.spark.session import QUICK_START, ended_with, is_connect, is_local, local_slots, shown, start_session
+from multilane.spark.session import (
+    QUICK_START,
+    ended_with,
+    is_connect,
+    is_local,
+    local_slots,
+    masked_master,
+    start_session,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,7 +92,7 @@ def _run(app: App, target: str, members: int, settings: SparkSettings) -> None:
         master = settings.master.replace("*", str(local_slots(settings.master)))
         spark = start_session(master, job_name(target), session_conf(settings))
         with ended_with(spark):
-            facts = target, spark.version, shown(settings.master), members
+            facts = target, spark.version, masked_master(settings.master), members
             log.info("%s runs on Spark %s, master %s, with %d members", *facts)
             with app.overrides.heard_by(flow.steer), controlled_at(app, settings.control):
                 flow.run(spark)
@@ -191,7 +199,9 @@ def _members(settings: SparkSettings) -> int:
         raise ConfigError(f"{wanted} members: at least one is needed")
     if free is None:
         if wanted is None:
-            raise ConfigError(f"the number of slots of {shown(settings.master)} is not known here: set --members")
+            raise ConfigError(
+                f"the number of slots of {masked_master(settings.master)} is not known here: set --members"
+            )
         return wanted
     if wanted is not None and wanted > free:
         raise SparkStartError(

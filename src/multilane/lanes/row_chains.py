@@ -34,7 +34,7 @@ class RowChains:
         self._rows.put(piece.block, piece.fresh, is_last=piece.is_last)
 
     def let_go(self) -> None:
-        self._rows.let_go()
+        self._rows.release_source()
 
     def bring_first(self, *, failed: bool) -> bool:
         """Rows that failed stay with their lanes, so none that waits here has."""

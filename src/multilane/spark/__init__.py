@@ -1,6 +1,6 @@
 """Multilane on Spark: `format("multilane")` reads and writes Kafka as Arrow columns, without a jar.
 
-PySpark finds the format by itself where multilane is installed (see `pyspark_multilane`).
+PySpark finds the format by itself where multilane is installed beside it (see `pyspark_multilane`).
 """
 
 from __future__ import annotations

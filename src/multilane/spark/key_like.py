@@ -1,9 +1,9 @@
-"""Which files look like keys or passwords, by name or content.
+"""Recognises files that look like keys or passwords, by name or content.
 
 Thread: none (pure).
 
-A guess that errs on the safe side: certificates alone (`ca.pem`) pass, whatever holds a private key does not. A
-password in an ordinary file is not recognised.
+A guess that errs on the safe side: certificates alone (`ca.pem`) pass, files with a private key do not. A password in
+an ordinary file is not recognised.
 """
 
 from __future__ import annotations

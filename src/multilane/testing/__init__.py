@@ -1,6 +1,6 @@
-"""Guarantees of consuming, as objects that judge a stream of events: for tests of an engine, and of an application.
+"""The guarantees of consuming, as objects that judge a stream of events: for tests of engines and of applications.
 
-Thread: none (pure), but for `journal`, which writes and reads files.
+Thread: none (pure), except `journal`, which writes and reads files.
 """
 
 from __future__ import annotations

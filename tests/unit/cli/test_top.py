@@ -22,7 +22,7 @@ from multilane.clock import ManualClock
 from multilane.errors import NetworkError
 from multilane.group.comparison import GroupReport, Movement, PartitionRow
 from multilane.group.failures import AppFailures
-from multilane.group.snapshot import GroupSnapshot, MemberSight, PartitionSight, Subject
+from multilane.group.snapshot import GroupSnapshot, MemberSnapshot, PartitionSnapshot, Subject
 from multilane.group.snapshot_history import SnapshotHistory
 from multilane.types import TopicPartition
 
@@ -127,12 +127,12 @@ def test_a_failed_poll_is_reported_and_the_next_one_is_tried():
 
 SUBJECT = Subject("orders", "shop.orders", topics=("orders",), retry="orders.retry")
 MEMBERS = (
-    MemberSight("1", "shop", "10.0.0.1", tuple(TopicPartition("orders", n) for n in (0, 1, 2, 5))),
-    MemberSight("2", "\x1b[31m[bold]evil", "10.0.0.2", (TopicPartition("orders.retry", 0),)),
+    MemberSnapshot("1", "shop", "10.0.0.1", tuple(TopicPartition("orders", n) for n in (0, 1, 2, 5))),
+    MemberSnapshot("2", "\x1b[31m[bold]evil", "10.0.0.2", (TopicPartition("orders.retry", 0),)),
 )
 
 
-def snapshot(at: float, *places: PartitionSight, members=MEMBERS, subject=SUBJECT, **more) -> GroupSnapshot:
+def snapshot(at: float, *places: PartitionSnapshot, members=MEMBERS, subject=SUBJECT, **more) -> GroupSnapshot:
     partitions = {TopicPartition("orders", number): place for number, place in enumerate(places)}
     return GroupSnapshot(subject, at, True, "consumer", "Stable", members, partitions, **more)
 
@@ -145,8 +145,10 @@ def report(*snapshots: GroupSnapshot) -> GroupReport:
 
 
 BUSY = report(
-    snapshot(0.0, PartitionSight(0, 9_000, 1_000), PartitionSight(0, 500, 100), PartitionSight(0, 7, 7)),
-    snapshot(45.0, PartitionSight(0, 9_000, 1_000, 4_500), PartitionSight(0, 500, 100), PartitionSight(0, 7, 7)),
+    snapshot(0.0, PartitionSnapshot(0, 9_000, 1_000), PartitionSnapshot(0, 500, 100), PartitionSnapshot(0, 7, 7)),
+    snapshot(
+        45.0, PartitionSnapshot(0, 9_000, 1_000, 4_500), PartitionSnapshot(0, 500, 100), PartitionSnapshot(0, 7, 7)
+    ),
 )
 
 
@@ -179,10 +181,10 @@ ERRORS = TopicPartition("orders.error", 0)
 
 
 def failing(**more) -> GroupReport:
-    first = snapshot(0.0, PartitionSight(0, 7, 7), subject=FAILING, dead={ERRORS: PartitionSight(0, 100)})
+    first = snapshot(0.0, PartitionSnapshot(0, 7, 7), subject=FAILING, dead={ERRORS: PartitionSnapshot(0, 100)})
     newest = ("HTTPError: 500", "HTTPError: 500", "evil\x1b[2J")
     then = snapshot(
-        10.0, PartitionSight(0, 7, 7), subject=FAILING, dead={ERRORS: PartitionSight(0, 617)}, newest=newest
+        10.0, PartitionSnapshot(0, 7, 7), subject=FAILING, dead={ERRORS: PartitionSnapshot(0, 617)}, newest=newest
     )
     return replace(report(first, then), **more)
 
@@ -238,7 +240,7 @@ def test_missing_groups_topics_and_members_are_reported():
         "  topic orders does not exist",
         "  topic orders.retry does not exist",
     ]
-    lines = shown(report(snapshot(0.0, PartitionSight(0, 5, 0), members=())))
+    lines = shown(report(snapshot(0.0, PartitionSnapshot(0, 5, 0), members=())))
     assert "0 members" in lines[2]
     assert lines[3] == "  the group has no members: no records are handled"
     assert lines[5].split()[:2] == ["orders/0", "none"]
@@ -253,7 +255,7 @@ def test_a_failed_poll_is_shown():
 
 
 def test_it_is_cut_to_the_screen():
-    many = report(snapshot(0.0, *(PartitionSight(0, 100 - n, 0) for n in range(60))))
+    many = report(snapshot(0.0, *(PartitionSnapshot(0, 100 - n, 0) for n in range(60))))
     lines = shown(many, height=20, width=60)
     assert len(lines) == 20
     assert lines[-1] == "  and 47 more partitions, with a lag of at most 87"
@@ -267,7 +269,7 @@ def test_it_is_cut_to_the_screen():
 @pytest.mark.parametrize("width", [70, 80, 100, 120, 160])
 def test_where_it_is_narrow_names_are_cut_and_numbers_are_not(width):
     subject = Subject("orders", "g", topics=("o" * 90,))
-    places = {TopicPartition("o" * 90, n): PartitionSight(0, 9_123_456, 1_234_567 + n, 2_000) for n in range(3)}
+    places = {TopicPartition("o" * 90, n): PartitionSnapshot(0, 9_123_456, 1_234_567 + n, 2_000) for n in range(3)}
     found = report(*(GroupSnapshot(subject, at, True, "classic", "Stable", (), places) for at in (0.0, 60.0)))
     lines = shown(found, width=width)
     assert all(len(line) <= width for line in lines)
@@ -286,8 +288,8 @@ def test_every_screen_fits(sizes, height):
         report(
             snapshot(
                 0.0,
-                *(PartitionSight(0, 9, 0) for _ in range(rows)),
-                members=tuple(MemberSight(str(n), f"c{n}", "h", ()) for n in range(members)),
+                *(PartitionSnapshot(0, 9, 0) for _ in range(rows)),
+                members=tuple(MemberSnapshot(str(n), f"c{n}", "h", ()) for n in range(members)),
                 missing=("t",),
             )
         )

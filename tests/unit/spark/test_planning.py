@@ -33,22 +33,22 @@ def planner_of():
 def test_a_batch_waits_until_it_is_worth_it_or_has_waited_for_long(planner_of):
     planner, clock = planner_of(minOffsetsPerTrigger="100", maxTriggerDelay="60s")
     few, many = [Range(ONE, 0, 99)], [Range(ONE, 0, 60), Range(ONE, 60, 100)]
-    assert not planner._waits_for_more(few), "the first comes at once"
+    assert not planner._should_wait(few), "the first comes at once"
     clock.advance(59)
-    assert planner._waits_for_more(few)
-    assert not planner._waits_for_more(many)
+    assert planner._should_wait(few)
+    assert not planner._should_wait(many)
     clock.advance(59)
-    assert planner._waits_for_more(few)
+    assert planner._should_wait(few)
     clock.advance(1)
-    assert not planner._waits_for_more([]), "there is nothing for a batch"
-    assert not planner._waits_for_more(few)
-    assert planner._waits_for_more(few)
+    assert not planner._should_wait([]), "there is nothing for a batch"
+    assert not planner._should_wait(few)
+    assert planner._should_wait(few)
 
 
 def test_without_a_wish_nothing_waits(planner_of):
     planner, _ = planner_of()
-    assert not planner._waits_for_more([Range(ONE, 0, 1)])
-    assert not planner._waits_for_more([Range(ONE, 0, 1)])
+    assert not planner._should_wait([Range(ONE, 0, 1)])
+    assert not planner._should_wait([Range(ONE, 0, 1)])
 
 
 class Logs:

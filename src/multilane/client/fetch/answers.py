@@ -135,7 +135,7 @@ class Answers:
         offset: Offset,
         now: float,
     ) -> _Readable | None:
-        table = scan(raw.frame, fetched.records_start, fetched.records_end, offset).believed(
+        table = scan(raw.frame, fetched.records_start, fetched.records_end, offset).plausible(
             offset, fetched.high_watermark
         )
         if offset < table.next_offset:

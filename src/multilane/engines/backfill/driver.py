@@ -26,7 +26,7 @@ from multilane.errors import MemberFailed, MultilaneError, SparkStartError
 from multilane.lanes.progress import SETTLED, Progress
 from multilane.logs import logger
 from multilane.outcome.in_place import GivenUpRecord
-from multilane.spark.executor_news import hear_no_more, with_cause
+from multilane.spark.executor_news import unwatch_executors, with_cause
 from multilane.spark.first_slot import START_SECONDS, no_slot
 from multilane.spark.reasons import reason
 
@@ -264,7 +264,7 @@ class BackfillDriver:
             return
         if self._began is None:
             self._began = self._clock.monotonic()
-            hear_no_more()
+            unwatch_executors()
             self._told.append((self._began, 0))
         progress = self._progress
         mine = [partition for partition in self._shares[number] if progress.remaining_of(partition)]

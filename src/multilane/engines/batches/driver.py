@@ -29,7 +29,7 @@ from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.lanes.progress import Progress
 from multilane.logs import logger
 from multilane.metrics.observer import NO_OBSERVER, Observer
-from multilane.spark.executor_news import hear_no_more, with_cause
+from multilane.spark.executor_news import unwatch_executors, with_cause
 from multilane.spark.reasons import reason
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ class QuerySupervisor:
                 self._last_error = error
                 self._stop_query()  # it is restarted
         elif kind == ToDriver.ASSEMBLED:  # a restarted query makes do with the slots that are left
-            hear_no_more()
+            unwatch_executors()
             self._plan = replace(self._plan, start_seconds=None)
         elif kind == ToDriver.ENDED and self._state is QueryState.DRAINING:
             self._move(QueryState.OVER)

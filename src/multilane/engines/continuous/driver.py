@@ -26,7 +26,7 @@ from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.lanes.progress import Progress
 from multilane.logs import logger
 from multilane.metrics.observer import NO_OBSERVER, Observer
-from multilane.spark.executor_news import hear_no_more, with_cause
+from multilane.spark.executor_news import unwatch_executors, with_cause
 from multilane.spark.first_slot import LONGER, START_SECONDS
 from multilane.spark.reasons import reason
 
@@ -199,7 +199,7 @@ class Supervisor:
         self._carry_out(self._roster.ready(number, self._clock.monotonic()))
         if self._roster.is_open and not was_open and not self._roster.is_stopping:
             self._deadline = None
-            hear_no_more()
+            unwatch_executors()
 
     def on_disconnect(self, number: int) -> None:
         self._roster.disconnected(number)

@@ -241,7 +241,7 @@ def test_a_cluster_without_a_slot_is_not_waited_for_for_ever(world):
     running = Running(world, FullCluster(), start_seconds=0.0)
     running.run()
     assert isinstance(running.error, SparkStartError)
-    assert "no task has found a slot within 0 s: Spark has no executor for us" in str(running.error)
+    assert "no task found a slot within 0 s: Spark has no executor for this run" in str(running.error)
     assert not running.kept.saved, "nothing was done"
 
 
