@@ -72,7 +72,7 @@ def by_partition(given: Any, what: str) -> Mapping[Any, Any]:
 def seconds(timeout: Any) -> float:
     """How long a call may wait."""
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or math.isnan(timeout):
-        raise TypeError(f"timeout={_shown(timeout)} is not a number of seconds: write 1.0, or 0 not to wait")
+        raise TypeError(f"timeout={_shown(timeout)} is not a number of seconds: write 1.0, or 0 to return at once")
     return min(float(timeout), TIMEOUT_MAX)
 
 
@@ -88,7 +88,7 @@ def checked_commit(offsets: Any) -> dict[TopicPartition, OffsetAndMetadata]:
         wanted = value if isinstance(value, OffsetAndMetadata) else OffsetAndMetadata(value)
         place = at_offset(wanted.offset, None if wanted.leader_epoch == NO_EPOCH else wanted.leader_epoch)
         if not isinstance(wanted.metadata, str):
-            raise TypeError(f"the metadata of {partition} is not a text")
+            raise TypeError(f"the metadata of {partition} is not a string")
         if not _is_short_text(wanted.metadata):
             raise ValueError(f"the metadata of {partition} must be UTF-8 of at most {_LONGEST_TEXT} bytes")
         checked[checked_partition(partition)] = OffsetAndMetadata(place.offset, place.epoch, wanted.metadata)

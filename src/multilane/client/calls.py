@@ -75,7 +75,7 @@ class CallManager:
             if now >= entry.call.deadline:
                 error = entry.error or self._why()
                 cause = f": {error}" if error else ""
-                self._finish(entry, error=OperationTimeout(f"no answer to {entry.call.api.name} in time{cause}"))
+                self._finish(entry, error=OperationTimeout(f"no response to {entry.call.api.name} in time{cause}"))
                 continue
             wait = min(wait, entry.call.deadline - now)
             if entry.in_flight:

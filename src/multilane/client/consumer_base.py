@@ -118,7 +118,7 @@ class ConsumerBase:
         """Who this consumer is to its group at present; confluent-kafka's `send_offsets_to_transaction` takes it."""
         identity = self._subscriber.identity
         if identity is None:
-            raise GroupError("this consumer is not a member of a group at present: subscribe() and poll() first")
+            raise GroupError("this consumer is not a member of a group: call subscribe() and poll() first")
         return GroupMetadata(identity)
 
     def enforce_rebalance(self, reason: str = "the application asks for it") -> None:
@@ -181,5 +181,5 @@ def warn_unless_closed(consumer: ConsumerBase) -> None:
     """A consumer that nobody can reach any more still holds its partitions: its group waits until its time is over."""
     front = getattr(consumer, "_front", None)  # None: it was never made
     if front is not None and not front.is_done:
-        text = f"{consumer!r} was never closed: use `with`, or close() it"
+        text = f"{consumer!r} was never closed: use `with`, or call close()"
         warnings.warn(text, ResourceWarning, stacklevel=3, source=consumer)

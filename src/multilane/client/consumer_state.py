@@ -130,7 +130,7 @@ class ConsumerState:
         if self._closed:
             raise ClientClosed("this consumer is closed")
         if self._lease.is_inherited:
-            raise ForkedClient("this consumer was made before a fork; make a new one in this process")
+            raise ForkedClient("this consumer was created before a fork; create a new one in this process")
 
     # --- assignment --------------------------------------------------------------------------------------------------
 
@@ -262,7 +262,7 @@ class ConsumerState:
     def check_open(self) -> None:
         """A callback may have closed us in the middle of a poll."""
         if self._closed:
-            raise ClientClosed("this consumer was closed while it polled")
+            raise ClientClosed("this consumer was closed during poll()")
 
     def begin_poll(self) -> None:
         self.put_back()
@@ -384,7 +384,7 @@ class ConsumerState:
     def _state(self, partition: PartitionLike) -> PartitionState:
         state = self._partitions.get(checked_partition(partition))
         if state is None:
-            raise NotAssigned(f"{TopicPartition(*partition)} is not assigned to this consumer; assign it first")
+            raise NotAssigned(f"{TopicPartition(*partition)} is not assigned to this consumer: assign it first")
         return state
 
     def tell_group(self, event: GroupEvent) -> None:

@@ -153,12 +153,12 @@ class MetadataManager:
         if topic is None:
             unreachable = self._listeners.unreachable()
             if self.failure is not None or (unreachable is not None and self._progress.refreshed_at is None):
-                return self.failure or unreachable or NetworkError("no broker answers")
+                return self.failure or unreachable or NetworkError("no broker responds")
             also = "" if unreachable is None else f" ({unreachable})"
-            return NetworkError(f"topic {partition.topic} is not known to the cluster{also}")
+            return NetworkError(f"topic {partition.topic} is unknown to the cluster{also}")
         if partition.partition not in topic.partitions:
-            return NetworkError(f"topic {partition.topic} has {len(topic.partitions)} partitions, from 0")
-        return NetworkError(f"{partition} has no leader at present")
+            return NetworkError(f"topic {partition.topic} has {len(topic.partitions)} partitions, numbered from 0")
+        return NetworkError(f"{partition} has no leader")
 
     def request_update(self) -> None:
         self._update_wanted = True

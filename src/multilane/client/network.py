@@ -178,7 +178,7 @@ class NetworkThread:
 
     def assert_network_thread(self) -> None:
         if threading.current_thread() is not self._thread:
-            raise AssertionError("this belongs to the network thread")
+            raise AssertionError("only the network thread may call this")
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
@@ -343,7 +343,7 @@ class NetworkThread:
             backend.refused(error)
 
     def _on_rebootstrap(self) -> None:
-        log.warning("no broker of the cluster answers: starting over from bootstrap.servers")
+        log.warning("no broker of the cluster responds: reconnecting through bootstrap.servers")
         self._observer.count("rebootstrap")
         self._delegate.forget_cluster(self._clock.monotonic())
 
@@ -363,7 +363,7 @@ class NetworkThread:
     def _load_kernels(self) -> None:
         began = self._clock.monotonic()
         load_kernels()
-        log.info("the decoder is loaded, after %.1f s", self._clock.monotonic() - began)
+        log.info("loaded the decoder in %.1f s", self._clock.monotonic() - began)
         self.can_decode = True
         self._wakeup.set()
 

@@ -36,12 +36,13 @@ def checked_listener(listener: Any) -> RebalanceListener:
     if listener is None:
         return RebalanceListener()
     if isinstance(listener, type):
-        raise TypeError(f"{listener.__name__} is a class: give subscribe() an instance of it")
+        raise TypeError(f"{listener.__name__} is a class: pass an instance of it to subscribe()")
     missing = [name for name in ("on_revoked", "on_assigned", "on_lost") if not callable(getattr(listener, name, None))]
     if missing:
         kind = type(listener).__name__
         raise TypeError(
-            f"{kind} is not a listener, it lacks {', '.join(missing)}: derive it from multilane.RebalanceListener"
+            f"{kind} is not a rebalance listener: it has no {', '.join(missing)}; "
+            "derive it from multilane.RebalanceListener"
         )
     found: RebalanceListener = listener
     return found

@@ -95,13 +95,13 @@ class Subscriber:
 
     def subscribe(self, wanted: Any, listener: RebalanceListener | None) -> None:
         if self._config.group_id is None:
-            raise WrongSubscription("subscribe() shares partitions in a group: set group.id, or assign() them by hand")
+            raise WrongSubscription("subscribe() needs a group: set group.id, or use assign() without one")
         told = checked_listener(listener)
         wish = wanted_from(wanted, without_internal=self._front.config.exclude_internal_topics)
         if wish == NOTHING:
-            raise WrongSubscription("there is nothing in this subscription; to give it up, await unsubscribe()")
+            raise WrongSubscription("the subscription is empty; to end a subscription, await unsubscribe()")
         if self._subscription is None and self._front.assignment:
-            raise WrongSubscription("partitions are assigned by hand: assign([]) first, then subscribe")
+            raise WrongSubscription("partitions were assigned with assign(): call assign([]) before subscribe()")
         if self._subscription is None:
             self._pulse.beat(self._now(), is_polling=self._pulse.is_polling)  # whoever begins is there
         self._listener = told
@@ -122,19 +122,19 @@ class Subscriber:
     def before_assigning(self) -> None:
         """Partitions are to be assigned by hand: what was read of the present ones is committed."""
         if self._subscription is not None:
-            raise WrongSubscription("this consumer subscribes: unsubscribe() first, then assign partitions by hand")
+            raise WrongSubscription("this consumer has a subscription: call unsubscribe() before assign()")
         self._commit_by_itself()
 
     def enforce_rebalance(self, reason: str) -> None:
         if self._subscription is None:
-            raise WrongSubscription("there is no rebalance without a subscription: subscribe() first")
+            raise WrongSubscription("enforce_rebalance() needs a subscription: call subscribe() first")
         self._tell(Rejoin(reason))
 
     # --- while polling -----------------------------------------------------------------------------------------------
 
     def enter_poll(self) -> None:
         if self._calling_back:
-            raise ConcurrentUse("poll() must not be called from within a rebalance or commit callback")
+            raise ConcurrentUse("poll() must not be called from a rebalance or commit callback")
         now = self._now()
         absence = self._pulse.beat(now, is_polling=True)
         self._pace.returned(absence)
@@ -210,7 +210,7 @@ class Subscriber:
         self._committing_first = None
         if committed.error is not None:
             many = len(committed.step.partitions)
-            log.warning("offsets of %d partitions were not committed: %s", many, committed.error)
+            log.warning("could not commit the offsets of %d partitions: %s", many, committed.error)
         yield from self._finish(committed.step)
 
     def _finish(self, step: RebalanceStep) -> Plan[None]:
@@ -240,7 +240,7 @@ class Subscriber:
         try:
             yield from self._call(self._listener.on_lost, partitions)
         except CommitRefused as error:  # most listeners are written for revocations, and on_lost does the same
-            log.warning("on_lost: %s", error)
+            log.warning("on_lost() could not commit: %s", error)
 
     def _patience(self, step: RebalanceStep) -> float:
         """Until when to wait for commits of what is given up: the group must still hear in time that it is."""
@@ -288,7 +288,7 @@ class Subscriber:
             yield from self._call(callback, offsets, error)
         elif error is not None and offsets:
             self._auto.failed()
-            log.warning("a commit failed: %s", error)
+            log.warning("commit failed: %s", error)
 
     def committed(
         self, partitions: Iterable[Any], timeout: float | None
@@ -308,7 +308,7 @@ class Subscriber:
         self._auto.forget(wanted)
         strange = sorted(wanted.keys() - self._front.assignment) if self._subscription is not None else []
         if strange:
-            raise CommitRefused(f"{strange[0]} is not assigned to this consumer: commit only what is")
+            raise CommitRefused(f"{strange[0]} is not assigned to this consumer: commit only assigned partitions")
         return wanted
 
     def _needs_group(self, what: str) -> None:
@@ -331,7 +331,7 @@ class Subscriber:
         try:
             yield Wait(future, until)
         except (MultilaneError, FutureTimeout) as error:
-            log.warning("offsets of %d partitions were not committed: %s", len(consumed), error)
+            log.warning("could not commit the offsets of %d partitions: %s", len(consumed), error)
 
     # --- parting -----------------------------------------------------------------------------------------------------
 

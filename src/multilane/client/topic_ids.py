@@ -93,8 +93,8 @@ class TopicIdLookup:
         for topic_id in missing:
             if topic_id not in self._announced:
                 self._announced.add(topic_id)
-                log.warning("no topic with id %s is known to the cluster, or none we may see; asking again", topic_id)
+                log.warning("topic id %s is unknown to the cluster, or we may not see the topic; retrying", topic_id)
 
     def _on_failure(self, error: MultilaneError, now: float) -> None:
-        log.debug("asking for %d topics by id failed: %s", len(self._unknown), error)
+        log.debug("could not look up %d topic ids: %s", len(self._unknown), error)
         self._state.failed(now)

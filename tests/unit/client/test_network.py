@@ -162,7 +162,7 @@ def test_a_ring_while_the_loop_is_busy_is_not_slept_over(silent, monkeypatch):
 
 def test_only_the_network_thread_may_do_its_work(silent):
     thread, _ = _thread(silent.port)
-    with pytest.raises(AssertionError, match="belongs to the network thread"):
+    with pytest.raises(AssertionError, match="only the network thread may call this"):
         thread.assert_network_thread()
     thread.start()
     thread.stop()

@@ -275,7 +275,7 @@ class CommitsWhateverHappens(RebalanceListener):
 def test_a_commit_of_what_is_lost_is_refused_without_ending_the_application(desk, caplog):
     own(desk, CommitsWhateverHappens())
     run(desk.subscriber.attend(step(Change.LOST, 2)))
-    assert "on_lost: this consumer is not a member" in caplog.text
+    assert "on_lost() could not commit: this consumer is not a member" in caplog.text
     assert desk.hear() == [StepDone(2)]
 
 
@@ -488,7 +488,7 @@ def test_what_failed_to_commit_is_committed_again_the_next_time(thrifty, caplog)
         commit.future.set_exception(MultilaneError("the coordinator is away"))
         run(thrifty.subscriber.attend(thrifty.front.next_event()))
         thrifty.subscriber.leave_poll()
-    assert "a commit failed: the coordinator is away" in caplog.text
+    assert "commit failed: the coordinator is away" in caplog.text
 
 
 def _commits_of(desk: Desk) -> list[int]:

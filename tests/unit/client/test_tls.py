@@ -233,7 +233,7 @@ class TestRefused:
 
     def test_client_certificate_missing(self, tmp_path: Path) -> None:
         error = refused(TRUSTING, tls_server(SERVER, tmp_path, client_authority=AUTHORITY))
-        assert "asks for a client certificate; set ssl.certificate.location" in str(error)
+        assert "requires a client certificate; set ssl.certificate.location" in str(error)
 
     def test_client_certificate_missing_with_tls_1_2(self, tmp_path: Path) -> None:
         config = TlsConfig(trust=TRUSTING.trust, versions=("TLSv1.2",))
@@ -263,7 +263,7 @@ class TestExplain:
     @pytest.mark.parametrize(
         ("alert", "text"),
         [
-            ("SSLV3_ALERT_BAD_CERTIFICATE", "it asks for a client certificate; set ssl.certificate.location"),
+            ("SSLV3_ALERT_BAD_CERTIFICATE", "it requires a client certificate; set ssl.certificate.location"),
             ("SSLV3_ALERT_CERTIFICATE_UNKNOWN", "does not accept our client certificate: it does not trust"),
         ],
     )

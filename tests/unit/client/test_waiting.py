@@ -57,7 +57,7 @@ def test_a_request_that_fails_at_once_ends_the_turn():
     delegate.directory.failed(BROKER, NetworkError("gone"), 0.0)
     delegate.add(request_to(BROKER, failures), 0.0)
     delegate.poll(NEVER, lambda: 0.0)
-    assert [str(error) for error in failures] == ["broker 7 cannot be reached at present"]
+    assert [str(error) for error in failures] == ["broker 7 is unreachable; waiting before the next attempt"]
     assert eyes.asked == [0.0]
     delegate.poll(NEVER, lambda: 0.0)
     assert eyes.asked == [0.0, None]  # nothing to do: sleep until woken

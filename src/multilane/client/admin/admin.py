@@ -266,7 +266,7 @@ class Admin:
 
     def _still_there(self, node: NodeId, deadline: float) -> NodeId:
         if all(b.id != node for b in self._cluster(deadline).brokers):
-            raise NetworkError(f"broker {node} left the cluster while its groups were asked for")
+            raise NetworkError(f"broker {node} left the cluster while its groups were being listed")
         return node
 
     def _coordinator(self, group: str, deadline: float) -> NodeId:

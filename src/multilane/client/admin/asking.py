@@ -58,7 +58,7 @@ class Asker:
 
     def check(self) -> None:
         if self._lease.is_inherited:
-            raise ForkedClient("this admin client was made before a fork; make a new one in this process")
+            raise ForkedClient("this admin client was created before a fork; create a new one in this process")
         if self._closing.is_set():
             raise ClientClosed("this admin client is closed")
 
@@ -126,7 +126,7 @@ class Asker:
         self._closing.wait(min(self._backoff.delay(failures), self.left(deadline)))
         self.check()
         if self.left(deadline) <= 0:
-            raise OperationTimeout(f"no usable answer within the time given: {error}") from error
+            raise OperationTimeout(f"no usable response in time: {error}") from error
 
     def _result(self, future: Future[Any], timeout: float) -> Any:
         try:

@@ -23,7 +23,7 @@ def java_hash(text: str) -> int:
 def offsets_partition(group: str, partitions: int) -> int:
     """`Utils.abs(group.id.hashCode) % offsets.topic.num.partitions`; its leader coordinates the group."""
     if not group:
-        raise ValueError("an empty text is not a group.id")
+        raise ValueError("group.id must not be empty")
     if partitions < 1:
         raise ValueError(f"{partitions} partitions: {OFFSETS_TOPIC} has at least one (default: 50)")
     hashed = java_hash(group)

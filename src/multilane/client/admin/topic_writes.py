@@ -131,7 +131,7 @@ class TopicWrites:
         deadline = self._clock.monotonic() + timeout + 1.0
         while not all(f.done() for f in futures.values()):
             if self._clock.monotonic() >= deadline:
-                raise OperationTimeout(f"{doing} {', '.join(map(str, futures))}: no answer in time{self._because()}")
+                raise OperationTimeout(f"{doing} {', '.join(map(str, futures))}: no response in time{self._because()}")
             wait(futures.values(), _POLL_SECONDS)
             client.poll(0)
             self._check_login()

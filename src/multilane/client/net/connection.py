@@ -173,7 +173,7 @@ class Connection:
     def tick(self, now: float) -> None:
         """Let time pass: deadlines, a login that waits for its token, a login to renew."""
         if now >= self._deadline:
-            raise NetworkError(f"broker {self.node} did not get past {self.state.value} in time")
+            raise NetworkError(f"broker {self.node} timed out while {self.state.value}")
         if self._in_flight and now >= self._in_flight[0].expires_at:
             raise OperationTimeout(f"broker {self.node} did not answer {self._in_flight[0].request.api.name} in time")
         if self.state in _LOGGING_IN and self._handshake is None:
@@ -305,7 +305,7 @@ class Connection:
             self._step(self._handshake, Reply(frame, self._handshake_correlation), now)
             return
         if not self._in_flight:
-            raise NetworkError(f"broker {self.node} sent a response that nobody asked for")
+            raise NetworkError(f"broker {self.node} sent a response that was not requested")
         flight = self._in_flight[0]
         if flight.request.raw:
             response: Any = RawResponse(frame, flight.version, flight.correlation_id, self.node.id, str(self.node))

@@ -132,14 +132,14 @@ class NetworkDelegate:
         """The cluster's brokers are known: connections under bootstrap ids and to moved brokers are no longer used."""
         for moved in self.directory.adopt(nodes):
             for connection in [c for c in self._connections.values() if c.node.id == moved]:
-                error = NetworkError(f"broker {connection.node} left or moved")
+                error = NetworkError(f"broker {connection.node} left the cluster or changed its address")
                 for request in self._hang_up(connection):
                     self._tell(request, error, now)
 
     def forget_cluster(self, now: float) -> None:
         """Start over from the bootstrap addresses: nobody of the old cluster is asked again."""
         self.directory.forget_cluster()
-        error = NetworkError("the connection belongs to a cluster that is given up")
+        error = NetworkError("the client dropped this connection to reconnect through bootstrap.servers")
         for connection in [c for c in self._connections.values() if not self.directory.is_bootstrap(c.node.id)]:
             for request in self._hang_up(connection):
                 self._tell(request, error, now)
@@ -164,7 +164,7 @@ class NetworkDelegate:
 
     def _unreachable(self, request: UnsentRequest) -> OperationTimeout:
         cause = "" if self.last_failure is None else f": {self.last_failure}"
-        return OperationTimeout(f"no broker could be sent {request.api.name} in time{cause}")
+        return OperationTimeout(f"{request.api.name} could not be sent to a broker in time{cause}")
 
     def _send(self, connection: Connection, request: UnsentRequest, now: float) -> None:
         try:
@@ -189,7 +189,7 @@ class NetworkDelegate:
         if self.directory.wait(node, now) > 0:
             if request.node is None:
                 return None
-            raise NetworkError(f"broker {node} cannot be reached at present")
+            raise NetworkError(f"broker {node} is unreachable; waiting before the next attempt")
         return self._open(node, request.channel, now)
 
     def _least_loaded(self, now: float) -> NodeId | None:

@@ -69,7 +69,7 @@ class Login:
         except SaslError as error:
             if now >= serves_until:
                 raise
-            log.warning("%s; the token at hand is good for another %.0f s", error, serves_until - now)
+            log.warning("%s; the current token is valid for another %.0f s", error, serves_until - now)
             self._refresh_at = min(now + _REFRESH_AGAIN, serves_until)
             return self._token
         self._refresh_at = now + _REFRESH_SHARE * (self._token.expires_at - now)

@@ -114,7 +114,7 @@ _VERIFY: Final = {
     20: "its certificate is signed by an authority that is not trusted; give the authority with ssl.ca.location",
     21: "its certificate is signed by an authority that is not trusted; give the authority with ssl.ca.location",
     23: "its certificate was revoked",
-    24: "a certificate in its chain is not an authority's",
+    24: "a certificate in its chain does not belong to a certificate authority",
     26: "its certificate is not meant for servers",
     66: "the key of its certificate is too weak",
     67: "the key of a certificate in its chain is too weak",
@@ -122,8 +122,8 @@ _VERIFY: Final = {
 }
 _HOST_MISMATCH: Final = (62, 64)
 _OLD: Final = "it offers no TLS version that ssl.enabled.protocols allows (TLS 1.2 or newer)"
-_NOT_TLS: Final = "it does not speak TLS there; the port is probably PLAINTEXT or SASL_PLAINTEXT"
-_NO_CLIENT: Final = "it asks for a client certificate; set ssl.certificate.location and ssl.key.location"
+_NOT_TLS: Final = "it does not speak TLS on this port; the listener is probably PLAINTEXT or SASL_PLAINTEXT"
+_NO_CLIENT: Final = "it requires a client certificate; set ssl.certificate.location and ssl.key.location"
 _BAD_CLIENT: Final = "it does not accept our client certificate"
 _REASONS: Final = {
     "UNSUPPORTED_PROTOCOL": _OLD,
@@ -141,11 +141,11 @@ _REASONS: Final = {
     "SSLV3_ALERT_BAD_CERTIFICATE": f"{_NO_CLIENT} (or the one given is malformed)",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": f"{_BAD_CLIENT}: it has expired",
     "SSLV3_ALERT_CERTIFICATE_REVOKED": f"{_BAD_CLIENT}: it was revoked",
-    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": f"{_BAD_CLIENT}: it does not trust who signed it, or it has expired",
-    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": f"{_BAD_CLIENT}: its kind is not supported",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": f"{_BAD_CLIENT}: it does not trust the issuer, or the certificate has expired",
+    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": f"{_BAD_CLIENT}: its type is not supported",
     "TLSV1_ALERT_ACCESS_DENIED": f"{_BAD_CLIENT}: access denied",
-    "SSLV3_ALERT_HANDSHAKE_FAILURE": "we have no cipher in common, or it asks for a client certificate",
-    "NO_SHARED_CIPHER": "we have no cipher in common",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": "there is no cipher in common, or it requires a client certificate",
+    "NO_SHARED_CIPHER": "there is no cipher in common",
 }
 
 
@@ -158,8 +158,8 @@ def explain(error: Exception, host: str, port: int) -> TlsError:
     match error:
         case ssl.SSLCertVerificationError() if error.verify_code in _HOST_MISMATCH:
             return TlsError(
-                f"{where}: its certificate is not for {host}; the name in bootstrap.servers or advertised.listeners "
-                "must be one that the certificate holds"
+                f"{where}: its certificate is not for {host}; bootstrap.servers and advertised.listeners must use "
+                "a name that the certificate contains"
             )
         case ssl.SSLCertVerificationError():
             told = _VERIFY.get(error.verify_code, printable(str(error.verify_message), 200))
@@ -177,8 +177,8 @@ def _interrupted(where: str, error: Exception) -> TlsError:
     """A broker that goes down closes its connections too, so this alone may be tried again."""
     how = "did not answer" if isinstance(error, TimeoutError) else "closed the connection"
     told = TlsError(
-        f"{where}: the broker {how} during the handshake; the port may not speak TLS, or the broker asks for a client "
-        "certificate, or it is going down"
+        f"{where}: the broker {how} during the handshake; the port may not speak TLS, the broker may require a client "
+        "certificate, or it may be shutting down"
     )
     told.retriable, told.fatal = True, False
     return told

@@ -125,7 +125,7 @@ class BulkWriter:
 
     def _started(self) -> Any:
         if os.getpid() != self._pid:
-            raise ForkedClient("this writer was made before a fork; make a new one in this process")
+            raise ForkedClient("this writer was created before a fork; create a new one in this process")
         self._check()
         if self._kafka is None:
             from confluent_kafka import Producer as Librdkafka
@@ -148,7 +148,7 @@ class BulkWriter:
             raise self._failure.with_traceback(None)
 
     def _because(self) -> str:
-        return f"; the last trouble was: {self._trouble}" if self._trouble is not None else ""
+        return f"; last error: {self._trouble}" if self._trouble is not None else ""
 
     def _on_failure(self, error: Any, message: Any) -> None:
         if error is not None and self._failure is None:

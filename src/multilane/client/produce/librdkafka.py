@@ -162,8 +162,8 @@ def _tls_settings(tls: TlsConfig | None) -> dict[str, Any]:
         return {}
     if frozenset(tls.versions) != _BOTH_VERSIONS:
         raise ConfigError(
-            "ssl.enabled.protocols: librdkafka, through which records and changes are written, always offers TLSv1.2 "
-            "and TLSv1.3; leave the property out here"
+            "ssl.enabled.protocols: multilane writes through librdkafka, which always offers TLSv1.2 and TLSv1.3; "
+            "remove the property here"
         )
     settings: dict[str, Any] = {"ssl.endpoint.identification.algorithm": "https" if tls.verify_hostname else "none"}
     settings |= _pem(tls.trust, "ssl.ca")
@@ -230,7 +230,7 @@ def start_client(kind: Callable[..., T], settings: dict[str, Any], hush: Hush) -
     except Exception as error:
         if type(error).__name__ != "KafkaException":
             raise
-        raise raised_error(error, "librdkafka does not take the configuration", hush) from None
+        raise raised_error(error, "librdkafka rejects the configuration", hush) from None
 
 
 def secrets_of(config: ConnectionConfig) -> tuple[Secret, ...]:

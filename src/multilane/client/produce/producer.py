@@ -157,7 +157,7 @@ class Producer:
             return
         left = self._drain(_CLOSE_SECONDS if timeout is None else timeout)
         if left:
-            log.warning("closing the producer: %d records were given up", left)
+            log.warning("closing the producer: dropping %d unacknowledged records", left)
             self._abandon(self._kafka)
         self._stop.set()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -238,12 +238,12 @@ class Producer:
 
     def _check(self) -> None:
         if os.getpid() != self._pid:
-            raise ForkedClient("this producer was made before a fork; make a new one in this process")
+            raise ForkedClient("this producer was created before a fork; create a new one in this process")
         if self._closed:
             raise ClientClosed("this producer is closed")
 
     def _because(self) -> str:
-        return f"; the last trouble was: {self._trouble}" if self._trouble is not None else ""
+        return f"; last error: {self._trouble}" if self._trouble is not None else ""
 
     # --- the start ---------------------------------------------------------------------------------------------------
 
@@ -301,7 +301,7 @@ class Producer:
             self._trouble = self._refused = error
         except Exception as error:  # fail loudly, whatever it was
             log.critical("multilane's producer failed", exc_info=error)
-            self._purge(ClientFailed(f"a callback of the producer failed: {type(error).__name__}: {error}"))
+            self._purge(ClientFailed(f"a producer callback failed: {type(error).__name__}: {error}"))
         with self._turn:
             self._turns += 1
             self._turn.notify_all()
