@@ -25,7 +25,7 @@ class _NoObserver:
 NO_OBSERVER: Observer = _NoObserver()
 
 
-class Both:
+class ObserverPair:
     """Two observers as one."""
 
     def __init__(self, first: Observer, second: Observer) -> None:
@@ -68,7 +68,7 @@ class Counts:
             return dict(self._totals)
 
 
-class News:
+class CountBuffer:
     """An observer whose counts are taken away now and then."""
 
     def __init__(self) -> None:

@@ -356,6 +356,6 @@ def test_private_keys_stay_private(secured):
         with Consumer({**secured.tls("MTLS"), **texts, "ssl.keystore.type": "PEM"}) as consumer:
             partition = TopicPartition(secured.topic, 0)
             assert consumer.end_offsets([partition])[partition] >= 0
-            shown = repr(consumer._front.config)
+            shown = repr(consumer._state.config)
     assert no_secret_in(shown)
     assert no_secret_in("\n".join(lines))

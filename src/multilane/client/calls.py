@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Judge = Callable[[Any], MultilaneError | None]
 
 
-def no_complaint(_response: Any) -> MultilaneError | None:
+def no_error(_response: Any) -> MultilaneError | None:
     return None
 
 
@@ -39,7 +39,7 @@ class Call:
     future: Future[Any]
     node: NodeId | None = None
     at_least: int = 0
-    judge: Judge = no_complaint
+    judge: Judge = no_error
 
 
 @dataclass(slots=True, eq=False)
@@ -55,13 +55,13 @@ class CallManager:
     def __init__(
         self,
         backoff: RequestBackoff,
-        why: Callable[[], MultilaneError | None] = lambda: None,
+        last_failure: Callable[[], MultilaneError | None] = lambda: None,
         refresh: Callable[[], None] = lambda: None,
     ) -> None:
-        """`why` tells what keeps requests from leaving, if anything does; `refresh` asks for a new picture of the
-        cluster."""
+        """`last_failure` returns what keeps requests from being sent, if anything does. `refresh` requests new cluster
+        metadata."""
         self._backoff = backoff
-        self._why = why
+        self._last_failure = last_failure
         self._refresh = refresh
         self._open: list[_OpenCall] = []
 
@@ -73,7 +73,7 @@ class CallManager:
         wait = NEVER
         for entry in list(self._open):
             if now >= entry.call.deadline:
-                error = entry.error or self._why()
+                error = entry.error or self._last_failure()
                 cause = f": {error}" if error else ""
                 self._finish(entry, error=OperationTimeout(f"no response to {entry.call.api.name} in time{cause}"))
                 continue

@@ -73,8 +73,8 @@ class Consumer(ConsumerBase):
         self._clock = clock or SystemClock()
         self._ring = threading.Event()
         with THREADS.acquire(config.connection, clock, observer).kept_on_success() as lease:
-            self._front = ConsumerState(config, lease, self._ring, self._clock, threading.current_thread)
-        self._subscriber = Subscriber(self._front, self._clock.monotonic)
+            self._state = ConsumerState(config, lease, self._ring, self._clock, threading.current_thread)
+        self._subscriber = Subscriber(self._state, self._clock.monotonic)
         self._timeout = config.connection.default_api_timeout
 
     def __del__(self) -> None:
@@ -91,15 +91,15 @@ class Consumer(ConsumerBase):
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[TopicPartition, ...]:
         """The partitions a topic has."""
-        with self._front.used() as front:
+        with self._state.used() as state:
             call = topic_metadata_call((checked_topic(topic),), self._deadline(timeout))
-            return partitions_of(self._wait(front.call(call), timeout), topic)
+            return partitions_of(self._wait(state.call(call), timeout), topic)
 
     def topic_ids(self, topics: Collection[str], timeout: float | None = None) -> dict[str, UUID]:
         """As the brokers know them now: a topic that is made again has another one."""
-        with self._front.used() as front:
+        with self._state.used() as state:
             call = topic_metadata_call(tuple(map(checked_topic, topics)), self._deadline(timeout))
-            return ids_of(self._wait(front.call(call), timeout))
+            return ids_of(self._wait(state.call(call), timeout))
 
     # --- records -----------------------------------------------------------------------------------------------------
 
@@ -112,40 +112,40 @@ class Consumer(ConsumerBase):
         Costs no round trip to the network thread. Raises what stopped a partition, once as soon as nothing else is to
         be handed out, and again whenever it would come back empty while the partition is still stopped.
         """
-        with self._front.used() as front:
+        with self._state.used() as state:
             self._subscriber.enter_poll()
             try:
-                return self._poll(front, timeout)
+                return self._poll(state, timeout)
             finally:
                 self._subscriber.leave_poll()
 
-    def _poll(self, front: ConsumerState, timeout: float) -> Blocks:
+    def _poll(self, state: ConsumerState, timeout: float) -> Blocks:
         deadline = self._clock.monotonic() + seconds(timeout)
         while True:
             self._ring.clear()
-            front.check_wakeup()
-            while (event := front.next_event()) is not None:
-                self._drive(self._subscriber.attend(event))
+            state.check_wakeup()
+            while (event := state.next_event()) is not None:
+                self._drive(self._subscriber.handle(event))
             blocks = self._subscriber.collect()
             if blocks:
                 return blocks
             left = deadline - self._clock.monotonic()
             if left <= 0 or not self._ring.wait(left):
-                if timeout > 0 and front.is_warming_up:
+                if timeout > 0 and state.is_warming_up:
                     deadline = self._clock.monotonic() + timeout
                     continue
-                front.check_wakeup()
-                front.raise_standing_failure()
+                state.check_wakeup()
+                state.raise_current_failure()
                 self._subscriber.raise_refusal()
                 return blocks
 
     def __iter__(self) -> Iterator[Record]:
         """Records one at a time, for ever; ends when the consumer is closed. Asking for the next one says that the one
         before is done with: commit() covers the records that the loop has had, and no others."""
-        stream = RecordStream(self._front, self._subscriber)
+        stream = RecordStream(self._state, self._subscriber)
         try:
-            while not self._front.is_done:
-                with self._front.used():
+            while not self._state.is_done:
+                with self._state.used():
                     record = stream.next()
                 if record is None:
                     stream.add(self.poll(_PATIENCE))
@@ -180,7 +180,7 @@ class Consumer(ConsumerBase):
 
     def unsubscribe(self) -> None:
         """Give up all partitions, commit if that happens by itself, and leave the group."""
-        with self._front.used():
+        with self._state.used():
             self._drive(self._subscriber.unsubscribe())
 
     def commit(
@@ -189,30 +189,30 @@ class Consumer(ConsumerBase):
         timeout: float | None = None,
     ) -> None:
         """Commit these offsets, or how far each partition was handed out; returns when the group has them."""
-        with self._front.used():
+        with self._state.used():
             self._drive(self._subscriber.commit(offsets, timeout))
 
     def committed(
         self, partitions: Collection[PartitionLike], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed; None where it has not."""
-        with self._front.used():
+        with self._state.used():
             return self._drive(self._subscriber.committed(partitions, timeout))
 
     # --- positions ---------------------------------------------------------------------------------------------------
 
     def position(self, partition: PartitionLike, timeout: float | None = None) -> Offset:
         """The offset of the next record that poll hands out."""
-        with self._front.used() as front:
+        with self._state.used() as state:
             deadline = self._deadline(timeout)
             while True:
                 self._ring.clear()
-                front.absorb()
-                position = front.position(partition)
+                state.update_positions()
+                position = state.position(partition)
                 if position is not None:
                     return position
                 if not self._ring.wait(max(0.0, deadline - self._clock.monotonic())):
-                    raise front.unplaced(partition)
+                    raise state.position_timeout(partition)
 
     # --- look-ups ----------------------------------------------------------------------------------------------------
 
@@ -264,14 +264,14 @@ class Consumer(ConsumerBase):
             return  # from within the last call of a listener: whoever made that goes on
         deadline = self._clock.monotonic() + (30.0 if timeout is None else timeout)
         try:
-            with self._front.parting() as alone:
+            with self._state.exclusive_if_free() as alone:
                 if alone:
                     self._drive(self._subscriber.close(deadline, keep_last=keep_last))
         finally:
             try:
-                self._settle(self._front.begin_close(), deadline)
+                self._settle(self._state.begin_close(), deadline)
             finally:  # whatever interrupts the wait, our share of the network thread is given back
-                self._settle(self._front.end_close(), deadline)
+                self._settle(self._state.end_close(), deadline)
 
     def _settle(self, future: Future[None] | None, deadline: float) -> None:
         if future is not None:
@@ -297,7 +297,7 @@ class Consumer(ConsumerBase):
     def _await(self, wanted: Wait | Awaitable[Any]) -> Any:
         if isinstance(wanted, Wait):
             left = max(0.0, wanted.deadline - self._clock.monotonic())
-            grace = _GRACE if wanted.is_kept else 0.0
+            grace = _GRACE if wanted.with_grace else 0.0
             return self._wait(wanted.future, left, grace, is_interruptible=wanted.is_interruptible)
         if inspect.iscoroutine(wanted):
             wanted.close()
@@ -306,8 +306,8 @@ class Consumer(ConsumerBase):
     def _find(
         self, wanted: Mapping[TopicPartition, int], timeout: float | None, *, by_epoch: bool = False
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        with self._front.used() as front:
-            future = front.find_offsets(wanted, self._deadline(timeout), by_epoch=by_epoch)
+        with self._state.used() as state:
+            future = state.find_offsets(wanted, self._deadline(timeout), by_epoch=by_epoch)
             found: Found = self._wait(future, timeout)
             return dict(found)
 
@@ -323,7 +323,7 @@ class Consumer(ConsumerBase):
         while not future.done():
             self._ring.clear()
             if is_interruptible:
-                self._front.check_wakeup()
+                self._state.check_wakeup()
             if not future.done() and not self._ring.wait(max(0.0, end - self._clock.monotonic())):
                 break
         if not future.done():

@@ -30,42 +30,42 @@ Offsets: TypeAlias = (
 
 
 class ConsumerBase:
-    _front: ConsumerState
+    _state: ConsumerState
     _subscriber: Subscriber
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self._front}>"
+        return f"<{type(self).__name__} of {self._state}>"
 
     # --- assignment --------------------------------------------------------------------------------------------------
 
     def assign(self, partitions: Iterable[PartitionLike]) -> None:
         """Read exactly these partitions from now on. Those that were assigned before keep their position."""
-        with self._front.used() as front:
+        with self._state.used() as state:
             wanted = tuple(partitions)
             self._subscriber.before_assigning()
-            front.assign(wanted)
+            state.assign(wanted)
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        return self._front.assignment
+        return self._state.assignment
 
     def pause(self, partitions: Iterable[PartitionLike]) -> None:
         """Hand out nothing of these until resumed."""
-        with self._front.used() as front:
-            front.set_paused(partitions, True)
+        with self._state.used() as state:
+            state.set_paused(partitions, True)
 
     def resume(self, partitions: Iterable[PartitionLike]) -> None:
-        with self._front.used() as front:
-            front.set_paused(partitions, False)
+        with self._state.used() as state:
+            state.set_paused(partitions, False)
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
-        return self._front.paused
+        return self._state.paused
 
     @property
     def stopped(self) -> Mapping[TopicPartition, MultilaneError]:
         """Partitions that cannot go on, and why. Seeking one makes it go on from there."""
-        return self._front.failures()
+        return self._state.failures()
 
     # --- the group ---------------------------------------------------------------------------------------------------
 
@@ -79,7 +79,7 @@ class ConsumerBase:
         A compiled pattern is matched by us against whole names, a `ServerPattern` (RE2J) by the broker. The listener is
         called by poll(), when partitions come and go.
         """
-        with self._front.used():
+        with self._state.used():
             self._subscriber.subscribe(topics, listener)
 
     @property
@@ -90,8 +90,8 @@ class ConsumerBase:
                 return topics
             case ClientPattern(pattern):
                 return pattern
-            case wish:
-                return wish
+            case other:
+                return other
 
     def commit_async(
         self,
@@ -99,20 +99,20 @@ class ConsumerBase:
         callback: CommitCallback | None = None,
     ) -> None:
         """Commit without waiting. A later poll() calls `callback(offsets, error)`; without one, errors are logged."""
-        with self._front.used():
+        with self._state.used():
             self._subscriber.commit_async(offsets, callback)
 
     @property
     def member_id(self) -> str | None:
         """What the group calls this member; None while it is none. From any thread."""
-        identity = self._front.standing.identity
+        identity = self._state.standing.identity
         return None if identity is None else identity.member_id
 
     @property
     def fenced_after(self) -> float:
         """When this member must count as expelled from its group unless a heartbeat is answered before: on the clock's
         monotonic time, infinite where there is no group. From any thread."""
-        return self._front.standing.fenced_after
+        return self._state.standing.fenced_after
 
     def group_metadata(self) -> GroupMetadata:
         """Who this consumer is to its group at present; confluent-kafka's `send_offsets_to_transaction` takes it."""
@@ -123,7 +123,7 @@ class ConsumerBase:
 
     def enforce_rebalance(self, reason: str = "the application asks for it") -> None:
         """Have the group's partitions assigned anew. Under KIP-848 the broker does that by itself."""
-        with self._front.used():
+        with self._state.used():
             self._subscriber.enforce_rebalance(reason)
 
     # --- positions ---------------------------------------------------------------------------------------------------
@@ -137,49 +137,49 @@ class ConsumerBase:
     ) -> None:
         """Go on at this offset. With the epoch of the record before it, a cut log is noticed; with the id of the topic
         that it is an offset of, one that was made again."""
-        with self._front.used() as front:
-            front.seek(partition, at_offset(offset, leader_epoch, topic_id))
+        with self._state.used() as state:
+            state.seek(partition, at_offset(offset, leader_epoch, topic_id))
 
     def leader_epoch(self, partition: PartitionLike) -> int:
         """That of the last record before the position, or -1 where it is not known."""
-        with self._front.used() as front:
-            return front.leader_epoch(partition)
+        with self._state.used() as state:
+            return state.leader_epoch(partition)
 
     def seek_to_beginning(self, partitions: Collection[PartitionLike] = ()) -> None:
         """Go on at the first record there is; all assigned partitions when none is named."""
-        with self._front.used() as front:
-            front.seek_lookup(partitions, EARLIEST)
+        with self._state.used() as state:
+            state.seek_lookup(partitions, EARLIEST)
 
     def seek_to_end(self, partitions: Collection[PartitionLike] = ()) -> None:
-        with self._front.used() as front:
-            front.seek_lookup(partitions, LATEST)
+        with self._state.used() as state:
+            state.seek_lookup(partitions, LATEST)
 
     def seek_to_times(self, timestamps: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]) -> None:
         """Go on at the first record at or after a time (ms since 1970), or at the end when there is none."""
-        places = {
+        starts = {
             partition: at_time(timestamp) for partition, timestamp in by_partition(timestamps, "the time").items()
         }
-        with self._front.used() as front:
-            for partition, place in places.items():
-                front.seek(partition, place)
+        with self._state.used() as state:
+            for partition, start in starts.items():
+                state.seek(partition, start)
 
     def current_lag(self, partition: PartitionLike) -> int | None:
         """Offsets between the position and the end of the log, as of the last block; None before the first. Under
         read_committed the end is that of `end_offsets`: where the first undecided transaction begins."""
-        with self._front.used() as front:
-            return front.lag(partition)
+        with self._state.used() as state:
+            return state.lag(partition)
 
     # --- life --------------------------------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
         """From any thread: make the call that waits, or the next one that does, raise WakeupError. A commit that was
         interrupted may succeed all the same. close() is not interrupted."""
-        self._front.wakeup()
+        self._state.wakeup()
 
 
 def warn_unless_closed(consumer: ConsumerBase) -> None:
     """A consumer that nobody can reach any more still holds its partitions: its group waits until its time is over."""
-    front = getattr(consumer, "_front", None)  # None: it was never made
-    if front is not None and not front.is_done:
+    state = getattr(consumer, "_state", None)  # None: it was never made
+    if state is not None and not state.is_done:
         text = f"{consumer!r} was never closed: use `with`, or call close()"
         warnings.warn(text, ResourceWarning, stacklevel=3, source=consumer)

@@ -23,12 +23,12 @@ from multilane.client.events import (
     Assign,
     BackgroundEvent,
     CommitAnswered,
-    CommittedFirst,
     ErrorRaised,
     EventQueue,
     FindOffsets,
     GroupEvent,
-    Parted,
+    GroupLeft,
+    RevocationCommitted,
     Seek,
     SetPaused,
     Signal,
@@ -88,14 +88,14 @@ class ConsumerState:
         self._group_client = None
         if config.group_id is not None:
             self._group_client = GroupClient(
-                config, lease.thread.group_surroundings(), self.background, self.pulse, self.standing, name
+                config, lease.thread.group_context(), self.background, self.pulse, self.standing, name
             )
         self._backend = Backend(
-            config, lease.thread.surroundings(), self._buffer, self.background, name, self._group_client
+            config, lease.thread.backend_context(), self._buffer, self.background, name, self._group_client
         )
         self.polls = 0
         self.put_back: Callable[[], None] = lambda: None  # what a loop over records has not come to
-        self._held: frozenset[TopicPartition] = frozenset()  # about to be given up
+        self._withheld: frozenset[TopicPartition] = frozenset()  # about to be given up
         self._users = OneAtATime(caller)
         self._wakeups = 0
         self._closed = False
@@ -112,15 +112,15 @@ class ConsumerState:
     def used(self) -> Iterator[ConsumerState]:
         """Around every public call but wakeup: one thread or task at a time, and only while there is a client. The one
         that polls may come again, from its callbacks."""
-        with self._users.one(self._check_usable):
+        with self._users.exclusive(self._check_usable):
             yield self
 
     @contextmanager
-    def parting(self) -> Iterator[bool]:
+    def exclusive_if_free(self) -> Iterator[bool]:
         """Around the last words to the group; False when somebody else uses the consumer, or nobody can any more."""
         with ExitStack() as stack:
             try:
-                stack.enter_context(self._users.one(self._check_usable))
+                stack.enter_context(self._users.exclusive(self._check_usable))
             except MultilaneError:
                 yield False
                 return
@@ -147,18 +147,18 @@ class ConsumerState:
         self._partitions = {p: self._partitions.get(p) or self._new(p) for p in wanted}
         self._publish()
 
-    def begin_with(self, partitions: Collection[TopicPartition]) -> None:
+    def add_partitions(self, partitions: Collection[TopicPartition]) -> None:
         """The group gives us these, besides what we have."""
         self._partitions.update({p: self._new(p) for p in partitions})
         self._publish()
 
-    def hold(self, partitions: frozenset[TopicPartition]) -> None:
+    def withhold(self, partitions: frozenset[TopicPartition]) -> None:
         """Nothing of these is handed out either, but they are still ours: to be committed, and given up."""
-        self._held |= partitions
+        self._withheld |= partitions
 
-    def give_up(self, partitions: Collection[TopicPartition]) -> None:
+    def remove_partitions(self, partitions: Collection[TopicPartition]) -> None:
         """Nothing of these is handed out from now on."""
-        self._held -= frozenset(partitions)
+        self._withheld -= frozenset(partitions)
         self._partitions = {p: s for p, s in self._partitions.items() if p not in partitions}
         self._publish()
 
@@ -176,10 +176,10 @@ class ConsumerState:
         """Partitions without a starting point are not fetched: their generation is not told."""
         placed = {p: s for p, s in self._partitions.items() if s.start is not None}
         self._buffer.expect({p: s.generation for p, s in placed.items()})
-        self._tell(Assign({p: (s.generation, s.start) for p, s in placed.items() if s.start is not None}))
+        self._send(Assign({p: (s.generation, s.start) for p, s in placed.items() if s.start is not None}))
         paused = frozenset(p for p, s in placed.items() if s.paused)
         if paused:
-            self._tell(SetPaused(paused, True))
+            self._send(SetPaused(paused, True))
 
     # --- positions ---------------------------------------------------------------------------------------------------
 
@@ -191,12 +191,12 @@ class ConsumerState:
         state.start = start
         state.position = start.offset if isinstance(start, At) else None
         state.epoch = start.epoch if isinstance(start, At) else NO_EPOCH
-        state.failure, state.told = None, False
+        state.failure, state.failure_raised = None, False
         if not was_placed:
             self._publish()
             return
         self._buffer.expect({p: s.generation for p, s in self._partitions.items() if s.start is not None})
-        self._tell(Seek(partition, state.generation, start))
+        self._send(Seek(partition, state.generation, start))
 
     def seek_lookup(self, partitions: Collection[PartitionLike], timestamp: int) -> None:
         """Seek these, or all there are, to the beginning or the end."""
@@ -213,9 +213,9 @@ class ConsumerState:
             raise state.failure
         return state.position
 
-    def unplaced(self, partition: PartitionLike) -> OperationTimeout:
-        trouble = self._lease.thread.trouble
-        cause = "" if trouble is None else f": {trouble}"
+    def position_timeout(self, partition: PartitionLike) -> OperationTimeout:
+        last_failure = self._lease.thread.last_failure
+        cause = "" if last_failure is None else f": {last_failure}"
         return OperationTimeout(f"the position of {TopicPartition(*partition)} is not known yet{cause}")
 
     def leader_epoch(self, partition: PartitionLike) -> LeaderEpoch:
@@ -223,14 +223,14 @@ class ConsumerState:
 
     def consumed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """How far each of these was handed out."""
-        places = {p: self._partitions[p].place() for p in partitions if p in self._partitions}
-        return {p: place for p, place in places.items() if place is not None}
+        offsets = {p: self._partitions[p].to_commit() for p in partitions if p in self._partitions}
+        return {p: offset for p, offset in offsets.items() if offset is not None}
 
     def returned(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """The same without what the last poll handed out."""
         states = {p: self._partitions[p] for p in partitions if p in self._partitions}
-        places = {p: s.before if s.moved_in == self.polls else s.place() for p, s in states.items()}
-        return {p: place for p, place in places.items() if place is not None}
+        offsets = {p: s.before if s.moved_in == self.polls else s.to_commit() for p, s in states.items()}
+        return {p: offset for p, offset in offsets.items() if offset is not None}
 
     def lag(self, partition: PartitionLike) -> int | None:
         state = self._state(partition)
@@ -242,7 +242,7 @@ class ConsumerState:
         states = [(p, self._state(p)) for p in partition_list(partitions)]
         for _, state in states:
             state.paused = paused
-        self._tell(SetPaused(frozenset(p for p, _ in states), paused))
+        self._send(SetPaused(frozenset(p for p, _ in states), paused))
         self._signal.set()
 
     @property
@@ -270,13 +270,13 @@ class ConsumerState:
 
     def collect(self, limit: int | None) -> Blocks:
         """What is there now, at most `limit` rows. Raises new failures when nothing else is."""
-        taken = self._buffer.take(limit, self.paused | self._held)
+        taken = self._buffer.take(limit, self.paused | self._withheld)
         blocks = [b for item in taken if (b := self._note(item)) is not None and len(b)]
         if not blocks:
             self._raise_new_failure()
         return Blocks(blocks)
 
-    def next_event(self) -> RebalanceStep | CommitAnswered | CommittedFirst | Parted | None:
+    def next_event(self) -> RebalanceStep | CommitAnswered | RevocationCommitted | GroupLeft | None:
         """What the network thread wants done, in its order. Raises what it had to say: errors again and again, but each
         time without the traceback of the last, which would only grow."""
         event = self.background.pop()
@@ -290,7 +290,7 @@ class ConsumerState:
         """What a group that we leave wanted done, or said of itself, is nobody's concern."""
         for event in self.background.drain():
             is_of_group = isinstance(event, ErrorRaised) and isinstance(event.error, GroupError)
-            if not is_of_group and not isinstance(event, RebalanceStep | CommittedFirst):
+            if not is_of_group and not isinstance(event, RebalanceStep | RevocationCommitted):
                 self.background.put(event)
 
     @property
@@ -299,7 +299,7 @@ class ConsumerState:
         thread = self._lease.thread
         return not thread.can_decode and thread.failure is None and not self._closed
 
-    def absorb(self) -> None:
+    def update_positions(self) -> None:
         """Take notice of moves without handing anything out: of partitions whose place is not known yet."""
         self.check_wakeup()
         if self._lease.thread.failure is not None or isinstance(self.background.first(), ErrorRaised):
@@ -312,26 +312,26 @@ class ConsumerState:
         if isinstance(item, Failed):
             state = self._partitions.get(item.partition)
             if state is not None:
-                state.failure, state.told = item.error, False
+                state.failure, state.failure_raised = item.error, False
             return None
         if isinstance(item, Moved):
             state = self._partitions.get(item.partition)
             if state is not None:
-                state.put(item.offset, item.epoch, self.polls)
+                state.reset_to(item.offset, item.epoch, self.polls)
             return None
         state = self._partitions.get(TopicPartition(item.topic, item.partition))
         if state is not None:
-            state.move(Offset(item.next_offset), LeaderEpoch(item.leader_epoch), self.polls)
+            state.advance(Offset(item.next_offset), LeaderEpoch(item.leader_epoch), self.polls)
             state.end = item.last_stable_offset if self.config.read_committed else item.high_watermark
         return item
 
     def _raise_new_failure(self) -> None:
         for state in self._partitions.values():
-            if state.failure is not None and not state.told and not state.paused:
-                state.told = True
+            if state.failure is not None and not state.failure_raised and not state.paused:
+                state.failure_raised = True
                 raise state.failure.with_traceback(None)
 
-    def raise_standing_failure(self) -> None:
+    def raise_current_failure(self) -> None:
         """A partition that stopped stays stopped; a poll that would come back empty says so again."""
         for state in self._partitions.values():
             if state.failure is not None and not state.paused:
@@ -347,7 +347,7 @@ class ConsumerState:
         if not checked:
             future.set_result({})
             return future
-        self._tell(FindOffsets(checked, deadline, future, by_epoch))
+        self._send(FindOffsets(checked, deadline, future, by_epoch))
         return future
 
     def call(self, call: Call) -> Future[Any]:
@@ -387,10 +387,10 @@ class ConsumerState:
             raise NotAssigned(f"{TopicPartition(*partition)} is not assigned to this consumer: assign it first")
         return state
 
-    def tell_group(self, event: GroupEvent) -> None:
+    def send_to_group(self, event: GroupEvent) -> None:
         if self._group_client is not None and not self._closed:
             self._lease.thread.put(ForGroupClient(self._group_client, event))
 
-    def _tell(self, event: ApplicationEvent) -> None:
+    def _send(self, event: ApplicationEvent) -> None:
         if not self._closed:  # a callback may have closed us in the middle of something
             self._lease.thread.put(ForBackend(self._backend, event))

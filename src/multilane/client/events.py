@@ -80,7 +80,7 @@ ApplicationEvent = Assign | Seek | SetPaused | FindOffsets | BatchUnreadable | B
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    wish: WantedTopics
+    topics: WantedTopics
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,19 +141,19 @@ class CommitAnswered:
 
 
 @dataclass(frozen=True, slots=True)
-class Parted:
+class GroupLeft:
     """The group has been left: steps that come before this one are of a membership that is over."""
 
 
 @dataclass(frozen=True, slots=True)
-class CommittedFirst:
+class RevocationCommitted:
     """What a step gives up has been committed, or could not be: now the listener is to be told."""
 
     step: RebalanceStep
     error: BaseException | None
 
 
-BackgroundEvent: TypeAlias = "ErrorRaised | RebalanceStep | CommitAnswered | CommittedFirst | Parted"
+BackgroundEvent: TypeAlias = "ErrorRaised | RebalanceStep | CommitAnswered | RevocationCommitted | GroupLeft"
 
 # --- the queues ------------------------------------------------------------------------------------------------------
 

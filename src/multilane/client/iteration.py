@@ -40,19 +40,19 @@ class _Rest:
 
 
 class RecordStream:
-    def __init__(self, front: ConsumerState, subscriber: Subscriber) -> None:
-        self._front = front
+    def __init__(self, consumer: ConsumerState, subscriber: Subscriber) -> None:
+        self._consumer = consumer
         self._subscriber = subscriber
         self._rests: deque[_Rest] = deque()
-        front.put_back()
-        front.put_back = self.put_back
+        consumer.put_back()
+        consumer.put_back = self.put_back
 
     def add(self, blocks: Blocks) -> None:
         """What a poll handed out counts as handed out when the loop comes to it."""
         seen: set[TopicPartition] = set()
         for block in blocks:
             partition = TopicPartition(block.topic, block.partition)
-            state = self._front.states.get(partition)
+            state = self._consumer.states.get(partition)
             if state is None:
                 continue
             if partition not in seen:
@@ -81,16 +81,17 @@ class RecordStream:
         rests, self._rests = self._rests, deque()
         for rest in rests:
             if self._is_valid(rest) and rest.state.position is not None:
-                self._front.seek(rest.partition, At(rest.state.position, rest.state.epoch))
+                self._consumer.seek(rest.partition, At(rest.state.position, rest.state.epoch))
 
     def _may_go_on(self, now: float) -> bool:
-        steps = self._front.background and any(isinstance(e, RebalanceStep) for e in self._front.background.waiting())
-        return not steps and self._subscriber.stands(now) and not any(r.state.paused for r in self._rests)
+        background = self._consumer.background
+        steps = background and any(isinstance(e, RebalanceStep) for e in background.waiting())
+        return not steps and self._subscriber.may_deliver_at(now) and not any(r.state.paused for r in self._rests)
 
     def _is_valid(self, rest: _Rest) -> bool:
         """A seek changes the generation, so of several blocks of one partition only the first is put back."""
-        state = self._front.states.get(rest.partition)
-        return state is rest.state and state.generation == rest.generation and not self._front.is_done
+        state = self._consumer.states.get(rest.partition)
+        return state is rest.state and state.generation == rest.generation and not self._consumer.is_done
 
     def _move(self, rest: _Rest, offset: int) -> None:
-        rest.state.move(Offset(offset), LeaderEpoch(rest.block.leader_epoch), self._front.polls)
+        rest.state.advance(Offset(offset), LeaderEpoch(rest.block.leader_epoch), self._consumer.polls)

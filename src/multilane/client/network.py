@@ -36,7 +36,7 @@ from multilane.client.futures import fulfil, refuse
 from multilane.client.group.coordinators import CoordinatorListeners, CoordinatorManager
 from multilane.client.group.group_client import GroupClient, GroupContext
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
-from multilane.client.net.delegate import NetworkDelegate, Reach
+from multilane.client.net.delegate import ConnectionSetup, NetworkDelegate
 from multilane.client.net.login import Login
 from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import NEVER, Poll, then
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 log = logger(__name__)
 
-Asked = TypeVar("Asked", Backend, GroupClient)
+Polled = TypeVar("Polled", Backend, GroupClient)
 
 _numbers: Final = count(1)
 _JOIN_SECONDS: Final = 2.0
@@ -108,7 +108,7 @@ class NetworkThread:
         self._chores: ThreadPoolExecutor | None = None
         self._number = number
         self._decoders = DecoderPool(f"multilane-decoder-{number}", lambda error: self._events.put(CrashThread(error)))
-        self._delegate = NetworkDelegate(config, self._reach(config), self._wakeup, observer)
+        self._delegate = NetworkDelegate(config, self._connection_setup(config), self._wakeup, observer)
         backoff = RequestBackoff(config.retry_backoff, config.retry_backoff_max)
         self._metadata = MetadataManager(
             MetadataPolicy(
@@ -156,12 +156,12 @@ class NetworkThread:
     def wake(self) -> None:
         self._wakeup.set()
 
-    def surroundings(self) -> BackendContext:
+    def backend_context(self) -> BackendContext:
         return BackendContext(
-            self._metadata, self._fetching, self._tell, self._clock.wall, self._observer, self._backends.touch
+            self._metadata, self._fetching, self._post, self._clock.wall, self._observer, self._backends.touch
         )
 
-    def group_surroundings(self) -> GroupContext:
+    def group_context(self) -> GroupContext:
         return GroupContext(
             self._metadata,
             self._coordinators,
@@ -172,7 +172,7 @@ class NetworkThread:
         )
 
     @property
-    def trouble(self) -> MultilaneError | None:
+    def last_failure(self) -> MultilaneError | None:
         """Why a broker could not be reached, until one can."""
         return self._delegate.last_failure
 
@@ -186,39 +186,39 @@ class NetworkThread:
         try:
             while not self._stopping:
                 self._turn()
-            self._shut(ClientClosed("the client was closed"))
+            self._shut_down(ClientClosed("the client was closed"))
         except BaseException as error:  # noqa: BLE001 - fail loudly, whatever it was
             self._fail(error)
         finally:
             fulfil(self.ended, None)
 
     def _turn(self) -> None:
-        self._wakeup.look()
+        self._wakeup.begin_turn()
         while (event := self._events.pop()) is not None:  # one by one: if one fails, the others are still there
             self._handle(event)
-        wait = self._ask_managers(self._clock.monotonic())
-        if not self._wakeup.lie_down() or self._stopping:
+        wait = self._poll_managers(self._clock.monotonic())
+        if not self._wakeup.may_sleep() or self._stopping:
             wait = 0.0
         self._delegate.poll(wait, self._clock.monotonic)
-        self._wakeup.get_up()
+        self._wakeup.awake()
 
-    def _ask_managers(self, now: float) -> float:
+    def _poll_managers(self, now: float) -> float:
         wait = NEVER
         for poll in (self._metadata.poll(now), self._calls.poll(now)):
             wait = min(wait, self._enqueue(poll, now))
-        wait = min(wait, self._ask_due(self._backends, now))
+        wait = min(wait, self._poll_due(self._backends, now))
         wait = min(wait, self._enqueue(self._fetching.poll(now, can_decode=self.can_decode), now))
-        return min(wait, self._ask_group_clients(now))
+        return min(wait, self._poll_group_clients(now))
 
-    def _ask_group_clients(self, now: float) -> float:
+    def _poll_group_clients(self, now: float) -> float:
         """And where their coordinators are, for which they may just have asked."""
-        wait = self._ask_due(self._group_clients, now)
+        wait = self._poll_due(self._group_clients, now)
         poll = self._coordinators.poll(now)
         for request in poll.requests:
             then(request, self._group_clients.touch_all)
         return min(wait, self._enqueue(poll, now))
 
-    def _ask_due(self, agenda: Agenda[Asked], now: float) -> float:
+    def _poll_due(self, agenda: Agenda[Polled], now: float) -> float:
         """Those who have something to say, or whose request was answered."""
         for asked in agenda.due(now):
             wait = NEVER
@@ -239,7 +239,7 @@ class NetworkThread:
         match event:
             case Attach():
                 self._backends.add(event.backend)
-                self._size_memory()
+                self._resize_frame_pool()
                 if event.group_client is not None:
                     self._group_clients.add(event.group_client)
                     self._coordinators.hold(event.group_client.group)
@@ -259,14 +259,14 @@ class NetworkThread:
     def _detach(self, event: Detach) -> None:
         event.backend.close()
         self._backends.remove(event.backend)
-        self._size_memory()
+        self._resize_frame_pool()
         if event.group_client is not None:
             event.group_client.close(self._clock.monotonic())
             self._group_clients.remove(event.group_client)
             self._coordinators.release(event.group_client.group)
         fulfil(event.future, None)
 
-    def _size_memory(self) -> None:
+    def _resize_frame_pool(self) -> None:
         """As much may lie idle as may be in use."""
         self._delegate.memory.keep_bytes = max((backend.buffer.limit for backend in self._backends), default=0)
 
@@ -277,9 +277,9 @@ class NetworkThread:
         failure.__cause__ = cause
         log.critical("multilane's network thread failed", exc_info=cause)
         self.failure = failure
-        self._shut(failure)
+        self._shut_down(failure)
 
-    def _shut(self, reason: MultilaneError) -> None:
+    def _shut_down(self, reason: MultilaneError) -> None:
         self._delegate.abort(reason, self._clock.monotonic())
         for backend in self._backends:
             backend.fail(reason)
@@ -357,7 +357,7 @@ class NetworkThread:
         job = FrameJob(frame, tasks, options)
         (self._decoders.run if job.is_quick else self._decoders.submit)(job)
 
-    def _tell(self, backend: Backend, event: ApplicationEvent) -> None:
+    def _post(self, backend: Backend, event: ApplicationEvent) -> None:
         self._events.put(ForBackend(backend, event))
 
     def _load_kernels(self) -> None:
@@ -367,12 +367,12 @@ class NetworkThread:
         self.can_decode = True
         self._wakeup.set()
 
-    def _reach(self, config: ConnectionConfig) -> Reach:
+    def _connection_setup(self, config: ConnectionConfig) -> ConnectionSetup:
         security = config.security
         login = None
         if security.sasl is not None:
             login = Login(security.sasl, self._chore_pool, self._clock.wall, self._wakeup.set)
-        return Reach(
+        return ConnectionSetup(
             Resolver(self._chore_pool, self._wakeup.set, self._clock.monotonic),
             None if security.tls is None else tls_context(security.tls),
             login,

@@ -26,7 +26,7 @@ class OneAtATime:
         return self._lock.locked()
 
     @contextmanager
-    def one(self, check: Callable[[], None]) -> Iterator[None]:
+    def exclusive(self, check: Callable[[], None]) -> Iterator[None]:
         """`check` raises what makes any use impossible."""
         check()
         if self._user is not None and self._user is self._caller():

@@ -21,12 +21,12 @@ class PartitionState:
         "end",
         "epoch",
         "failure",
+        "failure_raised",
         "generation",
         "moved_in",
         "paused",
         "position",
         "start",
-        "told",
     )
 
     def __init__(self, generation: int, start: Start | None) -> None:
@@ -39,19 +39,19 @@ class PartitionState:
         self.end: int | None = None  # of the log as far as we may read it, when the last block was fetched
         self.paused = False
         self.failure: MultilaneError | None = None
-        self.told = False  # whether poll has raised the failure
+        self.failure_raised = False  # whether poll has raised the failure
 
-    def place(self) -> OffsetAndMetadata | None:
+    def to_commit(self) -> OffsetAndMetadata | None:
         return None if self.position is None else OffsetAndMetadata(self.position, self.epoch)
 
-    def move(self, offset: Offset, epoch: LeaderEpoch, poll: int) -> None:
+    def advance(self, offset: Offset, epoch: LeaderEpoch, poll: int) -> None:
         """What is handed out in one poll is done with when the next begins."""
         if self.moved_in != poll:
-            self.before, self.moved_in = self.place(), poll
+            self.before, self.moved_in = self.to_commit(), poll
         self.position, self.epoch = offset, epoch
 
-    def put(self, offset: Offset, epoch: LeaderEpoch, poll: int) -> None:
+    def reset_to(self, offset: Offset, epoch: LeaderEpoch, poll: int) -> None:
         """Where the log itself has put us. Nothing was handed out by that, and what was before it is not there."""
         self.position, self.epoch = offset, epoch
         if self.moved_in == poll:
-            self.before = self.place()
+            self.before = self.to_commit()

@@ -24,7 +24,7 @@ class Wait:
 
     future: Future[Any]
     deadline: float
-    is_kept: bool = True
+    with_grace: bool = True
     is_interruptible: bool = False
 
 

@@ -21,7 +21,7 @@ from multilane.engines.batches.coordinator_app import CoordinatorGroup
 from multilane.engines.batches.lease_table import LeaseTable
 from multilane.engines.batches.messages import Again, PartitionLease, TaskLease
 from multilane.engines.batches.worker_app import LeaseWorkerApp
-from multilane.engines.continuous.worker_app import News
+from multilane.engines.continuous.worker_app import CountBuffer
 from multilane.error_consumer.reading import ErrorLog
 from multilane.errors import DataLoss
 from multilane.outcome.redrive import ReplayMarks
@@ -232,8 +232,8 @@ async def test_a_worker_that_reports_what_the_log_does_not_have_commits_nothing(
     shop.fill([f"k{n}" for n in range(10)], partitions=1)
     app, partition, lease_table, line = shop.app(), TopicPartition(shop.main, 0), LeaseTable(SystemClock()), Borrower()
     collecting(app)
-    [(name, lane_factory)] = app.lane_factories(News()).items()
-    kept = CoordinatorGroup(name, lane_factory, lease_table, SystemClock(), News())
+    [(name, lane_factory)] = app.lane_factories(CountBuffer()).items()
+    kept = CoordinatorGroup(name, lane_factory, lease_table, SystemClock(), CountBuffer())
     running_ = asyncio.create_task(kept.run())
     try:
         await until(lambda: lease_table.has_work)

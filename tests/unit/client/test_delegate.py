@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from multilane.client.net.connection import ConnectionState
-from multilane.client.net.delegate import NetworkDelegate, Reach
+from multilane.client.net.delegate import ConnectionSetup, NetworkDelegate
 from multilane.client.net.login import Login
 from multilane.client.net.requests import CONTROL, Channel, UnsentRequest
 from multilane.client.net.resolver import Resolver
@@ -80,8 +80,8 @@ class Office:
         self.clock = ManualClock(100.0)
         self.counts = Counts()
         self.wakeup = Wakeup()
-        reach = Reach(Resolver(_no_pool, self.wakeup.set, self.clock.monotonic), None, login)
-        self.delegate = NetworkDelegate(config, reach, self.wakeup, self.counts)
+        setup = ConnectionSetup(Resolver(_no_pool, self.wakeup.set, self.clock.monotonic), None, login)
+        self.delegate = NetworkDelegate(config, setup, self.wakeup, self.counts)
         self.delegate.directory._choose = max
 
     def ask(self, node: NodeId | None = None, **more: Any) -> Told:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from multilane.client.consumer_state import ConsumerState
-from multilane.client.events import CommitOffsets, Leave, Parted, Returned, StepDone, Subscribe, announce
+from multilane.client.events import CommitOffsets, GroupLeft, Leave, Returned, StepDone, Subscribe, announce
 from multilane.client.fetch.buffer import Failed
 from multilane.client.fetch.cursor import Cursor
 from multilane.client.group.membership import Change, Identity, RebalanceStep
@@ -42,8 +42,8 @@ class Desk:
         self.now = 0.0
         self.thread = NetworkThread(config.connection, SystemClock(), NO_OBSERVER)
         lease = NetworkThreadLease(ThreadTable(), "key", self.thread)
-        self.front = ConsumerState(config, lease, Ring(), SystemClock(), lambda: None)
-        self.subscriber = Subscriber(self.front, lambda: self.now)
+        self.state = ConsumerState(config, lease, Ring(), SystemClock(), lambda: None)
+        self.subscriber = Subscriber(self.state, lambda: self.now)
         self.told: list[Any] = []
 
     def hear(self) -> list[Any]:
@@ -72,9 +72,9 @@ def run(plan: Any) -> None:
 
 def own(desk: Desk, listener: RebalanceListener | None = None) -> None:
     desk.subscriber.subscribe(["orders"], listener)
-    run(desk.subscriber.attend(step(Change.ASSIGNED)))
-    desk.front.standing.identity = Identity("g", "member", 1, None, "classic")
-    desk.front.seek(ORDERS, _at(7))
+    run(desk.subscriber.handle(step(Change.ASSIGNED)))
+    desk.state.standing.identity = Identity("g", "member", 1, None, "classic")
+    desk.state.seek(ORDERS, _at(7))
     desk.hear()
 
 
@@ -106,12 +106,12 @@ class CommitsAndWaits(RebalanceListener):
 def test_a_partition_is_given_up_after_the_commits_of_it_are_answered(desk, answer):
     own(desk)
     desk.subscriber.commit_async({ORDERS: 7}, None)
-    plan = desk.subscriber.attend(step(Change.REVOKED, ticket=2))
+    plan = desk.subscriber.handle(step(Change.REVOKED, ticket=2))
     waits = next(plan)
     [commit] = desk.hear()
     assert isinstance(commit, CommitOffsets)
-    assert waits == Wait(commit.future, 60.0, is_kept=False)  # default.api.timeout.ms; the group would wait longer
-    assert desk.front.assignment == OWNED
+    assert waits == Wait(commit.future, 60.0, with_grace=False)  # default.api.timeout.ms; the group would wait longer
+    assert desk.state.assignment == OWNED
     if answer is None:
         commit.future.set_result(None)
         with pytest.raises(StopIteration):
@@ -121,14 +121,14 @@ def test_a_partition_is_given_up_after_the_commits_of_it_are_answered(desk, answ
         with pytest.raises(StopIteration):
             plan.throw(answer)
     assert desk.hear() == [StepDone(2)]
-    assert not desk.front.assignment
+    assert not desk.state.assignment
 
 
 def test_a_group_does_not_wait_longer_for_commits_than_it_has_time(desk):
     own(desk)
     desk.subscriber.commit_async({ORDERS: 7}, None)
     desk.now = 100.0
-    plan = desk.subscriber.attend(step(Change.REVOKED, deadline=110.0))
+    plan = desk.subscriber.handle(step(Change.REVOKED, deadline=110.0))
     assert next(plan).deadline == 105.0
     with pytest.raises(StopIteration):
         plan.throw(TimeoutError())
@@ -136,7 +136,7 @@ def test_a_group_does_not_wait_longer_for_commits_than_it_has_time(desk):
 
 def test_a_commit_made_in_the_listener_is_waited_for(desk):
     own(desk, CommitsInPassing(desk))
-    plan = desk.subscriber.attend(step(Change.REVOKED))
+    plan = desk.subscriber.handle(step(Change.REVOKED))
     waits = next(plan)
     [commit] = desk.hear()
     assert waits.future is commit.future
@@ -149,12 +149,12 @@ def test_so_is_one_that_is_made_while_closing(desk):
     plan = desk.subscriber.close(30.0, keep_last=False)
     waits = next(plan)
     [commit] = desk.hear()
-    assert waits == Wait(commit.future, 30.0, is_kept=False)
+    assert waits == Wait(commit.future, 30.0, with_grace=False)
     commit.future.set_result(None)
     last = plan.send(None)
     [leave] = desk.hear()
     assert isinstance(leave, Leave)
-    assert last == Wait(leave.future, 30.0, is_kept=False)
+    assert last == Wait(leave.future, 30.0, with_grace=False)
 
 
 def test_a_commit_in_the_last_call_of_a_listener_waits_no_longer_than_close(desk):
@@ -167,14 +167,14 @@ def test_a_commit_in_the_last_call_of_a_listener_waits_no_longer_than_close(desk
 def test_what_is_lost_is_given_up_at_once(desk):
     own(desk)
     desk.subscriber.commit_async({ORDERS: 7}, None)
-    run(desk.subscriber.attend(step(Change.LOST, ticket=3)))
+    run(desk.subscriber.handle(step(Change.LOST, ticket=3)))
     assert desk.hear()[-1] == StepDone(3)
-    assert not desk.front.assignment
+    assert not desk.state.assignment
 
 
 def test_a_member_that_the_group_will_not_have_says_so_until_it_leaves(desk):
     own(desk)
-    desk.front.standing.refusal = InstanceFenced("another took our place")
+    desk.state.standing.refusal = InstanceFenced("another took our place")
     for _ in range(2):
         with pytest.raises(InstanceFenced):
             desk.subscriber.raise_refusal()
@@ -182,29 +182,29 @@ def test_a_member_that_the_group_will_not_have_says_so_until_it_leaves(desk):
     desk.subscriber.raise_refusal()
     desk.subscriber.subscribe(["orders"], None)
     desk.subscriber.raise_refusal()  # of the membership that was left, as long as the network thread has not heard
-    run(desk.subscriber.attend(Parted()))
+    run(desk.subscriber.handle(GroupLeft()))
     with pytest.raises(InstanceFenced):
         desk.subscriber.raise_refusal()
 
 
 def test_what_may_pass_is_told_once(desk):
     own(desk)
-    announce(GroupRefused("grant READ"), desk.front.background)
+    announce(GroupRefused("grant READ"), desk.state.background)
     with pytest.raises(GroupRefused):
-        desk.front.next_event()
-    assert desk.front.next_event() is None
+        desk.state.next_event()
+    assert desk.state.next_event() is None
     desk.subscriber.raise_refusal()
-    desk.front.raise_standing_failure()
+    desk.state.raise_current_failure()
 
 
 def test_what_a_group_said_that_was_left_is_not_raised_any_more(desk):
     own(desk)
-    announce(GroupRefused("grant READ"), desk.front.background)
-    announce(SaslError("no such user"), desk.front.background)
+    announce(GroupRefused("grant READ"), desk.state.background)
+    announce(SaslError("no such user"), desk.state.background)
     run(desk.subscriber.unsubscribe())
     with pytest.raises(SaslError):  # this is not the group's
-        desk.front.next_event()
-    assert desk.front.next_event() is None
+        desk.state.next_event()
+    assert desk.state.next_event() is None
 
 
 def test_a_step_that_crosses_the_word_of_leaving_is_not_performed(desk):
@@ -213,11 +213,11 @@ def test_a_step_that_crosses_the_word_of_leaving_is_not_performed(desk):
     run(desk.subscriber.unsubscribe())
     desk.subscriber.subscribe(["orders"], None)
     assert [type(told) for told in desk.hear()] == [Leave, Subscribe]
-    run(desk.subscriber.attend(step(Change.ASSIGNED, ticket=7)))
-    assert not desk.front.assignment
-    run(desk.subscriber.attend(Parted()))
-    run(desk.subscriber.attend(step(Change.ASSIGNED, ticket=1)))
-    assert desk.front.assignment == OWNED
+    run(desk.subscriber.handle(step(Change.ASSIGNED, ticket=7)))
+    assert not desk.state.assignment
+    run(desk.subscriber.handle(GroupLeft()))
+    run(desk.subscriber.handle(step(Change.ASSIGNED, ticket=1)))
+    assert desk.state.assignment == OWNED
     assert desk.hear() == [StepDone(1)]
 
 
@@ -231,7 +231,7 @@ def test_whatever_the_listener_does_the_group_is_left(desk):
     with pytest.raises(RuntimeError, match="stumbled"):
         run(desk.subscriber.unsubscribe())
     assert [type(told) for told in desk.hear()] == [Leave]
-    assert not desk.front.assignment
+    assert not desk.state.assignment
     assert desk.subscriber.subscription is None
 
 
@@ -251,7 +251,7 @@ def test_who_leaves_after_its_membership_has_ended_has_lost_its_partitions(desk,
     listener = Notes()
     own(desk, listener)
     if not is_member:
-        desk.front.standing.identity = None
+        desk.state.standing.identity = None
     run(desk.subscriber.unsubscribe())
     assert listener.notes == [told]
 
@@ -261,8 +261,8 @@ def test_a_revocation_that_comes_too_late_is_a_loss(desk, is_member, told):
     listener = Notes()
     own(desk, listener)
     if not is_member:
-        desk.front.standing.identity = None
-    run(desk.subscriber.attend(step(Change.REVOKED, 2)))
+        desk.state.standing.identity = None
+    run(desk.subscriber.handle(step(Change.REVOKED, 2)))
     assert listener.notes == [told]
     assert desk.hear() == [StepDone(2)]
 
@@ -274,7 +274,7 @@ class CommitsWhateverHappens(RebalanceListener):
 
 def test_a_commit_of_what_is_lost_is_refused_without_ending_the_application(desk, caplog):
     own(desk, CommitsWhateverHappens())
-    run(desk.subscriber.attend(step(Change.LOST, 2)))
+    run(desk.subscriber.handle(step(Change.LOST, 2)))
     assert "on_lost() could not commit: this consumer is not a member" in caplog.text
     assert desk.hear() == [StepDone(2)]
 
@@ -282,7 +282,7 @@ def test_a_commit_of_what_is_lost_is_refused_without_ending_the_application(desk
 def test_of_what_is_revoked_it_does(desk):
     own(desk, CommitsWhateverHappens())
     with pytest.raises(CommitRefused):
-        run(desk.subscriber.attend(step(Change.REVOKED, 2)))
+        run(desk.subscriber.handle(step(Change.REVOKED, 2)))
     assert desk.hear() == [StepDone(2)]
 
 
@@ -294,7 +294,7 @@ class Looks(RebalanceListener):
     def on_assigned(self, partitions: frozenset[TopicPartition]) -> None:
         began = self.desk.now
         self.desk.now += 400.0
-        self.idle.append(self.desk.front.pulse.idle(self.desk.now))
+        self.idle.append(self.desk.state.pulse.idle(self.desk.now))
         assert began < self.desk.now
 
 
@@ -303,16 +303,16 @@ def test_the_time_of_a_listener_is_the_applications(desk):
     listener = Looks(desk)
     desk.subscriber.subscribe(["orders"], listener)
     desk.subscriber.enter_poll()
-    run(desk.subscriber.attend(step(Change.ASSIGNED)))
+    run(desk.subscriber.handle(step(Change.ASSIGNED)))
     assert listener.idle == [400.0]
-    assert desk.front.pulse.idle(desk.now + 1000.0) == 0.0, "back in poll"
+    assert desk.state.pulse.idle(desk.now + 1000.0) == 0.0, "back in poll"
     desk.subscriber.leave_poll()
 
 
 def test_who_subscribes_long_after_it_was_made_is_not_late(desk, caplog):
     desk.now = 1000.0
     desk.subscriber.subscribe(["orders"], None)
-    assert desk.front.pulse.idle(desk.now) == 0.0
+    assert desk.state.pulse.idle(desk.now) == 0.0
     desk.subscriber.enter_poll()
     assert [type(told) for told in desk.hear()] == [Subscribe]
     assert not caplog.text
@@ -322,8 +322,8 @@ def test_an_application_is_back_before_it_says_so(desk):
     own(desk)
     desk.now = 1000.0
     polls: list[bool] = []
-    tell = desk.subscriber._tell
-    desk.subscriber._tell = lambda event: (polls.append(desk.front.pulse.is_polling), tell(event))
+    tell = desk.subscriber._send
+    desk.subscriber._send = lambda event: (polls.append(desk.state.pulse.is_polling), tell(event))
     desk.subscriber.enter_poll()
     assert [type(told) for told in desk.hear()] == [Returned]
     assert polls == [True]
@@ -334,39 +334,39 @@ def test_an_application_is_back_before_it_says_so(desk):
 
 def test_an_application_that_was_away_for_too_long_has_no_standing_when_it_is_back(desk):
     own(desk)
-    assert desk.subscriber.has_standing
+    assert desk.subscriber.may_deliver
     desk.now = 300.0
-    assert desk.front.pulse.expire(desk.now, 300.0)  # what the network thread does, long before it says so
+    assert desk.state.pulse.expire(desk.now, 300.0)  # what the network thread does, long before it says so
     desk.subscriber.enter_poll()
-    assert not desk.subscriber.has_standing
+    assert not desk.subscriber.may_deliver
 
 
 def test_no_standing_expires_while_the_application_polls(desk):
     own(desk)
     desk.now = 300.0
     desk.subscriber.enter_poll()
-    assert not desk.front.pulse.expire(desk.now, 300.0)
-    assert desk.subscriber.has_standing
+    assert not desk.state.pulse.expire(desk.now, 300.0)
+    assert desk.subscriber.may_deliver
 
 
 def test_what_is_kept_is_not_handed_out_either_when_standing_ends_within_a_step(desk):
     own(desk)
-    desk.front._buffer.put(Cursor(ORDERS, 2, _at(7)), Failed(ORDERS, MultilaneError("would be raised")))
-    desk.front.standing.identity = None  # fenced; the loss is told when the open step is done
+    desk.state._buffer.put(Cursor(ORDERS, 2, _at(7)), Failed(ORDERS, MultilaneError("would be raised")))
+    desk.state.standing.identity = None  # fenced; the loss is told when the open step is done
     assert not desk.subscriber.collect()
-    desk.front.standing.identity = Identity("g", "member", 2, None, "classic")
+    desk.state.standing.identity = Identity("g", "member", 2, None, "classic")
     with pytest.raises(MultilaneError, match="would be raised"):
         desk.subscriber.collect()
 
 
 def test_a_consumer_that_was_stopped_beyond_its_session_gets_nothing_until_its_group_answers(desk):
     own(desk)
-    desk.front._buffer.put(Cursor(ORDERS, 2, _at(7)), Failed(ORDERS, MultilaneError("would be raised")))
-    desk.front.standing.fenced_after = 45.0
+    desk.state._buffer.put(Cursor(ORDERS, 2, _at(7)), Failed(ORDERS, MultilaneError("would be raised")))
+    desk.state.standing.fenced_after = 45.0
     desk.now = 46.0  # it goes on: nobody has said yet that it was expelled
     desk.subscriber.enter_poll()
     assert not desk.subscriber.collect()
-    desk.front.standing.fenced_after = 90.0
+    desk.state.standing.fenced_after = 90.0
     with pytest.raises(MultilaneError, match="would be raised"):
         desk.subscriber.collect()
 
@@ -375,10 +375,10 @@ def test_a_poll_that_waits_looks_again_when_the_group_answers_again(desk):
     own(desk)
     rung: list[float] = []
     member = SimpleNamespace(identity=desk.subscriber.identity, refusal=None, fenced_after=lambda session: 145.0)
-    desk.front.background._signal = SimpleNamespace(set=lambda: rung.append(desk.now))
-    desk.front.standing.fenced_after = 45.0
+    desk.state.background._signal = SimpleNamespace(set=lambda: rung.append(desk.now))
+    desk.state.standing.fenced_after = 45.0
     for desk.now in (100.0, 101.0):
-        desk.front._group_client._note_standing(member, desk.now)
+        desk.state._group_client._note_standing(member, desk.now)
     assert rung == [100.0], "once, not with every heartbeat"
 
 
@@ -393,8 +393,8 @@ def test_a_loop_that_was_away_for_too_long_over_one_record_says_that_it_is_back(
 
 
 def test_partitions_assigned_by_hand_need_no_standing(desk):
-    desk.front.assign([ORDERS])
-    assert desk.subscriber.has_standing
+    desk.state.assign([ORDERS])
+    assert desk.subscriber.may_deliver
 
 
 def test_callbacks_run_when_the_consumer_closes(desk):
@@ -411,8 +411,8 @@ def test_callbacks_run_when_the_consumer_closes(desk):
     second.future.set_exception(error)
     plan.throw(error)
     assert answers == [None, error]
-    while (event := desk.front.next_event()) is not None:  # the same answers once more
-        run(desk.subscriber.attend(event))
+    while (event := desk.state.next_event()) is not None:  # the same answers once more
+        run(desk.subscriber.handle(event))
     assert answers == [None, error]
 
 
@@ -422,9 +422,9 @@ def test_a_callback_runs_once(desk):
     desk.subscriber.commit_async({ORDERS: 7}, lambda _, e: answers.append(e))
     (commit,) = desk.hear()
     commit.future.set_result(None)
-    event = desk.front.next_event()
-    run(desk.subscriber.attend(event))
-    run(desk.subscriber.attend(event))
+    event = desk.state.next_event()
+    run(desk.subscriber.handle(event))
+    run(desk.subscriber.handle(event))
     assert answers == [None]
 
 
@@ -451,31 +451,31 @@ class Diary(RebalanceListener):
 def test_what_is_kept_goes_on_while_what_is_given_up_is_committed(thrifty, error):
     diary = Diary()
     own(thrifty, diary)
-    run(thrifty.subscriber.attend(step(Change.REVOKED, 2)))  # without waiting for anything
+    run(thrifty.subscriber.handle(step(Change.REVOKED, 2)))  # without waiting for anything
     (commit,) = thrifty.hear()
     assert isinstance(commit, CommitOffsets)
     assert commit.offsets[ORDERS].offset == 7
     assert diary.heard == []
-    assert thrifty.front.assignment == OWNED
-    assert thrifty.front._held == OWNED  # nothing of it is handed out any more
+    assert thrifty.state.assignment == OWNED
+    assert thrifty.state._withheld == OWNED  # nothing of it is handed out any more
     if error is None:
         commit.future.set_result(None)
     else:
         commit.future.set_exception(error)
-    run(thrifty.subscriber.attend(thrifty.front.next_event()))
+    run(thrifty.subscriber.handle(thrifty.state.next_event()))
     assert diary.heard == ["revoked"]
-    assert thrifty.front.assignment == frozenset()
-    assert thrifty.front._held == frozenset()
+    assert thrifty.state.assignment == frozenset()
+    assert thrifty.state._withheld == frozenset()
     assert thrifty.hear() == [StepDone(2)]
 
 
 def test_partitions_assigned_by_hand_are_committed_when_they_are_given_up(thrifty):
-    thrifty.front.assign([ORDERS])
-    thrifty.front.seek(ORDERS, _at(7))
+    thrifty.state.assign([ORDERS])
+    thrifty.state.seek(ORDERS, _at(7))
     run(thrifty.subscriber.unsubscribe())
     (commit,) = thrifty.hear()
     assert commit.offsets[ORDERS].offset == 7
-    assert thrifty.front.assignment == frozenset()
+    assert thrifty.state.assignment == frozenset()
 
 
 def test_what_failed_to_commit_is_committed_again_the_next_time(thrifty, caplog):
@@ -486,7 +486,7 @@ def test_what_failed_to_commit_is_committed_again_the_next_time(thrifty, caplog)
         (commit,) = thrifty.hear()
         assert commit.offsets[ORDERS].offset == 7
         commit.future.set_exception(MultilaneError("the coordinator is away"))
-        run(thrifty.subscriber.attend(thrifty.front.next_event()))
+        run(thrifty.subscriber.handle(thrifty.state.next_event()))
         thrifty.subscriber.leave_poll()
     assert "commit failed: the coordinator is away" in caplog.text
 
@@ -502,9 +502,9 @@ def test_what_was_committed_before_a_loss_is_committed_again_when_the_partition_
     own(thrifty)
     assert _commits_of(thrifty) == [7]
     assert _commits_of(thrifty) == []
-    run(thrifty.subscriber.attend(step(Change.LOST, ticket=2)))
-    run(thrifty.subscriber.attend(step(Change.ASSIGNED, ticket=3)))
-    thrifty.front.seek(ORDERS, _at(7))
+    run(thrifty.subscriber.handle(step(Change.LOST, ticket=2)))
+    run(thrifty.subscriber.handle(step(Change.ASSIGNED, ticket=3)))
+    thrifty.state.seek(ORDERS, _at(7))
     thrifty.hear()
     assert _commits_of(thrifty) == [7], "whoever had it meanwhile may have committed something else"
 
@@ -520,7 +520,7 @@ def test_so_is_what_the_application_has_overwritten(thrifty):
 def test_who_leaves_meanwhile_hears_of_it_once(thrifty):
     diary = Diary()
     own(thrifty, diary)
-    run(thrifty.subscriber.attend(step(Change.REVOKED, 2)))
+    run(thrifty.subscriber.handle(step(Change.REVOKED, 2)))
     (first,) = thrifty.hear()
     parting = thrifty.subscriber.unsubscribe()
     waited = next(parting)
@@ -528,8 +528,8 @@ def test_who_leaves_meanwhile_hears_of_it_once(thrifty):
     first.future.set_result(None)
     with pytest.raises(StopIteration):
         parting.send(None)
-    while (event := thrifty.front.next_event()) is not None:
-        run(thrifty.subscriber.attend(event))
+    while (event := thrifty.state.next_event()) is not None:
+        run(thrifty.subscriber.handle(event))
     assert diary.heard == ["revoked"]
     assert not any(isinstance(told, StepDone) for told in thrifty.hear())
-    assert thrifty.front.assignment == frozenset()
+    assert thrifty.state.assignment == frozenset()

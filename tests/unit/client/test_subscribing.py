@@ -200,11 +200,11 @@ def test_a_wakeup_that_nobody_waited_for_does_not_interrupt_close():
 
 def test_a_consumer_that_is_never_closed_is_told():
     consumer = Consumer(NOWHERE)
-    front = consumer._front
+    state = consumer._state
     with pytest.warns(ResourceWarning, match=r"Consumer of 127\.0\.0\.1:1, 0 partitions.* was never closed"):
         del consumer
-    front.begin_close()
-    front.end_close().result(5)
+    state.begin_close()
+    state.end_close().result(5)
 
 
 def test_one_that_was_closed_or_never_made_is_not():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from multilane.client.net.delegate import NetworkDelegate, Reach
+from multilane.client.net.delegate import ConnectionSetup, NetworkDelegate
 from multilane.client.net.directory import Directory
 from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import NEVER, UnsentRequest
@@ -42,8 +42,8 @@ def request_to(node: NodeId, failures: list[MultilaneError]) -> UnsentRequest:
 def delegate_with(eyes: Eyes) -> NetworkDelegate:
     config = parse_consumer({"bootstrap.servers": "127.0.0.1:1"}).connection
     wakeup = Wakeup()
-    reach = Reach(Resolver(lambda: None, wakeup.set, SystemClock().monotonic), None, None)
-    delegate = NetworkDelegate(config, reach, wakeup, NO_OBSERVER)
+    setup = ConnectionSetup(Resolver(lambda: None, wakeup.set, SystemClock().monotonic), None, None)
+    delegate = NetworkDelegate(config, setup, wakeup, NO_OBSERVER)
     delegate._selector.close()
     delegate._selector = eyes
     delegate.on_nodes({BROKER: Node(BROKER, "127.0.0.1", 1)}, 0.0)

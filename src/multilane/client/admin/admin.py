@@ -22,7 +22,7 @@ from multilane.client.admin.answers import (
     TopicDescription,
 )
 from multilane.client.admin.asking import AdminQuestion, Asker
-from multilane.client.admin.farewell import farewell_of
+from multilane.client.admin.farewell import leave_question
 from multilane.client.admin.offset_lookup import OffsetLookup
 from multilane.client.admin.offsets_partition import OFFSETS_TOPIC, offsets_partition
 from multilane.client.admin.topic_writes import TopicWrites
@@ -139,7 +139,7 @@ class Admin:
         """Leave a group in the name of a member that has died, so that its partitions are free before its session is
         over. If it still lives, its group fences it."""
         deadline = self._asker.deadline(timeout)
-        question = farewell_of(member)
+        question = leave_question(member)
         self._asker.ask_responsible(lambda: self._coordinator(member.group, deadline), question, deadline)
 
     def offsets_partition(self, group: str, timeout: float | None = None) -> int:

@@ -16,7 +16,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from multilane.client.calls import Call, Judge, no_complaint
+from multilane.client.calls import Call, Judge, no_error
 from multilane.client.net.request_state import RequestBackoff
 from multilane.client.sharing import THREADS
 from multilane.clock import Clock, SystemClock
@@ -39,7 +39,7 @@ class AdminQuestion:
     api: ApiKey
     build: Callable[[int], Any]
     at_least: int = 0
-    judge: Judge = no_complaint
+    judge: Judge = no_error
 
 
 class Asker:
@@ -77,7 +77,7 @@ class Asker:
         return self._result(self.send(question, deadline, None, question.judge), self.left(deadline) + _GRACE_SECONDS)
 
     def send(
-        self, question: AdminQuestion, deadline: float, node: NodeId | None, judge: Judge = no_complaint
+        self, question: AdminQuestion, deadline: float, node: NodeId | None, judge: Judge = no_error
     ) -> Future[Any]:
         """Puts a question on its way. With a node it is judged by whoever waits for it."""
         self.check()

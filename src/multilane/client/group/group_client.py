@@ -18,8 +18,8 @@ from multilane.client.events import (
     EventQueue,
     FetchCommitted,
     GroupEvent,
+    GroupLeft,
     Leave,
-    Parted,
     Rejoin,
     Returned,
     StepDone,
@@ -166,7 +166,7 @@ class GroupClient:
     def apply(self, event: GroupEvent, now: float) -> None:
         match event:
             case Subscribe():
-                self._subscribe(event.wish, now)
+                self._subscribe(event.topics, now)
             case Leave():
                 self._leave(event, now)
             case StepDone() if self._membership is not None:
@@ -253,7 +253,7 @@ class GroupClient:
         else:
             self._membership.leave(lambda: fulfil(event.future, None), now)
             self._note_standing(self._membership, now)
-        self._background.put(Parted())
+        self._background.put(GroupLeft())
         self._watch()
 
     def _first_choice(self) -> Membership:

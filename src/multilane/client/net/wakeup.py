@@ -3,7 +3,7 @@
 Thread: any thread sets, the network thread clears.
 
 A byte is written only when the thread is about to sleep or asleep: in a busy loop setting costs nothing. What is set
-while the thread is busy is kept: `lie_down` says so, and the thread looks again instead of sleeping.
+while the thread is busy is kept: `may_sleep` says so, and the thread looks again instead of sleeping.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ class Wakeup:
         with contextlib.suppress(OSError):  # full: it wakes anyway; closed: nobody sleeps any more
             self._writer.send(b"\0")
 
-    def look(self) -> None:
+    def begin_turn(self) -> None:
         """Before looking at everything: what is set from now on may have come too late to be seen."""
         self._rung = False
 
-    def lie_down(self) -> bool:
+    def may_sleep(self) -> bool:
         """Whether the thread may sleep: nothing was set since it began to look."""
         self._asleep = True
         return not self._rung
 
-    def get_up(self) -> None:
+    def awake(self) -> None:
         self._asleep = False
 
     def clear(self) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from multilane.client.produce.librdkafka import (
     AUTHENTICATION,
     SSL,
-    Hush,
+    SecretMask,
     error_from,
     raised_error,
     secrets_of,
@@ -43,11 +43,11 @@ class BulkWriter:
     def __init__(self, properties: dict[str, object], *, clock: Clock | None = None) -> None:
         self._config = parse_producer(properties)
         self._clock = clock or SystemClock()
-        self._hush = Hush(secrets_of(self._config.connection))
+        self._mask = SecretMask(secrets_of(self._config.connection))
         self._pid = os.getpid()
         self._kafka: Any = None
-        self._is_proven = False  # something was stored by it
-        self._trouble: MultilaneError | None = None
+        self._has_delivered = False  # something was stored by it
+        self._last_error: MultilaneError | None = None
         self._failure: MultilaneError | None = None
         survive_forks(self)
 
@@ -101,7 +101,7 @@ class BulkWriter:
                 return
         if type(error).__name__ != "KafkaException":
             raise error
-        raise raised_error(error, f"a record to {record[0]}", self._hush) from None
+        raise raised_error(error, f"a record to {record[0]}", self._mask) from None
 
     def flush(self) -> None:
         """Returns when all are stored; raises when one is not, after `delivery.timeout.ms` at the latest."""
@@ -110,9 +110,9 @@ class BulkWriter:
         while left := kafka.flush(_POLL_SECONDS):
             self._check()
             if self._clock.monotonic() > deadline:
-                raise OperationTimeout(f"{left} records are not acknowledged yet{self._because()}")
+                raise OperationTimeout(f"{left} records are not acknowledged yet{self._cause()}")
         self._check()
-        self._is_proven = True
+        self._has_delivered = True
 
     def discard(self) -> None:
         """Give up what is left."""
@@ -131,7 +131,7 @@ class BulkWriter:
             from confluent_kafka import Producer as Librdkafka
 
             own = {"delivery.report.only.error": True, "on_delivery": self._on_failure, "error_cb": self._on_error}
-            self._kafka = start_client(Librdkafka, {**producer_settings(self._config), **own}, self._hush)
+            self._kafka = start_client(Librdkafka, {**producer_settings(self._config), **own}, self._mask)
         return self._kafka
 
     def _wait_for_room(self, kafka: Any) -> None:
@@ -141,20 +141,20 @@ class BulkWriter:
             kafka.poll(_POLL_SECONDS)
             self._check()
             if self._clock.monotonic() > deadline:
-                raise OperationTimeout(f"no room for the record within max.block.ms{self._because()}")
+                raise OperationTimeout(f"no room for the record within max.block.ms{self._cause()}")
 
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure.with_traceback(None)
 
-    def _because(self) -> str:
-        return f"; last error: {self._trouble}" if self._trouble is not None else ""
+    def _cause(self) -> str:
+        return f"; last error: {self._last_error}" if self._last_error is not None else ""
 
     def _on_failure(self, error: Any, message: Any) -> None:
         if error is not None and self._failure is None:
-            self._failure = undelivered(error, message, self._hush, self._because())
+            self._failure = undelivered(error, message, self._mask, self._cause())
 
     def _on_error(self, error: Any) -> None:
-        self._trouble = error_from(error, "the producer", self._hush)
-        if error.code() in (AUTHENTICATION, SSL) and not self._is_proven and self._failure is None:
-            self._failure = self._trouble
+        self._last_error = error_from(error, "the producer", self._mask)
+        if error.code() in (AUTHENTICATION, SSL) and not self._has_delivered and self._failure is None:
+            self._failure = self._last_error

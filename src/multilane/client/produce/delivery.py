@@ -17,16 +17,16 @@ from multilane.errors import ClientFailed, MultilaneError
 from multilane.types import NO_OFFSET, Offset, TopicPartition
 
 
-class Fates:
+class DeliveryStatus:
     """What all deliveries of one producer share: how its errors are told, how many records' fate is known, and whether
     any ever arrived."""
 
-    __slots__ = ("_translate", "proven", "settled")
+    __slots__ = ("_translate", "any_delivered", "completed")
 
     def __init__(self, translate: Callable[[Any, Any], MultilaneError]) -> None:
         self._translate = translate
-        self.settled = 0
-        self.proven = False
+        self.completed = 0
+        self.any_delivered = False
 
     def error(self, error: Any, message: Any) -> MultilaneError:
         """Whatever goes wrong in here, the record's future must still be completed."""
@@ -63,18 +63,18 @@ class Deliveries:
     partitions: Mapping[TopicPartition, Written]
 
 
-def deliver_to(future: Future[RecordMetadata], fates: Fates) -> Callable[[Any, Any], None]:
+def deliver_to(future: Future[RecordMetadata], status: DeliveryStatus) -> Callable[[Any, Any], None]:
     """The delivery callback of a single record."""
 
     def on_delivery(error: Any, message: Any) -> None:
-        fates.settled += 1
+        status.completed += 1
         if error is not None:
-            refuse(future, fates.error(error, message))
+            refuse(future, status.error(error, message))
             return
-        fates.proven = True
+        status.any_delivered = True
         offset, (_, timestamp) = message.offset(), message.timestamp()
-        place = NO_OFFSET if offset is None or offset < 0 else Offset(offset)
-        fulfil(future, RecordMetadata(message.topic(), message.partition(), place, timestamp))
+        stored_at = NO_OFFSET if offset is None or offset < 0 else Offset(offset)
+        fulfil(future, RecordMetadata(message.topic(), message.partition(), stored_at, timestamp))
 
     return on_delivery
 
@@ -86,33 +86,33 @@ class DeliveryTally:
     other's, so that at least one of them sees both; the lock decides which one when both do.
     """
 
-    def __init__(self, fates: Fates) -> None:
+    def __init__(self, status: DeliveryStatus) -> None:
         self.future: Future[Deliveries] = Future()
-        self._fates = fates
+        self._status = status
         self._done = 0
         self._total: int | None = None
         self._counts: dict[tuple[str, int], list[int]] = {}
         self._error: MultilaneError | None = None
         self._lock = threading.Lock()
-        self._told = False
+        self._finished = False
 
     def on_delivery(self, error: Any, message: Any) -> None:
-        self._fates.settled += 1
+        self._status.completed += 1
         if error is None:
             self._note(message)
         elif self._error is None:
-            self._error = self._fates.error(error, message)
+            self._error = self._status.error(error, message)
         self._done += 1
         if self._done == self._total:
-            self._tell()
+            self._finish()
 
     def seal(self, total: int) -> None:
         self._total = total
         if self._done == total:
-            self._tell()
+            self._finish()
 
     def _note(self, message: Any) -> None:
-        self._fates.proven = True
+        self._status.any_delivered = True
         offset = message.offset()
         offset = NO_OFFSET if offset is None or offset < 0 else offset
         key = (message.topic(), message.partition())
@@ -124,11 +124,11 @@ class DeliveryTally:
         counts[1] = min(counts[1], offset)
         counts[2] = max(counts[2], offset)
 
-    def _tell(self) -> None:
+    def _finish(self) -> None:
         with self._lock:
-            if self._told:
+            if self._finished:
                 return
-            self._told = True
+            self._finished = True
         if self._error is not None:
             refuse(self.future, self._error)
             return

@@ -16,7 +16,7 @@ from types import FrameType
 
 
 @contextmanager
-def interrupts_wait() -> Iterator[None]:
+def deferred_interrupts() -> Iterator[None]:
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield

@@ -89,7 +89,7 @@ _TIMES: Final[tuple[tuple[str, str, int, int], ...]] = (
 )
 
 
-class Hush:
+class SecretMask:
     """Takes known secrets out of texts."""
 
     __slots__ = ("_secrets",)
@@ -107,10 +107,10 @@ class LogBridge:
     """What confluent-kafka calls its logger; passes on to ours. librdkafka says the same thing at each attempt to
     reconnect: of each kind of line the first is logged at once, then one every half minute with how many there were."""
 
-    __slots__ = ("_hush", "_kinds", "_lock", "_now")
+    __slots__ = ("_kinds", "_lock", "_mask", "_now")
 
-    def __init__(self, hush: Hush, now: Callable[[], float] | None = None) -> None:
-        self._hush = hush
+    def __init__(self, mask: SecretMask, now: Callable[[], float] | None = None) -> None:
+        self._mask = mask
         self._now = now or SystemClock().monotonic
         self._lock = threading.Lock()
         self._kinds: dict[str, Seldom] = {}
@@ -118,13 +118,13 @@ class LogBridge:
     def log(self, level: int, text: str, *values: object) -> None:
         if not log.isEnabledFor(level):
             return
-        said = printable(self._hush(_PREFIX.sub(r"\1: ", text % values if values else text)))
-        many = self._count(said)
+        line = printable(self._mask(_PREFIX.sub(r"\1: ", text % values if values else text)))
+        many = self._count(line)
         if many:
-            log.log(level, "librdkafka: %s%s", said, f" ({many} times since the last such line)" if many > 1 else "")
+            log.log(level, "librdkafka: %s%s", line, f" ({many} times since the last such line)" if many > 1 else "")
 
-    def _count(self, said: str) -> int:
-        kind = _NUMBERS.sub("#", said.partition(" (after ")[0])
+    def _count(self, line: str) -> int:
+        kind = _NUMBERS.sub("#", line.partition(" (after ")[0])
         with self._lock:
             if kind not in self._kinds and len(self._kinds) >= _MOST_KINDS:
                 self._kinds.clear()
@@ -220,17 +220,17 @@ class TokenSource:
         return token.value.reveal(), token.expires_at, token.principal, extensions
 
 
-def start_client(kind: Callable[..., T], settings: dict[str, Any], hush: Hush) -> T:
+def start_client(kind: Callable[..., T], settings: dict[str, Any], mask: SecretMask) -> T:
     """A client of confluent-kafka; what it does not accept is told as an error of ours."""
     source = settings.get("oauth_cb")
     if isinstance(source, TokenSource):
         source.prefetch()
     try:
-        return kind(settings, logger=LogBridge(hush))
+        return kind(settings, logger=LogBridge(mask))
     except Exception as error:
         if type(error).__name__ != "KafkaException":
             raise
-        raise raised_error(error, "librdkafka rejects the configuration", hush) from None
+        raise raised_error(error, "librdkafka rejects the configuration", mask) from None
 
 
 def secrets_of(config: ConnectionConfig) -> tuple[Secret, ...]:
@@ -243,10 +243,10 @@ def secrets_of(config: ConnectionConfig) -> tuple[Secret, ...]:
     return tuple(s for s in found if s is not None)
 
 
-def error_from(error: Any, doing: str, hush: Hush) -> MultilaneError:
+def error_from(error: Any, doing: str, mask: SecretMask) -> MultilaneError:
     """A KafkaError as one of ours. Codes of brokers are positive, or -1; the others are librdkafka's own."""
     code = int(error.code())
-    text = hush(str(error.str()))
+    text = mask(str(error.str()))
     if code >= -1 and code != UNKNOWN_TOPIC_OR_PARTITION:
         return broker_error(code, doing, text)
     if code in _UNKNOWN:
@@ -257,21 +257,21 @@ def error_from(error: Any, doing: str, hush: Hush) -> MultilaneError:
     return kind(f"{doing}: {printable(text)} ({error.name()})")
 
 
-def undelivered(error: Any, message: Any, hush: Hush, because: str) -> MultilaneError:
+def undelivered(error: Any, message: Any, mask: SecretMask, cause: str) -> MultilaneError:
     """What a delivery report says, as one of ours."""
     partition = message.partition()  # none was chosen if the topic's partitions were never learnt
     what = f"a record to {message.topic()}" + ("" if partition is None or partition < 0 else f"-{partition}")
     if error.code() == _TIMED_OUT:
-        return OperationTimeout(f"{what}: not acknowledged within delivery.timeout.ms{because}")
-    return error_from(error, what, hush)
+        return OperationTimeout(f"{what}: not acknowledged within delivery.timeout.ms{cause}")
+    return error_from(error, what, mask)
 
 
-def raised_error(error: BaseException, doing: str, hush: Hush) -> MultilaneError:
+def raised_error(error: BaseException, doing: str, mask: SecretMask) -> MultilaneError:
     """The same for a KafkaException that was raised, which carries the KafkaError."""
     inner = error.args[0] if error.args else None
     if hasattr(inner, "code"):
-        return error_from(inner, doing, hush)
-    return LibrdkafkaError(f"{doing}: {printable(hush(str(error)))}")
+        return error_from(inner, doing, mask)
+    return LibrdkafkaError(f"{doing}: {printable(mask(str(error)))}")
 
 
 class HandleOwner(Protocol):

@@ -17,12 +17,19 @@ from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from multilane.client.produce.delivery import Deliveries, DeliveryTally, Fates, RecordMetadata, Written, deliver_to
-from multilane.client.produce.interrupts import interrupts_wait
+from multilane.client.produce.delivery import (
+    Deliveries,
+    DeliveryStatus,
+    DeliveryTally,
+    RecordMetadata,
+    Written,
+    deliver_to,
+)
+from multilane.client.produce.interrupts import deferred_interrupts
 from multilane.client.produce.librdkafka import (
     AUTHENTICATION,
     SSL,
-    Hush,
+    SecretMask,
     connection_settings,
     error_from,
     raised_error,
@@ -70,7 +77,7 @@ class Producer:
     ) -> None:
         self._config = parse_producer(merged(properties, more))
         self._clock = clock or SystemClock()
-        self._hush = Hush(secrets_of(self._config.connection))
+        self._mask = SecretMask(secrets_of(self._config.connection))
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._turn = threading.Condition()
@@ -83,10 +90,10 @@ class Producer:
         self._counting = threading.Lock()
         self._sent = 0
         self._bursts = 0
-        self._fates = Fates(self._translate)
-        self._trouble: MultilaneError | None = None
-        self._refused: MultilaneError | None = None
-        self._verdict: MultilaneError | None = None  # why records were purged
+        self._status = DeliveryStatus(self._translate)
+        self._last_error: MultilaneError | None = None
+        self._login_error: MultilaneError | None = None
+        self._purge_reason: MultilaneError | None = None  # why records were purged
         survive_forks(self)
 
     def __enter__(self) -> Self:
@@ -116,7 +123,7 @@ class Producer:
         """Puts a record on its way. Waits for room at most `max.block.ms`; the future tells where it was stored."""
         future: Future[RecordMetadata] = Future()
         record = (topic, value, key, headers, partition, timestamp)
-        self._put(self._started(), record, deliver_to(future, self._fates))
+        self._put(self._started(), record, deliver_to(future, self._status))
         return future
 
     def send_many(self, records: Iterable[OutgoingRecord | tuple[Any, ...]]) -> Future[Deliveries]:
@@ -126,7 +133,7 @@ class Producer:
         `max.block.ms`; the records before that one are on their way.
         """
         kafka = self._started()
-        tally = DeliveryTally(self._fates)
+        tally = DeliveryTally(self._status)
         on_delivery = tally.on_delivery
         sent = 0
         for record in records:
@@ -144,7 +151,7 @@ class Producer:
         limit = self._config.delivery_timeout + 5.0 if timeout is None else timeout
         left = self._drain(limit)
         if left:
-            raise OperationTimeout(f"{left} records are not acknowledged yet{self._because()}")
+            raise OperationTimeout(f"{left} records are not acknowledged yet{self._cause()}")
 
     def close(self, timeout: float | None = None) -> None:
         """Waits for acknowledgements at most `timeout` (default 30 s), gives up what is left and ends the threads."""
@@ -186,7 +193,7 @@ class Producer:
                 self._count(-1)
                 if type(error).__name__ != "KafkaException":
                     raise
-                raise raised_error(error, f"a record to {topic}", self._hush) from None
+                raise raised_error(error, f"a record to {topic}", self._mask) from None
         if self._stop.is_set():
             self._abandon(kafka)
         elif sent % _SERVE_EVERY == 0:
@@ -202,12 +209,12 @@ class Producer:
     @property
     def _open(self) -> int:
         """Records whose fate is not known."""
-        return self._sent - self._fates.settled
+        return self._sent - self._status.completed
 
     def _wait_for_room(self, kafka: Any, seen: int, patience: float) -> None:
         """Room is made by acknowledgements: take them, or wait for the thread that does."""
         if patience <= 0:
-            raise OperationTimeout(f"no room for the record within max.block.ms{self._because()}")
+            raise OperationTimeout(f"no room for the record within max.block.ms{self._cause()}")
         patience = min(patience, _POLL_SECONDS)
         if not self._try_serve(kafka, patience):
             with self._turn:
@@ -232,7 +239,7 @@ class Producer:
     def _abandon(self, kafka: Any) -> None:
         """Give up what is left. A send that races with close comes here by itself: it was counted before close looked,
         or it sees after its produce that the poll thread is gone."""
-        self._verdict = ClientClosed(f"the producer was closed before the record was acknowledged{self._because()}")
+        self._purge_reason = ClientClosed(f"the producer was closed before the record was acknowledged{self._cause()}")
         kafka.purge()
         self._drain_from(kafka, _ABANDON_SECONDS)
 
@@ -242,8 +249,8 @@ class Producer:
         if self._closed:
             raise ClientClosed("this producer is closed")
 
-    def _because(self) -> str:
-        return f"; last error: {self._trouble}" if self._trouble is not None else ""
+    def _cause(self) -> str:
+        return f"; last error: {self._last_error}" if self._last_error is not None else ""
 
     # --- the start ---------------------------------------------------------------------------------------------------
 
@@ -260,7 +267,7 @@ class Producer:
         from confluent_kafka import Producer as Librdkafka
 
         settings = {**producer_settings(self._config), "error_cb": self._on_error}
-        kafka = start_client(Librdkafka, settings, self._hush)
+        kafka = start_client(Librdkafka, settings, self._mask)
         name = f"multilane-producer-{next(_numbers)}"
         self._thread = threading.Thread(target=self._run, args=(kafka,), name=name, daemon=True)
         self._thread.start()
@@ -293,12 +300,12 @@ class Producer:
     def _serve(self, poll: Callable[[], object]) -> None:
         """Run callbacks; the caller holds `_serving`, so that one thread at a time does."""
         try:
-            with interrupts_wait():
+            with deferred_interrupts():
                 poll()
-            if self._refused is not None:
-                self._give_up(self._refused)
+            if self._login_error is not None:
+                self._fail_login(self._login_error)
         except SaslError as error:  # of the token function
-            self._trouble = self._refused = error
+            self._last_error = self._login_error = error
         except Exception as error:  # fail loudly, whatever it was
             log.critical("multilane's producer failed", exc_info=error)
             self._purge(ClientFailed(f"a producer callback failed: {type(error).__name__}: {error}"))
@@ -306,27 +313,27 @@ class Producer:
             self._turns += 1
             self._turn.notify_all()
 
-    def _give_up(self, error: MultilaneError) -> None:
+    def _fail_login(self, error: MultilaneError) -> None:
         """Our identity was refused. Before the first success that will not pass by itself: nobody should have to wait
         for the delivery timeout to hear of a wrong password."""
-        self._refused = None
-        if not self._fates.proven:
+        self._login_error = None
+        if not self._status.any_delivered:
             self._purge(error)
 
-    def _purge(self, verdict: MultilaneError) -> None:
-        self._verdict = verdict
+    def _purge(self, reason: MultilaneError) -> None:
+        self._purge_reason = reason
         if self._kafka is not None:
             self._kafka.purge()
 
     def _on_error(self, error: Any) -> None:
-        self._trouble = error_from(error, "the producer", self._hush)
+        self._last_error = error_from(error, "the producer", self._mask)
         if error.code() in (AUTHENTICATION, SSL):
-            self._refused = self._trouble
+            self._login_error = self._last_error
 
     def _translate(self, error: Any, message: Any) -> MultilaneError:
-        if error.code() in _PURGED and self._verdict is not None:
-            return self._verdict
-        return undelivered(error, message, self._hush, self._because())
+        if error.code() in _PURGED and self._purge_reason is not None:
+            return self._purge_reason
+        return undelivered(error, message, self._mask, self._cause())
 
 
 def producer_settings(config: ProducerConfig) -> dict[str, Any]:

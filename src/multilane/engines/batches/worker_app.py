@@ -24,7 +24,7 @@ from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.lanes.failure_log import FailureNews
 from multilane.lanes.partition_processor import PartitionProcessor
 from multilane.logs import logger
-from multilane.metrics import News
+from multilane.metrics import CountBuffer
 from multilane.runtime.handover import Handover
 from multilane.runtime.lane_factory import LaneFactory
 from multilane.types import TopicPartition
@@ -98,7 +98,7 @@ class LeaseWorkerApp:
         self._app = find_app(target)
         self._app.check_runnable()
         self._clock = SystemClock()
-        self._news = News()
+        self._news = CountBuffer()
         self._failed = FailureNews()
         self._desks: dict[str, _ConsumerWork] = {}
         self._lent: dict[int, _ActiveLease] = {}

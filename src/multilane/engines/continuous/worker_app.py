@@ -16,7 +16,7 @@ from multilane.engines.process.progress import SettledCounts
 from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.lanes.failure_log import FailureNews
 from multilane.lanes.progress import Count
-from multilane.metrics import News
+from multilane.metrics import CountBuffer
 
 
 class AppMember:
@@ -24,7 +24,7 @@ class AppMember:
 
     def __init__(self, target: str) -> None:
         self._app = find_app(target)
-        self._news = News()
+        self._news = CountBuffer()
         self._failures = FailureNews()
         self._engine: ProcessEngine | None = None  # the one that runs, or ran last
         self._settled = SettledCounts()

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from multilane.clock import Clock
 from multilane.lanes.progress import SETTLED, Count, Progress
-from multilane.metrics import News
+from multilane.metrics import CountBuffer
 
 _NOTE_EVERY: Final = 1.0  # seconds: as fresh is what `multilane top --control` shows
 
@@ -47,7 +47,7 @@ class ProcessProgress:
     """For one run. The lanes count to `news`, and report failures to `progress.failures`."""
 
     def __init__(self, clock: Clock) -> None:
-        self.news = News()
+        self.news = CountBuffer()
         self.progress = Progress(clock=clock)
         self._clock = clock
         self._settled = SettledCounts()
