@@ -1,4 +1,4 @@
-"""The consumer for asyncio: the same as `Consumer`, awaiting where that one blocks.
+"""The consumer for asyncio: like `Consumer`, but awaits instead of blocking.
 
 Thread: the event loop's, one task at a time; `wakeup` from any.
 """
@@ -38,12 +38,12 @@ log = logger(__name__)
 T = TypeVar("T")
 
 _GRACE: Final = 1.0
-_PATIENCE: Final = 1.0  # of a poll in a loop over records; it is repeated
+_LOOP_POLL_SECONDS: Final = 1.0  # timeout of each poll in a loop over records
 
 
 class LoopSignal:
-    """A bell that other threads ring and the loop hears. Rung once, it stays quiet until cleared: the loop is not
-    flooded with callbacks."""
+    """Wakes the event loop from other threads. Once set, it does nothing until cleared, so that the loop is not flooded
+    with callbacks."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -57,7 +57,7 @@ class LoopSignal:
         try:
             self._loop.call_soon_threadsafe(self._event.set)
         except RuntimeError:
-            return  # the loop is closed: nobody listens any more
+            return  # the loop is closed
 
     def clear(self) -> None:
         self._rung = False
@@ -72,7 +72,7 @@ class LoopSignal:
 
 
 class AsyncConsumer(ConsumerBase):
-    """Reads partitions into columns; make it inside a running event loop. See `Consumer` for the properties."""
+    """Reads partitions into columns. Create it inside a running event loop. See `Consumer` for the properties."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class AsyncConsumer(ConsumerBase):
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """After an exception what the last poll handed out is not committed: it may not be done."""
+        """After an exception the rows of the last poll are not committed: they may not be processed."""
         await self._close(None, keep_last=kind is not None)
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[TopicPartition, ...]:
@@ -111,7 +111,7 @@ class AsyncConsumer(ConsumerBase):
             return partitions_of(await self._wait(state.call(call), timeout), topic)
 
     async def topic_ids(self, topics: Collection[str], timeout: float | None = None) -> dict[str, UUID]:
-        """As the brokers know them now: a topic that is made again has another one."""
+        """The brokers' current ids: a topic that was deleted and created again has a new one."""
         with self._state.used() as state:
             call = topic_metadata_call(tuple(map(checked_topic, topics)), self._deadline(timeout))
             return ids_of(await self._wait(state.call(call), timeout))
@@ -119,7 +119,7 @@ class AsyncConsumer(ConsumerBase):
     # --- records -----------------------------------------------------------------------------------------------------
 
     async def poll(self, timeout: float = 0.0) -> Blocks:
-        """Blocks that have arrived; awaits the first for at most `timeout` seconds. See `Consumer.poll`."""
+        """Return the blocks that have arrived; await the first for at most `timeout` seconds. See `Consumer.poll`."""
         with self._state.used() as state:
             self._subscriber.enter_poll()
             try:
@@ -129,7 +129,7 @@ class AsyncConsumer(ConsumerBase):
 
     async def _poll(self, state: ConsumerState, timeout: float) -> Blocks:
         deadline = self._clock.monotonic() + seconds(timeout)
-        await asyncio.sleep(0)  # noqa: TID251 - not a wait: a loop around polls that find data must not keep others out
+        await asyncio.sleep(0)  # noqa: TID251 - yields: a loop around polls that find data must not starve other tasks
         while True:
             self._ring.clear()
             state.check_wakeup()
@@ -138,8 +138,8 @@ class AsyncConsumer(ConsumerBase):
             blocks = self._subscriber.collect()
             if blocks:
                 return blocks
-            left = deadline - self._clock.monotonic()
-            if left <= 0 or not await self._ring.wait(left):
+            remaining = deadline - self._clock.monotonic()
+            if remaining <= 0 or not await self._ring.wait(remaining):
                 if timeout > 0 and state.is_warming_up:
                     deadline = self._clock.monotonic() + timeout
                     continue
@@ -149,14 +149,14 @@ class AsyncConsumer(ConsumerBase):
                 return blocks
 
     async def __aiter__(self) -> AsyncIterator[Record]:
-        """Records one at a time, for ever; see `Consumer.__iter__`."""
+        """Iterate over single records until the consumer is closed; see `Consumer.__iter__`."""
         stream = RecordStream(self._state, self._subscriber)
         try:
             while not self._state.is_done:
                 with self._state.used():
                     record = stream.next()
                 if record is None:
-                    stream.add(await self.poll(_PATIENCE))
+                    stream.add(await self.poll(_LOOP_POLL_SECONDS))
                 else:
                     yield record
         finally:
@@ -165,7 +165,7 @@ class AsyncConsumer(ConsumerBase):
     # --- the group ---------------------------------------------------------------------------------------------------
 
     async def unsubscribe(self) -> None:
-        """Give up all partitions, commit if that happens by itself, and leave the group."""
+        """Release all partitions, auto-commit if enabled, and leave the group."""
         with self._state.used():
             await self._drive(self._subscriber.unsubscribe())
 
@@ -174,21 +174,21 @@ class AsyncConsumer(ConsumerBase):
         offsets: Offsets | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Commit these offsets, or how far each partition was handed out; returns when the group has them."""
+        """Commit these offsets (default: the position of each partition); return when the group has stored them."""
         with self._state.used():
             await self._drive(self._subscriber.commit(offsets, timeout))
 
     async def committed(
         self, partitions: Collection[PartitionLike], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed; None where it has not."""
+        """The group's committed offsets; None where it has committed none."""
         with self._state.used():
             return await self._drive(self._subscriber.committed(partitions, timeout))
 
     # --- positions ---------------------------------------------------------------------------------------------------
 
     async def position(self, partition: PartitionLike, timeout: float | None = None) -> Offset:
-        """The offset of the next record that poll hands out."""
+        """The offset of the next record that poll() returns."""
         with self._state.used() as state:
             deadline = self._deadline(timeout)
             while True:
@@ -220,14 +220,14 @@ class AsyncConsumer(ConsumerBase):
     async def log_ends(
         self, partitions: Collection[PartitionLike], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndEpoch]:
-        """Where each log ends, and the epoch of the leader that says so."""
+        """The end of each log, and the leader epoch that reported it."""
         return with_epochs(await self._find(end(partitions), timeout))
 
     async def epoch_ends(
         self, epochs: Mapping[TopicPartition, int], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndEpoch]:
-        """Where a leader epoch ends in each log: the newest epoch up to the one given, and the offset after its last
-        record. Left out where the leader knows of no such epoch."""
+        """The end of a leader epoch in each log: the newest epoch up to the given one, and the offset after its last
+        record. Omits partitions whose leader has no such epoch."""
         return with_epochs(await self._find(epochs, timeout, by_epoch=True))
 
     async def max_timestamp_offsets(
@@ -235,16 +235,16 @@ class AsyncConsumer(ConsumerBase):
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         return await self._find(newest(partitions), timeout)
 
-    # --- life --------------------------------------------------------------------------------------------------------
+    # --- closing -----------------------------------------------------------------------------------------------------
 
     async def close(self, timeout: float | None = None) -> None:
-        """Commit if that happens by itself, leave the group, and end. Returns within `timeout` (default 30 s) whatever
-        the brokers do; a second call does nothing."""
+        """Auto-commit if enabled, leave the group and close. Returns within `timeout` (default: 30s) whatever the
+        brokers do. A second call does nothing."""
         await self._close(timeout, keep_last=False)
 
     async def _close(self, timeout: float | None, *, keep_last: bool) -> None:
         if self._subscriber.is_closing:
-            return  # from within the last call of a listener: whoever made that goes on
+            return  # a listener calls this during close(); the outer call continues
         deadline = self._clock.monotonic() + (30.0 if timeout is None else timeout)
         try:
             with self._state.exclusive_if_free() as alone:
@@ -252,15 +252,15 @@ class AsyncConsumer(ConsumerBase):
                     await self._drive(self._subscriber.close(deadline, keep_last=keep_last))
         finally:
             try:
-                await self._settle(self._state.begin_close(), deadline)
-            finally:  # even when this task is cancelled, our share of the network thread is given back
-                left = self._state.end_close()
-        await self._settle(left, deadline)
+                await self._wait_until(self._state.begin_close(), deadline)
+            finally:  # release our share of the network thread, even if this task is cancelled
+                ended = self._state.end_close()
+        await self._wait_until(ended, deadline)
 
-    async def _settle(self, future: Future[None] | None, deadline: float) -> None:
+    async def _wait_until(self, future: Future[None] | None, deadline: float) -> None:
         if future is not None:
-            left = max(0.0, deadline - self._clock.monotonic())
-            await asyncio.wait([asyncio.wrap_future(future)], timeout=left)
+            remaining = max(0.0, deadline - self._clock.monotonic())
+            await asyncio.wait([asyncio.wrap_future(future)], timeout=remaining)
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 
@@ -280,9 +280,9 @@ class AsyncConsumer(ConsumerBase):
 
     async def _await(self, wanted: Wait | Awaitable[Any]) -> Any:
         if isinstance(wanted, Wait):
-            left = max(0.0, wanted.deadline - self._clock.monotonic())
+            remaining = max(0.0, wanted.deadline - self._clock.monotonic())
             grace = _GRACE if wanted.with_grace else 0.0
-            return await self._wait(wanted.future, left, grace, is_interruptible=wanted.is_interruptible)
+            return await self._wait(wanted.future, remaining, grace, is_interruptible=wanted.is_interruptible)
         return await wanted
 
     async def _find(
@@ -299,7 +299,7 @@ class AsyncConsumer(ConsumerBase):
     async def _wait(
         self, future: Future[T], timeout: float | None, grace: float = _GRACE, *, is_interruptible: bool = True
     ) -> T:
-        """The network thread keeps the deadline; ours is a little later, in case it cannot."""
+        """The network thread enforces the deadline. Ours is a little later, in case it cannot."""
         end = self._clock.monotonic() + (self._timeout if timeout is None else seconds(timeout)) + grace
         future.add_done_callback(lambda _: self._ring.set())
         while not future.done():

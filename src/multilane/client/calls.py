@@ -1,9 +1,9 @@
-"""Single requests that have no manager of their own: administrative reads.
+"""Sends single requests that have no manager of their own, such as administrative reads.
 
 Thread: none (pure state machine); owned by the network thread.
 
-A call is tried again after errors that pass, until its deadline. What the response itself says (error codes in its
-body) is judged by the call's `judge`.
+Retries a call after transient errors until its deadline. The call's `judge` reads the error codes in the body of a
+response.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def no_error(_response: Any) -> MultilaneError | None:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """`judge` returns the error that a response amounts to, if any."""
+    """`judge` returns the error in a response, if there is one."""
 
     api: ApiKey
     build: Callable[[int], Any]
@@ -92,7 +92,7 @@ class CallManager:
             self._finish(entry, error=error)
 
     def _request(self, entry: _OpenCall) -> UnsentRequest:
-        """Under the connection's own time-out: a caller in a hurry must not end a connection that others share."""
+        """Uses the connection's own timeout: a short call must not close a connection that others share."""
         return UnsentRequest(
             api=entry.call.api,
             build=entry.call.build,

@@ -1,4 +1,4 @@
-"""The consumer for threads: every call blocks until it is done or its time is up.
+"""The consumer for threads: every call blocks until it completes or times out.
 
 Thread: application, one at a time; `wakeup` from any.
 """
@@ -43,19 +43,19 @@ log = logger(__name__)
 T = TypeVar("T")
 
 _GRACE: Final = 1.0
-_PATIENCE: Final = 1.0  # of a poll in a loop over records; it is repeated
+_LOOP_POLL_SECONDS: Final = 1.0  # timeout of each poll in a loop over records
 
 
 class Consumer(ConsumerBase):
-    """Reads partitions into columns.
+    """Reads partitions into columns. Every call blocks.
 
     >>> with Consumer({"bootstrap.servers": "localhost:9092", "auto.offset.reset": "earliest"}) as consumer:
     ...     consumer.assign([TopicPartition("orders", 0)])
     ...     for block in consumer.poll(timeout=1.0):
     ...         print(len(block), block.offsets[0])
 
-    Properties have Kafka's own names; other spellings are understood, unknown ones refused. They may also be given as
-    keywords: `Consumer(bootstrap_servers="localhost:9092")`.
+    Properties have Kafka's own names. Other spellings are accepted, unknown properties are rejected. Properties may
+    also be keywords: `Consumer(bootstrap_servers="localhost:9092")`.
     """
 
     def __init__(
@@ -86,17 +86,17 @@ class Consumer(ConsumerBase):
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """After an exception what the last poll handed out is not committed: it may not be done."""
+        """After an exception the rows of the last poll are not committed: they may not be processed."""
         self._close(None, keep_last=kind is not None)
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[TopicPartition, ...]:
-        """The partitions a topic has."""
+        """The partitions of a topic."""
         with self._state.used() as state:
             call = topic_metadata_call((checked_topic(topic),), self._deadline(timeout))
             return partitions_of(self._wait(state.call(call), timeout), topic)
 
     def topic_ids(self, topics: Collection[str], timeout: float | None = None) -> dict[str, UUID]:
-        """As the brokers know them now: a topic that is made again has another one."""
+        """The brokers' current ids: a topic that was deleted and created again has a new one."""
         with self._state.used() as state:
             call = topic_metadata_call(tuple(map(checked_topic, topics)), self._deadline(timeout))
             return ids_of(self._wait(state.call(call), timeout))
@@ -104,13 +104,13 @@ class Consumer(ConsumerBase):
     # --- records -----------------------------------------------------------------------------------------------------
 
     def poll(self, timeout: float = 0.0) -> Blocks:
-        """Blocks that have arrived; waits at most `timeout` seconds for the first. Empty when there is nothing.
+        """Return the blocks that have arrived; wait at most `timeout` seconds for the first. Empty if there are none.
 
-        The first poll on a machine waits longer where it must: until the decoder is compiled (some seconds). A timeout
-        of 0 never waits.
+        The first poll on a machine may wait some seconds longer, until the decoder is compiled. A timeout of 0 never
+        waits.
 
-        Costs no round trip to the network thread. Raises what stopped a partition, once as soon as nothing else is to
-        be handed out, and again whenever it would come back empty while the partition is still stopped.
+        A poll costs no round trip to the network thread. It raises the failure of a stopped partition once, as soon as
+        no more blocks are buffered, and again whenever it would return nothing while the partition is still stopped.
         """
         with self._state.used() as state:
             self._subscriber.enter_poll()
@@ -129,8 +129,8 @@ class Consumer(ConsumerBase):
             blocks = self._subscriber.collect()
             if blocks:
                 return blocks
-            left = deadline - self._clock.monotonic()
-            if left <= 0 or not self._ring.wait(left):
+            remaining = deadline - self._clock.monotonic()
+            if remaining <= 0 or not self._ring.wait(remaining):
                 if timeout > 0 and state.is_warming_up:
                     deadline = self._clock.monotonic() + timeout
                     continue
@@ -140,15 +140,15 @@ class Consumer(ConsumerBase):
                 return blocks
 
     def __iter__(self) -> Iterator[Record]:
-        """Records one at a time, for ever; ends when the consumer is closed. Asking for the next one says that the one
-        before is done with: commit() covers the records that the loop has had, and no others."""
+        """Iterate over single records until the consumer is closed. The next iteration marks the record before it as
+        processed: commit() covers exactly the records that the loop has received."""
         stream = RecordStream(self._state, self._subscriber)
         try:
             while not self._state.is_done:
                 with self._state.used():
                     record = stream.next()
                 if record is None:
-                    stream.add(self.poll(_PATIENCE))
+                    stream.add(self.poll(_LOOP_POLL_SECONDS))
                 else:
                     yield record
         finally:
@@ -157,8 +157,8 @@ class Consumer(ConsumerBase):
     # --- the group ---------------------------------------------------------------------------------------------------
 
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Read exactly these partitions from now on. Those that were assigned before keep their position. To assign
-        nothing is to unsubscribe."""
+        """Read exactly these partitions from now on. Partitions that stay assigned keep their position. An empty
+        assignment unsubscribes."""
         wanted = partition_list(partitions)
         if wanted or self.subscription is None:
             super().assign(wanted)
@@ -170,7 +170,7 @@ class Consumer(ConsumerBase):
         topics: Iterable[str] | re.Pattern[str] | ServerPattern,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """See `Steering.subscribe`. To subscribe to nothing is to unsubscribe."""
+        """See `ConsumerBase.subscribe`. An empty list of topics unsubscribes."""
         if isinstance(topics, Iterable) and not isinstance(topics, str | bytes):
             topics = tuple(topics)
         if topics == ():
@@ -179,7 +179,7 @@ class Consumer(ConsumerBase):
             super().subscribe(topics, listener)
 
     def unsubscribe(self) -> None:
-        """Give up all partitions, commit if that happens by itself, and leave the group."""
+        """Release all partitions, auto-commit if enabled, and leave the group."""
         with self._state.used():
             self._drive(self._subscriber.unsubscribe())
 
@@ -188,21 +188,21 @@ class Consumer(ConsumerBase):
         offsets: Offsets | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Commit these offsets, or how far each partition was handed out; returns when the group has them."""
+        """Commit these offsets (default: the position of each partition); return when the group has stored them."""
         with self._state.used():
             self._drive(self._subscriber.commit(offsets, timeout))
 
     def committed(
         self, partitions: Collection[PartitionLike], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed; None where it has not."""
+        """The group's committed offsets; None where it has committed none."""
         with self._state.used():
             return self._drive(self._subscriber.committed(partitions, timeout))
 
     # --- positions ---------------------------------------------------------------------------------------------------
 
     def position(self, partition: PartitionLike, timeout: float | None = None) -> Offset:
-        """The offset of the next record that poll hands out."""
+        """The offset of the next record that poll() returns."""
         with self._state.used() as state:
             deadline = self._deadline(timeout)
             while True:
@@ -219,7 +219,7 @@ class Consumer(ConsumerBase):
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after a time (ms since 1970) in each partition; None where there is none."""
+        """The first record at or after a time (ms since 1970) in each partition; None if there is none."""
         return self._find(at_times(timestamps), timeout)
 
     def beginning_offsets(
@@ -230,38 +230,38 @@ class Consumer(ConsumerBase):
     def end_offsets(
         self, partitions: Collection[PartitionLike], timeout: float | None = None
     ) -> dict[TopicPartition, Offset]:
-        """The offset that the next record will get; under read_committed that of the first undecided transaction."""
+        """The offset of the next record to be written; under read_committed, that of the first open transaction."""
         return only_offsets(self._find(end(partitions), timeout))
 
     def log_ends(
         self, partitions: Collection[PartitionLike], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndEpoch]:
-        """Where each log ends, and the epoch of the leader that says so."""
+        """The end of each log, and the leader epoch that reported it."""
         return with_epochs(self._find(end(partitions), timeout))
 
     def epoch_ends(
         self, epochs: Mapping[TopicPartition, int], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndEpoch]:
-        """Where a leader epoch ends in each log: the newest epoch up to the one given, and the offset after its last
-        record. Left out where the leader knows of no such epoch."""
+        """The end of a leader epoch in each log: the newest epoch up to the given one, and the offset after its last
+        record. Omits partitions whose leader has no such epoch."""
         return with_epochs(self._find(epochs, timeout, by_epoch=True))
 
     def max_timestamp_offsets(
         self, partitions: Collection[PartitionLike], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The record with the largest timestamp in each partition; None where the partition is empty."""
+        """The record with the largest timestamp in each partition; None if the partition is empty."""
         return self._find(newest(partitions), timeout)
 
-    # --- life --------------------------------------------------------------------------------------------------------
+    # --- closing -----------------------------------------------------------------------------------------------------
 
     def close(self, timeout: float | None = None) -> None:
-        """Commit if that happens by itself, leave the group, and end. Returns within `timeout` (default 30 s) whatever
-        the brokers do; a second call does nothing."""
+        """Auto-commit if enabled, leave the group and close. Returns within `timeout` (default: 30s) whatever the
+        brokers do. A second call does nothing."""
         self._close(timeout, keep_last=False)
 
     def _close(self, timeout: float | None, *, keep_last: bool) -> None:
         if self._subscriber.is_closing:
-            return  # from within the last call of a listener: whoever made that goes on
+            return  # a listener calls this during close(); the outer call continues
         deadline = self._clock.monotonic() + (30.0 if timeout is None else timeout)
         try:
             with self._state.exclusive_if_free() as alone:
@@ -269,11 +269,11 @@ class Consumer(ConsumerBase):
                     self._drive(self._subscriber.close(deadline, keep_last=keep_last))
         finally:
             try:
-                self._settle(self._state.begin_close(), deadline)
-            finally:  # whatever interrupts the wait, our share of the network thread is given back
-                self._settle(self._state.end_close(), deadline)
+                self._wait_until(self._state.begin_close(), deadline)
+            finally:  # release our share of the network thread, whatever interrupts the wait
+                self._wait_until(self._state.end_close(), deadline)
 
-    def _settle(self, future: Future[None] | None, deadline: float) -> None:
+    def _wait_until(self, future: Future[None] | None, deadline: float) -> None:
         if future is not None:
             with suppress(FutureTimeout):
                 future.result(max(0.0, deadline - self._clock.monotonic()))
@@ -296,9 +296,9 @@ class Consumer(ConsumerBase):
 
     def _await(self, wanted: Wait | Awaitable[Any]) -> Any:
         if isinstance(wanted, Wait):
-            left = max(0.0, wanted.deadline - self._clock.monotonic())
+            remaining = max(0.0, wanted.deadline - self._clock.monotonic())
             grace = _GRACE if wanted.with_grace else 0.0
-            return self._wait(wanted.future, left, grace, is_interruptible=wanted.is_interruptible)
+            return self._wait(wanted.future, remaining, grace, is_interruptible=wanted.is_interruptible)
         if inspect.iscoroutine(wanted):
             wanted.close()
         raise TypeError("the listener's methods are coroutine functions: use them with an AsyncConsumer")
@@ -317,7 +317,7 @@ class Consumer(ConsumerBase):
     def _wait(
         self, future: Future[T], timeout: float | None, grace: float = _GRACE, *, is_interruptible: bool = True
     ) -> T:
-        """The network thread keeps the deadline; ours is a little later, in case it cannot."""
+        """The network thread enforces the deadline. Ours is a little later, in case it cannot."""
         end = self._clock.monotonic() + (self._timeout if timeout is None else seconds(timeout)) + grace
         future.add_done_callback(lambda _: self._ring.set())
         while not future.done():

@@ -1,10 +1,10 @@
-"""The application side of one consumer, without any waiting.
+"""The application side of one consumer. Never waits.
 
-Thread: application (whichever thread or task uses the consumer; one at a time).
+Thread: application (the thread or task that uses the consumer, one at a time).
 
-Owns what the application may ask without a round trip: the assignment, the position after the last record handed out,
-what is paused, what has failed. Everything else is an event to the network thread. `Consumer` and `AsyncConsumer`
-differ only in how they wait.
+Owns everything that the application reads without a round trip: the assignment, the position after the last record
+handed out, paused partitions and failures. Sends everything else to the network thread as an event. `Consumer` and
+`AsyncConsumer` differ only in how they wait.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ConsumerState:
         clock: Clock,
         caller: Callable[[], object],
     ) -> None:
-        """`caller` names whoever is calling: a thread, or a task."""
+        """`caller` returns the calling thread or task."""
         self.config = config
         self._lease = lease
         self._signal = signal
@@ -94,8 +94,8 @@ class ConsumerState:
             config, lease.thread.backend_context(), self._buffer, self.background, name, self._group_client
         )
         self.polls = 0
-        self.put_back: Callable[[], None] = lambda: None  # what a loop over records has not come to
-        self._withheld: frozenset[TopicPartition] = frozenset()  # about to be given up
+        self.put_back: Callable[[], None] = lambda: None  # rows that a loop over records has not reached
+        self._withheld: frozenset[TopicPartition] = frozenset()  # revoked once their commit is done
         self._users = OneAtATime(caller)
         self._wakeups = 0
         self._closed = False
@@ -106,18 +106,18 @@ class ConsumerState:
         brokers = ",".join(f"{host}:{port}" for host, port in self.config.connection.bootstrap_servers)
         return f"{brokers}, {state}"
 
-    # --- who may call ------------------------------------------------------------------------------------------------
+    # --- exclusive use -----------------------------------------------------------------------------------------------
 
     @contextmanager
     def used(self) -> Iterator[ConsumerState]:
-        """Around every public call but wakeup: one thread or task at a time, and only while there is a client. The one
-        that polls may come again, from its callbacks."""
+        """Wraps every public call except wakeup(): one thread or task at a time, and only while the client is open. The
+        polling thread may call again from its callbacks."""
         with self._users.exclusive(self._check_usable):
             yield self
 
     @contextmanager
     def exclusive_if_free(self) -> Iterator[bool]:
-        """Around the last words to the group; False when somebody else uses the consumer, or nobody can any more."""
+        """Wraps leaving the group. Yields False if another thread uses the consumer, or if it is not usable."""
         with ExitStack() as stack:
             try:
                 stack.enter_context(self._users.exclusive(self._check_usable))
@@ -148,16 +148,16 @@ class ConsumerState:
         self._publish()
 
     def add_partitions(self, partitions: Collection[TopicPartition]) -> None:
-        """The group gives us these, besides what we have."""
+        """Add the partitions that the group assigned."""
         self._partitions.update({p: self._new(p) for p in partitions})
         self._publish()
 
     def withhold(self, partitions: frozenset[TopicPartition]) -> None:
-        """Nothing of these is handed out either, but they are still ours: to be committed, and given up."""
+        """Hand out nothing of these, but still own them until they are committed and revoked."""
         self._withheld |= partitions
 
     def remove_partitions(self, partitions: Collection[TopicPartition]) -> None:
-        """Nothing of these is handed out from now on."""
+        """Drop these partitions; nothing of them is handed out from now on."""
         self._withheld -= frozenset(partitions)
         self._partitions = {p: s for p, s in self._partitions.items() if p not in partitions}
         self._publish()
@@ -173,7 +173,7 @@ class ConsumerState:
         return state
 
     def _publish(self) -> None:
-        """Partitions without a starting point are not fetched: their generation is not told."""
+        """Partitions without a start are not fetched: the network thread does not learn of their generation."""
         placed = {p: s for p, s in self._partitions.items() if s.start is not None}
         self._buffer.expect({p: s.generation for p, s in placed.items()})
         self._send(Assign({p: (s.generation, s.start) for p, s in placed.items() if s.start is not None}))
@@ -199,7 +199,7 @@ class ConsumerState:
         self._send(Seek(partition, state.generation, start))
 
     def seek_lookup(self, partitions: Collection[PartitionLike], timestamp: int) -> None:
-        """Seek these, or all there are, to the beginning or the end."""
+        """Seek these partitions, or all assigned ones, to the beginning or the end."""
         states = partition_list(partitions) or list(self._partitions)
         for partition in states:
             self._state(partition)
@@ -207,7 +207,7 @@ class ConsumerState:
             self.seek(partition, Lookup(timestamp, "seek"))
 
     def position(self, partition: PartitionLike) -> Offset | None:
-        """The offset of the next record poll hands out; None while it is being looked up."""
+        """The offset of the next record that poll() returns; None during the look-up."""
         state = self._state(partition)
         if state.failure is not None and state.position is None:
             raise state.failure
@@ -222,12 +222,12 @@ class ConsumerState:
         return self._state(partition).epoch
 
     def consumed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """How far each of these was handed out."""
+        """The position to commit for each of these partitions."""
         offsets = {p: self._partitions[p].to_commit() for p in partitions if p in self._partitions}
         return {p: offset for p, offset in offsets.items() if offset is not None}
 
     def returned(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The same without what the last poll handed out."""
+        """The same, without the rows of the last poll."""
         states = {p: self._partitions[p] for p in partitions if p in self._partitions}
         offsets = {p: s.before if s.moved_in == self.polls else s.to_commit() for p, s in states.items()}
         return {p: offset for p, offset in offsets.items() if offset is not None}
@@ -256,11 +256,11 @@ class ConsumerState:
 
     @property
     def is_done(self) -> bool:
-        """Closed, or of another process: then it is not ours to close."""
+        """Closed, or inherited in a fork: then the parent process closes it."""
         return self._closed or self._lease.is_inherited
 
     def check_open(self) -> None:
-        """A callback may have closed us in the middle of a poll."""
+        """A callback may have closed this consumer during a poll."""
         if self._closed:
             raise ClientClosed("this consumer was closed during poll()")
 
@@ -269,7 +269,7 @@ class ConsumerState:
         self.polls += 1
 
     def collect(self, limit: int | None) -> Blocks:
-        """What is there now, at most `limit` rows. Raises new failures when nothing else is."""
+        """The buffered blocks, at most `limit` rows. Raises a new failure if there are none."""
         taken = self._buffer.take(limit, self.paused | self._withheld)
         blocks = [b for item in taken if (b := self._note(item)) is not None and len(b)]
         if not blocks:
@@ -277,17 +277,17 @@ class ConsumerState:
         return Blocks(blocks)
 
     def next_event(self) -> RebalanceStep | CommitAnswered | RevocationCommitted | GroupLeft | None:
-        """What the network thread wants done, in its order. Raises what it had to say: errors again and again, but each
-        time without the traceback of the last, which would only grow."""
+        """The next event of the network thread, in order. Raises its errors, each time without the earlier traceback,
+        which would only grow."""
         event = self.background.pop()
         if isinstance(event, ErrorRaised):
             raise event.error.with_traceback(None)
-        if self._lease.thread.failure is not None:  # not only the first time: nothing will ever come again
+        if self._lease.thread.failure is not None:  # every time: nothing will ever arrive again
             raise self._lease.thread.failure.with_traceback(None)
         return event
 
     def forget_steps(self) -> None:
-        """What a group that we leave wanted done, or said of itself, is nobody's concern."""
+        """Drop the steps and errors of the group that this consumer leaves."""
         for event in self.background.drain():
             is_of_group = isinstance(event, ErrorRaised) and isinstance(event.error, GroupError)
             if not is_of_group and not isinstance(event, RebalanceStep | RevocationCommitted):
@@ -295,12 +295,12 @@ class ConsumerState:
 
     @property
     def is_warming_up(self) -> bool:
-        """Nothing can be handed out yet because the decoder is still being loaded."""
+        """Whether the decoder is still loading, so that no block can be handed out."""
         thread = self._lease.thread
         return not thread.can_decode and thread.failure is None and not self._closed
 
     def update_positions(self) -> None:
-        """Take notice of moves without handing anything out: of partitions whose place is not known yet."""
+        """Apply buffered moves to partitions without a position, without handing out records."""
         self.check_wakeup()
         if self._lease.thread.failure is not None or isinstance(self.background.first(), ErrorRaised):
             self.next_event()
@@ -332,12 +332,12 @@ class ConsumerState:
                 raise state.failure.with_traceback(None)
 
     def raise_current_failure(self) -> None:
-        """A partition that stopped stays stopped; a poll that would come back empty says so again."""
+        """A stopped partition stays stopped: every poll that would return nothing raises its failure again."""
         for state in self._partitions.values():
             if state.failure is not None and not state.paused:
                 raise state.failure.with_traceback(None)
 
-    # --- questions to the network thread -----------------------------------------------------------------------------
+    # --- requests to the network thread ------------------------------------------------------------------------------
 
     def find_offsets(
         self, wanted: Mapping[TopicPartition, int], deadline: float, *, by_epoch: bool = False
@@ -366,11 +366,11 @@ class ConsumerState:
             raise WakeupError("wakeup() was called")
 
     def begin_close(self) -> Future[None] | None:
-        """Leave the network thread; None when there is nothing to leave."""
+        """Detach from the network thread; None if there is nothing to detach."""
         if self._closed:
             return None
         self._closed = True
-        if self._lease.is_inherited:  # a lock that the parent held at the fork stays held here
+        if self._lease.is_inherited:  # a lock that the parent held at the fork stays locked here
             return None
         self._buffer.clear()
         self._signal.set()
@@ -392,5 +392,5 @@ class ConsumerState:
             self._lease.thread.put(ForGroupClient(self._group_client, event))
 
     def _send(self, event: ApplicationEvent) -> None:
-        if not self._closed:  # a callback may have closed us in the middle of something
+        if not self._closed:  # a callback may have closed this consumer
             self._lease.thread.put(ForBackend(self._backend, event))

@@ -1,10 +1,10 @@
 """The network thread: one loop for any number of consumers with the same brokers and credentials.
 
-Thread: network, but for the methods marked `any thread`, which only put events and wake the loop.
+Thread: network, except the methods under `any thread`, which only put events and wake the loop.
 
-Each turn takes the events that came, asks every manager what it wants (a plain `for`), sends it, and waits for the
-sockets until the earliest moment anyone named. An exception that nobody expected ends the thread and is told to
-everybody: every pending future gets it and every consumer's next poll raises it. Nothing is logged and forgotten.
+Each turn handles the queued events, polls every manager (a plain `for`), sends their requests, and waits for the
+sockets until the earliest time that a manager returned. An unexpected exception ends the thread: it completes every
+pending future, and every consumer's next poll raises it. The thread never logs such an error and carries on.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class ForGroupClient:
 
 @dataclass(frozen=True, slots=True)
 class CrashThread:
-    """A decoder met something unexpected."""
+    """A decoder failed unexpectedly."""
 
     error: BaseException
 
@@ -150,7 +150,7 @@ class NetworkThread:
 
     def put(self, event: NetworkEvent) -> None:
         self._events.put(event)
-        if self.failure is not None:  # nobody drains any more; the event may have missed the last word
+        if self.failure is not None:  # the thread has ended and may have missed this event
             self._refuse_events(self.failure)
 
     def wake(self) -> None:
@@ -173,7 +173,7 @@ class NetworkThread:
 
     @property
     def last_failure(self) -> MultilaneError | None:
-        """Why a broker could not be reached, until one can."""
+        """Why a broker was unreachable; None as soon as one is reachable."""
         return self._delegate.last_failure
 
     def assert_network_thread(self) -> None:
@@ -194,7 +194,7 @@ class NetworkThread:
 
     def _turn(self) -> None:
         self._wakeup.begin_turn()
-        while (event := self._events.pop()) is not None:  # one by one: if one fails, the others are still there
+        while (event := self._events.pop()) is not None:  # one by one: if one fails, the others stay queued
             self._handle(event)
         wait = self._poll_managers(self._clock.monotonic())
         if not self._wakeup.may_sleep() or self._stopping:
@@ -211,7 +211,7 @@ class NetworkThread:
         return min(wait, self._poll_group_clients(now))
 
     def _poll_group_clients(self, now: float) -> float:
-        """And where their coordinators are, for which they may just have asked."""
+        """Also poll for the coordinators that the group clients may just have requested."""
         wait = self._poll_due(self._group_clients, now)
         poll = self._coordinators.poll(now)
         for request in poll.requests:
@@ -219,15 +219,15 @@ class NetworkThread:
         return min(wait, self._enqueue(poll, now))
 
     def _poll_due(self, agenda: Agenda[Polled], now: float) -> float:
-        """Those who have something to say, or whose request was answered."""
-        for asked in agenda.due(now):
+        """Poll the items that are due: scheduled for now, or touched by an event or a response."""
+        for polled in agenda.due(now):
             wait = NEVER
-            for poll in asked.poll(now):
+            for poll in polled.poll(now):
                 for request in poll.requests:
-                    request.client_id = asked.client_id
-                    then(request, partial(agenda.touch, asked))
+                    request.client_id = polled.client_id
+                    then(request, partial(agenda.touch, polled))
                 wait = min(wait, self._enqueue(poll, now))
-            agenda.schedule(asked, now + wait)
+            agenda.schedule(polled, now + wait)
         return agenda.wait(now)
 
     def _enqueue(self, poll: Poll, now: float) -> float:
@@ -267,7 +267,7 @@ class NetworkThread:
         fulfil(event.future, None)
 
     def _resize_frame_pool(self) -> None:
-        """As much may lie idle as may be in use."""
+        """The pool may keep as many idle bytes as a consumer may buffer."""
         self._delegate.memory.keep_bytes = max((backend.buffer.limit for backend in self._backends), default=0)
 
     # --- the end -----------------------------------------------------------------------------------------------------
@@ -304,18 +304,18 @@ class NetworkThread:
                     fulfil(event.future, None)
                 case Call():
                     refuse(event.future, reason)
-                case ForBackend(event=FindOffsets() as asked):
-                    refuse(asked.future, reason)
+                case ForBackend(event=FindOffsets() as find):
+                    refuse(find.future, reason)
                 case ForGroupClient(event=CommitOffsets() as commit):
                     refuse(commit.future, reason)
-                case ForGroupClient(event=FetchCommitted() as question):
-                    refuse(question.future, reason)
+                case ForGroupClient(event=FetchCommitted() as fetch):
+                    refuse(fetch.future, reason)
                 case ForGroupClient(event=Leave() as leave):
                     fulfil(leave.future, None)
                 case _:
                     pass
 
-    # --- what the parts tell each other ------------------------------------------------------------------------------
+    # --- callbacks of the managers -----------------------------------------------------------------------------------
 
     def _on_cluster(self, cluster: Cluster) -> None:
         now = self._clock.monotonic()
@@ -379,7 +379,7 @@ class NetworkThread:
         )
 
     def _chore_pool(self) -> Executor:
-        """For what may block: name servers and token functions. Made when first needed."""
+        """Threads for blocking work: name resolution and token functions. Created on first use."""
         if self._chores is None:
             self._chores = ThreadPoolExecutor(2, thread_name_prefix=f"multilane-chores-{self._number}")
         return self._chores

@@ -1,10 +1,10 @@
-"""The application side of a consumer's group: subscriptions, steps of a rebalance, commits.
+"""The application side of a consumer's group: subscriptions, rebalance steps, commits.
 
-Thread: application (whichever thread or task uses the consumer; one at a time).
+Thread: application (the thread or task that uses the consumer, one at a time).
 
-Owns the listener, and when offsets are committed by themselves: what poll() handed out counts as done when the
-application polls again, gives a partition up or closes, never before. Asks the front for positions; never waits itself
-(see `plans`).
+Owns the rebalance listener and the auto-commits. Records of a poll count as processed when the application polls again,
+releases their partition or closes, never before. Reads positions from `ConsumerState`. Never waits itself (see
+`plans`).
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ class Subscriber:
         self._calling_back = False
         self._auto = AutoCommit(self._config.auto_commit_interval, now())
         self._unanswered: dict[Future[None], tuple[Offsets, CommitCallback | None]] = {}
-        self._leaves = 0  # of which the network thread has not heard yet, as far as we have
-        self._closes_at = inf  # a commit in the last call of a listener waits no longer than close() may
+        self._leaves = 0  # Leave events that the network thread has not confirmed yet
+        self._closes_at = inf  # bounds a listener's commits during close()
         self._committing_step: RebalanceStep | None = None
-        self._slowest = 0.0  # of what was advised about
+        self._slowest = 0.0  # the longest absence that was logged
         for advice in of_settings(self._config) if self._config.group_id is not None else ():
             log.warning("group %s: %s", self._config.group_id, advice)
 
@@ -77,7 +77,7 @@ class Subscriber:
 
     @property
     def subscription(self) -> WantedTopics | None:
-        """What is subscribed to: names or a pattern; None when nothing is."""
+        """The subscribed topic names or pattern; None without a subscription."""
         return self._subscription
 
     @property
@@ -90,7 +90,7 @@ class Subscriber:
         return self.may_deliver_at(self._now())
 
     def may_deliver_at(self, now: float) -> bool:
-        """Partitions that were assigned by hand need no standing."""
+        """Manually assigned partitions need no membership."""
         return self._subscription is None or self._state.standing.holds(now)
 
     def subscribe(self, wanted: Any, listener: RebalanceListener | None) -> None:
@@ -103,13 +103,13 @@ class Subscriber:
         if self._subscription is None and self._state.assignment:
             raise WrongSubscription("partitions were assigned with assign(): call assign([]) before subscribe()")
         if self._subscription is None:
-            self._pulse.beat(self._now(), is_polling=self._pulse.is_polling)  # whoever begins is there
+            self._pulse.beat(self._now(), is_polling=self._pulse.is_polling)  # subscribing counts as a sign of life
         self._listener = checked
         self._subscription = topics
         self._send(Subscribe(topics))
 
     def unsubscribe(self) -> Plan[None]:
-        """Give everything up and leave; the group is told without waiting for its answer."""
+        """Release all partitions and leave the group, without waiting for its response."""
         if self._subscription is None:
             self._auto_commit_in_background()
             self._remove_partitions(self._state.assignment)
@@ -120,7 +120,7 @@ class Subscriber:
             self._leave()
 
     def before_assigning(self) -> None:
-        """Partitions are to be assigned by hand: what was read of the present ones is committed."""
+        """Auto-commit the positions of the current partitions before a manual assignment."""
         if self._subscription is not None:
             raise WrongSubscription("this consumer has a subscription: call unsubscribe() before assign()")
         self._auto_commit_in_background()
@@ -145,10 +145,10 @@ class Subscriber:
             self._auto_commit_in_background()
 
     def enter_record(self) -> float:
-        """The next record of a loop: the one before is done with, and whoever asks is there. Returns the time."""
+        """A loop takes its next record: the one before is processed, and the application is alive. Returns the time."""
         now = self._now()
         if self._pulse.beat(now, is_polling=False) > self._config.max_poll_interval:
-            self._send(Returned())  # the poll that follows finds nobody away
+            self._send(Returned())  # the poll that follows measures no absence
         if self._auto.is_due(now):
             self._auto_commit_in_background()
         self._state.polls += 1
@@ -157,14 +157,14 @@ class Subscriber:
     def _check_absence(self, seconds: float) -> None:
         if seconds > self._config.max_poll_interval:
             self._send(Returned())
-        if seconds > 2 * self._slowest:  # not at each poll, but again when it gets much worse
+        if seconds > 2 * self._slowest:  # not at every poll, but again when it gets much worse
             for advice in of_handling(self._config, seconds):
                 self._slowest = seconds
                 log.warning("group %s: %s", self._config.group_id, advice)
 
     def collect(self) -> Blocks:
-        """Without standing in its group a consumer gets nothing: what is buffered may be in others' hands already, and
-        the step that says so is on its way."""
+        """Hands out nothing while the consumer is not a valid member: other members may own the buffered partitions
+        already, and the step that reports the loss is still to come."""
         self._state.check_open()
         if not self.may_deliver:
             return Blocks()
@@ -183,7 +183,7 @@ class Subscriber:
             yield from self._continue_step(event)
         elif isinstance(event, GroupLeft):
             self._leaves -= 1
-        elif self._leaves == 0:  # else the network thread did not know yet that we leave when it asked for this step
+        elif self._leaves == 0:  # else the step is older than our Leave
             yield from self._perform(event)
 
     def _perform(self, step: RebalanceStep) -> Plan[None]:
@@ -192,8 +192,8 @@ class Subscriber:
             yield from self._finish(step)
 
     def _commit_before_revoke(self, step: RebalanceStep) -> bool:
-        """What is given up is committed before the listener hears of it. Nobody waits for that: what we keep is handed
-        out meanwhile."""
+        """Auto-commit revoked partitions before the listener is called. Nothing waits for the commit: records of the
+        remaining partitions are handed out meanwhile."""
         consumed = self._state.consumed(step.partitions)
         if not consumed or not self._auto_commits:
             return False
@@ -206,7 +206,7 @@ class Subscriber:
 
     def _continue_step(self, committed: RevocationCommitted) -> Plan[None]:
         if self._committing_step is not committed.step:
-            return  # we left meanwhile
+            return  # this consumer left the group meanwhile
         self._committing_step = None
         if committed.error is not None:
             count = len(committed.step.partitions)
@@ -224,13 +224,13 @@ class Subscriber:
                     yield from self._await_answers(self._commit_deadline(step))
                 case Change.LOST:
                     yield from self._lose(step.partitions)
-        finally:  # whatever the application's code raises, the group must not wait for us
+        finally:  # whatever the application's code raises, the group must not wait for this member
             if step.change is not Change.ASSIGNED:
                 self._remove_partitions(step.partitions)
             self._send(StepDone(step.ticket))
 
     def _revoke(self, partitions: frozenset[TopicPartition]) -> Plan[None]:
-        """Who is no member any more has lost them, though no step has said so yet."""
+        """A consumer that is no longer a member has lost its partitions, even before a step reports it."""
         if self.identity is None:
             yield from self._lose(partitions)
         else:
@@ -239,16 +239,16 @@ class Subscriber:
     def _lose(self, partitions: frozenset[TopicPartition]) -> Plan[None]:
         try:
             yield from self._call(self._listener.on_lost, partitions)
-        except CommitRefused as error:  # most listeners are written for revocations, and on_lost does the same
+        except CommitRefused as error:  # by default on_lost calls on_revoked, which may commit
             log.warning("on_lost() could not commit: %s", error)
 
     def _commit_deadline(self, step: RebalanceStep) -> float:
-        """Until when to wait for commits of what is given up: the group must still hear in time that it is."""
+        """The deadline for commits of revoked partitions. It leaves time to report the revocation to the group."""
         now = self._now()
         return now + min(self._timeout, max(0.0, step.deadline - now) / 2)
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Plan[None]:
-        """Code of the application's, whose time counts as its own: a call that never ends is no poll."""
+        """Call the application's code. Its time does not count as polling: a callback that hangs is not alive."""
         calling_back, is_polling = self._calling_back, self._pulse.is_polling
         self._calling_back = True
         self._pulse.beat(self._now(), is_polling=False)
@@ -333,15 +333,15 @@ class Subscriber:
         except (MultilaneError, FutureTimeout) as error:
             log.warning("could not commit the offsets of %d partitions: %s", len(consumed), error)
 
-    # --- parting -----------------------------------------------------------------------------------------------------
+    # --- leaving -----------------------------------------------------------------------------------------------------
 
     @property
     def is_closing(self) -> bool:
         return self._closes_at != inf
 
     def close(self, deadline: float, *, keep_last: bool) -> Plan[None]:
-        """Commit, let the listener know, and leave the group. With `keep_last` what the last poll handed out is not
-        committed: the application failed before it was done with it."""
+        """Commit, call the listener and leave the group. With `keep_last` the rows of the last poll are not committed:
+        the application failed before it had processed them."""
         if self._config.group_id is None:
             return
         self._closes_at = deadline
@@ -376,21 +376,21 @@ class Subscriber:
         return left
 
     def _await_answers(self, deadline: float) -> Plan[None]:
-        """Commits that nobody waited for: once their partitions are given up they would be dropped."""
+        """Wait for asynchronous commits, which would be dropped with their partitions."""
         for future in list(self._unanswered):
             yield from self._wait_quietly(future, deadline)
             if future.done():
                 yield from self._commit_answered(future)
 
     def _wait_quietly(self, future: Future[None], deadline: float) -> Plan[None]:
-        """Wait, but not for a verdict: whoever asked for that has it."""
+        """Wait and ignore errors: the caller that owns the future gets them."""
         try:
             yield Wait(future, deadline, with_grace=False)
         except (MultilaneError, FutureTimeout):
             return
 
     def raise_refusal(self) -> None:
-        """A group that will not have us says so again, whenever a poll would come back empty."""
+        """If the group refused this member, raise the refusal at every poll that would return nothing."""
         refusal = self._state.standing.refusal
         if refusal is not None and self._leaves == 0 and self._subscription is not None:
             raise refusal.with_traceback(None)
