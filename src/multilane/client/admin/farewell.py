@@ -1,4 +1,4 @@
-"""How a member leaves its group when somebody else says it for it: one request, by either protocol.
+"""Builds the request that removes a dead member from its group, for both protocols.
 
 Thread: none (pure).
 """
@@ -44,6 +44,6 @@ def leave_question(member: Identity) -> AdminQuestion:
 
 
 def _error_in(response: Any, member: Identity) -> MultilaneError | None:
-    codes = [int(response.error_code), *(int(one.error_code) for one in getattr(response, "members", None) or ())]
+    codes = [int(response.error_code), *(int(m.error_code) for m in getattr(response, "members", None) or ())]
     code = next(filter(None, codes), 0)
     return broker_error(code, f"LeaveGroup of group {member.group} for a dead member") if code else None

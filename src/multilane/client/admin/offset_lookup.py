@@ -1,4 +1,4 @@
-"""Looks offsets up for the admin client: each partition at its leader, again where a leader moved.
+"""Looks up offsets for the admin client: asks each partition's leader, and retries if the leader changed.
 
 Thread: application. One object serves one look-up.
 """
@@ -55,7 +55,7 @@ class OffsetLookup:
             self._round(self._leaders(open_), timestamp, read_committed)
 
     def _round(self, leaders: Leaders, timestamp: int, read_committed: bool) -> None:
-        """Asks all leaders at once, then waits for each."""
+        """Send to all leaders at once, then wait for each."""
         asked = [
             (node, epochs, self._asker.send(_question(epochs, timestamp, read_committed), self._deadline, node))
             for node, epochs in leaders.items()

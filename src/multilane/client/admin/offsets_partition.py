@@ -1,4 +1,4 @@
-"""Which partition of `__consumer_offsets` keeps what a group commits, computed as brokers do.
+"""Computes a group's partition of `__consumer_offsets`, as brokers do.
 
 Thread: any (pure).
 """
@@ -12,7 +12,7 @@ _SMALLEST_INT: Final = -(1 << 31)
 
 
 def java_hash(text: str) -> int:
-    """Java's `String.hashCode`: over UTF-16 units, in 32 bits with a sign."""
+    """Java's `String.hashCode`: over UTF-16 code units, in signed 32 bits."""
     units = text.encode("utf-16-be", "surrogatepass")
     found = 0
     for at in range(0, len(units), 2):

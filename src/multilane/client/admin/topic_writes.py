@@ -1,8 +1,9 @@
-"""Changes to topics, through confluent-kafka's admin client.
+"""Changes topics through confluent-kafka's admin client.
 
-Thread: application; a lock guards the making of the client.
+Thread: application; a lock guards the creation of the client.
 
-The library is loaded and its threads start with the first change. Never reads anything: that is our own wire's.
+Owns the client, which is loaded and started with the first change. Never reads: that is the job of multilane's own
+protocol code.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from multilane.config.connection import ConnectionConfig
 
 _POLL_SECONDS: Final = 0.1
-# The broker should give up before we do, so that its reason arrives.
+# The broker should time out before the client does, so that its reason arrives.
 _SHORTEST_TIMEOUT: Final = 0.1
 
 
@@ -123,7 +124,8 @@ class TopicWrites:
         self._is_refused = error.code() in (AUTHENTICATION, SSL)
 
     def _wait(self, futures: Mapping[Any, Future[Any]], doing: str, timeout: float) -> dict[Any, Any]:
-        """Polls meanwhile: the log and token functions run inside poll. The first error is raised, after all ended."""
+        """Poll while waiting: the log and token functions run inside poll. Raises the first error after all futures are
+        done."""
         from confluent_kafka import KafkaException
 
         client = self._started()
@@ -146,7 +148,7 @@ class TopicWrites:
         return results
 
     def _check_login(self) -> None:
-        """Nobody should have to wait to hear of a wrong password."""
+        """Raise a wrong password at once instead of after the timeout."""
         if self._last_error is not None and self._is_refused:
             raise self._last_error
 

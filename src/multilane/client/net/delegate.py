@@ -1,10 +1,10 @@
-"""Sends what the managers want and brings the answers back: all sockets of one network thread.
+"""Sends the managers' requests and delivers the responses, over all sockets of one network thread.
 
 Thread: network.
 
-Every request first waits here as unsent. It leaves when its broker has a connection that may send: a connection per
-broker and channel, made on demand. When a connection is lost its requests fail, and so do those that waited for it;
-whether to try again, and where, is for the managers to decide.
+Owns the connections, one per broker and channel, opened on demand. Every request waits here until its connection may
+send. When a connection is lost, its requests fail, and so do those that waited for it. Never retries: the managers
+decide whether and where.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ ConnectionId = tuple[NodeId, Channel]
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSetup:
-    """What it takes to open connections."""
+    """Everything needed to open a connection."""
 
     resolver: Resolver
     tls: ssl.SSLContext | None
@@ -70,7 +70,7 @@ class NetworkDelegate:
         self._connections: dict[ConnectionId, Connection] = {}
         self._watched: dict[ConnectionId, tuple[int, int]] = {}
         self._unsent: list[UnsentRequest] = []
-        self.last_failure: MultilaneError | None = None  # why a broker could not be reached, until one can
+        self.last_failure: MultilaneError | None = None  # why a broker was unreachable; None once one is reachable
         self._reported_failure = False
         self.memory = FramePool()
         self._limits = ConnectionLimits(
@@ -87,10 +87,10 @@ class NetworkDelegate:
         self._unsent.append(request)
 
     def poll(self, timeout: float, now: Callable[[], float]) -> None:
-        """One turn: send what can be sent, wait for the sockets at most `timeout`, take what came."""
+        """One turn: send what can be sent, wait at most `timeout` for the sockets, receive."""
         self._reported_failure = False
         self._dispatch(now())
-        # Whoever was told of a failure just now has other wishes than those that `timeout` was made from.
+        # A manager that has just received a failure may want to send before `timeout`, which was computed earlier.
         ready = self._selector.select(0.0 if self._reported_failure else self._select_timeout(timeout, now()))
         at = now()
         woken = {key.data for key, _ in ready}
@@ -108,7 +108,7 @@ class NetworkDelegate:
         return len(self._connections)
 
     def close_owner(self, owner: str) -> None:
-        """A consumer is gone: so are the connections that were its own and the requests that waited for them."""
+        """Close the connections of a closed consumer and drop the requests that waited for them."""
         self._unsent = [r for r in self._unsent if r.channel.owner != owner]
         for connection in [c for c in self._connections.values() if c.channel.owner == owner]:
             self._hang_up(connection)
@@ -120,16 +120,16 @@ class NetworkDelegate:
         self._selector.close()
 
     def abort(self, error: MultilaneError, now: float) -> None:
-        """The thread dies: everybody who waits for an answer gets the reason."""
+        """The thread ends: every pending request fails with the reason."""
         waiting, self._unsent = self._unsent, []
         for connection in list(self._connections.values()):
             waiting += self._hang_up(connection)
         for request in waiting:
-            with contextlib.suppress(Exception):  # one broken callback must not keep the word from the others
+            with contextlib.suppress(Exception):  # one broken callback must not stop the others
                 request.on_failure(error, now)
 
     def on_nodes(self, nodes: dict[NodeId, Node], now: float) -> None:
-        """The cluster's brokers are known: connections under bootstrap ids and to moved brokers are no longer used."""
+        """The cluster's brokers are known: close connections to brokers that left or moved."""
         for moved in self.directory.adopt(nodes):
             for connection in [c for c in self._connections.values() if c.node.id == moved]:
                 error = NetworkError(f"broker {connection.node} left the cluster or changed its address")
@@ -137,7 +137,7 @@ class NetworkDelegate:
                     self._fail_request(request, error, now)
 
     def forget_cluster(self, now: float) -> None:
-        """Start over from the bootstrap addresses: nobody of the old cluster is asked again."""
+        """Return to the bootstrap addresses and close all connections to the old cluster."""
         self.directory.forget_cluster()
         error = NetworkError("the client dropped this connection to reconnect through bootstrap.servers")
         for connection in [c for c in self._connections.values() if not self.directory.is_bootstrap(c.node.id)]:
@@ -193,7 +193,7 @@ class NetworkDelegate:
         return self._open(node, request.channel, now)
 
     def _least_loaded(self, now: float) -> NodeId | None:
-        """A ready connection with little to do, else one that is being made, else a broker to dial."""
+        """The broker of the least busy ready connection, else of one that is being opened, else one to dial."""
         control = [c for c in self._connections.values() if c.channel == CONTROL]
         usable = [c for c in control if not self.directory.is_bootstrap(c.node.id) or not self.directory.knows_cluster]
         ready = [c for c in usable if c.may_send(now)]
@@ -285,14 +285,14 @@ class NetworkDelegate:
     # --- losing ------------------------------------------------------------------------------------------------------
 
     def _drop(self, connection: Connection, error: MultilaneError, now: float) -> None:
-        """The connection failed: tell everybody whose request it carried, and those who waited for it."""
+        """The connection failed: fail its requests and those that waited for it."""
         unanswered = self._hang_up(connection)
         self._connection_failed(connection.node, connection.channel, error, now)
         for request in unanswered:
             self._fail_request(request, error, now)
 
     def _connection_failed(self, node: Node, channel: Channel, error: MultilaneError, now: float) -> None:
-        first = not self.directory.is_failing(node.id)  # told once, loudly; what follows is more of the same
+        first = not self.directory.is_failing(node.id)  # warn once; repeated failures are logged at INFO
         log.log(logging.WARNING if first else logging.INFO, "broker %s: %s", node, error)
         self._observer.count("connection.failed", broker=str(node.id), error=type(error).__name__)
         self.last_failure = error
@@ -317,7 +317,7 @@ class NetworkDelegate:
     # --- waiting -----------------------------------------------------------------------------------------------------
 
     def _watch(self, connection: Connection) -> None:
-        """Tell the selector what this connection waits for now."""
+        """Register with the selector what this connection waits for."""
         if connection.state is ConnectionState.CLOSED:
             return
         connection_id = (connection.node.id, connection.channel)
@@ -327,7 +327,7 @@ class NetworkDelegate:
             return
         if have is not None and have[0] == want[0]:
             self._selector.modify(want[0], want[1], connection_id)
-        else:  # a host with several addresses: the next one has a socket of its own
+        else:  # a host with several addresses: the next address has a new socket
             if have is not None:
                 self._selector.unregister(have[0])
             self._selector.register(want[0], want[1], connection_id)

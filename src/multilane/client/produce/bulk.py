@@ -1,9 +1,9 @@
-"""Writes many records and waits until all are stored: for a thread that has nothing else to do meanwhile.
+"""Writes many records and waits until all are stored, for a thread that has nothing else to do.
 
 Thread: one, which also serves librdkafka's callbacks.
 
-librdkafka tells of failures alone, so that a record costs one call and no report. What is not told of when nothing is
-left to send is stored. Owns its client; after a failure it is of no use any more.
+Owns its librdkafka client, which reports only failures: a record costs one call and no delivery report. A record that
+has not failed when nothing is left to send is stored. A writer is unusable after a failure.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class BulkWriter:
         self._mask = SecretMask(secrets_of(self._config.connection))
         self._pid = os.getpid()
         self._kafka: Any = None
-        self._has_delivered = False  # something was stored by it
+        self._has_delivered = False  # at least one flush succeeded
         self._last_error: MultilaneError | None = None
         self._failure: MultilaneError | None = None
         survive_forks(self)
@@ -57,29 +57,29 @@ class BulkWriter:
         return handle
 
     def put(self, records: Iterable[tuple[Any, ...]]) -> int:
-        """Puts records (topic, value, key, headers, partition, timestamp) on their way, in order; how many. Waits for
-        room at most `max.block.ms`. Raises what became of earlier ones as soon as it is known."""
+        """Send records (topic, value, key, headers, partition, timestamp) in order; returns how many. Waits for buffer
+        space at most `max.block.ms`. Raises the failure of an earlier record as soon as it is known."""
         kafka, put = self._started(), 0
         produce = kafka.produce
         for topic, value, key, partition, more in starmap(librdkafka_record, records):
             try:
                 produce(topic, value, key, partition, **more)
-            except Exception as error:  # noqa: BLE001 - judged there
-                self._try_again(kafka, error, (topic, value, key, partition), more)
+            except Exception as error:  # noqa: BLE001 - _retry decides
+                self._retry(kafka, error, (topic, value, key, partition), more)
             put += 1
             if not put % _SERVE_EVERY:
                 self._serve(kafka)
         return put
 
     def put_plain(self, records: Iterable[tuple[str, bytes | None, bytes | None]]) -> int:
-        """As `put`, for (topic, value, key) of which nothing has to be looked at: that is less work for each."""
+        """Like `put`, for (topic, value, key) that need no checks or conversions: less work per record."""
         kafka, put = self._started(), 0
         produce = kafka.produce
         for record in records:
             try:
                 produce(*record)
-            except Exception as error:  # noqa: BLE001 - judged there
-                self._try_again(kafka, error, record, {})
+            except Exception as error:  # noqa: BLE001 - _retry decides
+                self._retry(kafka, error, record, {})
             put += 1
             if not put % _SERVE_EVERY:
                 self._serve(kafka)
@@ -89,13 +89,13 @@ class BulkWriter:
         kafka.poll(0)
         self._check()
 
-    def _try_again(self, kafka: Any, error: Exception, record: Sequence[Any], more: Mapping[str, Any]) -> None:
-        """Until there is room for it, or something else is wrong with it."""
+    def _retry(self, kafka: Any, error: Exception, record: Sequence[Any], more: Mapping[str, Any]) -> None:
+        """Retry until there is buffer space for the record, or raise another error."""
         while isinstance(error, BufferError):
             self._wait_for_room(kafka)
             try:
                 kafka.produce(*record, **more)
-            except Exception as again:  # noqa: BLE001 - judged here
+            except Exception as again:  # noqa: BLE001 - raised below
                 error = again
             else:
                 return
@@ -104,7 +104,7 @@ class BulkWriter:
         raise raised_error(error, f"a record to {record[0]}", self._mask) from None
 
     def flush(self) -> None:
-        """Returns when all are stored; raises when one is not, after `delivery.timeout.ms` at the latest."""
+        """Return when all records are stored; raise if one is not, after `delivery.timeout.ms` at the latest."""
         kafka = self._started()
         deadline = self._clock.monotonic() + self._config.delivery_timeout + 5.0
         while left := kafka.flush(_POLL_SECONDS):
@@ -115,13 +115,13 @@ class BulkWriter:
         self._has_delivered = True
 
     def discard(self) -> None:
-        """Give up what is left."""
+        """Drop the records that are not stored yet."""
         if self._kafka is not None and os.getpid() == self._pid:
             self._kafka.purge()
             self._kafka.flush(_POLL_SECONDS)
             self._kafka = None
 
-    # --- how ---------------------------------------------------------------------------------------------------------
+    # --- delivery ----------------------------------------------------------------------------------------------------
 
     def _started(self) -> Any:
         if os.getpid() != self._pid:

@@ -1,4 +1,4 @@
-"""What became of records that were sent: one future for a record, one for many.
+"""Completes the futures of sent records: one future per record, or one for many.
 
 Thread: callbacks run on whichever thread serves the producer, one at a time; the rest on the sender's.
 """
@@ -18,8 +18,8 @@ from multilane.types import NO_OFFSET, Offset, TopicPartition
 
 
 class DeliveryStatus:
-    """What all deliveries of one producer share: how its errors are told, how many records' fate is known, and whether
-    any ever arrived."""
+    """Shared by all deliveries of one producer: how errors are translated, how many records are completed, and whether
+    any was delivered."""
 
     __slots__ = ("_translate", "any_delivered", "completed")
 
@@ -29,10 +29,10 @@ class DeliveryStatus:
         self.any_delivered = False
 
     def error(self, error: Any, message: Any) -> MultilaneError:
-        """Whatever goes wrong in here, the record's future must still be completed."""
+        """Never raises, because the record's future must complete in any case."""
         try:
             return self._translate(error, message)
-        except Exception as cause:  # noqa: BLE001 - told to whoever waits for the record
+        except Exception as cause:  # noqa: BLE001 - the record's future raises it
             failure = ClientFailed(f"a delivery error could not be read: {type(cause).__name__}: {cause}")
             failure.__cause__ = cause
             return failure
@@ -40,7 +40,7 @@ class DeliveryStatus:
 
 @dataclass(frozen=True, slots=True)
 class RecordMetadata:
-    """Where a record was stored. `offset` is -1 when nobody was asked (`acks=0`)."""
+    """Where a record was stored. `offset` is -1 with `acks=0`."""
 
     topic: str
     partition: int
@@ -50,7 +50,7 @@ class RecordMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Records of one `send_many` in one partition; others' records may stand between the two offsets."""
+    """Records of one `send_many` in one partition. Records of other producers may lie between the two offsets."""
 
     records: int
     first_offset: Offset
@@ -80,10 +80,10 @@ def deliver_to(future: Future[RecordMetadata], status: DeliveryStatus) -> Callab
 
 
 class DeliveryTally:
-    """Counts the deliveries of one `send_many`. The first failure decides, once every record's fate is known.
+    """Counts the deliveries of one `send_many`. The first failure fails the future, once every record is completed.
 
-    The sender seals it with the total while deliveries come in. Each side writes its own number before it reads the
-    other's, so that at least one of them sees both; the lock decides which one when both do.
+    The sender seals it with the total while deliveries arrive. Each side writes its own number before it reads the
+    other's, so at least one of them sees both. If both do, the lock decides which one finishes.
     """
 
     def __init__(self, status: DeliveryStatus) -> None:

@@ -1,9 +1,9 @@
-"""The one door to librdkafka: our configuration in its words, its errors in ours, its log in Python's.
+"""The only interface to librdkafka: translates configuration, errors and log lines.
 
-Thread: any (pure, but for the log and the token function, which run on whichever thread polls a client).
+Thread: any (pure, except the log and the token function, which run on the thread that polls a client).
 
-Secrets are revealed here and nowhere else on the way to librdkafka; what it writes is searched for them before it is
-logged or raised. Never imports confluent-kafka when it is loaded.
+Secrets are revealed only here on the way to librdkafka. Its texts are masked before they are logged or raised. Never
+imports confluent-kafka at import time.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _LARGEST_INT32: Final = (1 << 31) - 1
 _LOG_EVERY: Final = 30.0  # seconds
 _MOST_KINDS: Final = 100
 _NUMBERS: Final = re.compile(r"\d+")
-# Which handle and which thread of its own wrote a line.
+# The handle and the librdkafka thread that wrote a line.
 _PREFIX: Final = re.compile(r"^(\w+) \[[^\]]*\] (?:\[thrd:[^\]]*\]: )?")
-# A secret this short would be found everywhere.
+# A shorter secret would occur in too many texts.
 _SHORTEST_MASKED: Final = 4
 
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
@@ -76,7 +76,7 @@ _LOCAL: Final[Mapping[int, type[MultilaneError]]] = {
     -197: ClientClosed,
 }
 
-# librdkafka's names, and the range it accepts of each; ours are wider.
+# librdkafka's names and the range that it accepts for each; our ranges are wider.
 _TIMES: Final[tuple[tuple[str, str, int, int], ...]] = (
     ("socket.timeout.ms", "request_timeout", 10, 300_000),
     ("socket.connection.setup.timeout.ms", "connect_timeout", 1_000, _LARGEST_INT32),
@@ -90,7 +90,7 @@ _TIMES: Final[tuple[tuple[str, str, int, int], ...]] = (
 
 
 class SecretMask:
-    """Takes known secrets out of texts."""
+    """Replaces known secrets in texts."""
 
     __slots__ = ("_secrets",)
 
@@ -104,8 +104,8 @@ class SecretMask:
 
 
 class LogBridge:
-    """What confluent-kafka calls its logger; passes on to ours. librdkafka says the same thing at each attempt to
-    reconnect: of each kind of line the first is logged at once, then one every half minute with how many there were."""
+    """The logger for confluent-kafka; forwards to ours. librdkafka repeats its lines at every attempt to reconnect, so
+    the first line of each kind is logged at once, then one every 30s with the number of repetitions."""
 
     __slots__ = ("_kinds", "_lock", "_mask", "_now")
 
@@ -119,9 +119,11 @@ class LogBridge:
         if not log.isEnabledFor(level):
             return
         line = printable(self._mask(_PREFIX.sub(r"\1: ", text % values if values else text)))
-        many = self._count(line)
-        if many:
-            log.log(level, "librdkafka: %s%s", line, f" ({many} times since the last such line)" if many > 1 else "")
+        repeats = self._count(line)
+        if repeats:
+            log.log(
+                level, "librdkafka: %s%s", line, f" ({repeats} times since the last such line)" if repeats > 1 else ""
+            )
 
     def _count(self, line: str) -> int:
         kind = _NUMBERS.sub("#", line.partition(" (after ")[0])
@@ -132,7 +134,7 @@ class LogBridge:
 
 
 def connection_settings(config: ConnectionConfig) -> dict[str, Any]:
-    """A connection as librdkafka wants it. The result holds secrets: hand it over and forget it."""
+    """The connection's settings for librdkafka. The result contains secrets: pass it on and do not keep it."""
     settings: dict[str, Any] = {
         name: min(max(lowest, round(getattr(config, field) * 1_000)), highest)
         for name, field, lowest, highest in _TIMES
@@ -191,9 +193,10 @@ def _sasl_settings(security: SecurityConfig) -> dict[str, Any]:
 
 
 class TokenSource:
-    """confluent-kafka's form of a token provider. An exception's text may hold a credential: only its type is told.
+    """A token provider in confluent-kafka's form. The text of an exception may contain a credential, so only its type
+    is reported.
 
-    A client's constructor waits in vain for 10 s when there is no token, so the first is fetched before it is called.
+    Without a token a client's constructor blocks for 10 s, so the first token is fetched before the client is created.
     """
 
     __slots__ = ("_first", "_login")
@@ -221,7 +224,7 @@ class TokenSource:
 
 
 def start_client(kind: Callable[..., T], settings: dict[str, Any], mask: SecretMask) -> T:
-    """A client of confluent-kafka; what it does not accept is told as an error of ours."""
+    """Create a confluent-kafka client; translates its configuration errors."""
     source = settings.get("oauth_cb")
     if isinstance(source, TokenSource):
         source.prefetch()
@@ -234,7 +237,7 @@ def start_client(kind: Callable[..., T], settings: dict[str, Any], mask: SecretM
 
 
 def secrets_of(config: ConnectionConfig) -> tuple[Secret, ...]:
-    """What must not show up in a text of librdkafka."""
+    """The secrets that must not appear in librdkafka's texts."""
     found: list[Secret | None] = []
     if isinstance(config.security.sasl, PasswordLogin):
         found.append(config.security.sasl.password)
@@ -244,22 +247,22 @@ def secrets_of(config: ConnectionConfig) -> tuple[Secret, ...]:
 
 
 def error_from(error: Any, doing: str, mask: SecretMask) -> MultilaneError:
-    """A KafkaError as one of ours. Codes of brokers are positive, or -1; the others are librdkafka's own."""
+    """Translate a KafkaError. Broker codes are positive or -1; all others are librdkafka's own."""
     code = int(error.code())
     text = mask(str(error.str()))
     if code >= -1 and code != UNKNOWN_TOPIC_OR_PARTITION:
         return broker_error(code, doing, text)
     if code in _UNKNOWN:
         unknown = broker_error(UNKNOWN_TOPIC_OR_PARTITION, doing, text)
-        unknown.retriable = False  # librdkafka has asked again for long enough
+        unknown.retriable = False  # librdkafka has retried for long enough
         return unknown
     kind = _LOCAL.get(code, LibrdkafkaError)
     return kind(f"{doing}: {printable(text)} ({error.name()})")
 
 
 def undelivered(error: Any, message: Any, mask: SecretMask, cause: str) -> MultilaneError:
-    """What a delivery report says, as one of ours."""
-    partition = message.partition()  # none was chosen if the topic's partitions were never learnt
+    """Translate the error of a delivery report."""
+    partition = message.partition()  # None if the topic's partitions were never known
     what = f"a record to {message.topic()}" + ("" if partition is None or partition < 0 else f"-{partition}")
     if error.code() == _TIMED_OUT:
         return OperationTimeout(f"{what}: not acknowledged within delivery.timeout.ms{cause}")
@@ -267,7 +270,7 @@ def undelivered(error: Any, message: Any, mask: SecretMask, cause: str) -> Multi
 
 
 def raised_error(error: BaseException, doing: str, mask: SecretMask) -> MultilaneError:
-    """The same for a KafkaException that was raised, which carries the KafkaError."""
+    """Translate a raised KafkaException, which carries a KafkaError."""
     inner = error.args[0] if error.args else None
     if hasattr(inner, "code"):
         return error_from(inner, doing, mask)
@@ -275,7 +278,7 @@ def raised_error(error: BaseException, doing: str, mask: SecretMask) -> Multilan
 
 
 class HandleOwner(Protocol):
-    """Who holds a client of confluent-kafka, once it is made."""
+    """An object that owns a confluent-kafka client, once it is created."""
 
     @property
     def handle(self) -> object | None: ...
@@ -285,7 +288,7 @@ _OWNERS: Final[WeakSet[Any]] = WeakSet()
 
 
 def survive_forks(owner: HandleOwner) -> None:
-    """A forked child has the handle but not librdkafka's threads; to free it there would wait for them for ever."""
+    """Keep the handle alive in forked children: they lack librdkafka's threads, and freeing it would wait forever."""
     _OWNERS.add(owner)
 
 

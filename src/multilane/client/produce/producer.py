@@ -3,8 +3,8 @@
 Thread: application, any number at a time. Futures are completed on the producer's poll thread or, while records are
 sent in quick succession, by the sender itself; one thread at a time.
 
-Nothing is loaded and no thread starts before the first send. Every record's fate is told exactly once, by its future:
-acknowledged, refused, out of time, or given up by close.
+Owns the librdkafka client and its poll thread. Loads nothing and starts no thread before the first send. Each record's
+future completes exactly once: acknowledged, refused, timed out, or dropped by close().
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Producer:
     ...     stored = producer.send("orders", b"3 apples", key=b"alice").result()
     ...     print(stored.partition, stored.offset)
 
-    Records are acknowledged by all in-sync replicas and stored once and in order, unless the properties say otherwise.
+    By default all in-sync replicas acknowledge a record, and records are stored once and in order.
     """
 
     def __init__(
@@ -120,17 +120,17 @@ class Producer:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> Future[RecordMetadata]:
-        """Puts a record on its way. Waits for room at most `max.block.ms`; the future tells where it was stored."""
+        """Send a record; the future returns where it was stored. Waits for buffer space at most `max.block.ms`."""
         future: Future[RecordMetadata] = Future()
         record = (topic, value, key, headers, partition, timestamp)
         self._put(self._started(), record, deliver_to(future, self._status))
         return future
 
     def send_many(self, records: Iterable[OutgoingRecord | tuple[Any, ...]]) -> Future[Deliveries]:
-        """Puts many records on their way; the one future tells when all are stored, and where.
+        """Send many records; one future completes when all are stored, and returns where.
 
-        Cheaper than a future each. Of several failures the first is told. Raises when there is no room for
-        `max.block.ms`; the records before that one are on their way.
+        Cheaper than one future per record. If several records fail, the future raises the first error. Raises if there
+        is no buffer space for `max.block.ms`; the records before that one are sent.
         """
         kafka = self._started()
         tally = DeliveryTally(self._status)
@@ -143,8 +143,8 @@ class Producer:
         return tally.future
 
     def flush(self, timeout: float | None = None) -> None:
-        """Sends without lingering and waits until the fate of every record is known; OperationTimeout if it takes
-        longer. Without a timeout that is bounded by `delivery.timeout.ms`."""
+        """Send without lingering and wait until every record is acknowledged or has failed. Raises OperationTimeout
+        after `timeout` (default: `delivery.timeout.ms` + 5s)."""
         self._check()
         if self._kafka is None:
             return
@@ -154,7 +154,8 @@ class Producer:
             raise OperationTimeout(f"{left} records are not acknowledged yet{self._cause()}")
 
     def close(self, timeout: float | None = None) -> None:
-        """Waits for acknowledgements at most `timeout` (default 30 s), gives up what is left and ends the threads."""
+        """Wait at most `timeout` (default: 30s) for acknowledgements, drop unacknowledged records and stop the
+        threads."""
         with self._lock:
             if self._closed or os.getpid() != self._pid:
                 self._closed = True
@@ -173,7 +174,7 @@ class Producer:
             self._abandon(self._kafka)
         self._kafka = None
 
-    # --- how ---------------------------------------------------------------------------------------------------------
+    # --- delivery ----------------------------------------------------------------------------------------------------
 
     def _put(self, kafka: Any, record: Sequence[Any], on_delivery: Any) -> None:
         topic, value, key, partition, more = librdkafka_record(*record)
@@ -201,18 +202,18 @@ class Producer:
             self._try_serve(kafka, 0.0)
 
     def _count(self, records: int) -> int:
-        """Before a record is handed over, so that what is settled is never more than what was sent."""
+        """Called before a record is handed to librdkafka, so that completed records never outnumber sent ones."""
         with self._counting:
             self._sent += records
             return self._sent
 
     @property
     def _open(self) -> int:
-        """Records whose fate is not known."""
+        """The number of records that are neither acknowledged nor failed."""
         return self._sent - self._status.completed
 
     def _wait_for_room(self, kafka: Any, seen: int, patience: float) -> None:
-        """Room is made by acknowledgements: take them, or wait for the thread that does."""
+        """Acknowledgements free buffer space: serve them, or wait for the thread that does."""
         if patience <= 0:
             raise OperationTimeout(f"no room for the record within max.block.ms{self._cause()}")
         patience = min(patience, _POLL_SECONDS)
@@ -225,7 +226,7 @@ class Producer:
         return self._drain_from(self._kafka, timeout)
 
     def _drain_from(self, kafka: Any, timeout: float) -> int:
-        """Records whose fate is still open after this."""
+        """Wait for acknowledgements; returns how many records are still open."""
         deadline = self._clock.monotonic() + timeout
         while self._open and (left := deadline - self._clock.monotonic()) > 0:
             self._bursts += 1
@@ -237,8 +238,8 @@ class Producer:
         return self._open
 
     def _abandon(self, kafka: Any) -> None:
-        """Give up what is left. A send that races with close comes here by itself: it was counted before close looked,
-        or it sees after its produce that the poll thread is gone."""
+        """Drop the open records. This covers a send that races with close(): either close() counts its record, or the
+        send sees after its produce() that the poll thread has stopped, and calls this itself."""
         self._purge_reason = ClientClosed(f"the producer was closed before the record was acknowledged{self._cause()}")
         kafka.purge()
         self._drain_from(kafka, _ABANDON_SECONDS)
@@ -252,7 +253,7 @@ class Producer:
     def _cause(self) -> str:
         return f"; last error: {self._last_error}" if self._last_error is not None else ""
 
-    # --- the start ---------------------------------------------------------------------------------------------------
+    # --- starting ----------------------------------------------------------------------------------------------------
 
     def _started(self) -> Any:
         self._check()
@@ -276,8 +277,8 @@ class Producer:
     # --- serving callbacks -------------------------------------------------------------------------------------------
 
     def _run(self, kafka: Any) -> None:
-        """The poll thread, for whoever sends a few records and waits. It stays away while senders are busy: they serve
-        themselves, because librdkafka's callbacks on another thread would fight for the interpreter at every record."""
+        """The poll thread, which serves senders of few records. It pauses while senders are busy: they serve their own
+        callbacks, because callbacks on another thread would compete for the GIL at every record."""
         bursts = -1
         while not self._stop.is_set():
             if bursts != self._bursts:
@@ -288,7 +289,7 @@ class Producer:
                 self._serve(lambda: kafka.poll(_POLL_SECONDS))
 
     def _try_serve(self, kafka: Any, timeout: float) -> bool:
-        """Take what has come in, unless another thread is at it."""
+        """Serve pending callbacks, unless another thread is serving."""
         if not self._serving.acquire(blocking=False):
             return False
         try:
@@ -298,13 +299,13 @@ class Producer:
         return True
 
     def _serve(self, poll: Callable[[], object]) -> None:
-        """Run callbacks; the caller holds `_serving`, so that one thread at a time does."""
+        """Run callbacks. The caller holds `_serving`, so that one thread at a time runs them."""
         try:
             with deferred_interrupts():
                 poll()
             if self._login_error is not None:
                 self._fail_login(self._login_error)
-        except SaslError as error:  # of the token function
+        except SaslError as error:  # from the token function
             self._last_error = self._login_error = error
         except Exception as error:  # fail loudly, whatever it was
             log.critical("multilane's producer failed", exc_info=error)
@@ -314,8 +315,8 @@ class Producer:
             self._turn.notify_all()
 
     def _fail_login(self, error: MultilaneError) -> None:
-        """Our identity was refused. Before the first success that will not pass by itself: nobody should have to wait
-        for the delivery timeout to hear of a wrong password."""
+        """The broker refused the login. Before the first success, drop all records at once: a wrong password should not
+        take a delivery timeout to surface."""
         self._login_error = None
         if not self._status.any_delivered:
             self._purge(error)
@@ -337,7 +338,7 @@ class Producer:
 
 
 def producer_settings(config: ProducerConfig) -> dict[str, Any]:
-    """A producer as librdkafka wants it. The result holds secrets: hand it over and forget it."""
+    """The producer's settings for librdkafka. The result contains secrets: pass it on and do not keep it."""
     return connection_settings(config.connection) | {
         "acks": config.acks,
         "enable.idempotence": config.idempotence,
