@@ -1,4 +1,4 @@
-"""What callers may give, and the words they get for what they may not."""
+"""Valid arguments of public calls, and the error messages of invalid ones."""
 
 from __future__ import annotations
 

@@ -459,7 +459,7 @@ def test_a_refused_mechanism(lines, code, words):
     line.introduced()
     _, _, correlation, _ = line.heard()
     parts = response_parts(ApiKey.SASL_HANDSHAKE, 1)
-    told = make(parts.SaslHandshakeResponse, error_code=code, mechanisms=("SCRAM-SHA-256", "GSSAPI"))
-    line.reply(told, correlation)
+    response = make(parts.SaslHandshakeResponse, error_code=code, mechanisms=("SCRAM-SHA-256", "GSSAPI"))
+    line.reply(response, correlation)
     with pytest.raises(SaslError, match=words):
         line.serve()

@@ -1,4 +1,4 @@
-"""Ctrl-C waits for callbacks, and then comes."""
+"""Ctrl-C is deferred until the callbacks are done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens are fetched in good time, and one that is good is not thrown away."""
+"""Tokens are fetched early, and a valid one stays in use."""
 
 from __future__ import annotations
 

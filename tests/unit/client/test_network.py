@@ -1,4 +1,4 @@
-"""The network thread as a whole: what fails is told to everybody, and closing ends in time."""
+"""The network thread as a whole: a failure reaches every client, and closing ends in time."""
 
 from __future__ import annotations
 
@@ -237,8 +237,8 @@ class LogBroker(ScriptedBroker):
         batches = [b for b in LOG if b.end > offset][:2]
         if not batches:
             return  # a long poll at the end of the log
-        told = {PARTITION: {"records": join(batches), "high": 60}}
-        data = framed(frame_of(fetch_response(asked.version, told), asked.correlation_id))
+        partitions = {PARTITION: {"records": join(batches), "high": 60}}
+        data = framed(frame_of(fetch_response(asked.version, partitions), asked.correlation_id))
         self.served += 1
         if self.served % 3 == 0:
             asked.send(data[: len(data) // 2])

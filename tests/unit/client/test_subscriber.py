@@ -1,4 +1,4 @@
-"""The application side of a group, driven by hand: a network thread that never runs keeps what it is told."""
+"""The application side of a group, driven step by step: the network thread never runs and keeps the events."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ class Ring:
 class Desk:
     """One consumer without a broker. `now` is the time."""
 
-    def __init__(self, *, commits_itself: bool = False) -> None:
-        given = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "enable.auto.commit": commits_itself}
+    def __init__(self, *, auto_commits: bool = False) -> None:
+        given = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "enable.auto.commit": auto_commits}
         config = parse_consumer(given)
         self.now = 0.0
         self.thread = NetworkThread(config.connection, SystemClock(), NO_OBSERVER)
         lease = NetworkThreadLease(ThreadTable(), "key", self.thread)
         self.state = ConsumerState(config, lease, Ring(), SystemClock(), lambda: None)
         self.subscriber = Subscriber(self.state, lambda: self.now)
-        self.told: list[Any] = []
+        self.sent: list[Any] = []
 
-    def hear(self) -> list[Any]:
-        """What the group was told since the last time."""
-        heard = [e.event for e in self.thread._events.drain() if isinstance(e, ForGroupClient)]
-        self.told += heard
-        return heard
+    def events(self) -> list[Any]:
+        """The events sent to the group since the last call."""
+        events = [e.event for e in self.thread._events.drain() if isinstance(e, ForGroupClient)]
+        self.sent += events
+        return events
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def own(desk: Desk, listener: RebalanceListener | None = None) -> None:
     run(desk.subscriber.handle(step(Change.ASSIGNED)))
     desk.state.standing.identity = Identity("g", "member", 1, None, "classic")
     desk.state.seek(ORDERS, _at(7))
-    desk.hear()
+    desk.events()
 
 
 def _at(offset: int) -> Any:
@@ -108,7 +108,7 @@ def test_a_partition_is_given_up_after_the_commits_of_it_are_answered(desk, answ
     desk.subscriber.commit_async({ORDERS: 7}, None)
     plan = desk.subscriber.handle(step(Change.REVOKED, ticket=2))
     waits = next(plan)
-    [commit] = desk.hear()
+    [commit] = desk.events()
     assert isinstance(commit, CommitOffsets)
     assert waits == Wait(commit.future, 60.0, with_grace=False)  # default.api.timeout.ms; the group would wait longer
     assert desk.state.assignment == OWNED
@@ -120,7 +120,7 @@ def test_a_partition_is_given_up_after_the_commits_of_it_are_answered(desk, answ
         commit.future.set_exception(answer)
         with pytest.raises(StopIteration):
             plan.throw(answer)
-    assert desk.hear() == [StepDone(2)]
+    assert desk.events() == [StepDone(2)]
     assert not desk.state.assignment
 
 
@@ -138,7 +138,7 @@ def test_a_commit_made_in_the_listener_is_waited_for(desk):
     own(desk, CommitsInPassing(desk))
     plan = desk.subscriber.handle(step(Change.REVOKED))
     waits = next(plan)
-    [commit] = desk.hear()
+    [commit] = desk.events()
     assert waits.future is commit.future
     assert commit.offsets[ORDERS].offset == 8
     plan.close()
@@ -148,11 +148,11 @@ def test_so_is_one_that_is_made_while_closing(desk):
     own(desk, CommitsInPassing(desk))
     plan = desk.subscriber.close(30.0, keep_last=False)
     waits = next(plan)
-    [commit] = desk.hear()
+    [commit] = desk.events()
     assert waits == Wait(commit.future, 30.0, with_grace=False)
     commit.future.set_result(None)
     last = plan.send(None)
-    [leave] = desk.hear()
+    [leave] = desk.events()
     assert isinstance(leave, Leave)
     assert last == Wait(leave.future, 30.0, with_grace=False)
 
@@ -168,7 +168,7 @@ def test_what_is_lost_is_given_up_at_once(desk):
     own(desk)
     desk.subscriber.commit_async({ORDERS: 7}, None)
     run(desk.subscriber.handle(step(Change.LOST, ticket=3)))
-    assert desk.hear()[-1] == StepDone(3)
+    assert desk.events()[-1] == StepDone(3)
     assert not desk.state.assignment
 
 
@@ -181,7 +181,7 @@ def test_a_member_that_the_group_will_not_have_says_so_until_it_leaves(desk):
     run(desk.subscriber.unsubscribe())
     desk.subscriber.raise_refusal()
     desk.subscriber.subscribe(["orders"], None)
-    desk.subscriber.raise_refusal()  # of the membership that was left, as long as the network thread has not heard
+    desk.subscriber.raise_refusal()  # of the membership that was left, as long as the network thread has not events
     run(desk.subscriber.handle(GroupLeft()))
     with pytest.raises(InstanceFenced):
         desk.subscriber.raise_refusal()
@@ -212,13 +212,13 @@ def test_a_step_that_crosses_the_word_of_leaving_is_not_performed(desk):
     own(desk)
     run(desk.subscriber.unsubscribe())
     desk.subscriber.subscribe(["orders"], None)
-    assert [type(told) for told in desk.hear()] == [Leave, Subscribe]
+    assert [type(event) for event in desk.events()] == [Leave, Subscribe]
     run(desk.subscriber.handle(step(Change.ASSIGNED, ticket=7)))
     assert not desk.state.assignment
     run(desk.subscriber.handle(GroupLeft()))
     run(desk.subscriber.handle(step(Change.ASSIGNED, ticket=1)))
     assert desk.state.assignment == OWNED
-    assert desk.hear() == [StepDone(1)]
+    assert desk.events() == [StepDone(1)]
 
 
 class Stumbles(RebalanceListener):
@@ -230,7 +230,7 @@ def test_whatever_the_listener_does_the_group_is_left(desk):
     own(desk, Stumbles())
     with pytest.raises(RuntimeError, match="stumbled"):
         run(desk.subscriber.unsubscribe())
-    assert [type(told) for told in desk.hear()] == [Leave]
+    assert [type(event) for event in desk.events()] == [Leave]
     assert not desk.state.assignment
     assert desk.subscriber.subscription is None
 
@@ -246,25 +246,25 @@ class Notes(RebalanceListener):
         self.notes.append("lost")
 
 
-@pytest.mark.parametrize(("is_member", "told"), [(True, "revoked"), (False, "lost")])
-def test_who_leaves_after_its_membership_has_ended_has_lost_its_partitions(desk, is_member, told):
+@pytest.mark.parametrize(("is_member", "expected"), [(True, "revoked"), (False, "lost")])
+def test_who_leaves_after_its_membership_has_ended_has_lost_its_partitions(desk, is_member, expected):
     listener = Notes()
     own(desk, listener)
     if not is_member:
         desk.state.standing.identity = None
     run(desk.subscriber.unsubscribe())
-    assert listener.notes == [told]
+    assert listener.notes == [expected]
 
 
-@pytest.mark.parametrize(("is_member", "told"), [(True, "revoked"), (False, "lost")])
-def test_a_revocation_that_comes_too_late_is_a_loss(desk, is_member, told):
+@pytest.mark.parametrize(("is_member", "expected"), [(True, "revoked"), (False, "lost")])
+def test_a_revocation_that_comes_too_late_is_a_loss(desk, is_member, expected):
     listener = Notes()
     own(desk, listener)
     if not is_member:
         desk.state.standing.identity = None
     run(desk.subscriber.handle(step(Change.REVOKED, 2)))
-    assert listener.notes == [told]
-    assert desk.hear() == [StepDone(2)]
+    assert listener.notes == [expected]
+    assert desk.events() == [StepDone(2)]
 
 
 class CommitsWhateverHappens(RebalanceListener):
@@ -276,14 +276,14 @@ def test_a_commit_of_what_is_lost_is_refused_without_ending_the_application(desk
     own(desk, CommitsWhateverHappens())
     run(desk.subscriber.handle(step(Change.LOST, 2)))
     assert "on_lost() could not commit: this consumer is not a member" in caplog.text
-    assert desk.hear() == [StepDone(2)]
+    assert desk.events() == [StepDone(2)]
 
 
 def test_of_what_is_revoked_it_does(desk):
     own(desk, CommitsWhateverHappens())
     with pytest.raises(CommitRefused):
         run(desk.subscriber.handle(step(Change.REVOKED, 2)))
-    assert desk.hear() == [StepDone(2)]
+    assert desk.events() == [StepDone(2)]
 
 
 class Looks(RebalanceListener):
@@ -314,7 +314,7 @@ def test_who_subscribes_long_after_it_was_made_is_not_late(desk, caplog):
     desk.subscriber.subscribe(["orders"], None)
     assert desk.state.pulse.idle(desk.now) == 0.0
     desk.subscriber.enter_poll()
-    assert [type(told) for told in desk.hear()] == [Subscribe]
+    assert [type(event) for event in desk.events()] == [Subscribe]
     assert not caplog.text
 
 
@@ -325,7 +325,7 @@ def test_an_application_is_back_before_it_says_so(desk):
     tell = desk.subscriber._send
     desk.subscriber._send = lambda event: (polls.append(desk.state.pulse.is_polling), tell(event))
     desk.subscriber.enter_poll()
-    assert [type(told) for told in desk.hear()] == [Returned]
+    assert [type(event) for event in desk.events()] == [Returned]
     assert polls == [True]
 
 
@@ -352,7 +352,7 @@ def test_no_standing_expires_while_the_application_polls(desk):
 def test_what_is_kept_is_not_handed_out_either_when_standing_ends_within_a_step(desk):
     own(desk)
     desk.state._buffer.put(Cursor(ORDERS, 2, _at(7)), Failed(ORDERS, MultilaneError("would be raised")))
-    desk.state.standing.identity = None  # fenced; the loss is told when the open step is done
+    desk.state.standing.identity = None  # fenced; the loss is reported when the open step is done
     assert not desk.subscriber.collect()
     desk.state.standing.identity = Identity("g", "member", 2, None, "classic")
     with pytest.raises(MultilaneError, match="would be raised"):
@@ -386,10 +386,10 @@ def test_a_loop_that_was_away_for_too_long_over_one_record_says_that_it_is_back(
     own(desk)
     desk.subscriber.enter_poll()
     desk.subscriber.leave_poll()
-    desk.hear()
+    desk.events()
     desk.now = 301.0
     desk.subscriber.enter_record()
-    assert [type(told) for told in desk.hear()] == [Returned]
+    assert [type(event) for event in desk.events()] == [Returned]
 
 
 def test_partitions_assigned_by_hand_need_no_standing(desk):
@@ -403,7 +403,7 @@ def test_callbacks_run_when_the_consumer_closes(desk):
     error = MultilaneError("refused")
     desk.subscriber.commit_async({ORDERS: 7}, lambda _, e: answers.append(e))
     desk.subscriber.commit_async({ORDERS: 8}, lambda _, e: answers.append(e))
-    first, second = desk.hear()
+    first, second = desk.events()
     plan = desk.subscriber.close(30.0, keep_last=False)
     assert next(plan).future is first.future
     first.future.set_result(None)
@@ -420,7 +420,7 @@ def test_a_callback_runs_once(desk):
     own(desk)
     answers: list[BaseException | None] = []
     desk.subscriber.commit_async({ORDERS: 7}, lambda _, e: answers.append(e))
-    (commit,) = desk.hear()
+    (commit,) = desk.events()
     commit.future.set_result(None)
     event = desk.state.next_event()
     run(desk.subscriber.handle(event))
@@ -433,7 +433,7 @@ def test_a_callback_runs_once(desk):
 
 @pytest.fixture
 def thrifty() -> Iterator[Desk]:
-    desk = Desk(commits_itself=True)
+    desk = Desk(auto_commits=True)
     yield desk
     desk.thread._delegate.close()
     desk.thread._wakeup.close()
@@ -441,10 +441,10 @@ def thrifty() -> Iterator[Desk]:
 
 class Diary(RebalanceListener):
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.events: list[str] = []
 
     def on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
-        self.heard.append("revoked")
+        self.events.append("revoked")
 
 
 @pytest.mark.parametrize("error", [None, MultilaneError("too late")])
@@ -452,10 +452,10 @@ def test_what_is_kept_goes_on_while_what_is_given_up_is_committed(thrifty, error
     diary = Diary()
     own(thrifty, diary)
     run(thrifty.subscriber.handle(step(Change.REVOKED, 2)))  # without waiting for anything
-    (commit,) = thrifty.hear()
+    (commit,) = thrifty.events()
     assert isinstance(commit, CommitOffsets)
     assert commit.offsets[ORDERS].offset == 7
-    assert diary.heard == []
+    assert diary.events == []
     assert thrifty.state.assignment == OWNED
     assert thrifty.state._withheld == OWNED  # nothing of it is handed out any more
     if error is None:
@@ -463,17 +463,17 @@ def test_what_is_kept_goes_on_while_what_is_given_up_is_committed(thrifty, error
     else:
         commit.future.set_exception(error)
     run(thrifty.subscriber.handle(thrifty.state.next_event()))
-    assert diary.heard == ["revoked"]
+    assert diary.events == ["revoked"]
     assert thrifty.state.assignment == frozenset()
     assert thrifty.state._withheld == frozenset()
-    assert thrifty.hear() == [StepDone(2)]
+    assert thrifty.events() == [StepDone(2)]
 
 
 def test_partitions_assigned_by_hand_are_committed_when_they_are_given_up(thrifty):
     thrifty.state.assign([ORDERS])
     thrifty.state.seek(ORDERS, _at(7))
     run(thrifty.subscriber.unsubscribe())
-    (commit,) = thrifty.hear()
+    (commit,) = thrifty.events()
     assert commit.offsets[ORDERS].offset == 7
     assert thrifty.state.assignment == frozenset()
 
@@ -483,7 +483,7 @@ def test_what_failed_to_commit_is_committed_again_the_next_time(thrifty, caplog)
     for _ in range(2):
         thrifty.now += 5.0
         thrifty.subscriber.enter_poll()
-        (commit,) = thrifty.hear()
+        (commit,) = thrifty.events()
         assert commit.offsets[ORDERS].offset == 7
         commit.future.set_exception(MultilaneError("the coordinator is away"))
         run(thrifty.subscriber.handle(thrifty.state.next_event()))
@@ -495,7 +495,7 @@ def _commits_of(desk: Desk) -> list[int]:
     desk.now += 10.0
     desk.subscriber.enter_poll()
     desk.subscriber.leave_poll()
-    return [e.offsets[ORDERS].offset for e in desk.hear() if isinstance(e, CommitOffsets)]
+    return [e.offsets[ORDERS].offset for e in desk.events() if isinstance(e, CommitOffsets)]
 
 
 def test_what_was_committed_before_a_loss_is_committed_again_when_the_partition_is_back_there(thrifty):
@@ -505,7 +505,7 @@ def test_what_was_committed_before_a_loss_is_committed_again_when_the_partition_
     run(thrifty.subscriber.handle(step(Change.LOST, ticket=2)))
     run(thrifty.subscriber.handle(step(Change.ASSIGNED, ticket=3)))
     thrifty.state.seek(ORDERS, _at(7))
-    thrifty.hear()
+    thrifty.events()
     assert _commits_of(thrifty) == [7], "whoever had it meanwhile may have committed something else"
 
 
@@ -513,7 +513,7 @@ def test_so_is_what_the_application_has_overwritten(thrifty):
     own(thrifty)
     assert _commits_of(thrifty) == [7]
     thrifty.subscriber.commit_async({ORDERS: 3}, None)
-    thrifty.hear()
+    thrifty.events()
     assert _commits_of(thrifty) == [7]
 
 
@@ -521,7 +521,7 @@ def test_who_leaves_meanwhile_hears_of_it_once(thrifty):
     diary = Diary()
     own(thrifty, diary)
     run(thrifty.subscriber.handle(step(Change.REVOKED, 2)))
-    (first,) = thrifty.hear()
+    (first,) = thrifty.events()
     parting = thrifty.subscriber.unsubscribe()
     waited = next(parting)
     assert isinstance(waited, Wait)
@@ -530,6 +530,6 @@ def test_who_leaves_meanwhile_hears_of_it_once(thrifty):
         parting.send(None)
     while (event := thrifty.state.next_event()) is not None:
         run(thrifty.subscriber.handle(event))
-    assert diary.heard == ["revoked"]
-    assert not any(isinstance(told, StepDone) for told in thrifty.hear())
+    assert diary.events == ["revoked"]
+    assert not any(isinstance(event, StepDone) for event in thrifty.events())
     assert thrifty.state.assignment == frozenset()

@@ -270,9 +270,9 @@ class TestExplain:
     def test_the_alerts_of_java_brokers(self, alert: str, text: str) -> None:
         error = ssl.SSLError(1, "alert")
         error.reason = alert
-        told = explain(error, "b", 9093)
-        assert text in str(told)
-        assert told.fatal
+        explained = explain(error, "b", 9093)
+        assert text in str(explained)
+        assert explained.fatal
 
     def test_unknown_reason_is_told_in_one_clean_line(self) -> None:
         error = explain(ValueError("odd\n\x1bthing" + "x" * 1000), "b", 9093)

@@ -1,4 +1,4 @@
-"""The delegate does not sleep on what it has just told: whoever heard of a failure is asked for new wishes first."""
+"""The delegate does not sleep after it has failed a request: the managers are polled again first."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BROKER = NodeId(7)
 
 
 class Eyes:
-    """Looks at the sockets only as long as it is told to, and remembers for how long that was."""
+    """A selector that never waits and records its timeouts."""
 
     def __init__(self) -> None:
         self.asked: list[float | None] = []
