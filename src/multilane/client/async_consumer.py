@@ -48,19 +48,19 @@ class LoopSignal:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._event = asyncio.Event()
-        self._rung = False
+        self._is_set = False
 
     def set(self) -> None:
-        if self._rung:
+        if self._is_set:
             return
-        self._rung = True
+        self._is_set = True
         try:
             self._loop.call_soon_threadsafe(self._event.set)
         except RuntimeError:
             return  # the loop is closed
 
     def clear(self) -> None:
-        self._rung = False
+        self._is_set = False
         self._event.clear()
 
     async def wait(self, timeout: float) -> bool:
@@ -87,9 +87,9 @@ class AsyncConsumer(ConsumerBase):
         for warning in config.warnings:
             log.warning("%s", warning)
         self._clock = clock or SystemClock()
-        self._ring = LoopSignal(asyncio.get_running_loop())
+        self._signal = LoopSignal(asyncio.get_running_loop())
         with THREADS.acquire(config.connection, clock, observer).kept_on_success() as lease:
-            self._state = ConsumerState(config, lease, self._ring, self._clock, asyncio.current_task)
+            self._state = ConsumerState(config, lease, self._signal, self._clock, asyncio.current_task)
         self._subscriber = Subscriber(self._state, self._clock.monotonic)
         self._timeout = config.connection.default_api_timeout
 
@@ -131,7 +131,7 @@ class AsyncConsumer(ConsumerBase):
         deadline = self._clock.monotonic() + seconds(timeout)
         await asyncio.sleep(0)  # noqa: TID251 - yields: a loop around polls that find data must not starve other tasks
         while True:
-            self._ring.clear()
+            self._signal.clear()
             state.check_wakeup()
             while (event := state.next_event()) is not None:
                 await self._drive(self._subscriber.handle(event))
@@ -139,7 +139,7 @@ class AsyncConsumer(ConsumerBase):
             if blocks:
                 return blocks
             remaining = deadline - self._clock.monotonic()
-            if remaining <= 0 or not await self._ring.wait(remaining):
+            if remaining <= 0 or not await self._signal.wait(remaining):
                 if timeout > 0 and state.is_warming_up:
                     deadline = self._clock.monotonic() + timeout
                     continue
@@ -192,12 +192,12 @@ class AsyncConsumer(ConsumerBase):
         with self._state.used() as state:
             deadline = self._deadline(timeout)
             while True:
-                self._ring.clear()
+                self._signal.clear()
                 state.update_positions()
                 position = state.position(partition)
                 if position is not None:
                     return position
-                if not await self._ring.wait(max(0.0, deadline - self._clock.monotonic())):
+                if not await self._signal.wait(max(0.0, deadline - self._clock.monotonic())):
                     raise state.position_timeout(partition)
 
     # --- look-ups ----------------------------------------------------------------------------------------------------
@@ -301,12 +301,12 @@ class AsyncConsumer(ConsumerBase):
     ) -> T:
         """The network thread enforces the deadline. Ours is a little later, in case it cannot."""
         end = self._clock.monotonic() + (self._timeout if timeout is None else seconds(timeout)) + grace
-        future.add_done_callback(lambda _: self._ring.set())
+        future.add_done_callback(lambda _: self._signal.set())
         while not future.done():
-            self._ring.clear()
+            self._signal.clear()
             if is_interruptible:
                 self._state.check_wakeup()
-            if not future.done() and not await self._ring.wait(max(0.0, end - self._clock.monotonic())):
+            if not future.done() and not await self._signal.wait(max(0.0, end - self._clock.monotonic())):
                 break
         if not future.done():
             raise OperationTimeout("the network thread did not answer in time")

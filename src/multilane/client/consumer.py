@@ -71,9 +71,9 @@ class Consumer(ConsumerBase):
         for warning in config.warnings:
             log.warning("%s", warning)
         self._clock = clock or SystemClock()
-        self._ring = threading.Event()
+        self._signal = threading.Event()
         with THREADS.acquire(config.connection, clock, observer).kept_on_success() as lease:
-            self._state = ConsumerState(config, lease, self._ring, self._clock, threading.current_thread)
+            self._state = ConsumerState(config, lease, self._signal, self._clock, threading.current_thread)
         self._subscriber = Subscriber(self._state, self._clock.monotonic)
         self._timeout = config.connection.default_api_timeout
 
@@ -122,7 +122,7 @@ class Consumer(ConsumerBase):
     def _poll(self, state: ConsumerState, timeout: float) -> Blocks:
         deadline = self._clock.monotonic() + seconds(timeout)
         while True:
-            self._ring.clear()
+            self._signal.clear()
             state.check_wakeup()
             while (event := state.next_event()) is not None:
                 self._drive(self._subscriber.handle(event))
@@ -130,7 +130,7 @@ class Consumer(ConsumerBase):
             if blocks:
                 return blocks
             remaining = deadline - self._clock.monotonic()
-            if remaining <= 0 or not self._ring.wait(remaining):
+            if remaining <= 0 or not self._signal.wait(remaining):
                 if timeout > 0 and state.is_warming_up:
                     deadline = self._clock.monotonic() + timeout
                     continue
@@ -206,12 +206,12 @@ class Consumer(ConsumerBase):
         with self._state.used() as state:
             deadline = self._deadline(timeout)
             while True:
-                self._ring.clear()
+                self._signal.clear()
                 state.update_positions()
                 position = state.position(partition)
                 if position is not None:
                     return position
-                if not self._ring.wait(max(0.0, deadline - self._clock.monotonic())):
+                if not self._signal.wait(max(0.0, deadline - self._clock.monotonic())):
                     raise state.position_timeout(partition)
 
     # --- look-ups ----------------------------------------------------------------------------------------------------
@@ -319,12 +319,12 @@ class Consumer(ConsumerBase):
     ) -> T:
         """The network thread enforces the deadline. Ours is a little later, in case it cannot."""
         end = self._clock.monotonic() + (self._timeout if timeout is None else seconds(timeout)) + grace
-        future.add_done_callback(lambda _: self._ring.set())
+        future.add_done_callback(lambda _: self._signal.set())
         while not future.done():
-            self._ring.clear()
+            self._signal.clear()
             if is_interruptible:
                 self._state.check_wakeup()
-            if not future.done() and not self._ring.wait(max(0.0, end - self._clock.monotonic())):
+            if not future.done() and not self._signal.wait(max(0.0, end - self._clock.monotonic())):
                 break
         if not future.done():
             raise OperationTimeout("the network thread did not answer in time")

@@ -226,7 +226,9 @@ class ConsumerState:
         offsets = {p: self._partitions[p].to_commit() for p in partitions if p in self._partitions}
         return {p: offset for p, offset in offsets.items() if offset is not None}
 
-    def returned(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+    def consumed_before_last_poll(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
         """The same, without the rows of the last poll."""
         states = {p: self._partitions[p] for p in partitions if p in self._partitions}
         offsets = {p: s.before if s.moved_in == self.polls else s.to_commit() for p, s in states.items()}

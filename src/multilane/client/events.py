@@ -57,7 +57,7 @@ class FindOffsets:
 
 @dataclass(frozen=True, slots=True)
 class BatchUnreadable:
-    """From a decoder: the batch cannot be decoded. `run` is the fetch run that fetches it again."""
+    """From a decoder: nothing from the error's offset on can be decoded. `run` is the run that fetches it again."""
 
     partition: TopicPartition
     generation: int
@@ -104,7 +104,7 @@ class Rejoin:
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
+class PollResumed:
     """The application polls again after `max.poll.interval.ms`, so the member may have left the group."""
 
 
@@ -122,7 +122,7 @@ class FetchCommitted:
     future: Future[Mapping[TopicPartition, OffsetAndMetadata | None]]
 
 
-GroupEvent = Subscribe | Leave | StepDone | Rejoin | Returned | CommitOffsets | FetchCommitted
+GroupEvent = Subscribe | Leave | StepDone | Rejoin | PollResumed | CommitOffsets | FetchCommitted
 
 # --- background events -----------------------------------------------------------------------------------------------
 

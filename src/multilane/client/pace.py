@@ -33,7 +33,7 @@ class PollPace:
     def handed_out(self, rows: int) -> None:
         self._rows += rows
 
-    def returned(self, seconds: float) -> None:
+    def polled_again(self, seconds: float) -> None:
         """The application polls again, this many seconds after the last poll returned."""
         rows, self._rows = self._rows, 0
         if not rows:

@@ -26,8 +26,8 @@ from multilane.client.events import (
     GroupEvent,
     GroupLeft,
     Leave,
+    PollResumed,
     Rejoin,
-    Returned,
     RevocationCommitted,
     StepDone,
     Subscribe,
@@ -137,7 +137,7 @@ class Subscriber:
             raise ConcurrentUse("poll() must not be called from a rebalance or commit callback")
         now = self._now()
         absence = self._pulse.beat(now, is_polling=True)
-        self._pace.returned(absence)
+        self._pace.polled_again(absence)
         if self._subscription is not None:
             self._check_absence(absence)
         self._state.begin_poll()
@@ -148,7 +148,7 @@ class Subscriber:
         """A loop takes its next record: the one before is processed, and the application is alive. Returns the time."""
         now = self._now()
         if self._pulse.beat(now, is_polling=False) > self._config.max_poll_interval:
-            self._send(Returned())  # the poll that follows measures no absence
+            self._send(PollResumed())  # the poll that follows measures no absence
         if self._auto.is_due(now):
             self._auto_commit_in_background()
         self._state.polls += 1
@@ -156,7 +156,7 @@ class Subscriber:
 
     def _check_absence(self, seconds: float) -> None:
         if seconds > self._config.max_poll_interval:
-            self._send(Returned())
+            self._send(PollResumed())
         if seconds > 2 * self._slowest:  # not at every poll, but again when it gets much worse
             for advice in of_handling(self._config, seconds):
                 self._slowest = seconds
@@ -354,7 +354,7 @@ class Subscriber:
     def _end_membership(self, deadline: float, *, keep_last: bool = False) -> Plan[None]:
         self._committing_step = None
         assignment = self._state.assignment
-        consumed = self._state.returned(assignment) if keep_last else self._state.consumed(assignment)
+        consumed = self._state.consumed_before_last_poll(assignment) if keep_last else self._state.consumed(assignment)
         yield from self._auto_commit_and_wait(consumed, deadline)
         subscribed, self._subscription = self._subscription is not None, None
         try:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from multilane.client.consumer_state import ConsumerState
-from multilane.client.events import CommitOffsets, GroupLeft, Leave, Returned, StepDone, Subscribe, announce
+from multilane.client.events import CommitOffsets, GroupLeft, Leave, PollResumed, StepDone, Subscribe, announce
 from multilane.client.fetch.buffer import Failed
 from multilane.client.fetch.cursor import Cursor
 from multilane.client.group.membership import Change, Identity, RebalanceStep
@@ -325,7 +325,7 @@ def test_an_application_is_back_before_it_says_so(desk):
     tell = desk.subscriber._send
     desk.subscriber._send = lambda event: (polls.append(desk.state.pulse.is_polling), tell(event))
     desk.subscriber.enter_poll()
-    assert [type(event) for event in desk.events()] == [Returned]
+    assert [type(event) for event in desk.events()] == [PollResumed]
     assert polls == [True]
 
 
@@ -389,7 +389,7 @@ def test_a_loop_that_was_away_for_too_long_over_one_record_says_that_it_is_back(
     desk.events()
     desk.now = 301.0
     desk.subscriber.enter_record()
-    assert [type(event) for event in desk.events()] == [Returned]
+    assert [type(event) for event in desk.events()] == [PollResumed]
 
 
 def test_partitions_assigned_by_hand_need_no_standing(desk):

@@ -20,8 +20,8 @@ from multilane.client.events import (
     GroupEvent,
     GroupLeft,
     Leave,
+    PollResumed,
     Rejoin,
-    Returned,
     StepDone,
     Subscribe,
     announce,
@@ -177,7 +177,7 @@ class GroupClient:
                 self._commits.commit(event.offsets, event.future, event.deadline, now)
             case FetchCommitted():
                 self._committed.committed(event.partitions, event.deadline, event.future)
-            case Returned() | StepDone() | Rejoin():
+            case PollResumed() | StepDone() | Rejoin():
                 pass  # to be asked in this turn is all that it takes
 
     def want(self, partitions: Collection[TopicPartition], found: Found, refused: Refused) -> None:

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 
 class Channel(NamedTuple):
-    """One of the connections to a broker. A broker answers the requests of a connection one after the other, so long
-    requests have their own connection. The connection is closed with the consumer that is its `owner`."""
+    """One of the connections to a broker. A broker answers the requests of a connection one after the other, so
+    requests that the broker may hold back have their own connection. It is closed with the consumer that is its
+    `owner`."""
 
     owner: str
     number: int = 0
