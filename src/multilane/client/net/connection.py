@@ -171,7 +171,7 @@ class Connection:
     def tick(self, now: float) -> None:
         """Check the timers: deadlines, a login that waits for its token, a login to renew."""
         if now >= self._deadline:
-            raise NetworkError(f"broker {self.node} timed out while {self.state.value}")
+            raise NetworkError(f"broker {self.node}: timed out while {self.state.value}")
         if self._in_flight and now >= self._in_flight[0].expires_at:
             raise OperationTimeout(f"broker {self.node} did not answer {self._in_flight[0].request.api.name} in time")
         if self.state in _LOGGING_IN and self._handshake is None:
