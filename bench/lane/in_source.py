@@ -23,7 +23,7 @@ from bench.topics import PARTITIONS, Filling
 from multilane.engines.batches.driver import QuerySupervisor
 from multilane.engines.batches.lease_coordinator import CoordinatorPlan
 from multilane.engines.batches.lease_table import LeaseTerms
-from multilane.engines.spark_run import KEPT, LEASED
+from multilane.engines.spark_run import COORDINATOR, WORKER
 
 LANES: Final = 10
 WINDOW: Final = 1_000
@@ -42,8 +42,8 @@ def rate_in_lanes(spark: Any, bootstrap: str, filling: Filling, place: Path) -> 
     members = give(order, place)
     plan = CoordinatorPlan(
         run=group,
-        factory=KEPT,
-        worker_factory=LEASED,
+        factory=COORDINATOR,
+        worker_factory=WORKER,
         target=TARGET,
         home=os.getcwd(),
         worker_home=os.getcwd(),

@@ -396,5 +396,5 @@ class NoHistory(MultilaneError):
     """A topic has no records, or Spark could not read them; the text says which."""
 
 
-class LineLost(MultilaneError):
+class ChannelLost(MultilaneError):
     """The connection between a driver and one of its members is gone."""

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TypeAlias
 from uuid import UUID
 
-from multilane.client.arguments import at_offset, at_time, by_partition
+from multilane.client.arguments import at_offset, at_time, by_partition, checked_callback
 from multilane.client.consumer_state import ConsumerState
 from multilane.client.group.metadata import GroupMetadata
 from multilane.client.group.wanted_topics import ClientPattern, ServerPattern, TopicNames
@@ -99,7 +99,7 @@ class ConsumerBase:
         """Commit without waiting. A later poll() calls `callback(offsets, error)`. Without a callback, errors are
         logged."""
         with self._state.used():
-            self._subscriber.commit_async(offsets, callback)
+            self._subscriber.commit_async(offsets, checked_callback(callback))
 
     @property
     def member_id(self) -> str | None:
@@ -143,6 +143,11 @@ class ConsumerBase:
         """The leader epoch of the last record before the position; -1 if unknown."""
         with self._state.used() as state:
             return state.leader_epoch(partition)
+
+    def known_topic_id(self, topic: str) -> UUID | None:
+        """The id of the topic in the latest cluster metadata; None while unknown. Sends no request."""
+        with self._state.used() as state:
+            return state.topic_id(topic)
 
     def seek_to_beginning(self, partitions: Collection[PartitionLike] = ()) -> None:
         """Continue at the first record of these partitions (default: all assigned ones)."""

@@ -76,6 +76,7 @@ class ConsumerState:
         """`caller` returns the calling thread or task."""
         self.config = config
         self._lease = lease
+        self.topic_id = lease.thread.topic_id  # in the latest cluster metadata
         self._signal = signal
         self._reset = ResetRule(config.auto_offset_reset, clock.wall)
         self._partitions: dict[TopicPartition, PartitionState] = {}
@@ -191,6 +192,7 @@ class ConsumerState:
         state.start = start
         state.position = start.offset if isinstance(start, At) else None
         state.epoch = start.epoch if isinstance(start, At) else NO_EPOCH
+        state.topic_id = start.topic_id if isinstance(start, At) else None
         state.failure, state.failure_raised = None, False
         if not was_placed:
             self._publish()
@@ -319,7 +321,7 @@ class ConsumerState:
         if isinstance(item, Moved):
             state = self._partitions.get(item.partition)
             if state is not None:
-                state.reset_to(item.offset, item.epoch, self.polls)
+                state.reset_to(item.offset, item.epoch, self.polls, item.topic_id)
             return None
         state = self._partitions.get(TopicPartition(item.topic, item.partition))
         if state is not None:
@@ -367,8 +369,8 @@ class ConsumerState:
             self._wakeups = 0
             raise WakeupError("wakeup() was called")
 
-    def begin_close(self) -> Future[None] | None:
-        """Detach from the network thread; None if there is nothing to detach."""
+    def begin_close(self, until: float) -> Future[None] | None:
+        """Detach from the network thread; None if not attached. `until` limits the wait for the member to leave."""
         if self._closed:
             return None
         self._closed = True
@@ -377,7 +379,7 @@ class ConsumerState:
         self._buffer.clear()
         self._signal.set()
         future: Future[None] = Future()
-        self._lease.thread.put(Detach(self._backend, future, self._group_client))
+        self._lease.thread.put(Detach(self._backend, future, self._group_client, until))
         return future
 
     def end_close(self) -> Future[None] | None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from multilane.client.agenda import Agenda
 from multilane.client.calls import Call, CallManager
+from multilane.client.departures import Departures
 from multilane.client.events import (
     ApplicationEvent,
     CommitOffsets,
@@ -46,10 +47,12 @@ from multilane.client.net.wakeup import Wakeup
 from multilane.clock import Clock
 from multilane.errors import BrokerError, ClientClosed, ClientFailed, MultilaneError
 from multilane.logs import logger
-from multilane.metrics import Observer
+from multilane.metrics.observer import Observer
 from multilane.wire.records.decode import DecodeOptions, load_kernels
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     import numpy as np
 
     from multilane.client.cluster import Cluster
@@ -74,6 +77,7 @@ class Detach:
     backend: Backend
     future: Future[None]
     group_client: GroupClient | None = None
+    until: float = 0.0  # the deadline for leaving the group
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,7 @@ class NetworkThread:
         )
         self._backends: Agenda[Backend] = Agenda()
         self._group_clients: Agenda[GroupClient] = Agenda()
+        self._departures = Departures(self._on_departed)
         self.can_decode = False
         self._stopping = False
         self.failure: ClientFailed | None = None
@@ -171,6 +176,10 @@ class NetworkThread:
             lambda: self._delegate.last_failure,
         )
 
+    def topic_id(self, topic: str) -> UUID | None:
+        """Callable from any thread: `Cluster` objects never change."""
+        return self._metadata.cluster.topic_id(topic)
+
     @property
     def last_failure(self) -> MultilaneError | None:
         """Why a broker was unreachable; None as soon as one is reachable."""
@@ -186,6 +195,7 @@ class NetworkThread:
         try:
             while not self._stopping:
                 self._turn()
+            self._turn()  # sends the LeaveGroup requests of consumers that closed without waiting for the response
             self._shut_down(ClientClosed("the client was closed"))
         except BaseException as error:  # noqa: BLE001 - fail loudly, whatever it was
             self._fail(error)
@@ -216,7 +226,7 @@ class NetworkThread:
         poll = self._coordinators.poll(now)
         for request in poll.requests:
             then(request, self._group_clients.touch_all)
-        return min(wait, self._enqueue(poll, now))
+        return min(wait, self._enqueue(poll, now), self._departures.end(now))
 
     def _poll_due(self, agenda: Agenda[Polled], now: float) -> float:
         """Poll the items that are due: scheduled for now, or touched by an event or a response."""
@@ -260,11 +270,15 @@ class NetworkThread:
         event.backend.close()
         self._backends.remove(event.backend)
         self._resize_frame_pool()
-        if event.group_client is not None:
-            event.group_client.close(self._clock.monotonic())
-            self._group_clients.remove(event.group_client)
-            self._coordinators.release(event.group_client.group)
-        fulfil(event.future, None)
+        if event.group_client is None:
+            fulfil(event.future, None)
+        else:
+            self._departures.begin(event.group_client, event.until, event.future, self._clock.monotonic())
+            self._group_clients.touch(event.group_client)
+
+    def _on_departed(self, group_client: GroupClient) -> None:
+        self._group_clients.remove(group_client)
+        self._coordinators.release(group_client.group)
 
     def _resize_frame_pool(self) -> None:
         """The pool may keep as many idle bytes as a consumer may buffer."""
@@ -285,7 +299,8 @@ class NetworkThread:
             backend.fail(reason)
             backend.close(reason)
         for group_client in self._group_clients:
-            group_client.close(self._clock.monotonic(), reason)
+            group_client.close(reason)
+        self._departures.abandon()
         self._calls.abandon(reason)
         self._refuse_events(reason)
         self._delegate.close()

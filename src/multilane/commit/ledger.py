@@ -30,7 +30,8 @@ NO_EPOCH = -1
 @dataclass(frozen=True, slots=True)
 class CommitPoint:
     """What can be committed: everything below `offset` is settled, and `runs` beyond it. `leader_epoch` is that of the
-    record before `offset`, `end_epoch` the newest that was read."""
+    record before `offset`, or a newer one of the same log where that is not known; `end_epoch` is the newest that was
+    read."""
 
     offset: int
     leader_epoch: int
@@ -39,13 +40,22 @@ class CommitPoint:
 
 
 class Ledger:
-    __slots__ = ("_done", "_done_epoch", "_epochs", "_open", "handed_out", "position", "settle", "settle_all")
+    __slots__ = (
+        *("_done", "_done_epoch", "_epochs", "_open", "_start_epoch"),
+        *("handed_out", "position", "settle", "settle_all"),
+    )
 
     def __init__(
-        self, position: int, done: Sequence[Run] = (), done_epoch: int = NO_EPOCH, *, in_bulk: bool = False
+        self,
+        position: int,
+        done: Sequence[Run] = (),
+        done_epoch: int = NO_EPOCH,
+        start_epoch: int = NO_EPOCH,
+        *,
+        in_bulk: bool = False,
     ) -> None:
-        """`position`: where reading begins. `done`: settled beyond it before, by whoever had the partition, who had
-        read up to `done_epoch`. `in_bulk`: many are settled at a time."""
+        """`position`: where reading begins, with the leader epoch of the record before it. `done`: settled beyond it
+        before, by whoever had the partition, who had read up to `done_epoch`. `in_bulk`: many are settled at a time."""
         self.position = position
         self.handed_out = 0  # in all
         self._open: OpenOffsets = OpenArray() if in_bulk else OpenOnes()
@@ -55,6 +65,7 @@ class Ledger:
         self.settle_all = self._open.settle_all
         self._done = tuple(done)
         self._done_epoch = done_epoch
+        self._start_epoch = start_epoch
         self._epochs: list[tuple[int, int]] = []  # (first offset, leader epoch), where it changes
 
     def __len__(self) -> int:
@@ -149,9 +160,11 @@ class Ledger:
         return [(max(first, frontier + 1), last) for first, last in runs if last > frontier]
 
     def _epoch_before(self, offset: int) -> int:
-        """Of the last record below the offset. What is before it is not asked for again."""
+        """Of the last record below the offset. What is before it is not asked for again. Where reading began it may be
+        unknown. Then the first that was read stands for it: in a log that has lost the record that epoch, or the last
+        one before it, ends below the offset, so that it is noticed all the same."""
         at = bisect_left(self._epochs, (offset, NO_EPOCH)) - 1
         if at < 0:
-            return NO_EPOCH
+            return self._epochs[0][1] if self._start_epoch == NO_EPOCH and self._epochs else self._start_epoch
         del self._epochs[:at]
         return self._epochs[0][1]

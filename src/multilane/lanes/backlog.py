@@ -2,28 +2,58 @@
 
 Thread: loop.
 
-Only keys and offsets are looked at; the records come again, through the group. Owns a consumer of its own for the time
-of the scan, outside of any group.
+Reads keys and offsets only; the records come again, through the group. A scan has its own consumer, outside of any
+group. Most retry partitions are empty: where one look-up has told the ends of several, an empty one costs no scan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Collection, Mapping
+from typing import Final, Protocol
 
 from multilane.client.async_consumer import AsyncConsumer
+from multilane.clock import Clock
 from multilane.commit.completion_map import Run
 from multilane.commit.ledger import Ledger
+from multilane.errors import OperationTimeout
+from multilane.lanes.uninterrupted import uninterrupted
 from multilane.outcome.parking import Parking
 from multilane.types import TopicPartition
 
 _POLL: Final = 1.0
+_IDLE_POLLS: Final = 30  # in a row without progress; then its leader is gone
+_FRESH: Final = 5.0  # seconds for which an end counts: partitions that begin together are formed one after the other
+
+
+class LooksUpEnds(Protocol):
+    async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]: ...
+
+
+class Backlogs:
+    def __init__(self, properties: Mapping[str, object], clock: Clock) -> None:
+        """`properties`: of the consumer that scans."""
+        self._properties = properties
+        self._clock = clock
+        self._ends: Mapping[TopicPartition, int] = {}
+        self._known_until = 0.0
+
+    async def look_up(self, consumer: LooksUpEnds, partitions: Collection[TopicPartition]) -> None:
+        """The ends of all of these, in one request per broker, for the calls of `parking` that follow at once."""
+        self._ends = await uninterrupted(lambda: consumer.end_offsets(partitions))
+        self._known_until = self._clock.monotonic() + _FRESH
+
+    async def parking(self, partition: TopicPartition, start: int, done: tuple[Run, ...]) -> Parking:
+        end = self._ends.get(partition) if self._clock.monotonic() < self._known_until else None
+        if end is not None and start >= end:
+            return Parking(partition.topic)
+        return await scan(self._properties, partition, start, done)
 
 
 async def scan(
     properties: Mapping[str, object], partition: TopicPartition, start: int, done: tuple[Run, ...]
 ) -> Parking:
-    """The keys of what lies in the partition from `start` on, but for what is settled already."""
+    """The keys of what lies in the partition from `start` on, but for what is settled already. OperationTimeout when
+    its leader does not answer any more: whoever asks may have been told to stop meanwhile."""
     parking = Parking(partition.topic)
     ledger = Ledger(start, done)
     async with AsyncConsumer(properties) as consumer:
@@ -33,7 +63,11 @@ async def scan(
             return parking
         consumer.assign([partition])
         consumer.seek(partition, max(start, begin))
-        while await consumer.position(partition) < end:
+        idle, before = 0, -1
+        while (position := await consumer.position(partition)) < end:
+            idle, before = idle + 1 if position == before else 0, position
+            if idle > _IDLE_POLLS:
+                raise OperationTimeout(f"{partition} was read up to offset {position} of {end}, then nothing came")
             for block in await consumer.poll(_POLL):
                 fresh = ledger.fresh(block.offsets)
                 keys = block.keys.to_pylist()

@@ -6,12 +6,14 @@ One mapped file per process. A lane has a slot in it and writes the offset of it
 into memory, no system call. The kernel keeps the page when the process is killed, so whoever takes over can read what
 was in work (`dead_tables`). It does not survive a power failure, which no record has caused.
 
-The file is locked for as long as its process lives; a table that can be locked belongs to a dead one. Owns the file,
-and removes it when the process ends in order.
+The file is locked for as long as its process lives; a table that can be locked belongs to a dead one. It is sparse, and
+its pages are written before anybody stores to them: where a full disk has no room for one, the store would kill the
+process (SIGBUS). Owns the file, and removes it when the process ends in order.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import mmap
@@ -19,7 +21,7 @@ import os
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from multilane.user_cache import is_trusted, make_private
 
@@ -33,9 +35,23 @@ NAMES_BYTES: Final = 1 << 20
 FIRST_SLOT: Final = HEADER_WORDS + NAMES_BYTES // WORD
 SLOT_WORDS: Final = 3  # place, first offset, last offset
 MOST_SLOTS: Final = 1 << 16
+_PAGE: Final = 4096
 FILE_BYTES: Final = (FIRST_SLOT + MOST_SLOTS * SLOT_WORDS) * WORD
 
-Name = tuple[str, str, str, int]  # cluster, group, topic, partition
+
+class Name(NamedTuple):
+    """A partition, among all that processes of this machine work on. `log` is the id of its topic: one that was deleted
+    and made again, and a cluster that was set up anew, have other records at the same offsets."""
+
+    cluster: str
+    group: str
+    topic: str
+    partition: int
+    log: str = ""  # not known
+
+    def is_of_another_log(self, other: Name) -> bool:
+        """The same partition, of a topic that was made again."""
+        return self[:4] == other[:4] and "" not in (self.log, other.log) and self.log != other.log
 
 
 class Words(Protocol):
@@ -58,7 +74,9 @@ class BegunTable:
         unborn = self.path.with_suffix(".new")  # nobody may find it before it is locked
         self._file = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            os.ftruncate(self._file, FILE_BYTES)  # sparse: it takes the pages that are used
+            os.ftruncate(self._file, FILE_BYTES)
+            self._names_end = self._reserved(0)  # in bytes: what is beyond has no room on the disk as yet
+            self._slots_end = self._reserved(FIRST_SLOT * WORD)
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._view = memoryview(mmap.mmap(self._file, FILE_BYTES))
             self.words: Words = self._view.cast("q")
@@ -73,6 +91,15 @@ class BegunTable:
         self._places: dict[Name, int] = {}
         self._free: list[int] = []
         self._slots = 0
+        self._most_slots = MOST_SLOTS
+
+    def _reserved(self, end: int) -> int:
+        """A page more of the names or the slots, and where that ends; OSError on a full disk."""
+        limit = FIRST_SLOT * WORD if end < FIRST_SLOT * WORD else FILE_BYTES
+        zeros = bytes(min(_PAGE, limit - end))
+        if os.pwrite(self._file, zeros, end) < len(zeros):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return end + len(zeros)
 
     def place(self, name: Name) -> int:
         """The number by which slots name a partition."""
@@ -84,6 +111,11 @@ class BegunTable:
         if used + len(text) > NAMES_BYTES:
             return IDLE
         begin = HEADER_WORDS * WORD + used
+        try:
+            while begin + len(text) > self._names_end:
+                self._names_end = self._reserved(self._names_end)
+        except OSError:
+            return IDLE
         self._view[begin : begin + len(text)] = text
         self.words[1] = used + len(text)
         self._places[name] = number = len(self._places)
@@ -93,16 +125,26 @@ class BegunTable:
         """Where a lane writes its offset. When all slots are taken, lanes share the last one."""
         if self._free:
             return self._free.pop()
-        at = FIRST_SLOT + min(self._slots, MOST_SLOTS - 1) * SLOT_WORDS + 1
-        if self._slots < MOST_SLOTS:
+        if self._slots < self._most_slots and not self._has_room_for(self._slots):
+            self._most_slots = self._slots
+        at = FIRST_SLOT + min(self._slots, self._most_slots - 1) * SLOT_WORDS + 1
+        if self._slots < self._most_slots:
             self._slots += 1
             self.words[at] = self.words[at + 1] = IDLE
             self.words[2] = self._slots
         return at
 
+    def _has_room_for(self, slot: int) -> bool:
+        try:
+            while (FIRST_SLOT + (slot + 1) * SLOT_WORDS) * WORD > self._slots_end:
+                self._slots_end = self._reserved(self._slots_end)
+        except OSError:
+            return False
+        return True
+
     def give_slot(self, at: int) -> None:
         self.words[at] = IDLE
-        if at < FIRST_SLOT + (MOST_SLOTS - 1) * SLOT_WORDS:
+        if at < FIRST_SLOT + (self._most_slots - 1) * SLOT_WORDS:
             self._free.append(at)
 
     def close(self) -> None:

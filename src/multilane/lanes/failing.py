@@ -26,11 +26,11 @@ from multilane.listeners.context import Context
 from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.signature import is_async
 from multilane.logs import logger
-from multilane.metrics import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.outcome.backoff import BackoffSettings
 from multilane.outcome.breaker import Breaker
 from multilane.outcome.flow import LastStep, Publish, RetryFlow, after_failure, follow, given_up, poisoned, undecodable
-from multilane.outcome.in_place import InPlace, retried
+from multilane.outcome.in_place import InPlace, fresh, retried
 from multilane.outcome.own_thread import on_own_thread
 from multilane.outcome.parking import Parking
 from multilane.outcome.poison import SuspectedPoison
@@ -110,6 +110,10 @@ class Failing:
         if self._notes is not None:
             self._notes.note_skipped(records)
 
+    def note_interrupted(self, records: Sequence[Record]) -> None:
+        if self._notes is not None and records:
+            self._notes.note_interrupted(records)
+
     def _note_aside(self, records: int) -> None:
         """Settled, and no call succeeded with them."""
         if self._gate is not None:
@@ -122,8 +126,8 @@ class Failing:
 
     async def take_over(self, record: Record, error: BaseException, parking: Parking | None) -> Record | None:
         self._report.failed(record, error)
-        if self._notes is not None and isinstance(error, ProcessingTimeout):
-            self._notes.note_interrupted((record,))  # it may still end well, and is handled again
+        if isinstance(error, ProcessingTimeout):
+            self.note_interrupted((record,))  # it may still end well, and is handled again
         again = await self._take_over(record, error, parking)
         if again is not None:
             self._report.repeated()
@@ -160,7 +164,7 @@ class Failing:
             self._note(record, RecordOutcome.DEAD, None, error)
         elif parking is not None and record.topic == step.topic == self._flow.retry:
             # Tried again in its place: a copy would come behind those that have to come after it.
-            return record._replace(headers=step.headers, timestamp=round(self._clock.wall() * 1_000))
+            return fresh(record, step.headers, round(self._clock.wall() * 1_000))
         else:
             self._note_stored(record, step, await self._publisher.publish(step), parking, error)
         self._note_aside(1)
@@ -170,9 +174,9 @@ class Failing:
 
     async def let_follow(self, records: Sequence[Record], parking: Parking) -> None:
         """Records of keys with a backlog in the retry topic go there unhandled, in their order."""
-        self._note_aside(len(records))
         copies = [follow(self._flow, record) for record in records]
         places = await self._publisher.publish_in_order(copies)
+        self._note_aside(len(records))  # not before: until they are settled that many successes would be missing
         for record, copy, place in zip(records, copies, places, strict=True):
             self._note_stored(record, copy, place, parking, None)
 
@@ -208,7 +212,7 @@ class Failing:
         if many := self._kept.tell(now):
             told = (
                 "%s failed (attempt %d in place) and is kept: %s. It is retried in %.1f s; its key waits, and %s-%d is "
-                "not committed past it. %d such failures since the last warning. Configure an error topic or register "
+                "not committed past it. Such failures since the last warning: %d. Configure an error topic or register "
                 "a last step; `onFailure: drop` drops such records. %s"
             )
             rest = again.due - now
@@ -220,7 +224,7 @@ class Failing:
         if self._last_step is None:
             self._observer.count("lanes.records.dropped", topic=record.topic)
             if many := self._dropped.tell(self._clock.monotonic()):
-                told = "%s failed and is dropped: %s; there is no last step. %d dropped since the last line. %s"
+                told = "%s failed and is dropped: %s; there is no last step. Dropped since the last such line: %d. %s"
                 log.error(told, record, step.reason, many, _told(error))
             return
         rest = _SHORTEST_REST
@@ -232,7 +236,7 @@ class Failing:
                     raise
                 as_failure(failure)
                 if many := self._unended.tell(self._clock.monotonic()):
-                    told = "the last step failed for %s and is retried. %d such failures since the last line"
+                    told = "the last step failed for %s and is retried. Such failures since the last such line: %d"
                     log.exception(told, record, many)
                 await self._pause(rest)
                 rest = min(_LONGEST_REST, 2 * rest)

@@ -150,11 +150,13 @@ class Fence:
                 self._waiting.pop(turn, None)
 
     def begin_on_thread(self, pool: Fenced, lane: Lane) -> None:
-        """A call is about to begin on this thread: once it may."""
-        while self._clock.monotonic() > self._deadline.fenced_after:
+        """A call is about to begin on this thread: once it may. Not before the loop has opened: what came with the
+        answer, as that a partition is wanted back, is heard there first."""
+        while self.is_shut or self._clock.monotonic() > self._deadline.fenced_after:
+            if pool in self._pools:
+                threading.Event().wait(_LOOK_EVERY)
             if pool not in self._pools:
                 raise NotBegun
-            threading.Event().wait(_LOOK_EVERY)
         lane.begin_call()
 
     def _shut(self, over: float) -> None:

@@ -92,12 +92,13 @@ class GroupMembership(RebalanceListener, Generic[T]):
     async def _news(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """What has moved since it was last committed, and may be."""
         places = {p: await self._place(p) for p in list(partitions)}
-        news = {
-            p: place
-            for p, place in places.items()
-            if place is not None and place.offset >= 0 and self._committed.get(p) != place
-        }
+        moved = {p: place for p, place in places.items() if place is not None and self._committed.get(p) != place}
+        news = {p: place for p, place in moved.items() if place.offset >= 0 and self._is_current(p, place)}
         return dict(await self._sift(news)) if news else {}
+
+    def _is_current(self, partition: TopicPartition, place: OffsetAndMetadata) -> bool:
+        """A topic that was made again has other records: what was settled of the old one says nothing of them."""
+        return self._consumer.known_topic_id(partition.topic) in (None, place.topic_id) or place.topic_id is None
 
     async def _place(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         if self._catch_up is not None:
@@ -111,7 +112,7 @@ class GroupMembership(RebalanceListener, Generic[T]):
             epoch = known.leader_epoch  # where nobody has got on since
         log_mark = completion_map.LogMark(place.end_epoch, self._assignment.topic_id(partition))
         metadata = completion_map.encode(place.offset, place.runs, log_mark)
-        return OffsetAndMetadata(Offset(place.offset), LeaderEpoch(epoch), metadata)
+        return OffsetAndMetadata(Offset(place.offset), LeaderEpoch(epoch), metadata, log_mark.topic_id)
 
     def _on_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: BaseException | None) -> None:
         if error is None:

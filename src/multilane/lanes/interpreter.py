@@ -120,11 +120,24 @@ def _end(loop: asyncio.AbstractEventLoop) -> None:
             despite_exits(lambda: loop.run_until_complete(ending), ending.done)
         loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
-        for task in tasks:
-            if not task.done():
-                log.error("abandoning a task that ignores its cancellation: %s", task)
-                task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001 - it was said
+        abandoned = [task for task in tasks if not task.done()]
+        for task in abandoned:
+            log.error("abandoning a task that ignores its cancellation: %s", task)
+            task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001 - it was said
+        if abandoned:
+            _keep_for_ever(abandoned)
         loop.close()
+
+
+def _keep_for_ever(tasks: list[asyncio.Task[Any]]) -> None:
+    """A coroutine that nobody knows any more is closed, which its function may ignore too: for ever, in the middle of
+    the process's end. And a lane would take that for a failure of its record. What a thread holds is never closed."""
+
+    def hold(held: list[asyncio.Task[Any]]) -> None:
+        threading.Event().wait()
+        del held
+
+    threading.Thread(target=hold, args=(tasks,), name="multilane-abandoned", daemon=True).start()
 
 
 async def _wait(tasks: set[asyncio.Task[Any]]) -> None:

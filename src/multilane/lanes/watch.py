@@ -60,6 +60,7 @@ class Caution:
     _watched: dict[TopicPartition, _Watched] = field(default_factory=dict)
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
     _opened: asyncio.Event = field(default_factory=asyncio.Event)
+    _lonely: Sequence[Record] = ()  # what is handled alone now
 
     def __post_init__(self) -> None:
         self._opened.set()
@@ -110,14 +111,28 @@ class Caution:
 
     @asynccontextmanager
     async def _alone(self, records: Sequence[Record]) -> AsyncIterator[None]:
-        async with self._one:
-            self._opened.clear()
-            try:
-                await self._others_end()
-                log.info("%s was in progress when its process died: handling it alone", records[0])
-                yield
-            finally:
-                self._opened.set()
+        await self._one.acquire()
+        self._lonely = records
+        self._opened.clear()
+        try:
+            await self._others_end()
+            log.info("%s was in progress when its process died: handling it alone", records[0])
+            yield
+        finally:
+            if self._lonely is records:
+                self._let_others()
+
+    def _let_others(self) -> None:
+        self._lonely = ()
+        self._opened.set()
+        self._one.release()
+
+    def hangs(self, records: Sequence[Record]) -> None:
+        """The call with these does not end. If it is the one that is handled alone, others must not wait for it: all of
+        the process would stand still."""
+        if self._lonely and self._lonely[0] in records:
+            log.error("%s is handled alone and its call hangs: others go on beside it", self._lonely[0])
+            self._let_others()
 
     async def _others_end(self) -> None:
         """And those that go the shortest way have seen that they may not."""

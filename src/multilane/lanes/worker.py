@@ -65,6 +65,7 @@ class WorkerProcess:
             self.hang_up()
             self._loop.call_soon(self._ours.close)
             if not isinstance(error, EOFError):
+                self.kill()  # it may be at an import that never ends
                 raise
             await self._gone.wait()
             raise WorkerDied(f"{self} before it was ready; its own output says why") from None

@@ -11,7 +11,7 @@ from multilane.client.net.wakeup import Wakeup
 from multilane.clock import SystemClock
 from multilane.config.consumer import parse_consumer
 from multilane.errors import MultilaneError, NetworkError, OperationTimeout, SaslError, TlsError
-from multilane.metrics import NO_OBSERVER
+from multilane.metrics.observer import NO_OBSERVER
 from multilane.types import Node, NodeId
 from multilane.wire.messages import ApiKey
 
@@ -57,7 +57,7 @@ def test_a_request_that_fails_at_once_ends_the_turn():
     delegate.directory.failed(BROKER, NetworkError("gone"), 0.0)
     delegate.add(request_to(BROKER, failures), 0.0)
     delegate.poll(NEVER, lambda: 0.0)
-    assert [str(error) for error in failures] == ["broker 7 is unreachable; waiting before the next attempt"]
+    assert [str(error) for error in failures] == ["broker 7 is unreachable (waiting before the next attempt)"]
     assert eyes.asked == [0.0]
     delegate.poll(NEVER, lambda: 0.0)
     assert eyes.asked == [0.0, None]  # nothing to do: sleep until woken

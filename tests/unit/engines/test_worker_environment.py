@@ -15,7 +15,7 @@ from multilane.config.app import advising
 from multilane.engines import worker_environment
 from multilane.engines.continuous.worker import MemberTaskPlan, serve
 from multilane.engines.worker_environment import in_worker_environment
-from multilane.errors import ConfigError, LineLost
+from multilane.errors import ChannelLost, ConfigError
 
 MODULE = """
 import os
@@ -127,5 +127,5 @@ def test_a_home_that_is_not_there_changes_nothing(tmp_path):
 
 def test_a_task_without_its_driver_fails():
     plan = MemberTaskPlan(0, "f:g", "t", ".", "INFO", ("127.0.0.1", 1), token="t")
-    with pytest.raises(LineLost, match="the driver does not answer"):
+    with pytest.raises(ChannelLost, match="the driver does not answer"):
         list(serve(plan, iter([])))

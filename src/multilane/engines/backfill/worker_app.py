@@ -25,14 +25,14 @@ from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.engines.backfill.progress import ProgressReport
 from multilane.engines.backfill.worker import BackfillTask, Tell
 from multilane.engines.lease_runner import LeaseRunner
-from multilane.errors import DataLoss, LineLost, OffsetOutOfRange
+from multilane.errors import ChannelLost, DataLoss, OffsetOutOfRange
 from multilane.lanes.assignment import Start, Starts
 from multilane.lanes.failure_log import FailureNews
 from multilane.lanes.interpreter import run_to_end, tuned_interpreter
 from multilane.lanes.partition_processor import PartitionProcessor
 from multilane.listeners.context import Context
 from multilane.logs import logger
-from multilane.metrics import CountBuffer, ObserverPair
+from multilane.metrics.observer import CountBuffer, ObserverPair
 from multilane.outcome.in_place import InPlace
 from multilane.runtime.lane_factory import LaneFactory, flow_of
 from multilane.runtime.registration import Registration
@@ -95,7 +95,7 @@ class BackfillWorkerApp:
             return await self._work
         except asyncio.CancelledError:
             if self._is_given_up:
-                raise LineLost("the driver of this backfill is gone: whatever was in work is given up") from None
+                raise ChannelLost("the driver of this backfill is gone: whatever was in work is given up") from None
             raise
         except OffsetOutOfRange as error:
             raise DataLoss(f"{error}. With --skip-deleted the backfill goes on where the log begins now") from error

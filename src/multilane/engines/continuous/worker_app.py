@@ -2,8 +2,8 @@
 
 Thread: `run` on the worker's own, `stop` and `counts` from any.
 
-It is the process engine: the same groups, pumps and lanes, on an event loop in the worker. What is different is who
-ends it, and that somebody elsewhere wants to know what is counted.
+It is the process engine with the same groups, pumps and lanes, on an event loop in the worker. The differences: the
+driver stops it, and the driver collects its counts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from multilane.engines.process.progress import SettledCounts
 from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.lanes.failure_log import FailureNews
 from multilane.lanes.progress import Count
-from multilane.metrics import CountBuffer
+from multilane.metrics.observer import CountBuffer
 
 
 class AppMember:
@@ -26,7 +26,7 @@ class AppMember:
         self._app = find_app(target)
         self._news = CountBuffer()
         self._failures = FailureNews()
-        self._engine: ProcessEngine | None = None  # the one that runs, or ran last
+        self._engine: ProcessEngine | None = None  # the running one, or the last one
         self._settled = SettledCounts()
 
     def run(self) -> None:
@@ -36,8 +36,8 @@ class AppMember:
     def stop(self) -> None:
         self._app.stop()
 
-    def steer(self, consumer: str, steering: ConsumerOverrides) -> None:
-        self._app.overrides.steer(consumer, steering)
+    def steer(self, consumer: str, overrides: ConsumerOverrides) -> None:
+        self._app.overrides.steer(consumer, overrides)
 
     def counts(self) -> list[Count]:
         self._engine = self._app.engine or self._engine
