@@ -36,7 +36,7 @@ from multilane.lanes.partition_events import PartitionFunction
 from multilane.lanes.progress import Progress
 from multilane.listeners.interceptors import ConsumerInterceptor, ErrorInterceptor, Tracer
 from multilane.logs import logger
-from multilane.metrics.observer import NO_OBSERVER, Both, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer, ObserverPair
 from multilane.runtime.crash_watch import CrashWatch
 from multilane.runtime.lane_factory import LaneFactory
 from multilane.runtime.producing import ProducerInterceptor, Producers
@@ -253,7 +253,7 @@ class App:
                 self.config.cluster(registration.config.cluster),
                 registration.around.within(self._around),
                 self._clock,
-                Both(self.observer, observer),
+                ObserverPair(self.observer, observer),
             ).sharing(crashes)
             for name, registration in self._registrations.items()
         }
@@ -268,7 +268,7 @@ class App:
 
     def error_consumers(self, observer: Observer = NO_OBSERVER) -> ErrorConsumers:
         return ErrorConsumers(
-            self.config, self._registrations, self._around, self._clock, Both(self.observer, observer)
+            self.config, self._registrations, self._around, self._clock, ObserverPair(self.observer, observer)
         )
 
     def check_runnable(self) -> None:
@@ -350,7 +350,7 @@ class App:
     @contextmanager
     def observed_by(self, observer: Observer) -> Iterator[None]:
         """One more who is told what happens in runs that begin within."""
-        before, self.observer = self.observer, Both(self.observer, observer)
+        before, self.observer = self.observer, ObserverPair(self.observer, observer)
         try:
             yield
         finally:

@@ -1,11 +1,11 @@
-"""Consumers that are closed and whose groups are still to be told.
+"""Group members whose consumers are closed and that have not yet left their groups.
 
 Thread: none (pure); owned by the network thread.
 
-Mostly a consumer has left its group before it closes. It has not when the listener's last call raised, when another
-thread or task was using it, when the wait was cancelled or interrupted, or when there was no time. Such a consumer
-stays on the network thread until its group has been told or its time is up, and is asked once at least: a member that
-goes without a word keeps its partitions until its session ends.
+Usually a consumer leaves its group before it closes. It could not if the listener's last call raised, if another thread
+or task was using it, if the wait was cancelled or interrupted, or if there was no time. Such a member stays on the
+network thread until it has left or its deadline has passed, and is polled at least once: a member that disappears
+without a LeaveGroup request keeps its partitions until its session times out.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from multilane.client.net.requests import NEVER
 if TYPE_CHECKING:
     from multilane.client.group.group_client import GroupClient
 
-LAST_WORD: Final = 2.0  # seconds; whoever closes waits no longer for the word that was not said before
+LEAVE_SECONDS: Final = 2.0  # close() waits at most this long for a member that had not left its group before
 
 
 @dataclass(frozen=True, slots=True)
 class _Departure:
     until: float
-    told: Future[None]
+    left: Future[None]
 
 
 class Departures:
-    def __init__(self, gone: Callable[[GroupClient], None]) -> None:
-        """`gone` is called once for each, when it need not be asked any more."""
-        self._gone = gone
+    def __init__(self, on_departed: Callable[[GroupClient], None]) -> None:
+        """`on_departed` is called once for each group client, when it need not be polled any more."""
+        self._on_departed = on_departed
         self._leaving: dict[GroupClient, _Departure] = {}
 
-    def begin(self, group_client: GroupClient, until: float, told: Future[None], now: float) -> None:
-        """`told` is completed when the group has been told, cannot be, or need not be, and at `until` at the latest."""
-        self._leaving[group_client] = _Departure(until, told)
-        group_client.part(lambda: fulfil(told, None), now)
+    def begin(self, group_client: GroupClient, until: float, left: Future[None], now: float) -> None:
+        """Completes `left` when the member has left its group, or cannot or need not; at `until` at the latest."""
+        self._leaving[group_client] = _Departure(until, left)
+        group_client.part(lambda: fulfil(left, None), now)
 
     def end(self, now: float) -> float:
-        """To be called when participants have been asked. Returns the seconds until the next one's time is up."""
-        over = [p for p, departure in self._leaving.items() if departure.told.done() or departure.until <= now]
+        """Call this after polling the group clients. Returns the seconds until the next deadline."""
+        over = [p for p, departure in self._leaving.items() if departure.left.done() or departure.until <= now]
         for group_client in over:
-            fulfil(self._leaving.pop(group_client).told, None)
-            self._gone(group_client)
+            fulfil(self._leaving.pop(group_client).left, None)
+            self._on_departed(group_client)
         return min((departure.until - now for departure in self._leaving.values()), default=NEVER)
 
     def abandon(self) -> None:
-        """The thread ends: nobody can be told any more."""
+        """The thread ends: no request can be sent any more."""
         for departure in self._leaving.values():
-            fulfil(departure.told, None)
+            fulfil(departure.left, None)
         self._leaving.clear()

@@ -1,9 +1,9 @@
 """The metrics of this process for Prometheus: `pip install 'multilane[prometheus]'`.
 
-Thread: any; `count` on the thread where it happened, `collect` on the one that scrapes.
+Thread: any. `count` runs on the reporting thread, `collect` on the scraping thread.
 
-Adds up what it observes, by the names in `definitions`, which become `multilane_lanes_records_settled_total`. Owns the
-sums. Never blocks a component for longer than an addition.
+Keeps totals of the metrics in `definitions` and exports them under names such as
+`multilane_lanes_records_settled_total`. Owns the totals. Never blocks a component for longer than an addition.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from multilane.metrics.definitions import BY_NAME, METRICS, Metric
 if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
 
-_IN_NAMES: Final = frozenset({"bytes", "seconds"})  # units that Prometheus wants at the end of a name
+_IN_NAMES: Final = frozenset({"bytes", "seconds"})  # units that Prometheus expects at the end of a name
 
 
 def prometheus_name(metric: Metric) -> str:
@@ -41,7 +41,7 @@ class PrometheusObserver:
     def count(self, name: str, value: float = 1, **labels: str) -> None:
         metric = BY_NAME.get(name)
         if metric is None:
-            return  # of an application's own: it has its own exporter
+            return  # the application's own metric: it has its own exporter
         values = tuple(labels.get(label, "") for label in metric.labels)
         with self._lock:
             self._totals[name, values] += value  # type: ignore[assignment]

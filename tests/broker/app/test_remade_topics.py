@@ -1,4 +1,4 @@
-"""Topics that are deleted and made again while an app works on them: the new log is another one."""
+"""Topics that are deleted and created again while an app processes them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ OLD, NEW = 5_000, 8_000
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
 async def test_what_is_settled_of_the_old_topic_is_never_committed_for_the_new_one(shop, protocol):
-    """The partition is full and paused: nothing of the new topic is read while what waits of the old one is handled.
-    Whoever is killed then would leave a place in the new topic below which nobody has handled anything."""
+    """The partition is full and paused: nothing of the new topic is read while waiting records of the old one are
+    handled. A process that is killed then would leave a committed offset below which no record was handled."""
     topic = shop.fill(["a"] * OLD, partitions=1)
     app = shop.app(groupProtocol=protocol, rebalanceTimeout="4s")
     go, is_new = asyncio.Event(), asyncio.Event()
@@ -43,7 +43,7 @@ async def test_what_is_settled_of_the_old_topic_is_never_committed_for_the_new_o
             await asyncio.to_thread(shop.fill, ["new"] * NEW, topic=topic)
             go.set()
             while len(new) < NEW:
-                handled = len(new)  # before the question: commits may only be behind
+                handled = len(new)  # read first: commits may only be behind
                 place = (await asyncio.to_thread(shop.committed)).get(f"{topic}-0", 0)
                 if place > len(new):
                     wrong.append((place, handled))

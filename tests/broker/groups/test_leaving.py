@@ -1,4 +1,4 @@
-"""Consumers that close: each tells its group, whatever the others do and however the closing ends."""
+"""Consumers that close: each leaves its group, whatever the others do and however close() ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from multilane.errors import NoOffsetForPartition
 
 pytestmark = [pytest.mark.broker, pytest.mark.cluster]
 
-PATIENCE = {"range": 20, "consumer": 2}  # far less than a session
+PATIENCE = {"range": 20, "consumer": 2}  # seconds; far less than a session timeout
 
 
 @pytest.mark.parametrize("variant", PROTOCOLS)
@@ -46,7 +46,7 @@ def _without_time(member):
 
 
 def _while_another_thread_polls(member):
-    with member.consumer._front._users.one(lambda: None):  # as if that one were in the middle of its poll
+    with member.consumer._state._users.exclusive(lambda: None):  # as if that thread were in its poll
         closing = threading.Thread(target=member.consumer.close)
         closing.start()
         closing.join()
@@ -66,7 +66,7 @@ def test_no_member_is_left_however_a_consumer_closes(kafka, topic, variant, clos
 
 
 @pytest.mark.parametrize("variant", PROTOCOLS)
-async def test_nor_when_the_closing_is_cancelled(kafka, topic, variant, eventually):
+async def test_no_member_is_left_when_close_is_cancelled(kafka, topic, variant, eventually):
     partitions = partitions_of(topic(1), 1)
     group, long_session = new_group(), {} if variant == "consumer" else {"session.timeout.ms": 45_000}
     consumer = AsyncConsumer(

@@ -67,17 +67,17 @@ def test_at_what_was_committed():
     assert (second.phase, second.offset) == (Phase.FETCHING, 0)
 
 
-def test_where_it_begins_is_told_with_the_topic_that_it_is_in():
-    """So that what is read from there is never committed for one that was made again under the same name."""
+def test_a_start_comes_with_its_topic_id():
+    """Offsets read from there are never committed for a new topic of the same name."""
     scene = Scene(ids={"t": TOPIC_ID})
     (cursor,) = scene.begin(T0)
     scene.group.asked[0][1]({T0: OffsetAndMetadata(7, 3)})
     (moved,) = scene.buffer.take(None, ())
     assert moved.topic_id == cursor.topic_id == TOPIC_ID
     state = PartitionState(1, AtCommitted())
-    state.put(moved.offset, moved.epoch, 1, moved.topic_id)
-    state.move(9, 3, 2)
-    assert state.place().topic_id == TOPIC_ID
+    state.reset_to(moved.offset, moved.epoch, 1, moved.topic_id)
+    state.advance(9, 3, 2)
+    assert state.to_commit().topic_id == TOPIC_ID
 
 
 def test_a_group_that_has_not_begun_does_as_the_policy_says():

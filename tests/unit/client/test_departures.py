@@ -1,4 +1,4 @@
-"""Consumers that close before their groups were told: they stay until that is done, or their time is up."""
+"""Consumers that close before they have left their groups: the members stay until they have, or until a deadline."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from multilane.client.departures import Departures
 from multilane.client.net.requests import NEVER
 
 
-class Parting:
-    """A participant whose group is told when the test says so."""
+class Member:
+    """A group client that leaves its group when the test calls `left`."""
 
     def __init__(self, *, at_once=False):
         self.at_once = at_once
@@ -22,63 +22,63 @@ class Parting:
 
 
 def _departures():
-    gone = []
-    return Departures(gone.append), gone
+    departed = []
+    return Departures(departed.append), departed
 
 
-def test_one_whose_group_knows_goes_at_once():
-    departures, gone = _departures()
-    group_client, told = Parting(at_once=True), Future()
-    departures.begin(group_client, 5.0, told, 0.0)
-    assert told.done()
-    assert not gone
+def test_a_member_that_has_left_departs_at_once():
+    departures, departed = _departures()
+    group_client, left = Member(at_once=True), Future()
+    departures.begin(group_client, 5.0, left, 0.0)
+    assert left.done()
+    assert not departed
     assert departures.end(0.0) == NEVER
-    assert gone == [group_client]
+    assert departed == [group_client]
 
 
-def test_one_that_is_answered_later_stays_until_then():
-    departures, gone = _departures()
-    group_client, told = Parting(), Future()
-    departures.begin(group_client, 5.0, told, 0.0)
+def test_a_member_stays_until_it_has_left():
+    departures, departed = _departures()
+    group_client, left = Member(), Future()
+    departures.begin(group_client, 5.0, left, 0.0)
     assert departures.end(1.0) == 4.0
-    assert not told.done()
-    assert not gone
+    assert not left.done()
+    assert not departed
     group_client.left()
-    assert told.done()
+    assert left.done()
     assert departures.end(2.0) == NEVER
-    assert gone == [group_client]
+    assert departed == [group_client]
 
 
-def test_one_without_an_answer_stays_until_its_time_is_up():
-    departures, gone = _departures()
-    group_client, told = Parting(), Future()
-    departures.begin(group_client, 5.0, told, 0.0)
+def test_a_member_without_a_response_stays_until_its_deadline():
+    departures, departed = _departures()
+    group_client, left = Member(), Future()
+    departures.begin(group_client, 5.0, left, 0.0)
     departures.end(4.9)
-    assert not gone
+    assert not departed
     assert departures.end(5.0) == NEVER
-    assert told.done()
-    assert gone == [group_client]
-    group_client.left()  # late: nobody waits any more
+    assert left.done()
+    assert departed == [group_client]
+    group_client.left()  # a late response: the future is done
     departures.end(6.0)
-    assert gone == [group_client]
+    assert departed == [group_client]
 
 
-def test_one_without_time_is_asked_once():
-    departures, gone = _departures()
-    told = Future()
-    departures.begin(Parting(), 0.0, told, 1.0)
-    assert not told.done()
-    assert not gone
+def test_a_member_whose_deadline_has_passed_is_polled_once():
+    departures, departed = _departures()
+    left = Future()
+    departures.begin(Member(), 0.0, left, 1.0)
+    assert not left.done()
+    assert not departed
     departures.end(1.0)
-    assert told.done()
-    assert gone
+    assert left.done()
+    assert departed
 
 
-def test_at_the_end_of_the_thread_nobody_waits():
-    departures, gone = _departures()
-    told = [Future(), Future()]
-    for future in told:
-        departures.begin(Parting(), 5.0, future, 0.0)
+def test_the_end_of_the_thread_completes_every_future():
+    departures, departed = _departures()
+    left = [Future(), Future()]
+    for future in left:
+        departures.begin(Member(), 5.0, future, 0.0)
     departures.abandon()
-    assert all(future.done() for future in told)
-    assert not gone
+    assert all(future.done() for future in left)
+    assert not departed

@@ -348,7 +348,7 @@ def test_an_extra_line_that_fails_rests_before_it_is_given_up():
     hall.ask()
     consumer.seek(Q, 20)
     extra = hall.ask()
-    extra.on_failure(NetworkError("cannot be reached at present"), hall.now)
+    extra.on_failure(NetworkError("is unreachable"), hall.now)
     assert hall.poll() == []
     assert hall.fetching.poll(hall.now).wait == pytest.approx(0.1)
     again = hall.ask(0.1)

@@ -30,7 +30,7 @@ def loner():
 
 
 def test_without_a_group_there_is_nothing_to_share(loner):
-    with pytest.raises(WrongSubscription, match=r"set group\.id, or assign"):
+    with pytest.raises(WrongSubscription, match=r"set group\.id, or use assign"):
         loner.subscribe(["t"])
     for call in (loner.commit, loner.commit_async, lambda: loner.committed([("t", 0)])):
         with pytest.raises(GroupError, match=r"needs a group: set group\.id"):
@@ -51,11 +51,11 @@ def test_the_subscription_can_be_read_and_replaced(member):
 
 def test_who_subscribes_does_not_assign(member):
     member.subscribe(["a"])
-    with pytest.raises(WrongSubscription, match=r"unsubscribe\(\) first"):
+    with pytest.raises(WrongSubscription, match=r"unsubscribe\(\) before"):
         member.assign([("a", 0)])
     member.unsubscribe()
     member.assign([("a", 0)])
-    with pytest.raises(WrongSubscription, match=r"assign\(\[\]\) first"):
+    with pytest.raises(WrongSubscription, match=r"assign\(\[\]\) before"):
         member.subscribe(["a"])
     member.assign([])
     member.subscribe(["a"])
@@ -116,10 +116,10 @@ class Forgetful:
 @pytest.mark.parametrize(
     ("listener", "says"),
     [
-        (print, "not a listener, it lacks on_revoked, on_assigned, on_lost"),
-        (Forgetful(), "Forgetful is not a listener, it lacks on_revoked, on_lost"),
-        (RebalanceListener, "is a class: give subscribe"),
-        ("listener", "str is not a listener"),
+        (print, "not a rebalance listener: it has no on_revoked, on_assigned, on_lost"),
+        (Forgetful(), "Forgetful is not a rebalance listener: it has no on_revoked, on_lost"),
+        (RebalanceListener, "is a class: pass an instance"),
+        ("listener", "str is not a rebalance listener"),
     ],
 )
 def test_a_listener_that_is_none_is_refused(member, listener, says):
@@ -205,11 +205,11 @@ def test_a_wakeup_that_nobody_waited_for_does_not_interrupt_close():
 
 def test_a_consumer_that_is_never_closed_is_told():
     consumer = Consumer(NOWHERE)
-    front = consumer._front
+    state = consumer._state
     with pytest.warns(ResourceWarning, match=r"Consumer of 127\.0\.0\.1:1, 0 partitions.* was never closed"):
         del consumer
-    front.begin_close(0.0)
-    front.end_close().result(5)
+    state.begin_close(0.0)
+    state.end_close().result(5)
 
 
 def test_one_that_was_closed_or_never_made_is_not():

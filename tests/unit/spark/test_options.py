@@ -178,7 +178,7 @@ def test_a_private_key_that_spark_would_show_is_refused(name):
 
 @pytest.mark.parametrize("name", ["kafka.enable_auto_commit", "kafka.auto-offset-reset", "KAFKA.Auto.Offset.Reset"])
 def test_what_the_source_decides_in_any_spelling(name):
-    with pytest.raises(ConfigError, match="the source decides that"):
+    with pytest.raises(ConfigError, match="the source sets this itself"):
         source_options({"kafka.bootstrap_servers": "a:1", "subscribe": "orders", name: "true"}, is_stream=True)
 
 

@@ -18,10 +18,10 @@ from multilane.client.events import (
     EventQueue,
     FetchCommitted,
     GroupEvent,
+    GroupLeft,
     Leave,
-    Parted,
+    PollResumed,
     Rejoin,
-    Returned,
     StepDone,
     Subscribe,
     announce,
@@ -166,7 +166,7 @@ class GroupClient:
     def apply(self, event: GroupEvent, now: float) -> None:
         match event:
             case Subscribe():
-                self._subscribe(event.wish, now)
+                self._subscribe(event.topics, now)
             case Leave():
                 self._leave(event, now)
             case StepDone() if self._membership is not None:
@@ -177,7 +177,7 @@ class GroupClient:
                 self._commits.commit(event.offsets, event.future, event.deadline, now)
             case FetchCommitted():
                 self._committed.committed(event.partitions, event.deadline, event.future)
-            case Returned() | StepDone() | Rejoin():
+            case PollResumed() | StepDone() | Rejoin():
                 pass  # the event only causes a poll in this turn
 
     def want(self, partitions: Collection[TopicPartition], found: Found, refused: Refused) -> None:
@@ -259,7 +259,7 @@ class GroupClient:
         else:
             self._membership.leave(lambda: fulfil(event.future, None), now)
             self._note_standing(self._membership, now)
-        self._background.put(Parted())
+        self._background.put(GroupLeft())
         self._watch()
 
     def _first_choice(self) -> Membership:

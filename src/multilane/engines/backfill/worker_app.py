@@ -32,7 +32,7 @@ from multilane.lanes.interpreter import run_to_end, tuned_interpreter
 from multilane.lanes.partition_processor import PartitionProcessor
 from multilane.listeners.context import Context
 from multilane.logs import logger
-from multilane.metrics.observer import Both, News
+from multilane.metrics.observer import CountBuffer, ObserverPair
 from multilane.outcome.in_place import InPlace
 from multilane.runtime.lane_factory import LaneFactory, flow_of
 from multilane.runtime.registration import Registration
@@ -53,7 +53,7 @@ class BackfillWorkerApp:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._work: asyncio.Task[ProgressReport] | None = None
         self._lease_runner: LeaseRunner | None = None
-        self._news = News()
+        self._news = CountBuffer()
         self._failed = FailureNews()
         self._is_stopped = False
         self._is_given_up = False
@@ -111,7 +111,7 @@ class BackfillWorkerApp:
             cluster,
             replace(registration.around, last_step=registration.around.last_step or _is_listed),
             self._clock,
-            Both(self._app.observer, self._news),
+            ObserverPair(self._app.observer, self._news),
             in_place,
         )
         lane_factory.failures = self._failed

@@ -34,7 +34,7 @@ from multilane.lanes.group_membership import Commits, GroupMembership, Timing
 from multilane.lanes.log_check import LogCheck
 from multilane.lanes.uninterrupted import uninterrupted
 from multilane.logs import logger
-from multilane.metrics.observer import News, Observer
+from multilane.metrics.observer import CountBuffer, Observer
 from multilane.runtime.lane_factory import LaneFactory
 from multilane.runtime.starting import member_of
 from multilane.types import Offset, OffsetAndMetadata, TopicPartition
@@ -58,7 +58,7 @@ class CoordinatorApp:
         self._app = find_app(target)
         self._app.check_runnable()
         self._clock = SystemClock()
-        self._news = News()
+        self._news = CountBuffer()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = asyncio.Event()
         self._is_stopped = False

@@ -32,7 +32,7 @@ from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.lanes.failure_log import FailureNews
 from multilane.lanes.partition_processor import PartitionProcessor
 from multilane.logs import logger
-from multilane.metrics.observer import News
+from multilane.metrics.observer import CountBuffer
 from multilane.runtime.handover import Handover
 from multilane.runtime.lane_factory import LaneFactory
 from multilane.types import TopicPartition
@@ -109,7 +109,7 @@ class LeaseWorkerApp:
         self._app = find_app(target)
         self._app.check_runnable()
         self._clock = SystemClock()
-        self._news = News()
+        self._news = CountBuffer()
         self._failed = FailureNews()
         self._consumers: dict[str, _ConsumerWork] = {}
         self._active: dict[int, _ActiveLease] = {}

@@ -16,7 +16,7 @@ from multilane.engines.process.progress import SettledCounts
 from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.lanes.failure_log import FailureNews
 from multilane.lanes.progress import Count
-from multilane.metrics.observer import News
+from multilane.metrics.observer import CountBuffer
 
 
 class AppMember:
@@ -24,7 +24,7 @@ class AppMember:
 
     def __init__(self, target: str) -> None:
         self._app = find_app(target)
-        self._news = News()
+        self._news = CountBuffer()
         self._failures = FailureNews()
         self._engine: ProcessEngine | None = None  # the running one, or the last one
         self._settled = SettledCounts()

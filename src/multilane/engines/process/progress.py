@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from multilane.clock import Clock
 from multilane.lanes.progress import SETTLED, Count, Progress
-from multilane.metrics.observer import NO_OBSERVER, News, Observer
+from multilane.metrics.observer import NO_OBSERVER, CountBuffer, Observer
 
 _NOTE_EVERY: Final = 1.0  # seconds: as fresh is what `multilane top --control` shows
 
@@ -47,8 +47,8 @@ class ProcessProgress:
     """For one run. The lanes count to `news`, and report failures to `progress.failures`."""
 
     def __init__(self, clock: Clock, observer: Observer = NO_OBSERVER) -> None:
-        """`observer` gets what is settled: lanes count that for nobody."""
-        self.news = News()
+        """`observer` receives the settled counts, which the lanes do not report themselves."""
+        self.news = CountBuffer()
         self._observer = observer
         self.progress = Progress(clock=clock)
         self._clock = clock
