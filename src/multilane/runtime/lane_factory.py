@@ -100,8 +100,8 @@ class LaneFactory:
         self._interceptors = InterceptorChain(
             config.group_id,
             span=config.tracer or config.group_id,
-            interceptors=around.interceptors,
-            error_interceptors=around.error_interceptors,
+            interceptors=around.consume,
+            error_interceptors=around.errors,
             tracers=around.tracers,
             has_last_step=around.last_step is not None,
         )

@@ -143,10 +143,10 @@ def test_an_app_with_nothing_to_run_says_so(tmp_path):
 
 def test_what_is_said_for_one_listener_is_not_for_another():
     outer, one, two = object(), object(), object()
-    app_wide = Interceptors(interceptors=(outer,))
-    assert Interceptors(interceptors=(one,)).within(app_wide).interceptors == (outer, one)
-    assert Interceptors(interceptors=(two,)).within(app_wide).interceptors == (outer, two)
-    assert app_wide.interceptors == (outer,)
+    app_wide = Interceptors(consume=(outer,))
+    assert Interceptors(consume=(one,)).within(app_wide).consume == (outer, one)
+    assert Interceptors(consume=(two,)).within(app_wide).consume == (outer, two)
+    assert app_wide.consume == (outer,)
 
 
 BATCH = {"batchSize": 10, "retryCount": 2, "retry": "orders.retry", "retryBackoff": "{delay: 0s}"}

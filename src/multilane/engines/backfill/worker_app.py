@@ -109,7 +109,7 @@ class BackfillWorkerApp:
         lane_factory = LaneFactory(
             _for_history(registration),
             cluster,
-            replace(registration.around, last_step=registration.around.last_step or _is_listed),
+            replace(registration.interceptors, last_step=registration.interceptors.last_step or _is_listed),
             self._clock,
             Both(self._app.observer, self._news),
             in_place,
