@@ -137,7 +137,7 @@ class Failing:
 
     async def _take_over(self, record: Record, error: BaseException, parking: Parking | None) -> Record | None:
         self._note_failed()
-        context = self._interceptors.tell_failure(record, error)
+        context = self._interceptors.on_failure(record, error)
         if self._gate is not None and (staying := self._gate.stays(record, error)) is not None:
             self._observer.count("lanes.records.held", topic=record.topic)
             return staying

@@ -89,7 +89,7 @@ class LanePool:
 
     def _allow_threads(self) -> None:
         if self._runs_ahead:
-            self._work.listener.allow(self._wanted + self._overdue.substitutes)
+            self._work.listener.limit_threads(self._wanted + self._overdue.substitutes)
 
     def count_lanes(self) -> None:
         """Whether lanes have to look before they go on: there are too many, or they may not, or not this way."""
@@ -178,7 +178,7 @@ class LanePool:
         call, settle, ready, defers = work.plain_call, work.plain_settle, chains.ready, chains.defers
         cancels, marks = work.listener.cancels, self._runs_ahead
         if marks:
-            call = work.listener.call_marked(lambda: self._fence.begin_on_thread(self, lane))
+            call = work.listener.call_with_start(lambda: self._fence.begin_on_thread(self, lane))
         words, at, left = self._watch.marks.words, lane.at, _TURN
         while not self._is_over or await self._stays(lane):
             if not ready:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from multilane.listeners.signature import is_async, place_of
+from multilane.listeners.signature import is_async, location_of
 from multilane.logs import logger
 from multilane.outcome.own_thread import on_own_thread
 from multilane.outcome.raised import as_failure, is_cancelled
@@ -90,10 +90,10 @@ class PartitionEvents:
         names = ", ".join(map(str, sorted(told.partitions)))
         if not done:
             calling.cancel()
-            log.error("%s took longer than %g s for %s: continuing", place_of(function), self._patience, names)
+            log.error("%s took longer than %g s for %s: continuing", location_of(function), self._patience, names)
         elif calling.cancelled() or (failure := calling.exception()) is not None:
             error = None if calling.cancelled() else failure
-            log.error("%s failed for %s: continuing", place_of(function), names, exc_info=error)
+            log.error("%s failed for %s: continuing", location_of(function), names, exc_info=error)
 
 
 async def _called(function: PartitionFunction, told: Partitions) -> None:

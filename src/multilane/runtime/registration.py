@@ -17,7 +17,7 @@ from multilane.errors import ConfigError
 from multilane.lanes.failing import LastStepFunction
 from multilane.lanes.partition_events import PartitionFunctions
 from multilane.listeners.interceptors import ConsumerInterceptor, ErrorInterceptor, Tracer
-from multilane.listeners.signature import ListenerKind, Signature, Wants, place_of, read_signature
+from multilane.listeners.signature import ListenerKind, Signature, Wants, location_of, read_signature
 from multilane.listeners.window import Select, Window, newest_of_each_key
 from multilane.wire.records.record import Record
 
@@ -123,8 +123,8 @@ def checked(registration: Registration) -> Registration:
 def _check_error_function(config: ConsumerGroupConfig, function: Function) -> None:
     if [wanted for _, wanted in read_signature(function).parameters] != [Wants.RECORD]:
         raise ConfigError(
-            f"consumer {config.name!r}: {place_of(function)} is for records of the error topic, and is called with one "
-            "Record and nothing else: their payloads are as they were, decodable or not"
+            f"consumer {config.name!r}: {location_of(function)} handles records of the error topic and must take one "
+            "Record and nothing else: their payloads may not be decodable"
         )
 
 
@@ -132,13 +132,13 @@ def _check_kinds(config: ConsumerGroupConfig, function: Function, retry: Functio
     kinds = read_signature(function).kind, read_signature(retry).kind
     if (kinds[0] is ListenerKind.SINGLE) != (kinds[1] is ListenerKind.SINGLE):
         raise ConfigError(
-            f"consumer {config.name!r}: {place_of(retry)} is for {kinds[1].value} and {place_of(function)} for "
+            f"consumer {config.name!r}: {location_of(retry)} is for {kinds[1].value} and {location_of(function)} for "
             f"{kinds[0].value}; both are called in the same way"
         )
 
 
 def _check_function(config: ConsumerGroupConfig, function: Function, signature: Signature) -> None:
-    where = f"consumer {config.name!r}, {place_of(function)}"
+    where = f"consumer {config.name!r}, {location_of(function)}"
     is_batch = config.batch_size > 1
     if signature.kind is not ListenerKind.SINGLE and not is_batch:
         raise ConfigError(f"{where}: it takes several records at once; set batchSize above 1")

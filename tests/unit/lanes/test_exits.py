@@ -106,7 +106,7 @@ async def test_what_surrounds_a_function_may_leave_too(window):
     async with World(handler, window=window, interceptors=around, rules=WorkRules(60.0)) as world:
         await world.give("a", "bad", "b", "c")
         await until(lambda: world.is_done)
-        around.tell_failure(Record("t", 3, 0, 0, 0, None, None), ValueError())
+        around.on_failure(Record("t", 3, 0, 0, 0, None, None), ValueError())
         assert world.failures.failed == [(1, "RuntimeError")]
         assert world.errors == []
 

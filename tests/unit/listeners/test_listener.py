@@ -102,7 +102,7 @@ async def test_error_interceptors_get_the_context_of_the_attempt():
     record = with_user(b"ann", 3)
     with pytest.raises(ValueError, match="no") as caught:
         await called.call_one(record)
-    called.interceptors.tell_failure(record, caught.value)
+    called.interceptors.on_failure(record, caught.value)
     assert told == ["b'ann' 3 ValueError"]
 
 
@@ -116,7 +116,7 @@ async def test_a_last_step_gets_the_context_of_the_attempt(has_last_step):
     record = with_user(b"ann", 3)
     with pytest.raises(ValueError, match="no") as caught:
         await called.call_one(record)
-    context = called.interceptors.tell_failure(record, caught.value)
+    context = called.interceptors.on_failure(record, caught.value)
     assert context.get("found") == ("by the function" if has_last_step else None)
     assert called.interceptors._failed == {}
 
@@ -163,7 +163,7 @@ async def test_what_watches_records_and_fails_does_not_flood_the_log(caplog):
     called = listener(function, tracers=[Broken()], error_interceptors=[Broken()])
     for offset in range(50):
         await called.call_one(record_of("a", offset))
-        called.interceptors.tell_failure(record_of("a", offset), ValueError("no"))
+        called.interceptors.on_failure(record_of("a", offset), ValueError("no"))
     assert [r.getMessage().partition(" Record")[0] for r in caplog.records] == ["a tracer failed at the end of"]
 
 

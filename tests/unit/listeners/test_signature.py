@@ -76,9 +76,9 @@ def only_context(context: Context) -> None: ...
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        (nothing, "asks for nothing"),
-        (only_context, "asks for nothing"),
-        (both, "one by one and several at once"),
+        (nothing, "asks for neither a record nor a batch"),
+        (only_context, "asks for neither a record nor a batch"),
+        (both, "one by one and in batches"),
         (twice, "'second' asks for the record a second time"),
         (two_payloads, "'second' asks for the payload a second time"),
         (unresolved, "NoSuchThing"),
