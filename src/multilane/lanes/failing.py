@@ -29,7 +29,7 @@ from multilane.logs import logger
 from multilane.metrics import NO_OBSERVER, Observer
 from multilane.outcome.backoff import BackoffSettings
 from multilane.outcome.breaker import Breaker
-from multilane.outcome.flow import LastStep, Publish, RetryFlow, after_failure, follow, given_up, poisoned, undecodable
+from multilane.outcome.flow import LastStep, Publish, RetryFlow, after_failure, exhausted, follow, poisoned, undecodable
 from multilane.outcome.in_place import InPlace, retried
 from multilane.outcome.own_thread import on_own_thread
 from multilane.outcome.parking import Parking
@@ -144,12 +144,12 @@ class Failing:
         self._observer.count("lanes.records.failed", error=type(error).__name__, topic=record.topic)
         is_hopeless = isinstance(error, UndecodablePayload | SuspectedPoison)
         in_place = self._in_place
-        if in_place is not None and not is_hopeless and (again := in_place.try_again(record)) is not None:
+        if in_place is not None and not is_hopeless and (again := in_place.retry(record)) is not None:
             return again
         if isinstance(error, SuspectedPoison):
             step = poisoned(self._flow, record, error)
         else:
-            decide = undecodable if is_hopeless else after_failure if in_place is None else given_up
+            decide = undecodable if is_hopeless else after_failure if in_place is None else exhausted
             step = decide(self._flow, record, error)
         if isinstance(step, LastStep):
             if self._last_step is None and self._keeping is not None:
@@ -165,7 +165,7 @@ class Failing:
             self._note_stored(record, step, await self._publisher.publish(step), parking, error)
         self._note_aside(1)
         if in_place is not None:
-            in_place.give_up(record, error)
+            in_place.note_exhausted(record, error)
         return None
 
     async def let_follow(self, records: Sequence[Record], parking: Parking) -> None:

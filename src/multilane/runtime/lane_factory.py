@@ -128,7 +128,7 @@ class LaneFactory:
     @property
     def _tries_in_place(self) -> bool:
         """Whether a failed record may have to stay where it is."""
-        again = self._in_place is not None and self._in_place.again > 0
+        again = self._in_place is not None and self._in_place.retries > 0
         return again or self._keeping is not None or self._gate is not None
 
     def belong_to(self, consumer: AsyncConsumer) -> PartitionEvents:

@@ -64,7 +64,7 @@ async def test_a_key_waits_for_its_failed_record():
         await world.give("a", "b", "a")
         await until(lambda: world.is_done)
         assert [offset for offset in world.handled if offset != 1] == [0, 0, 0, 2]
-        assert world.in_place.take_given_up() == ()
+        assert world.in_place.take_exhausted() == ()
         assert world.work.tried == {}
 
 
@@ -73,7 +73,7 @@ async def test_it_is_given_up_after_its_attempts_and_its_key_goes_on():
         await world.give("a", "a")
         await until(lambda: world.is_done)
         assert world.handled == [0, 0, 0, 1]
-        [told] = world.in_place.take_given_up()
+        [told] = world.in_place.take_exhausted()
         assert (told.offset, told.attempts, told.error, told.text) == (0, 3, "ValueError", "not today")
         assert world.published.copies == []
 
@@ -85,7 +85,7 @@ async def test_a_copy_goes_to_the_error_topic_where_that_is_wanted_and_names_the
         [copy] = world.published.copies
         assert (copy.topic, world.handled) == ("t.error", [0])
         assert b"t.retry" in dict(copy.headers).values()
-        assert len(world.in_place.take_given_up()) == 1, "it is listed as well"
+        assert len(world.in_place.take_exhausted()) == 1, "it is listed as well"
 
 
 async def test_others_do_not_wait_for_a_back_off():
@@ -149,7 +149,7 @@ async def test_a_window_that_fails_whole(as_rows):
         await world.give("a", "b", "c")
         await until(lambda: world.is_done)
         assert calls == [[0, 1, 2]] * 3
-        assert {told.offset for told in world.in_place.take_given_up()} == {0, 1, 2}
+        assert {told.offset for told in world.in_place.take_exhausted()} == {0, 1, 2}
 
 
 async def test_what_waits_for_its_next_attempt_is_not_settled_by_a_drain():

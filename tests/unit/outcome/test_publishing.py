@@ -76,7 +76,7 @@ async def test_a_copy_that_its_stack_makes_too_large_goes_without_it():
     producer, publisher = scripted(TOO_LARGE, 42)
     assert await publisher.publish(WITH_STACK) == (3, 42)
     assert [headers for *_, headers, _ in producer.sent] == [WITH_STACK.headers, (("a", b"1"),)]
-    assert publisher.troubles == {}
+    assert publisher.problems == {}
     await publisher.close()
 
 
@@ -202,20 +202,20 @@ async def test_stop_ends_pauses_and_later_calls():
     await publisher.close()
 
 
-async def test_troubles_are_told_once_when_they_begin_and_once_when_they_end(caplog):
-    told = []
+async def test_problems_are_logged_once_when_they_begin_and_once_when_they_end(caplog):
+    reported = []
     gone = NetworkError("gone")
-    _, publisher = scripted(*[gone] * 4, BrokerError(29), on_trouble=lambda *news: told.append(news))
+    _, publisher = scripted(*[gone] * 4, BrokerError(29), on_problem=lambda *news: reported.append(news))
     with caplog.at_level(logging.WARNING):
         await publisher.publish(COPY)
         await publisher.publish(COPY)
-    assert [(topic, type(error).__name__) for topic, error in told] == [
+    assert [(topic, type(error).__name__) for topic, error in reported] == [
         ("orders.retry", "NetworkError"),
         ("orders.retry", "BrokerError"),
         ("orders.retry", "NoneType"),
     ]
     assert len(caplog.records) == 3
-    assert publisher.troubles == {}
+    assert publisher.problems == {}
     await publisher.close()
 
 
@@ -239,7 +239,7 @@ async def test_a_listener_that_fails_does_not_cost_a_record(caplog):
     def listener(topic, error):
         raise RuntimeError("mine")
 
-    _, publisher = scripted(NetworkError("gone"), 5, on_trouble=listener)
+    _, publisher = scripted(NetworkError("gone"), 5, on_problem=listener)
     assert await publisher.publish(COPY) == (3, 5)
     await publisher.close()
 
@@ -309,7 +309,7 @@ async def test_without_a_broker_the_record_stays_unsettled(caplog):
     """The real producer, and nobody who answers."""
     properties = {"bootstrap.servers": "127.0.0.1:1", "delivery.timeout.ms": 50, "linger.ms": 0}
     failed = asyncio.Event()
-    publisher = Publisher(lambda: Producer(properties), on_trouble=lambda *news: failed.set(), pauses=SOON)
+    publisher = Publisher(lambda: Producer(properties), on_problem=lambda *news: failed.set(), pauses=SOON)
     task = asyncio.create_task(publisher.publish(COPY))
     await asyncio.wait_for(failed.wait(), 20)
     assert not task.done()

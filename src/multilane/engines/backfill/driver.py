@@ -24,7 +24,7 @@ from multilane.engines.channel.inbox import DriverInbox
 from multilane.errors import MemberFailed, MultilaneError, SparkStartError
 from multilane.lanes.progress import SETTLED, Progress
 from multilane.logs import logger
-from multilane.outcome.in_place import GivenUpRecord
+from multilane.outcome.in_place import ExhaustedRecord
 from multilane.spark.executor_news import hear_no_more, with_cause
 from multilane.spark.first_slot import START_SECONDS, no_slot
 from multilane.spark.reasons import reason
@@ -49,7 +49,7 @@ class Keeps(Protocol):
 
     def save(self, progress: BackfillProgress) -> None: ...
 
-    def list_failed(self, progress: BackfillProgress, failed: Sequence[GivenUpRecord]) -> None: ...
+    def list_failed(self, progress: BackfillProgress, failed: Sequence[ExhaustedRecord]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,7 +167,7 @@ class ProgressReporter:
         more, self._told = settled - self._told, settled
         starts = {partition: (place.offset, place.runs) for partition, place in places.items()}
         epochs = {partition: place.end_epoch for partition, place in places.items() if place.end_epoch != NO_EPOCH}
-        return ProgressReport(starts, more, self._in_place.take_given_up(), epochs)
+        return ProgressReport(starts, more, self._in_place.take_exhausted(), epochs)
 
 
 def _start(errand: BackfillTask, partition: int) -> Start:
