@@ -64,7 +64,7 @@ class TakenOver:
 
     failed: list[tuple[int, str]] = field(default_factory=list)
     gate: asyncio.Event = field(default_factory=asyncio.Event)
-    hears_of_successes = False
+    wants_successes = False
     successes: int = 0
 
     def __post_init__(self) -> None:
@@ -83,7 +83,7 @@ class TakenOver:
     def note_skipped(self, records):
         """Nobody asks here."""
 
-    note_passed_over = note_skipped
+    note_skipped_rows = note_skipped
 
 
 class World:

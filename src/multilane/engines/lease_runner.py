@@ -117,7 +117,7 @@ class LeaseRunner:
             processors = {processor for p in partitions if (processor := self._assignment.processor(p)) is not None}
             drained = await self._assignment.drain(partitions, deadline)
             self._consumer.pause(drained)
-            self._assignment.let_go(drained, drained)
+            self._assignment.remove(drained, drained)
             answer.set_result(processors)
 
     async def _tell_when_due(self) -> None:

@@ -1,9 +1,9 @@
-"""Reads which keys have a backlog in a retry partition, when it is assigned.
+"""Finds the keys that have a backlog in a retry partition, when the partition is assigned.
 
 Thread: loop.
 
-Only keys and offsets are looked at; the records come again, through the group. Owns a consumer of its own for the time
-of the scan, outside of any group.
+Reads only keys and offsets; the group's consumer delivers the records later. Owns a consumer for the time of the scan,
+outside any group.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _POLL: Final = 1.0
 async def scan(
     properties: Mapping[str, object], partition: TopicPartition, start: int, done: tuple[Run, ...]
 ) -> Parking:
-    """The keys of what lies in the partition from `start` on, but for what is settled already."""
+    """The keys of the records in the partition from `start` on, except for those that are settled already."""
     parking = Parking(partition.topic)
     ledger = Ledger(start, done)
     async with AsyncConsumer(properties) as consumer:

@@ -96,8 +96,8 @@ class Failing:
         self._notes = notes
 
     @property
-    def hears_of_successes(self) -> bool:
-        return self._breaker is not None or (self._notes is not None and self._notes.hears_of_done)
+    def wants_successes(self) -> bool:
+        return self._breaker is not None or (self._notes is not None and self._notes.wants_done)
 
     def note_done(self, records: Sequence[Record]) -> None:
         if self._breaker is not None:
@@ -115,10 +115,10 @@ class Failing:
         if self._gate is not None:
             self._gate.note_aside(records)
 
-    def note_passed_over(self, rows: TakenRows) -> None:
+    def note_skipped_rows(self, rows: TakenRows) -> None:
         self._note_aside(len(rows.skipped))
         if self._notes is not None:
-            self._notes.note_passed_over(rows)
+            self._notes.note_skipped_rows(rows)
 
     async def take_over(self, record: Record, error: BaseException, parking: Parking | None) -> Record | None:
         self._report.failed(record, error)

@@ -105,7 +105,7 @@ class GroupMembership(RebalanceListener, Generic[T]):
         processor = self._assignment.processor(partition)
         if processor is None:
             return None
-        place, known = processor.place(partition), self._committed.get(partition) or self._begun.get(partition)
+        place, known = processor.commit_point(partition), self._committed.get(partition) or self._begun.get(partition)
         epoch = place.leader_epoch
         if epoch == NO_EPOCH and known is not None and known.offset == place.offset:
             epoch = known.leader_epoch  # where nobody has got on since
@@ -132,7 +132,7 @@ class GroupMembership(RebalanceListener, Generic[T]):
 
     async def on_assigned(self, partitions: frozenset[TopicPartition]) -> None:
         consumer, assignment = self._consumer, self._assignment
-        committed = await assignment.asked(lambda: consumer.committed(partitions)) if partitions else {}
+        committed = await assignment.retrying(lambda: consumer.committed(partitions)) if partitions else {}
         deadline = self._clock.monotonic() + _FIRST_POSITIONS
         starts: dict[TopicPartition, Start] = {}
         for partition in partitions:
@@ -188,18 +188,18 @@ class GroupMembership(RebalanceListener, Generic[T]):
         drained = await self._assignment.drain(partitions, self._clock.monotonic() + self._timing.drain)
         await self.events.go(partitions)
         await self._commit_now(drained)
-        self._let_go(drained, partitions)
+        self._remove(drained, partitions)
 
     async def on_lost(self, partitions: frozenset[TopicPartition]) -> None:
         drained = await self._assignment.drain(partitions, self._clock.monotonic())
-        self._let_go(drained, partitions)
+        self._remove(drained, partitions)
         await self.events.go(partitions, is_lost=True)
 
-    def _let_go(self, drained: Collection[TopicPartition], gone: Collection[TopicPartition]) -> None:
+    def _remove(self, drained: Collection[TopicPartition], gone: Collection[TopicPartition]) -> None:
         for partition in drained:
             self._committed.pop(partition, None)
             self._begun.pop(partition, None)
-        for partition, start in self._assignment.let_go(drained, gone).items():
+        for partition, start in self._assignment.remove(drained, gone).items():
             self._consumer.seek(partition, start.offset, start.known_epoch)
             self._consumer.pause([partition])
 

@@ -115,7 +115,7 @@ class LanePool:
         return has_any and (failed is None or brings_first(self._chains, self._refill, failed=failed))
 
     @property
-    def in_work(self) -> tuple[Record, ...]:
+    def in_flight(self) -> tuple[Record, ...]:
         """What lanes are at: handed over to whoever carries on when they are given up."""
         return tuple(record for lane in self._lanes for record in lane.records)
 
@@ -388,9 +388,9 @@ class LanePool:
     async def drain(self, deadline: float) -> tuple[Record, ...]:
         """The same, and then give up what has not ended. That stays unsettled, and is what this returns."""
         await self.rest(deadline)
-        pending = () if self._work.acknowledging is None else self._work.acknowledging.give_up()
+        pending = () if self._work.acknowledging is None else self._work.acknowledging.abandon()
         self._sweep_timer.cancel()
-        given_up = (*self.in_work, *pending)
+        given_up = (*self.in_flight, *pending)
         if given_up:
             log.warning("%d records of %s were given up in work: %s", len(given_up), self._queue, given_up[0])
         for lane in list(self._lanes):

@@ -161,8 +161,8 @@ class Watch:
     def begin(self, at: int, records: Sequence[Record]) -> None:
         """A lane, by its slot, is about to call the function with these."""
         words = self.marks.words
-        if len(self.marks.places) > 1:
-            words[at - 1] = self.marks.places.get(records[0].topic, IDLE)
+        if len(self.marks.numbers) > 1:
+            words[at - 1] = self.marks.numbers.get(records[0].topic, IDLE)
         offsets = records.offsets if isinstance(records, TakenRows) else [record.offset for record in records]
         words[at + 1] = max(offsets) if len(offsets) > 1 else IDLE
         words[at] = min(offsets)

@@ -67,7 +67,7 @@ class Work:
         self.is_plain = (
             self._settle_offset is not None
             and not rules.is_manual
-            and not failures.hears_of_successes
+            and not failures.wants_successes
             and listener.gate is None
         )
         # Where order survives retry, what succeeded behind a failed one of its key would have to be handled once more.
@@ -75,7 +75,7 @@ class Work:
         self.runs_ahead = self.is_plain and rules.runs_ahead and listener.is_plain_function
         self.plain_call = listener.call_one
         self.plain_settle: Callable[[int], None] = self._settle_offset or nobody_settles_so
-        self.tried: dict[tuple[str, int], Record] = {}  # to be tried again in its place: with its attempts counted
+        self.retried: dict[tuple[str, int], Record] = {}  # to be tried again in its place: with its attempts counted
         self.on_again: Callable[[Sequence[Record]], object] = nobody_takes_back
         self.acknowledging = Acknowledging(self._settle_done, self._reject) if rules.is_manual else None
         self.watch = rules.watch
@@ -206,7 +206,7 @@ class Work:
     async def _carefully(self, lane: Lane, records: Sequence[Record]) -> list[Record]:
         """A window with records in it that must be handled alone, or not at all."""
         if isinstance(records, TakenRows) and records.skipped:
-            self._failures.note_passed_over(records)
+            self._failures.note_skipped_rows(records)
             self._settle_offsets(records.skipped)
         again: list[Record] = []
         for piece in self.watch.pieces(records):
@@ -227,7 +227,7 @@ class Work:
         handled = records
         if self.window.select is newest_of_each_key and isinstance(records, TakenRows):
             if records.skipped:
-                self._failures.note_passed_over(records)
+                self._failures.note_skipped_rows(records)
                 self._settle_offsets(records.skipped)  # selected when it was taken
         elif self.window.select is not None:
             try:
@@ -366,7 +366,7 @@ class Work:
         if again is None:
             self._settle(record)
         elif self._parking is not None and again.headers is not record.headers:
-            self.tried[record.topic, record.offset] = again
+            self.retried[record.topic, record.offset] = again
         return again
 
     def _settle_done(self, records: Sequence[Record]) -> None:
@@ -384,8 +384,8 @@ class Work:
         self._queue.settle(record)
         if self._parking is not None:
             self._parking.settled(record)
-            if self.tried:
-                self.tried.pop((record.topic, record.offset), None)
+            if self.retried:
+                self.retried.pop((record.topic, record.offset), None)
 
     def _reject(self, records: Sequence[Record], error: BaseException) -> asyncio.Future[list[Record]]:
         """Acknowledged as failed."""

@@ -68,7 +68,7 @@ class CrashWatch:
         crashes = await asyncio.to_thread(crashes_in, self._directory, is_settled, self._clock.wall())
         for name, intake in names.items():
             self._look(intake, suspicion(crashes, name, limit), crashes)
-        places = {name[2]: self._table.place(name) for name in names}
+        places = {name[2]: self._table.number_of(name) for name in names}
         return Watch(self._caution, LaneMarks(self._table, places))
 
     def _look(self, intake: Intake, found: Suspicion, crashes: list[Crash]) -> None:

@@ -250,7 +250,7 @@ class LaneFactory:
             parking,
             {self.config.retry: retrying} if parking is not None and self.config.retry else None,
         )
-        work.tried.update(remains.tried)
+        work.retried.update(remains.tried)
         tenure = None
         if self._accounts is not None and notes is self._accounts.journal:
             topic_ids = {p: start.topic_id for p, start in starts.items()}
@@ -297,7 +297,7 @@ class LaneFactory:
     def _apply(self, processor: PartitionProcessor) -> None:
         told = self._steering
         lanes = {MAIN: told.lanes or self.config.lanes, **self.config.lane_classes}
-        processor.steer(is_paused=told.is_paused, lanes=lanes, waiting_per_lane=self.config.waiting_per_lane)
+        processor.apply_overrides(is_paused=told.is_paused, lanes=lanes, waiting_per_lane=self.config.waiting_per_lane)
 
     def _waits_as_rows(self, starts: Iterable[TopicPartition]) -> bool:
         """Rows cannot be put back: a lane would rest with all keys of its window for the sake of one."""

@@ -86,7 +86,7 @@ def test_windows_of_rows_are_noted_with_what_they_skipped():
     kept.put(block_of(["a", "b", "a", "c"]))
     taken = kept.take(10, newest=True)
     notes = journal()
-    notes.note_passed_over(taken)
+    notes.note_skipped_rows(taken)
     notes.note_done(taken)
     told = rows_of(notes.take())
     assert [row[1:3] for row in told if row[2] is RecordOutcome.SKIPPED] == [(0, RecordOutcome.SKIPPED)]

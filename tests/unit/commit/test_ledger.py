@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from multilane.commit.completion_map import MOST_RUNS, decode, encode
-from multilane.commit.ledger import NO_EPOCH, CommitPoint, Ledger
+from multilane.commit.ledger import CommitPoint, Ledger
+from multilane.types import NO_EPOCH
 
 
 def test_the_frontier_is_the_lowest_that_is_not_settled():
@@ -12,9 +13,9 @@ def test_the_frontier_is_the_lowest_that_is_not_settled():
     ledger.hand_out([5, 6, 9])
     ledger.advance(10)
     ledger.settle(6)
-    assert (ledger.frontier, ledger.place().runs) == (5, ((6, 8),))
+    assert (ledger.frontier, ledger.commit_point().runs) == (5, ((6, 8),))
     ledger.settle(5)
-    assert (ledger.frontier, ledger.place().runs) == (9, ())
+    assert (ledger.frontier, ledger.commit_point().runs) == (9, ())
     ledger.settle(9)
     assert ledger.frontier == 10
 
@@ -24,7 +25,7 @@ def test_offsets_that_the_log_does_not_have_are_not_waited_for():
     ledger.hand_out([3, 7])
     ledger.advance(20)
     ledger.settle(7)
-    assert ledger.place().runs == ((4, 19),)
+    assert ledger.commit_point().runs == ((4, 19),)
     ledger.settle(3)
     assert ledger.frontier == 20
 
@@ -54,13 +55,13 @@ def test_what_was_settled_before_is_told_again_before_it_is_read():
     ledger = Ledger(10, ((12, 13), (20, 29)))
     ledger.hand_out([10, 11])
     ledger.advance(12)
-    assert ledger.place().runs == ((12, 13), (20, 29))
+    assert ledger.commit_point().runs == ((12, 13), (20, 29))
     ledger.settle(11)
-    assert ledger.place().runs == ((11, 13), (20, 29))
+    assert ledger.commit_point().runs == ((11, 13), (20, 29))
     ledger.settle(10)
-    assert (ledger.frontier, ledger.place().runs) == (12, ((13, 13), (20, 29)))
+    assert (ledger.frontier, ledger.commit_point().runs) == (12, ((13, 13), (20, 29)))
     ledger.advance(14)
-    assert (ledger.frontier, ledger.place().runs) == (14, ((20, 29),))
+    assert (ledger.frontier, ledger.commit_point().runs) == (14, ((20, 29),))
 
 
 def test_no_more_runs_are_told_than_a_commit_can_hold():
@@ -69,7 +70,7 @@ def test_no_more_runs_are_told_than_a_commit_can_hold():
     ledger.advance(20_000)
     for offset in range(1, 20_000, 2):
         ledger.settle(offset)
-    runs = ledger.place().runs
+    runs = ledger.commit_point().runs
     assert runs == tuple((offset, offset) for offset in range(1, 2 * MOST_RUNS, 2))
     assert 0 < len(decode(encode(0, runs), 0)) < MOST_RUNS
 
@@ -80,13 +81,13 @@ def test_the_epoch_is_that_of_the_last_record_below_the_frontier():
     ledger.advance(2, 4)
     ledger.hand_out([2, 3])
     ledger.advance(4, 5)
-    assert ledger.place().leader_epoch == NO_EPOCH
+    assert ledger.commit_point().leader_epoch == NO_EPOCH
     ledger.settle(0)
-    assert ledger.place().leader_epoch == 4
+    assert ledger.commit_point().leader_epoch == 4
     ledger.settle(1)
-    assert ledger.place().leader_epoch == 4
+    assert ledger.commit_point().leader_epoch == 4
     ledger.settle(2)
-    assert ledger.place().leader_epoch == 5
+    assert ledger.commit_point().leader_epoch == 5
 
 
 def test_an_epoch_that_is_too_low_is_not_told():
@@ -94,17 +95,17 @@ def test_an_epoch_that_is_too_low_is_not_told():
     ledger = Ledger(0)
     ledger.advance(10, 3)
     ledger.advance(11)  # by somebody who does not know it
-    assert ledger.place() == CommitPoint(11, NO_EPOCH, ())
+    assert ledger.commit_point() == CommitPoint(11, NO_EPOCH, ())
     ledger.advance(12, 4)
-    assert ledger.place() == CommitPoint(12, 4, (), 4)
+    assert ledger.commit_point() == CommitPoint(12, 4, (), 4)
 
 
 def test_what_others_have_settled_beyond_the_position_has_an_epoch_that_they_know():
     ledger = Ledger(0, [(5, 9)], 7)
     ledger.advance(5, 3)
-    assert ledger.place() == CommitPoint(5, 3, ((6, 9),), 7)
+    assert ledger.commit_point() == CommitPoint(5, 3, ((6, 9),), 7)
     ledger.advance(12, 8)
-    assert ledger.place() == CommitPoint(12, 8, (), 8)
+    assert ledger.commit_point() == CommitPoint(12, 8, (), 8)
 
 
 @pytest.mark.parametrize("in_bulk", [False, True])
@@ -114,9 +115,9 @@ def test_nothing_is_committed_that_was_not_read(in_bulk):
     ledger.hand_out([5])
     ledger.advance(6, 0)
     ledger.settle(5)
-    assert ledger.place() == CommitPoint(6, 0, ((7, 2**62),), 0)
+    assert ledger.commit_point() == CommitPoint(6, 0, ((7, 2**62),), 0)
     ledger.advance(1_000, 0)
-    assert ledger.place().offset == 1_000
+    assert ledger.commit_point().offset == 1_000
 
 
 def test_a_newer_epoch_below_the_end_of_what_was_settled_contradicts_it():
@@ -136,5 +137,5 @@ def test_one_that_stays_open_keeps_nothing_else():
         ledger.advance(start + 500)
         ledger.settle_all(np.arange(start, start + 500))
     assert (ledger.frontier, ledger.unsettled, len(ledger)) == (0, (0,), 1)
-    assert ledger.place().runs == ((1, ledger.position - 1),)
+    assert ledger.commit_point().runs == ((1, ledger.position - 1),)
     assert len(ledger._open._flagged.values) < 5_000

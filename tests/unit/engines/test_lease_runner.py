@@ -94,7 +94,10 @@ async def test_it_begins_where_it_was_told_to_and_passes_over_what_is_settled():
     lent.lease_runner.end()
     processors = await running
     assert sorted(lent.handled) == [(1, 1), (1, 4), (2, 0)]
-    assert {p: processor.place(p).offset for processor in processors for p in processor.partitions} == {ONE: 5, TWO: 1}
+    assert {p: processor.commit_point(p).offset for processor in processors for p in processor.partitions} == {
+        ONE: 5,
+        TWO: 1,
+    }
     assert lent.consumer.paused == {ONE, TWO}, "nothing is read until the next time"
 
 
@@ -135,8 +138,8 @@ async def test_when_the_time_is_up_nothing_more_is_begun():
     lent.gate.set()
     await until(lambda: not processor.unfinished)
     assert lent.handled == [(1, 2), (1, 0)], "what was in work has ended, and its successor was not begun"
-    assert processor.whole_place(ONE).offset == 1
-    assert processor.whole_place(ONE).runs == ((2, 2),)
+    assert processor.full_commit_point(ONE).offset == 1
+    assert processor.full_commit_point(ONE).runs == ((2, 2),)
     await processor.drain(CLOCK.monotonic())
 
 
@@ -155,7 +158,7 @@ async def test_while_it_waits_for_what_is_in_work_it_tells_and_gives_back(monkey
     lent.gate.set()
     [processor] = await running
     assert processor.partitions == {ONE}
-    assert processor.place(ONE).offset == 1
+    assert processor.commit_point(ONE).offset == 1
 
 
 async def test_its_time():
@@ -168,7 +171,9 @@ async def test_it_tells_how_far_it_is(monkeypatch):
     monkeypatch.setattr("multilane.engines.lease_runner._TELL_EVERY", 0.01)
     lent = Lent({ONE: ["a"]})
     running = lent.run({ONE: Start(0)})
-    await until(lambda: any(processor.place(ONE).offset == 1 for processors in lent.told for processor in processors))
+    await until(
+        lambda: any(processor.commit_point(ONE).offset == 1 for processors in lent.told for processor in processors)
+    )
     lent.lease_runner.end()
     await running
 
@@ -181,8 +186,8 @@ async def test_keys_that_are_in_work_elsewhere_wait():
     lent.lease_runner.end()
     [processor] = await running
     assert lent.handled == [(1, 0), (1, 2)]
-    assert processor.whole_place(ONE).offset == 1
-    assert processor.whole_place(ONE).runs == ((2, 2),)
+    assert processor.full_commit_point(ONE).offset == 1
+    assert processor.full_commit_point(ONE).runs == ((2, 2),)
 
 
 async def test_a_key_goes_on_when_all_that_was_at_it_elsewhere_is_done_with():
@@ -190,11 +195,11 @@ async def test_a_key_goes_on_when_all_that_was_at_it_elsewhere_is_done_with():
     lent = Lent({ONE: ["a", "b"]}, held=[first, second])
     running = lent.run({ONE: Start(0)})
     await lent.has_handled(1)
-    lent.processors[0].let_go([first])
+    lent.processors[0].release_held([first])
     lent.consumer.logs[ONE].append("c")
     await lent.has_handled(2)
     assert lent.handled == [(1, 0), (1, 2)], "somebody is still at the key"
-    lent.processors[0].let_go([second])
+    lent.processors[0].release_held([second])
     await lent.has_handled(3)
     lent.lease_runner.end()
     await running
@@ -215,7 +220,7 @@ async def test_a_unit_is_given_back_in_the_middle_and_the_others_go_on():
     running = lent.run({ONE: Start(0), TWO: Start(0)})
     await lent.has_handled(2)
     [given] = await lent.lease_runner.give_back(frozenset({ONE}), 1.0)
-    assert given.place(ONE).offset == 1
+    assert given.commit_point(ONE).offset == 1
     lent.consumer.logs[ONE].append("c")
     lent.consumer.logs[TWO].append("d")
     await lent.has_handled(3)
@@ -256,7 +261,7 @@ async def test_with_ends_it_is_over_when_all_before_them_is_settled(most):
     lent.gate.set()
     processors = await asyncio.wait_for(running, 30.0)
     assert sorted(lent.handled) == [(1, 1), (1, 2), (1, 3), (2, 0), (2, 1)]
-    places = {p: processor.place(p) for processor in processors for p in processor.partitions}
+    places = {p: processor.commit_point(p) for processor in processors for p in processor.partitions}
     assert places[ONE].offset >= 4
     assert places[TWO].offset == 2
 
@@ -273,7 +278,7 @@ async def test_the_records_before_an_end_may_be_absent(monkeypatch):
     lent.consumer.__class__ = Marked
     [processor] = await asyncio.wait_for(lent.run({ONE: Start(0)}, ends={ONE: 5}), 30.0)
     assert lent.handled == [(1, 0), (1, 1), (1, 2)]
-    assert processor.place(ONE).offset == 5
+    assert processor.commit_point(ONE).offset == 5
 
 
 async def test_everything_before_an_end_was_settled_before():
@@ -300,4 +305,4 @@ async def test_an_end_that_is_not_reached_can_be_given_up():
     await lent.has_handled(1)
     lent.lease_runner.end()
     [processor] = await asyncio.wait_for(running, 30.0)
-    assert processor.place(ONE).offset == 1
+    assert processor.commit_point(ONE).offset == 1

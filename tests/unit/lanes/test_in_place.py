@@ -65,7 +65,7 @@ async def test_a_key_waits_for_its_failed_record():
         await until(lambda: world.is_done)
         assert [offset for offset in world.handled if offset != 1] == [0, 0, 0, 2]
         assert world.in_place.take_exhausted() == ()
-        assert world.work.tried == {}
+        assert world.work.retried == {}
 
 
 async def test_it_is_given_up_after_its_attempts_and_its_key_goes_on():
@@ -156,5 +156,5 @@ async def test_what_waits_for_its_next_attempt_is_not_settled_by_a_drain():
     async with Placed({0: 9}, backoff=RetryDelay(delay=1_000.0)) as world:
         await world.give("a", "b")
         await asyncio.wait_for(world.processor.drain(world.clock.monotonic()), 30.0)
-        assert world.intake.ledger.place().offset == 0
-        assert world.intake.ledger.place().runs == ((1, 1),)
+        assert world.intake.ledger.commit_point().offset == 0
+        assert world.intake.ledger.commit_point().runs == ((1, 1),)

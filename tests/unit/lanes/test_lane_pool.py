@@ -50,7 +50,7 @@ async def test_a_slow_key_holds_up_nobody_but_itself():
         await world.give("slow", "slow", *"abcdefgh", "slow")
         assert handler.begun == [0, *range(2, 10)]
         assert world.frontier == 0
-        assert world.queue.place(world.intake.partition).runs == ((2, 9),)
+        assert world.queue.commit_point(world.intake.partition).runs == ((2, 9),)
         handler.open("slow")
         await until(lambda: world.is_done)
         assert [o for o in handler.begun if o in (0, 1, 10)] == [0, 1, 10]
@@ -264,7 +264,7 @@ async def test_what_does_not_end_in_time_is_given_up_unsettled():
         given_up = await world.processor.drain(world.clock.monotonic())
         assert [record.offset for record in given_up] == [0]
         assert world.frontier == 0
-        assert world.queue.place(world.intake.partition).runs == ((1, 1),)
+        assert world.queue.commit_point(world.intake.partition).runs == ((1, 1),)
         assert world.failures.failed == []
 
 

@@ -118,4 +118,4 @@ async def test_nothing_begins_until_the_leader_has_answered(caplog):
     await assignment.begin({ONE: KNOWN})
     assert leader.asked.count("end") == 3
     assert [start.runs for start in built] == [()]
-    assert caplog.text.count("asking again") == 2
+    assert caplog.text.count("retrying") == 2

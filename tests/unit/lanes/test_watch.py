@@ -29,7 +29,7 @@ import os, signal, sys
 from pathlib import Path
 from multilane.lanes.begun import BegunTable, LaneMarks
 table = BegunTable(Path(sys.argv[1]))
-marks = LaneMarks(table, {"t": table.place(("brokers", "group", "t", 3))})
+marks = LaneMarks(table, {"t": table.number_of(("brokers", "group", "t", 3))})
 first, second, third = (marks.take_slot() for _ in range(3))
 marks.words[first] = 7
 marks.words[second], marks.words[second + 1] = 20, 25
@@ -87,7 +87,7 @@ def test_a_file_that_is_no_table_is_deleted_and_a_forgotten_one_too(tmp_path):
 
 def test_a_process_that_ends_in_order_leaves_nothing(tmp_path):
     table = BegunTable(tmp_path)
-    marks = LaneMarks(table, {"t": table.place(NAME)})
+    marks = LaneMarks(table, {"t": table.number_of(NAME)})
     at = marks.take_slot()
     marks.words[at] = 5
     assert crashes_in(tmp_path, nothing_is_settled, NOW) == []  # its own
@@ -103,7 +103,7 @@ def test_a_directory_of_somebody_else_is_not_used(tmp_path):
 
 def test_a_slot_is_used_again_and_says_nothing_until_it_is(tmp_path):
     table = BegunTable(tmp_path)
-    marks = LaneMarks(table, {"t": table.place(NAME)})
+    marks = LaneMarks(table, {"t": table.number_of(NAME)})
     at = marks.take_slot()
     marks.words[at] = 5
     marks.give_slot(at)
@@ -179,7 +179,7 @@ class Seen:
 
 def careful(tmp_path) -> tuple[Caution, WorkRules, BegunTable]:
     caution, table = Caution(), BegunTable(tmp_path)
-    watch = Watch(caution, LaneMarks(table, {PLACE.topic: table.place(NAME)}))
+    watch = Watch(caution, LaneMarks(table, {PLACE.topic: table.number_of(NAME)}))
     return caution, WorkRules(watch=watch), table
 
 

@@ -28,7 +28,7 @@ RETRY = "t.retry"
 class Copies:
     """The failures' side: a record of the topic is copied to the retry topic, one of the retry topic stays."""
 
-    hears_of_successes = False
+    wants_successes = False
 
     def __init__(self):
         self.stored = []
@@ -50,7 +50,7 @@ class Copies:
     def note_done(self, records):
         """Nobody asks here."""
 
-    note_skipped = note_passed_over = note_done
+    note_skipped = note_skipped_rows = note_done
 
 
 class Pair:

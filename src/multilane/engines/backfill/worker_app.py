@@ -162,7 +162,7 @@ class ProgressReporter:
         self._tell(self.report(processors))
 
     def report(self, processors: Collection[PartitionProcessor]) -> ProgressReport:
-        places = {p.partition: processor.whole_place(p) for processor in processors for p in processor.partitions}
+        places = {p.partition: processor.full_commit_point(p) for processor in processors for p in processor.partitions}
         settled = sum(processor.settled for processor in self._processors)
         more, self._told = settled - self._told, settled
         starts = {partition: (place.offset, place.runs) for partition, place in places.items()}

@@ -55,7 +55,7 @@ class LeaseWork(Protocol):
 
     def steer(self, consumer: str, steering: ConsumerOverrides) -> None: ...
 
-    def let_go(self, number: int, held: Iterable[HeldRecord]) -> None: ...
+    def release_held(self, number: int, held: Iterable[HeldRecord]) -> None: ...
 
     def renew(self, until: Mapping[str, float]) -> None:
         """By consumer: nobody else gets what it was lent before this time, on the monotonic clock."""
@@ -170,7 +170,7 @@ class LeaseWorker:
             case "closed":
                 self._answer("closed", message, None)
             case "freed":
-                self._loop.call_soon_threadsafe(self._worker.let_go, message["unit"], held_from(message["held"]))
+                self._loop.call_soon_threadsafe(self._worker.release_held, message["unit"], held_from(message["held"]))
             case "back":
                 self._on_loop(self._worker.give_back(message["unit"], message["seconds"]))
             case "steer":

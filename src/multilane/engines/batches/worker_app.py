@@ -240,7 +240,7 @@ class LeaseWorkerApp:
             return one.as_known
         self._news.count(_SETTLED, one.settled - one.counted, consumer=one.unit.consumer)
         one.counted = one.settled
-        places = {p: processor.whole_place(p) for p in one.unit.places}
+        places = {p: processor.full_commit_point(p) for p in one.unit.places}
         return replace(
             one.unit, places=places, held=(), tried=(), settled=one.settled, began_again=dict(one.began_again)
         )
@@ -253,10 +253,10 @@ class LeaseWorkerApp:
         if not processor.unfinished or one.wanted_back_by is not None or self._is_closed:
             await processor.drain(one.wanted_back_by or self._clock.monotonic())
         open_ = {(p, offset) for p in one.unit.places for offset in processor.queue.intakes[p].ledger.unsettled}
-        at_work = set(processor.in_work)
+        at_work = set(processor.in_flight)
         held = {r: _held(r, fences=r in at_work) for r in processor.unfinished if (_place(r), r.offset) in open_}
         unit = self._state(one)
-        tried = tuple(record for record in processor.tried.values() if (_place(record), record.offset) in open_)
+        tried = tuple(record for record in processor.retried.values() if (_place(record), record.offset) in open_)
         if held:
             processor.listen(lambda processor: None, self._fail)
             self._unfinished.append((one, processor, held))
@@ -287,7 +287,7 @@ class LeaseWorkerApp:
                 done.append(told)
                 continue
             undone.append(told)
-            again = processor.tried.get((record.topic, record.offset))
+            again = processor.retried.get((record.topic, record.offset))
             tried += [] if again is None else [again]
         if done and not await self._desks[one.unit.consumer].lane_factory.accounts_are_kept():
             done, undone = [], [*undone, *done]  # and so they come again
@@ -305,14 +305,14 @@ class LeaseWorkerApp:
         log.error("a call that was carried over failed: %s", error)
         self._failure = self._failure or error
 
-    def let_go(self, number: int, held: Iterable[HeldRecord]) -> None:
+    def release_held(self, number: int, held: Iterable[HeldRecord]) -> None:
         """Records of a unit that somebody else was at are settled: their keys go on. Not where order survives a retry:
         what is in the retry topic by now is looked at with the next loan."""
         one = self._lent.get(number)
         if one is None or one.processor is None or self._desks[one.unit.consumer].lane_factory.keeps_order:
             return
         known = {fenced for fenced in one.unit.held if fenced.fences}
-        one.processor.let_go([_record(record) for record in held if record in known])
+        one.processor.release_held([_record(record) for record in held if record in known])
 
     # --- units that are wanted back ----------------------------------------------------------------------------------
 

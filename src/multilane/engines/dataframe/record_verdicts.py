@@ -32,7 +32,7 @@ class RecordVerdicts:
         self._noted: dict[int, RecordVerdict] = {}  # by offset
 
     @property
-    def hears_of_done(self) -> bool:
+    def wants_done(self) -> bool:
         return False
 
     def note_done(self, records: Sequence[Record]) -> None:
@@ -41,7 +41,7 @@ class RecordVerdicts:
     def note_skipped(self, records: Sequence[Record]) -> None:
         self._noted.update((record.offset, _SKIPPED) for record in records)
 
-    def note_passed_over(self, rows: TakenRows) -> None:
+    def note_skipped_rows(self, rows: TakenRows) -> None:
         self._noted.update(dict.fromkeys(rows.skipped.column().tolist(), _SKIPPED))
 
     def note_interrupted(self, records: Sequence[Record]) -> None:

@@ -62,10 +62,10 @@ class KeyedRows:
         if block.columns.header_spans is not None:
             self._keep_headers(block, fresh)
         if is_last:
-            self.let_go()
+            self.release_frame()
         self.takeable = int(self._kept.state[KeepWord.TAKEABLE])
 
-    def let_go(self) -> None:
+    def release_frame(self) -> None:
         """No more will come of these columns, or not for long: their frame need not stay alive for us."""
         self._source = None
 

@@ -120,7 +120,7 @@ class Worker:
     def end(self):
         pass
 
-    def let_go(self, number, held):
+    def release_held(self, number, held):
         pass
 
     def steer(self, consumer, steering):
@@ -188,7 +188,7 @@ def test_a_loan_goes_to_a_worker_and_comes_back(driver, plan):
     [number] = coordinator.plan()
     [unit] = work(plan, coordinator.address, number, Worker)
     assert unit.settled == 5
-    assert app.processor.place(ONE).offset == 5, "it was known before the task ended"
+    assert app.processor.commit_point(ONE).offset == 5, "it was known before the task ended"
     assert coordinator.wait_for_work(0), "more has probably come since"
     assert work(plan, coordinator.address, number, Worker) == [], "its batch is over"
     driver.line.send("stop")

@@ -155,9 +155,9 @@ async def test_a_task_that_is_started_again_goes_on_where_the_last_try_was(lease
     assert loan.units[0].places[P[0]].runs == ((12, 15),)
     lease_table.tell([at(processor, 99)], first)
     lease_table.close(number, first)
-    assert processor.place(P[0]).offset == 10, "nobody listens to the first one any more"
+    assert processor.commit_point(P[0]).offset == 10, "nobody listens to the first one any more"
     lease_table.tell([at(processor, 20)], second)
-    assert processor.place(P[0]).offset == 20
+    assert processor.commit_point(P[0]).offset == 20
 
 
 async def test_two_tries_at_once_are_one(lease_table):
@@ -169,7 +169,7 @@ async def test_two_tries_at_once_are_one(lease_table):
     lease_table.clock.now += 1.0
     assert lease_table.lend(number, second).seconds == pytest.approx(2.0)
     lease_table.tell([at(processor, 99)], first)
-    assert processor.place(P[0]).offset == 0
+    assert processor.commit_point(P[0]).offset == 0
 
 
 async def test_what_is_carried_over_is_not_lent_and_not_committed(lease_table):
@@ -180,16 +180,16 @@ async def test_what_is_carried_over_is_not_lent_and_not_committed(lease_table):
     lease_table.lend(number, worker)
     lease_table.give_back([at(processor, 4, ((5, 9),), held=(slow,))], worker)
     lease_table.close(number, worker)
-    assert processor.place(P[0]).offset == 4
+    assert processor.commit_point(P[0]).offset == 4
     assert lease_table.has_work, "a worker without a task would be ended, and what it is at with it"
     [number] = lease_table.plan(1)
     [unit] = lease_table.lend(number, other).units
     assert unit.places[P[0]].offset == 10
     assert unit.held == (slow,)
     lease_table.tell([at(processor, 20)], other)
-    assert (processor.place(P[0]).offset, processor.place(P[0]).runs) == (4, ((5, 19),))
+    assert (processor.commit_point(P[0]).offset, processor.commit_point(P[0]).runs) == (4, ((5, 19),))
     lease_table.release(processor.number, [slow], worker, is_settled=True)
-    assert processor.place(P[0]).offset == 20
+    assert processor.commit_point(P[0]).offset == 20
     assert processor.settled == 1
 
 
@@ -218,7 +218,7 @@ async def test_what_the_group_wants_back_is_asked_for_and_lent_no_more(lease_tab
     assert not draining.done()
     lease_table.give_back([at(one, 7)], worker)
     await draining
-    assert one.place(P[0]).offset == 7
+    assert one.commit_point(P[0]).offset == 7
     lease_table.give_back([at(two, 3)], worker)
     lease_table.close(number, worker)
     [number] = lease_table.plan(2)
@@ -268,7 +268,7 @@ async def test_a_key_goes_on_when_its_call_has_ended_elsewhere(lease_table):
     assert other.said == [], "it is not at it"
     lease_table.release(processor.number, [slow], worker, is_settled=False)
     assert other.said == [], "what is undone comes first, with the next loan"
-    assert processor.place(P[0]).offset == 4
+    assert processor.commit_point(P[0]).offset == 4
     again = HeldRecord(P[0], 4, b"slow")
     lease_table.give_back([at(processor, 10, held=())], other)
     lease_table.close(number, other)
@@ -359,7 +359,7 @@ async def test_a_log_that_was_made_anew_may_be_longer_than_the_old_one_was(lease
     lease_table.tell([at(processor, 50, began_again={P[0]: Again(1, 0)})], worker)
     assert processor.note_ids({"orders": uuid4()}) == frozenset()
     lease_table.release(processor.number, [slow], former, is_settled=False)
-    assert processor.place(P[0]).offset == 50, "offset 8 was one of the old log"
+    assert processor.commit_point(P[0]).offset == 50, "offset 8 was one of the old log"
 
 
 async def test_what_is_held_of_the_new_log_stays_held(lease_table):
@@ -377,7 +377,7 @@ async def test_what_is_held_of_the_new_log_stays_held(lease_table):
     assert unit.held == (slow,)
     assert processor.note_ids({"orders": uuid4()}) == frozenset()
     lease_table.tell([at(processor, 20)], worker)
-    assert processor.place(P[0]).offset == 5
+    assert processor.commit_point(P[0]).offset == 5
     lease_table.lose(former)
     lease_table.give_back([at(processor, 20)], worker)
     lease_table.close(number, worker)
@@ -395,9 +395,9 @@ async def test_a_log_that_was_cut_keeps_what_is_in_work_before_the_cut(lease_tab
     [number] = lease_table.plan(1)
     lease_table.lend(number, worker := Worker())
     lease_table.tell([at(processor, 30, began_again={P[0]: Again(1, 10)})], worker)
-    assert processor.place(P[0]).offset == 7
+    assert processor.commit_point(P[0]).offset == 7
     lease_table.release(processor.number, [before, behind], former, is_settled=True)
-    assert processor.place(P[0]).offset == 30
+    assert processor.commit_point(P[0]).offset == 30
 
 
 async def test_a_log_that_ends_before_its_place_is_looked_at(lease_table):

@@ -183,7 +183,7 @@ async def test_who_brings_too_much_waits(monkeypatch):
     monkeypatch.setattr(module, "_ENOUGH", 10_000)
     world = Hauled()
     bringing = asyncio.create_task(world.block_runner.bring([block_of(["slow"] * 2_000)]))
-    await until(lambda: world.processors and world.processors[0].in_work)
+    await until(lambda: world.processors and world.processors[0].in_flight)
     assert not bringing.done()
     world.gate.set()
     some = await bringing
