@@ -74,7 +74,7 @@ class TakenOver:
         self.failed.append((record.offset, type(error).__name__))
         await self.gate.wait()
 
-    async def let_follow(self, records, parking):
+    async def follow_key(self, records, parking):
         raise AssertionError("nothing is parked here")
 
     def note_done(self, records):

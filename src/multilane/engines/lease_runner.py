@@ -90,7 +90,7 @@ class LeaseRunner:
     @property
     def _is_over(self) -> bool:
         is_ended = self._assignment.is_stopping or self._feeding.failure is not None
-        return is_ended or not self._assignment.partitions or self._feeding.is_through
+        return is_ended or not self._assignment.partitions or self._feeding.is_complete
 
     def end(self) -> None:
         """The time is up now; from any task of the loop."""
@@ -108,7 +108,7 @@ class LeaseRunner:
     # --- the loop's parts --------------------------------------------------------------------------------------------
 
     def _take_on(self, processor: PartitionProcessor) -> None:
-        self._feeding.take_on(processor)
+        self._feeding.add(processor)
 
     async def _give_back_wanted(self) -> None:
         self._is_asked.clear()

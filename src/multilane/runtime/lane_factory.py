@@ -28,7 +28,7 @@ from multilane.lanes.assignment import ReadTopics, Start
 from multilane.lanes.backlog import scan
 from multilane.lanes.chains import Chains, DueAt
 from multilane.lanes.consumer_overrides import AS_CONFIGURED, ConsumerOverrides
-from multilane.lanes.failing import Failing, Ways
+from multilane.lanes.failing import Failing, FailureRoutes
 from multilane.lanes.failure_log import FailureLog, FailureSink
 from multilane.lanes.failure_report import FailureReport
 from multilane.lanes.fence import Fence
@@ -279,7 +279,7 @@ class LaneFactory:
         return WorkRules(
             config.max_processing_time,
             config.ack == "manual",
-            tries_in_place=self._tries_in_place,
+            retries_in_place=self._tries_in_place,
             runs_ahead=self._processes is None and not config.lane_classes,
             watch=watch,
             gate=self._gate or NO_GATE,
@@ -367,8 +367,8 @@ class LaneFactory:
             raise AssertionError("a team is built while the group runs")
         report = FailureReport(self.config.name, self.failures, self._observer)
         places = (self._around.last_step, self._breaker, self._in_place, self._keeping, self._gate)
-        ways = Ways(self._flow, self._publisher, *places, report=report)
-        return Failing(ways, self._interceptors, self._clock, self._observer, notes)
+        routes = FailureRoutes(self._flow, self._publisher, *places, report=report)
+        return Failing(routes, self._interceptors, self._clock, self._observer, notes)
 
 
 def flow_of(config: ConsumerGroupConfig, cluster: ClusterConfig) -> RetryFlow:

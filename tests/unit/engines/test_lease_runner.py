@@ -149,7 +149,7 @@ async def test_while_it_waits_for_what_is_in_work_it_tells_and_gives_back(monkey
     running = lent.run({ONE: Start(0), TWO: Start(0)}, patience=LONG)
     await lent.has_handled(1)
     lent.lease_runner.end()
-    await until(lambda: all(processor._pools[MAIN]._is_over for processor in lent.processors))
+    await until(lambda: all(processor._pools[MAIN]._must_check for processor in lent.processors))
     lent.told.clear()
     await until(lambda: lent.told)
     [given] = await lent.lease_runner.give_back(frozenset({TWO}), 0.0)

@@ -9,7 +9,7 @@ import pytest
 
 from lane_world import World, record_of, turns, until
 from multilane.errors import UndecodablePayload
-from multilane.lanes.failing import Failing, Ways
+from multilane.lanes.failing import Failing, FailureRoutes
 from multilane.lanes.gate import OutageGate
 from multilane.lanes.work_rules import WorkRules
 from multilane.listeners.acknowledgement import Acknowledgement
@@ -42,12 +42,12 @@ class Guarded(World):
         self.outage = Outage(OutageRules(), RetryDelay("exponential", 1.0, 8.0, 2.0))
         clock = self.late_clock = _Late()
         self.gate = OutageGate("orders", self.outage, clock, self.counts)
-        rules = WorkRules(60.0, is_manual, tries_in_place=True, gate=self.gate)
+        rules = WorkRules(60.0, is_manual, retries_in_place=True, gate=self.gate)
         super().__init__(handler or self.one, rules=rules, **more)
         clock.clock = self.clock
         self.gate.count_in(self.queue)
-        ways = Ways(FLOW, self.published, gate=self.gate)
-        self.work._failures = Failing(ways, InterceptorChain("g"), self.clock, self.counts)
+        routes = FailureRoutes(FLOW, self.published, gate=self.gate)
+        self.work._failures = Failing(routes, InterceptorChain("g"), self.clock, self.counts)
 
     def fails(self, record: Record) -> bool:
         self.handled.append(record.offset)

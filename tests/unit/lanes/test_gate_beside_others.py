@@ -55,7 +55,9 @@ class Gated(World):
         self.fence = Fence("c", self)
         self.deadline = Deadline()
         self.fence.watch(self.deadline)
-        rules = WorkRules(5.0, is_manual, tries_in_place=True, gate=self.gate, fence=self.fence, watch=watch or Watch())
+        rules = WorkRules(
+            5.0, is_manual, retries_in_place=True, gate=self.gate, fence=self.fence, watch=watch or Watch()
+        )
         super().__init__(handler, rules=rules, **more)
         self.failures = self.work._failures = Staying()
         self.failures.guard = self.gate

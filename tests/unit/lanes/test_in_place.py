@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from lane_world import World, turns, until
-from multilane.lanes.failing import Failing, Ways
+from multilane.lanes.failing import Failing, FailureRoutes
 from multilane.lanes.work_rules import WorkRules
 from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.window import Window
@@ -17,7 +17,7 @@ from multilane.outcome.flow import RetryFlow
 from multilane.outcome.in_place import InPlace
 from multilane.wire.records.record import Record
 
-RULES = WorkRules(max_processing_time=60.0, tries_in_place=True)
+RULES = WorkRules(max_processing_time=60.0, retries_in_place=True)
 
 
 class Published:
@@ -38,8 +38,8 @@ class Placed(World):
         self.handled, self.failing, self.published = [], dict(failing), Published()
         self.in_place = InPlace(flow or RetryFlow("t"), again, backoff, self.now)
         super().__init__(handler or self.one, rules=RULES, **more)
-        ways = Ways(self.in_place.flow, self.published, last_step, None, self.in_place)
-        self.work._failures = Failing(ways, InterceptorChain("g"), self.clock)
+        routes = FailureRoutes(self.in_place.flow, self.published, last_step, None, self.in_place)
+        self.work._failures = Failing(routes, InterceptorChain("g"), self.clock)
 
     def now(self):
         return self.clock.monotonic()

@@ -35,8 +35,8 @@ async def test_coroutines_and_plain_functions_hear_of_partitions_and_the_last_fi
         heard.append(("second", told))
 
     one = events(assigned=(first, second), revoked=(first, second))
-    await one.came(SOME)
-    await one.go(SOME, is_lost=True)
+    await one.assigned(SOME)
+    await one.revoked(SOME, is_lost=True)
     assert [name for name, _ in heard] == ["first", "second", "second", "first"]
     told = heard[0][1]
     assert (told.consumer, told.group, told.member_id, told.partitions, told.is_lost) == (
@@ -50,9 +50,9 @@ async def test_coroutines_and_plain_functions_hear_of_partitions_and_the_last_fi
 
 
 async def test_nothing_is_said_of_no_partitions():
-    await events(assigned=(lambda told: 1 / 0,)).came(frozenset())
-    await NO_EVENTS.came(SOME)
-    await NO_EVENTS.go(SOME)
+    await events(assigned=(lambda told: 1 / 0,)).assigned(frozenset())
+    await NO_EVENTS.assigned(SOME)
+    await NO_EVENTS.revoked(SOME)
 
 
 @pytest.mark.parametrize("is_async", [True, False])
@@ -66,7 +66,7 @@ async def test_a_function_that_fails_is_reported_and_the_others_are_called(is_as
     def fail_plainly(told):
         raise error
 
-    await events(assigned=(fail if is_async else fail_plainly, heard.append)).came(SOME)
+    await events(assigned=(fail if is_async else fail_plainly, heard.append)).assigned(SOME)
     assert len(heard) == 1
     assert "failed for t-0, t-1: continuing" in caplog.text
 
@@ -76,10 +76,10 @@ async def test_one_that_hangs_holds_up_nobody_for_long(caplog):
         await asyncio.get_running_loop().create_future()
 
     heard = []
-    await events(revoked=(heard.append, hang), config=Config(rebalance_timeout=0.04)).go(SOME)
+    await events(revoked=(heard.append, hang), config=Config(rebalance_timeout=0.04)).revoked(SOME)
     assert len(heard) == 1
     assert "took longer than 0.01 s" in caplog.text
 
 
 async def test_leaving_ends_nothing():
-    await events(assigned=(lambda told: sys.exit(0),)).came(SOME)
+    await events(assigned=(lambda told: sys.exit(0),)).assigned(SOME)

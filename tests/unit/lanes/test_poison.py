@@ -8,7 +8,7 @@ import pytest
 
 from lane_world import PLACE, World, until
 from multilane.lanes.crashes import Suspicion
-from multilane.lanes.failing import Failing, Ways
+from multilane.lanes.failing import Failing, FailureRoutes
 from multilane.lanes.watch import Caution, Watch
 from multilane.lanes.work_rules import WorkRules
 from multilane.listeners.interceptors import InterceptorChain
@@ -47,9 +47,11 @@ class Poisoned(World):
     def __init__(self, keeping: RetryDelay | None) -> None:
         self.handled: list[int] = []
         caution = Caution()
-        rules = WorkRules(max_processing_time=60.0, tries_in_place=keeping is not None, watch=Watch(caution))
+        rules = WorkRules(max_processing_time=60.0, retries_in_place=keeping is not None, watch=Watch(caution))
         super().__init__(self.one, rules=rules)
-        self.work._failures = Failing(Ways(RetryFlow("t"), None, keeping=keeping), InterceptorChain("g"), self.clock)
+        self.work._failures = Failing(
+            FailureRoutes(RetryFlow("t"), None, keeping=keeping), InterceptorChain("g"), self.clock
+        )
         caution.begin(PLACE, Suspicion(convicted={1: 3}), lambda: self.frontier)
 
     async def one(self, record: Record) -> None:

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from multilane.clock import ManualClock
-from multilane.lanes.failure_log import FailureLog, FailureNews
+from multilane.lanes.failure_log import FailureCollector, FailureLog
 from multilane.lanes.progress import DEAD, REPEATED, RETRIED, SETTLED, Progress
 from multilane.metrics import Counts
 from multilane.wire.records.record import Record
@@ -80,9 +80,9 @@ def test_progress_has_a_line_every_ten_seconds_while_anything_happens(clock, lin
     progress.begin(0.0)
     progress.note([(SETTLED, {"consumer": "orders"}, 1_200.0)])
     assert progress.due == 10.0
-    progress.tell(10.0)
+    progress.log_progress(10.0)
     assert lines() == ["consumer orders: settled 1,200 (120/s), failed 0, retried 0, dead 0"]
-    progress.tell(20.0)
+    progress.log_progress(20.0)
     assert len(lines()) == 1, "nothing happened since"
 
 
@@ -93,7 +93,7 @@ def test_an_outage_is_told_from_poison(clock, lines, caplog):
         progress.failures.note("orders", record(number, b"%d" % number), failure())
     progress.note([(SETTLED, {"consumer": "orders"}, 40.0), (RETRIED, {"consumer": "orders"}, 30.0)])
     progress.note([(DEAD, {"consumer": "orders"}, 10.0)])
-    progress.tell(10.0)
+    progress.log_progress(10.0)
     assert "settled 40 (4/s), failed 40, retried 30, dead 10. Looks like an outage: 100% of calls" in lines()[-1]
     assert "Errors: 40 x ValueError at lanes/test_progress.py:" in lines()[-1]
     assert caplog.records[-1].levelno == logging.WARNING
@@ -101,7 +101,7 @@ def test_an_outage_is_told_from_poison(clock, lines, caplog):
         progress.failures.note("orders", record(number), failure())
     progress.note([(SETTLED, {"consumer": "orders"}, 100.0), (RETRIED, {"consumer": "orders"}, 4.0)])
     progress.note([(REPEATED, {"consumer": "orders"}, 3.0)])
-    progress.tell(20.0)
+    progress.log_progress(20.0)
     assert "Looks like poison: only one key fails (4 failures) while 99 records succeed" in lines()[-1]
     progress.close(30.0)
     assert lines()[-1].startswith("consumer orders, run total (30 s): settled 140, failed 44, retried 34, dead 10")
@@ -120,7 +120,7 @@ def test_a_pause_in_an_outage_is_known_until_all_members_go_on(clock):
 
 
 def test_a_worker_collects_and_its_driver_logs_once(clock, lines):
-    workers, counts = [FailureNews(clock), FailureNews(clock)], Counts()
+    workers, counts = [FailureCollector(clock), FailureCollector(clock)], Counts()
     for worker in workers:
         for _ in range(3):
             worker.note("orders", record(), failure())
@@ -131,7 +131,7 @@ def test_a_worker_collects_and_its_driver_logs_once(clock, lines):
         progress.add([(SETTLED, {"consumer": "orders"}, 5.0)], worker.take())
         assert worker.take() == []
     progress.add([], [{"kind": "junk"}, 7])
-    progress.tell(10.0)
+    progress.log_progress(10.0)
     first, summary = lines()
     assert "Traceback" in first
     assert "settled 10 (1/s), failed 6" in summary

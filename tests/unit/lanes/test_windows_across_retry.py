@@ -39,10 +39,10 @@ class Copies:
             return None
         if record.topic == RETRY:
             return record
-        await self.let_follow([record], parking)
+        await self.follow_key([record], parking)
         return None
 
-    async def let_follow(self, records, parking):
+    async def follow_key(self, records, parking):
         for record in records:
             self.stored.append(record.offset)
             parking.seen(record.key, 100 + len(self.stored))

@@ -172,7 +172,7 @@ class BackfillDriver:
             self._fail(SparkStartError(with_cause(no_slot(self._plan.start_seconds))))
         if now >= self.progress.due:
             self._note_settled()
-            self.progress.tell(now)
+            self.progress.log_progress(now)
         if now >= self._write_at:
             self._write_at = now + _WRITE_EVERY
             self._write()

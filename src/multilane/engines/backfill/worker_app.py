@@ -27,7 +27,7 @@ from multilane.engines.backfill.worker import BackfillTask, Tell
 from multilane.engines.lease_runner import LeaseRunner
 from multilane.errors import DataLoss, LineLost, OffsetOutOfRange
 from multilane.lanes.assignment import Start, Starts
-from multilane.lanes.failure_log import FailureNews
+from multilane.lanes.failure_log import FailureCollector
 from multilane.lanes.interpreter import run_to_end, tuned_interpreter
 from multilane.lanes.partition_processor import PartitionProcessor
 from multilane.listeners.context import Context
@@ -54,7 +54,7 @@ class BackfillWorkerApp:
         self._work: asyncio.Task[ProgressReport] | None = None
         self._lease_runner: LeaseRunner | None = None
         self._news = News()
-        self._failed = FailureNews()
+        self._failed = FailureCollector()
         self._is_stopped = False
         self._is_given_up = False
 

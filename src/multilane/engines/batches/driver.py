@@ -141,7 +141,7 @@ class QuerySupervisor:
             )
             self._is_over = True
         if now >= self.progress.due:
-            self.progress.tell(now)
+            self.progress.log_progress(now)
 
     # --- the query ---------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ from multilane.engines.batches.messages import Again, HeldRecord, PartitionLease
 from multilane.engines.lease_runner import LeaseRunner
 from multilane.lanes.assignment import Starts, start_of
 from multilane.lanes.consumer_overrides import ConsumerOverrides
-from multilane.lanes.failure_log import FailureNews
+from multilane.lanes.failure_log import FailureCollector
 from multilane.lanes.partition_processor import PartitionProcessor
 from multilane.logs import logger
 from multilane.metrics import News
@@ -99,7 +99,7 @@ class LeaseWorkerApp:
         self._app.check_runnable()
         self._clock = SystemClock()
         self._news = News()
-        self._failed = FailureNews()
+        self._failed = FailureCollector()
         self._desks: dict[str, _ConsumerWork] = {}
         self._lent: dict[int, _ActiveLease] = {}
         self._lingering: dict[asyncio.Task[None], _ActiveLease] = {}

@@ -14,7 +14,7 @@ from multilane.app.targets import find_app
 from multilane.engines.process.driver import ProcessEngine
 from multilane.engines.process.progress import SettledCounts
 from multilane.lanes.consumer_overrides import ConsumerOverrides
-from multilane.lanes.failure_log import FailureNews
+from multilane.lanes.failure_log import FailureCollector
 from multilane.lanes.progress import Count
 from multilane.metrics import News
 
@@ -25,7 +25,7 @@ class AppMember:
     def __init__(self, target: str) -> None:
         self._app = find_app(target)
         self._news = News()
-        self._failures = FailureNews()
+        self._failures = FailureCollector()
         self._engine: ProcessEngine | None = None  # the one that runs, or ran last
         self._settled = SettledCounts()
 

@@ -156,7 +156,7 @@ async def test_a_partition_without_a_processor_is_not_read_in_silence():
     consumer.logs, consumer.positions = {ONE: ["a"]}, {ONE: 0}  # assigned, and nobody was told
     running = Running(handler, consumer)
     await asyncio.wait([task := asyncio.create_task(running.pump.run())], timeout=30)
-    assert "nobody has it" in str(task.exception())
+    assert "is read but has no processor" in str(task.exception())
     assert consumer.committed_offsets == {}
 
 
