@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from multilane.clock import Clock
-from multilane.commit.journal import CopyPlace, Notes, RecordOutcome
+from multilane.commit.journal import Notes, RecordOutcome, StoredCopy
 from multilane.errors import BreakerOpen, ProcessingTimeout, UndecodablePayload
 from multilane.lanes.failure_log import FailureLog
 from multilane.lanes.failure_report import FailureReport
@@ -189,10 +189,10 @@ class Failing:
         if parking is not None and is_retried:
             parking.seen(copy.key, position[1])
         outcome = RecordOutcome.RETRIED if is_retried else RecordOutcome.DEAD
-        self._note(record, outcome, CopyPlace(copy.topic, *position), error)
+        self._note(record, outcome, StoredCopy(copy.topic, *position), error)
 
     def _note(
-        self, record: Record, outcome: RecordOutcome, copy: CopyPlace | None, error: BaseException | None
+        self, record: Record, outcome: RecordOutcome, copy: StoredCopy | None, error: BaseException | None
     ) -> None:
         self._report.settled(outcome, error)
         if self._notes is not None:

@@ -110,11 +110,11 @@ def seen_once(consumer: str, record: Record, error: BaseException) -> Sighting:
     """Has only a digest of the key: keys may be personal data."""
     identity = record.key if record.key is not None else record.value or b""
     key = "no key" if record.key is None else f"key #{hashlib.blake2b(record.key, digest_size=4).hexdigest()}"
-    place = f"{record.topic}-{record.partition}@{record.offset}, {key}"
+    name = f"{record.topic}-{record.partition}@{record.offset}, {key}"
     kind = FailureKind(
         consumer, escaped(class_of(error), _LONGEST_MESSAGE), escaped(raised_at(error), _LONGEST_MESSAGE)
     )
-    return Sighting(kind, 1, frozenset((zlib.crc32(identity),)), escaped(message_of(error), _LONGEST_MESSAGE), place)
+    return Sighting(kind, 1, frozenset((zlib.crc32(identity),)), escaped(message_of(error), _LONGEST_MESSAGE), name)
 
 
 def by_consumer(seen: Iterable[Sighting]) -> dict[str, list[Sighting]]:
@@ -126,7 +126,7 @@ def by_consumer(seen: Iterable[Sighting]) -> dict[str, list[Sighting]]:
 
 def counted(seen: Sequence[Sighting]) -> str:
     """`618 x ValueError at shop/orders.py:20: no stock (last: orders-3@1042); ...`."""
-    kinds = [f"{one.count:,} x {one.kind}: {one.message} (last: {one.place})" for one in seen[:_KINDS_PER_LINE]]
+    kinds = [f"{one.count:,} x {one.kind}: {one.message} (last: {one.record})" for one in seen[:_KINDS_PER_LINE]]
     rest = sum(one.count for one in seen[_KINDS_PER_LINE:])
     return "; ".join([*kinds, *([f"{rest:,} of {len(seen) - _KINDS_PER_LINE} other kinds"] if rest else [])])
 
@@ -138,7 +138,7 @@ def _stack(error: BaseException) -> str:
 def _log_first(seen: Sighting, stack: str) -> None:
     log.error(
         "consumer %s: %s failed: %s: %s. Further failures of this kind are counted%s",
-        *(seen.kind.consumer, seen.place, seen.kind, seen.message, indented(_plain(stack)) if stack else ""),
+        *(seen.kind.consumer, seen.record, seen.kind, seen.message, indented(_plain(stack)) if stack else ""),
     )
 
 

@@ -39,8 +39,8 @@ class Sighting:
     kind: FailureKind
     count: int
     keys: frozenset[int]
-    message: str  # of the latest failure, like `place`
-    place: str
+    message: str  # of the latest failure, like `record`
+    record: str  # `orders-3@1042, key #5d41402a`
     stack: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class Sighting:
             "count": self.count,
             "keys": sorted(self.keys),
             "message": self.message,
-            "place": self.place,
+            "place": self.record,
             "stack": self.stack,
         }
 

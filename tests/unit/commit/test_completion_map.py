@@ -57,8 +57,8 @@ def test_what_is_not_exactly_ours_says_nothing(text):
 
 
 def test_the_log_survives_the_text():
-    told = read(encode(10, ((12, 15),), LOG), 10)
-    assert (told.runs, told.log) == (((12, 15),), LOG)
+    decoded = read(encode(10, ((12, 15),), LOG), 10)
+    assert (decoded.runs, decoded.log) == (((12, 15),), LOG)
     assert read(encode(10, ((12, 15),), LogMark(2**31 - 1)), 10).log == LogMark(2**31 - 1, None)
 
 

@@ -55,7 +55,7 @@ async def batch(records: list[Record]) -> None:
     raise failed()
 
 
-async def told(records: list[Record]) -> dict[Record, Exception]:
+async def returned(records: list[Record]) -> dict[Record, Exception]:
     return {record: failed() for record in records}
 
 
@@ -86,20 +86,20 @@ WINDOW = Window(2, 60.0)
         (on_a_thread, {}),
         (with_context, {}),
         (by_hand, {"rules": MANUAL}),
-        (settled_by_hand, {"rules": MANUAL, "surroundings": {"error_interceptors": [Deaf()]}}),
-        (bare, {"surroundings": {"interceptors": [Refusing()]}}),
+        (settled_by_hand, {"rules": MANUAL, "chain": {"error_interceptors": [Deaf()]}}),
+        (bare, {"chain": {"interceptors": [Refusing()]}}),
         (batch, {"window": WINDOW}),
-        (told, {"window": WINDOW}),
+        (returned, {"window": WINDOW}),
         (batch_with_context, {"window": WINDOW}),
         (batch, {"window": WINDOW, "as_rows": True}),
-        (batch, {"window": WINDOW, "surroundings": {"interceptors": [Refusing()]}}),
+        (batch, {"window": WINDOW, "chain": {"interceptors": [Refusing()]}}),
         (batch, {"window": Window(2, 60.0, select)}),
     ],
 )
 async def test_a_failure_and_its_records_are_gone_when_they_are_taken_over(handler, settings):
     """They stayed in a circle, by the thousand in the middle of a flood of failures."""
     failures.clear()
-    around = InterceptorChain("g", **settings.pop("surroundings", {})) if "surroundings" in settings else None
+    around = InterceptorChain("g", **settings.pop("chain", {})) if "chain" in settings else None
     async with World(handler, interceptors=around, **settings) as world:
         gc.collect()
         gc.disable()

@@ -64,7 +64,7 @@ async def test_a_member_that_was_stopped_beyond_its_session_begins_nothing(way, 
         fenced.stop_for(SESSION + 1)
         await turns()
         assert begun == before, "it began something after it went on"
-        assert world.frontier == 0, "what was in work was cancelled"
+        assert world.frontier == 0, "the call in flight was cancelled"
         assert "starts no record" in caplog.text
         fenced.answer()
         for _ in range(8):

@@ -288,11 +288,11 @@ async def test_the_log_says_when_it_pauses_and_when_it_resumes(caplog):
             await world.pause()
             world.is_down = False
             await world.after(1.0)
-    told = [record.getMessage() for record in caplog.records if record.name.endswith("gate")]
-    assert len(told) == 2
-    assert "consumer orders pauses" in told[0]
-    assert "ConnectionError at " in told[0]
-    assert "consumer orders resumes" in told[1]
+    logged = [record.getMessage() for record in caplog.records if record.name.endswith("gate")]
+    assert len(logged) == 2
+    assert "consumer orders pauses" in logged[0]
+    assert "ConnectionError at " in logged[0]
+    assert "consumer orders resumes" in logged[1]
     assert world.counts.by("state", "lanes.outage") == {"paused": 1, "resumed": 1}
 
 

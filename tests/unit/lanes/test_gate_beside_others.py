@@ -6,7 +6,7 @@ import asyncio
 import threading
 from math import inf
 
-from lane_world import PLACE, TakenOver, World, turns, until
+from lane_world import PARTITION, TakenOver, World, turns, until
 from multilane.lanes.crashes import Suspicion
 from multilane.lanes.fence import Fence
 from multilane.lanes.gate import OutageGate
@@ -249,7 +249,7 @@ async def test_windows_with_suspects_keep_the_order_of_a_key():
 
     async with Gated(handler, watch=watch, window=Window(3, 60.0)) as world:
         world.work._failures = Keeping()
-        watch.caution.begin(PLACE, Suspicion(((1, 1),)), world.intake.frontier)
+        watch.caution.begin(PARTITION, Suspicion(((1, 1),)), world.intake.frontier)
         await world.give("a", "a", "b")
         await until(lambda: world.frontier == 0 and 2 in handled)
         world.processor.flush()

@@ -1,4 +1,4 @@
-"""Failed records that are tried again in their place: the order of a key is kept, and other keys do not wait."""
+"""Failed records that are retried in place: the order of a key is kept, and other keys do not wait."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Placed(World):
             raise ValueError("not today")
 
 
-async def listed(*told):
+async def listed(*exhausted):
     """A last step."""
 
 
@@ -73,8 +73,13 @@ async def test_it_is_given_up_after_its_attempts_and_its_key_goes_on():
         await world.give("a", "a")
         await until(lambda: world.is_done)
         assert world.handled == [0, 0, 0, 1]
-        [told] = world.in_place.take_exhausted()
-        assert (told.offset, told.attempts, told.error, told.text) == (0, 3, "ValueError", "not today")
+        [one] = world.in_place.take_exhausted()
+        assert (one.offset, one.attempts, one.error, one.text) == (
+            0,
+            3,
+            "ValueError",
+            "not today",
+        )
         assert world.published.copies == []
 
 
@@ -149,7 +154,7 @@ async def test_a_window_that_fails_whole(as_rows):
         await world.give("a", "b", "c")
         await until(lambda: world.is_done)
         assert calls == [[0, 1, 2]] * 3
-        assert {told.offset for told in world.in_place.take_exhausted()} == {0, 1, 2}
+        assert {exhausted.offset for exhausted in world.in_place.take_exhausted()} == {0, 1, 2}
 
 
 async def test_what_waits_for_its_next_attempt_is_not_settled_by_a_drain():

@@ -14,7 +14,7 @@ from multilane.wire.records.record import Record
 
 
 class Gates:
-    """A handler that waits where it is told to, and writes down what it does."""
+    """A handler that waits on request, and records what it does."""
 
     def __init__(self, *held: str) -> None:
         self.events = {key.encode(): asyncio.Event() for key in held}
@@ -149,12 +149,12 @@ async def test_a_plain_function_that_takes_too_long_blocks_its_key_and_nobody_el
         assert world.failures.failed == [(0, "ProcessingTimeout")]
         await world.give("a", "b")
         await until(lambda: world.is_done)
-        assert len(world.pool._lanes) == 1, "the lane that took its place has gone"
+        assert len(world.pool._lanes) == 1, "the substitute lane has ended"
 
 
 @pytest.mark.parametrize("is_overdue", [False, True])
 async def test_a_plain_function_that_still_runs_at_the_end_is_not_settled(is_overdue):
-    """One that was overdue was copied or passed over, and committed, while it ran."""
+    """A record that was overdue was copied or skipped, and committed, while it ran."""
     gate, begun = threading.Event(), threading.Event()
 
     def handler(record: Record) -> None:

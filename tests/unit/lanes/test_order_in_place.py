@@ -1,4 +1,4 @@
-"""Windows with a record that stays in place: what waits behind it is what `orderBy` says."""
+"""Windows with a record that stays in place: `orderBy` decides which records wait behind it."""
 
 from __future__ import annotations
 

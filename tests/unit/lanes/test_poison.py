@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from lane_world import PLACE, World, until
+from lane_world import PARTITION, World, until
 from multilane.lanes.crashes import Suspicion
 from multilane.lanes.failing import Failing, FailureRoutes
 from multilane.lanes.watch import Caution, Watch
@@ -52,7 +52,7 @@ class Poisoned(World):
         self.work._failures = Failing(
             FailureRoutes(RetryFlow("t"), None, keeping=keeping), InterceptorChain("g"), self.clock
         )
-        caution.begin(PLACE, Suspicion(convicted={1: 3}), lambda: self.frontier)
+        caution.begin(PARTITION, Suspicion(convicted={1: 3}), lambda: self.frontier)
 
     async def one(self, record: Record) -> None:
         self.handled.append(record.offset)

@@ -123,7 +123,7 @@ async def test_the_end_does_not_wait_for_a_call_that_hangs():
 
 
 async def test_signals_for_the_whole_group_do_not_end_workers():
-    """A service manager sends SIGTERM to all processes; what is in work still has its time to end."""
+    """A service manager sends SIGTERM to all processes; calls in flight still have time to end."""
     async with workers(1, own_pid) as pool:
         [pid] = pool.pids
         calling = asyncio.create_task(pool(partial(own_pid, 0.3)))

@@ -45,12 +45,12 @@ def test_the_first_of_a_kind_is_logged_with_its_traceback_and_place(clock, lines
     log = FailureLog(clock)
     for offset in range(50):
         log.note("orders", record(offset), failure())
-    [told] = lines()
-    assert told.startswith("consumer orders: orders-3@0, key #")
-    assert "ValueError at lanes/test_progress.py:" in told
-    assert "no stock" in told
-    assert "\n    Traceback (most recent call last):\n" in told
-    assert "in _raise\n" in told
+    [logged] = lines()
+    assert logged.startswith("consumer orders: orders-3@0, key #")
+    assert "ValueError at lanes/test_progress.py:" in logged
+    assert "no stock" in logged
+    assert "\n    Traceback (most recent call last):\n" in logged
+    assert "in _raise\n" in logged
     assert caplog.records[0].levelno == logging.ERROR
 
 
@@ -61,9 +61,9 @@ def test_the_key_itself_is_not_logged(clock, lines):
 
 def test_no_text_of_an_error_forges_a_line(clock, lines):
     FailureLog(clock).note("orders", record(), failure(f"boom{HOSTILE}"))
-    told = lines()[0].split("\n")
-    assert all(line.isprintable() for line in told)
-    assert not any(line.startswith("2026") for line in told)
+    logged = lines()[0].split("\n")
+    assert all(line.isprintable() for line in logged)
+    assert not any(line.startswith("2026") for line in logged)
 
 
 def test_without_anybody_who_logs_progress_counts_come_every_ten_seconds(clock, lines):

@@ -85,7 +85,7 @@ async def test_a_unique_listener_never_takes_an_older_retry_for_the_newest():
     pair = Pair(handler, Window(4, 60.0, newest_of_each_key))
     await pair.handle(record_of("a", 7), record_of("a", 5, RETRY))
     assert handled == [(RETRY, 5)]
-    assert pair.copies.stored == [7], "the newer one was passed over, or overtook"
+    assert pair.copies.stored == [7], "the newer one was skipped, or overtook"
     assert pair.unsettled("t") == pair.unsettled(RETRY) == ()
 
 

@@ -86,8 +86,8 @@ def test_an_error_record_without_a_retry_topic_still_names_its_target():
     """Without a retry topic the error record had no target, and the error consumer dropped it silently."""
     copy = after_failure(NO_RETRY, record(), BOOM)
     assert copy.topic == "orders.error"
-    told = {ERROR_COUNT: b"0", TARGET_TOPIC: b"orders", ERROR_MESSAGE: b"ValueError: boom"}
-    assert dict(copy.headers) == told | dict(ABOUT)
+    written = {ERROR_COUNT: b"0", TARGET_TOPIC: b"orders", ERROR_MESSAGE: b"ValueError: boom"}
+    assert dict(copy.headers) == written | dict(ABOUT)
 
 
 def test_rounds_without_a_retry_topic_are_counted():

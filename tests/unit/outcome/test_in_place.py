@@ -38,13 +38,13 @@ def test_what_is_given_up_is_told_once_and_without_its_content():
     assert in_place.retry(again) is None
     in_place.note_exhausted(again, ValueError("not today"))
     in_place.note_exhausted(record(9), RuntimeError())  # one that is hopeless at once
-    told = in_place.take_exhausted()
-    assert told == (
+    taken = in_place.take_exhausted()
+    assert taken == (
         ExhaustedRecord(1, 4, 2, "ValueError", "not today"),
         ExhaustedRecord(1, 9, 1, "RuntimeError", "RuntimeError"),
     )
     assert in_place.take_exhausted() == ()
-    assert "secret" not in repr(told)
+    assert "secret" not in repr(taken)
 
 
 def test_it_waits_as_the_configuration_says():

@@ -1,4 +1,4 @@
-"""An outage is told from a poison, paused for, probed, and left: the state machine alone."""
+"""An outage is told from poison, paused for, probed, and ended: the state machine alone."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ GONE = NetworkError("gone")
 
 
 @pytest.mark.parametrize(
-    ("answers", "stored", "places"),
+    ("answers", "stored", "offsets"),
     [
         ([], "01234", [0, 1, 2, 3, 4]),
         ([GONE] * 5, "01234", [0, 1, 2, 3, 4]),
@@ -137,12 +137,12 @@ GONE = NetworkError("gone")
     ],
     ids=["all", "none at first", "the first fails", "some", "twice"],
 )
-async def test_copies_in_order_end_in_their_order_whichever_fail(answers, stored, places):
+async def test_copies_in_order_end_in_their_order_whichever_fail(answers, stored, offsets):
     """Each was sent again by itself: what came behind a failed one stayed before it."""
     log = Log(*answers)
     publisher = Publisher(lambda: log, pauses=SOON)
     copies = [replace(COPY, value=b"%d" % n) for n in range(5)]
-    assert await publisher.publish_in_order(copies) == [(3, place) for place in places]
+    assert await publisher.publish_in_order(copies) == [(3, offset) for offset in offsets]
     assert b"".join(log.stored).decode() == stored
     assert publisher.waiting == 0
     await publisher.close()
@@ -170,7 +170,7 @@ async def test_a_record_counts_as_published_only_when_acknowledged(caplog):
     publisher.stop()
     with pytest.raises(PublishStopped):
         await asyncio.wait_for(task, 5)
-    assert caplog.records == [], "a stop is no trouble of the topic"
+    assert caplog.records == [], "a stop is not a problem of the topic"
     await publisher.close()
 
 

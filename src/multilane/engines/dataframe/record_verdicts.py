@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from multilane.commit.journal import CopyPlace, RecordOutcome
+from multilane.commit.journal import RecordOutcome, StoredCopy
 from multilane.outcome.headers import described
 from multilane.wire.records.keyed_rows import TakenRows
 from multilane.wire.records.record import Record
@@ -48,7 +48,7 @@ class RecordVerdicts:
         """It comes again, or fails: that is noted."""
 
     def note_failed(
-        self, record: Record, outcome: RecordOutcome, copy: CopyPlace | None, error: BaseException | None
+        self, record: Record, outcome: RecordOutcome, copy: StoredCopy | None, error: BaseException | None
     ) -> None:
         del copy
         self._noted[record.offset] = RecordVerdict(outcome, None if error is None else described(error).decode())

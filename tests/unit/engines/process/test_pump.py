@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from lane_world import PLACE, TakenOver, until
+from lane_world import PARTITION, TakenOver, until
 from log_consumer import LogConsumer
 from multilane.clock import SystemClock
 from multilane.commit.ledger import Ledger
@@ -218,4 +218,4 @@ async def test_a_full_partition_is_paused_and_goes_on():
         await until(lambda: len(handled) == 12_000)
         await until(lambda: consumer.committed_offsets == {ONE: 12_000})
     assert sorted(handled) == list(range(12_000))
-    assert PLACE not in consumer.paused
+    assert PARTITION not in consumer.paused
