@@ -144,7 +144,7 @@ class Ledger:
             if runs and runs[-1][1] + 1 == begin:  # the position is within this run
                 begin = runs.pop()[0]
             runs.append((begin, last))
-        # The offset at the frontier is never in the map, even if it was settled before: only a position beyond it is.
+        # The frontier itself is never in the map, even if it was settled before.
         return [(max(first, frontier + 1), last) for first, last in runs if last > frontier]
 
     def _epoch_before(self, offset: int) -> int:

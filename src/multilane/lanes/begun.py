@@ -94,17 +94,17 @@ class BegunTable:
         """The index of the word for a lane's offset. If all slots are taken, lanes share the last one."""
         if self._free:
             return self._free.pop()
-        at = FIRST_SLOT + min(self._slots, MOST_SLOTS - 1) * SLOT_WORDS + 1
+        slot = FIRST_SLOT + min(self._slots, MOST_SLOTS - 1) * SLOT_WORDS + 1
         if self._slots < MOST_SLOTS:
             self._slots += 1
-            self.words[at] = self.words[at + 1] = IDLE
+            self.words[slot] = self.words[slot + 1] = IDLE
             self.words[2] = self._slots
-        return at
+        return slot
 
-    def give_slot(self, at: int) -> None:
-        self.words[at] = IDLE
-        if at < FIRST_SLOT + (MOST_SLOTS - 1) * SLOT_WORDS:
-            self._free.append(at)
+    def give_slot(self, slot: int) -> None:
+        self.words[slot] = IDLE
+        if slot < FIRST_SLOT + (MOST_SLOTS - 1) * SLOT_WORDS:
+            self._free.append(slot)
 
     def close(self) -> None:
         """A clean exit: no process has to read the table."""
@@ -126,10 +126,10 @@ class LaneMarks:
     def take_slot(self) -> int:
         if self._table is None:
             return 1
-        at = self._table.take_slot()
-        self.words[at - 1] = self._number
-        return at
+        slot = self._table.take_slot()
+        self.words[slot - 1] = self._number
+        return slot
 
-    def give_slot(self, at: int) -> None:
+    def give_slot(self, slot: int) -> None:
         if self._table is not None:
-            self._table.give_slot(at)
+            self._table.give_slot(slot)

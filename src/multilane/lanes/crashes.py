@@ -49,7 +49,7 @@ class Suspicion:
 
 
 def suspicion(crashes: Iterable[Crash], name: Name, limit: int) -> Suspicion:
-    """`limit`: a record that was in flight at so many crashes, alone at one of them, is not handled again. 0: never."""
+    """A record that was in flight at `limit` crashes, alone at one of them, is not handled again. 0: no limit."""
     if limit <= 0:
         return Suspicion()
     known = list(crashes)
@@ -62,7 +62,7 @@ def suspicion(crashes: Iterable[Crash], name: Name, limit: int) -> Suspicion:
 
 
 def _covered(ranges: Sequence[Run], times: int) -> list[Run]:
-    """The offsets that are within at least so many of these ranges."""
+    """The offsets that are within at least `times` of these ranges."""
     edges = sorted([(first, 1) for first, _ in ranges] + [(last + 1, -1) for _, last in ranges])
     found: list[Run] = []
     depth, begin = 0, 0

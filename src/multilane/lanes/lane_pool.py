@@ -49,14 +49,14 @@ class LanePool:
         self._context = copy_context()  # the context that every call starts with
         self._lanes: set[Lane] = set()
         self._idle = IdleLanes()
-        self._rests = RetryWaits(clock)  # of lanes with rows that are retried in place
+        self._rests = RetryWaits(clock)  # for lanes with rows that are retried in place
         self._overdue = Overdue(queue, work, clock, self._add_substitute)
         self._is_draining = False
         self._must_check = False  # lanes have to check `_stays` before they take more records
         self._flushes = False  # windows that are not full are handled
         self._flush_timer = DueTimer(self.flush, clock)
         self._due_timer = DueTimer(self._wake_deferred, clock)
-        chains.on_defer = self._due_timer.set  # lanes may be busy for long
+        chains.on_defer = self._due_timer.set  # a timer, because all lanes may be busy for long
         self._size = work.window.size
         self._runs_ahead = work.runs_ahead and work.window.is_single
         self._watch = work.watch

@@ -130,7 +130,7 @@ class Work:
             del error  # its traceback references this frame: the cycle would live until the next garbage collection
 
     def _turn(self, listener: Listener, records: Sequence[Record]) -> AbstractAsyncContextManager[object]:
-        """If only so many calls run at once, the processing time of a call starts with its turn."""
+        """If the number of concurrent calls is limited, the processing time of a call starts with its turn."""
         gate = listener.gate or _ALWAYS_OPEN
         return gate if not self.watch.is_careful else self.watch.caution.turn(records, gate)
 

@@ -20,7 +20,7 @@ OTHERS: Final = "(other kinds of error)"
 _FEW_CALLS: Final = 5  # an outage has at least as many failures
 _FEW_KEYS: Final = 3  # an outage has at least as many keys, poison at most
 _FEW: Final = 0.01  # or this share of the successes
-_MOST: Final = 0.5  # the share that makes an outage
+_MOST: Final = 0.5  # an outage has at least this share of failures
 
 
 class FailureKind(NamedTuple):

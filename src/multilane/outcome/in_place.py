@@ -93,7 +93,7 @@ class InPlace:
         return self._backoff is not None and self._backoff.delay > 0 and self.retries > 0
 
     def retry(self, record: Record) -> Resting | None:
-        """A record failed once more. The record as it is retried, or None if its attempts are exhausted."""
+        """A record failed once more. Returns the record to retry, or None if its attempts are exhausted."""
         return retried(record, self._backoff, self._now()) if attempts_in_place(record) < self.retries else None
 
     def note_exhausted(self, record: Record, error: BaseException) -> None:

@@ -24,7 +24,7 @@ from typing import Final
 from multilane.outcome.backoff import BackoffSettings, RetryDelay, due
 
 SUSPICION: Final = 1.0  # seconds from the first suspicion to the verdict
-FEWEST_KEYS: Final = 3  # that fail in an outage
+FEWEST_KEYS: Final = 3  # an outage has at least as many failing keys
 SHORTEST_PROBE: Final = 0.05
 LONGEST_PROBE: Final = 10.0  # caps the back-off: records must not wait long after an outage is over
 _DEFAULT_BACKOFF: Final = RetryDelay("exponential", 1.0, 60.0, 2.0)
@@ -49,7 +49,7 @@ TRANSITIONS: Final[Mapping[OutageState, frozenset[OutageState]]] = {
 class Failure:
     error: str  # its class
     line: str  # the line that raised it; empty if it is not known
-    key: Hashable  # of the record; one without a key is a key of its own
+    key: Hashable  # of the record; a record without a key has a unique one
 
     def is_like(self, other: Failure) -> bool:
         return self.error == other.error or (bool(self.line) and self.line == other.line)
@@ -71,7 +71,7 @@ class OutageRules:
 @dataclass(frozen=True, slots=True)
 class _Seen:
     failure: Failure
-    succeeded: int  # so far, by then
+    succeeded: int  # successful calls until then
     at: float
 
 

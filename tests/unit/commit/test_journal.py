@@ -1,4 +1,4 @@
-"""Notes of what became of records, as columns."""
+"""Notes of the outcomes of records, as columns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def record(offset: int, topic: str = "orders", partition: int = 3) -> Record:
 
 
 def journal() -> RecordJournal:
-    """Time goes on by one with each note."""
+    """Time advances by one with each note."""
     return RecordJournal(count(100).__next__)
 
 

@@ -1,4 +1,4 @@
-"""SystemExit, KeyboardInterrupt and GeneratorExit of a user's function are failures of its record, wherever it runs."""
+"""SystemExit, KeyboardInterrupt and GeneratorExit of a user's function are failures of its record, on any runner."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXPECTED = {SystemExit: "RuntimeError", KeyboardInterrupt: "RuntimeError", Gener
 
 @pytest.fixture(autouse=True)
 def _signals_are_ours():
-    """As in an application that runs: a KeyboardInterrupt is no Ctrl-C then."""
+    """As in a running application, where a KeyboardInterrupt is not a Ctrl-C."""
     with signals_stop(lambda: None):
         yield
 
@@ -68,7 +68,7 @@ KINDS = ["coroutine", "plain", "with_context", "batch", "plain_batch", "columns"
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rules", [WorkRules(60.0), WorkRules(60.0, runs_ahead=True)], ids=["", "ahead"])
 async def test_a_function_that_raises_an_exit_fails_its_record(error, kind, rules):
-    """In a coroutine sys.exit(0) ended the application with code 0, without a word."""
+    """In a coroutine, sys.exit(0) silently ended the application with code 0."""
     many = 2 if kind in {"batch", "plain_batch", "columns"} else 1
     window = Window(many, 0.01) if many > 1 else Window()
     async with World(getattr(Raising(error), kind), lanes=1, window=window, rules=rules) as world:
@@ -81,7 +81,7 @@ async def test_a_function_that_raises_an_exit_fails_its_record(error, kind, rule
 
 
 class Leaving:
-    """An interceptor, an error interceptor and a tracer, each of which leaves."""
+    """An interceptor, an error interceptor and a tracer, each of which raises SystemExit or the like."""
 
     def on_consume(self, context, record):
         if record.key == b"bad":
@@ -132,7 +132,7 @@ async def test_a_select_or_route_function_may_leave_too():
 
 
 def test_a_task_of_a_function_that_leaves_does_not_end_the_loop():
-    """asyncio lets SystemExit of any task through, out of the loop."""
+    """asyncio passes the SystemExit of any task through the loop."""
     said = []
 
     async def main():

@@ -1,4 +1,4 @@
-"""What is left of a failed call once its record is taken over: nothing, and not only after a garbage collection."""
+"""A failed call leaves no garbage once its record is taken over, even before a garbage collection."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ WINDOW = Window(2, 60.0)
     ],
 )
 async def test_a_failure_and_its_records_are_gone_when_they_are_taken_over(handler, settings):
-    """They stayed in a circle, by the thousand in the middle of a flood of failures."""
+    """They stayed in reference cycles, thousands of them during a flood of failures."""
     failures.clear()
     around = InterceptorChain("g", **settings.pop("chain", {})) if "chain" in settings else None
     async with World(handler, interceptors=around, **settings) as world:

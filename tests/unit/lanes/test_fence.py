@@ -1,4 +1,4 @@
-"""Nothing begins once a member's session is over, until its group answers again."""
+"""No record begins after a member's session has expired, until a heartbeat is answered again."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ SESSION = 10.0
 
 
 class Stopped(ManualClock):
-    """The clock of a process that is stopped now and then."""
+    """The clock of a process that is sometimes stopped."""
 
 
 class Fenced:
-    """A world behind a fence, whose member was last heard of at 0."""
+    """A world behind a fence, whose member's last heartbeat was at 0."""
 
     def __init__(self, handler, **more):
         self.standing = SimpleNamespace(fenced_after=SESSION)
@@ -34,7 +34,7 @@ class Fenced:
         self.world = World(handler, rules=rules, **more)
 
     def stop_for(self, seconds):
-        """The process is stopped, and goes on."""
+        """The process is stopped, and continues."""
         self.clock.advance(seconds)
         self.fence.suspect()
 
@@ -110,7 +110,7 @@ async def test_a_call_that_waits_for_a_thread_does_not_begin():
 
 
 async def test_lanes_behind_a_shut_fence_are_drained():
-    """The partitions are lost: nobody waits for the fence."""
+    """The partitions are lost: the drain does not wait for the fence."""
 
     async def handler(record: Record) -> None:
         await asyncio.get_running_loop().create_future()

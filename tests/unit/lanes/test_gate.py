@@ -1,4 +1,4 @@
-"""While most calls fail alike lanes wait, one record at a time is probed, and nothing goes to another topic."""
+"""While most calls fail alike, lanes wait, one record at a time is probed, and no record goes to another topic."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_nothing_begins_but_a_probe_for_each_back_off():
 
 
 async def test_a_record_that_has_not_failed_is_probed_within_two_rounds():
-    """Where only poison is left it looks like an outage: the first good record must not wait behind all of it."""
+    """If only poison is left, it looks like an outage: the first good record must not wait behind all of it."""
     async with Guarded(bad=range(40)) as world:
         await world.give(*(f"k{n}" for n in range(40)))
         await turns(60)
@@ -297,7 +297,7 @@ async def test_the_log_says_when_it_pauses_and_when_it_resumes(caplog):
 
 
 async def test_one_window_that_fails_as_a_whole_is_one_failure():
-    """All of its records have failed alike, and for many keys; it was taken for an outage."""
+    """All of its records failed alike, for many keys, and that was mistaken for an outage."""
 
     async def several(records: list[Record]) -> None:
         world.handled += [record.offset for record in records]
@@ -313,7 +313,7 @@ async def test_one_window_that_fails_as_a_whole_is_one_failure():
 
 
 async def test_what_is_left_in_a_retry_topic_and_fails_again_is_no_outage():
-    """Nothing else was left to read, so everything failed alike, and the consumer waited for a success for ever."""
+    """No other records were left to read, so all failed alike, and the consumer waited for a success for ever."""
     async with Guarded() as world:
         for count in (b"0", b"1"):
             headers = (("X-RetryCount", count),)

@@ -1,4 +1,4 @@
-"""The gate together with what else makes lanes wait: calls that hang, the fence, the end, acknowledgements by hand."""
+"""The outage gate together with hung calls, the fence, draining and manual acknowledgements."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from multilane.wire.records.record import Record
 
 
 class Staying(TakenOver):
-    """Failed records go where the gate says, or away."""
+    """Failed records stay if the gate says so; otherwise they are settled."""
 
     guard: OutageGate
 
@@ -210,7 +210,7 @@ async def test_a_probe_that_gets_no_thread_does_not_keep_the_others_waiting():
 
 
 async def test_a_record_that_waited_for_its_turn_does_not_begin_behind_the_fence():
-    """With worker processes most lanes wait for one. A process that was stopped meanwhile may be a member no more."""
+    """With worker processes most lanes wait for one. A process that was stopped meanwhile may no longer be a member."""
     begun, ends = [], threading.Event()
 
     def handler(record: Record) -> None:
@@ -234,7 +234,7 @@ async def test_a_record_that_waited_for_its_turn_does_not_begin_behind_the_fence
 
 
 async def test_windows_with_suspects_keep_the_order_of_a_key():
-    """The suspect is handled alone, but not before a record of its key that stays."""
+    """The suspect is handled alone, but not before an earlier record of its key that stays in place."""
     handled, watch = [], Watch()
 
     async def handler(records: list[Record]) -> None:

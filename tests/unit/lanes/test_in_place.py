@@ -32,7 +32,7 @@ class Published:
 
 
 class Placed(World):
-    """Records fail as often as `failing` says of their offsets."""
+    """`failing` has the number of failures for each offset."""
 
     def __init__(self, failing, *, again=2, backoff=None, flow=None, last_step=None, handler=None, **more):
         self.handled, self.failing, self.published = [], dict(failing), Published()
@@ -68,7 +68,7 @@ async def test_a_key_waits_for_its_failed_record():
         assert world.work.retried == {}
 
 
-async def test_it_is_given_up_after_its_attempts_and_its_key_goes_on():
+async def test_its_attempts_are_exhausted_and_its_key_continues():
     async with Placed({0: 9}, last_step=listed) as world:
         await world.give("a", "a")
         await until(lambda: world.is_done)
@@ -125,7 +125,7 @@ async def test_a_plain_function():
 
 @pytest.mark.parametrize("as_rows", [False, True])
 async def test_a_window_of_which_some_fail(as_rows):
-    """What succeeded behind a failed one of its key is handled once more, after it."""
+    """A record that succeeded behind a failed one of its key is handled again after it."""
 
     async def some(records: list[Record]) -> dict[Record, Exception]:
         return {record: ValueError("not today") for record in records if world.fails(record)}

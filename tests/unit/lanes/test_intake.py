@@ -1,4 +1,4 @@
-"""Pieces of blocks: how large they are, and that nothing is left out between them."""
+"""Pieces of blocks: their size, and that no record is lost between them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_bytes_in_flight_are_those_of_keys_and_values():
 @pytest.mark.parametrize("most", [PIECE, 1024])
 @pytest.mark.parametrize("sizes", [[4_000] * 600, [10, 90_000, 10, 30_000] * 100, [0] * 300, [63_990, 1, 1] * 50])
 def test_a_bound_of_bytes_is_exceeded_by_one_record_at_most(sizes, most):
-    """A piece had 256 records, whatever they weigh: 972 KB where 64 were allowed."""
+    """A piece had 256 records of any size: 972 KB although 64 KB were allowed."""
     room = 64 * 1024
     intake = Intake(PARTITION, Ledger(0), 100_000, room, most=most)
     intake.accept(read(Batch([Rec(i, b"", b"v" * size) for i, size in enumerate(sizes)])))
@@ -99,7 +99,7 @@ def test_the_size_of_a_block_is_asked_for_once(monkeypatch):
 
 
 def test_a_log_that_was_cut_since_has_a_newer_epoch_and_nothing_of_it_is_settled(caplog):
-    """Offsets 2 to 9 were settled in epoch 5. From 4 on the log has other records by now."""
+    """Offsets 2 to 9 were settled in epoch 5. From 4 on the log has other records now."""
     intake = Intake(PARTITION, Ledger(0, ((2, 9),), 5), 1_000)
     old = Batch([Rec(i, b"", b"v") for i in range(4)], 0, leader_epoch=5)
     new = Batch([Rec(i, b"", b"v") for i in range(8)], 4, leader_epoch=7)

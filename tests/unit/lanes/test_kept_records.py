@@ -1,4 +1,4 @@
-"""A failed record that no topic and no last step takes stays where it is, unless the configuration drops it."""
+"""A failed record that no topic and no last step takes stays in place, unless the configuration drops it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BACKOFF = RetryDelay("exponential", delay=1.0, maximum=60.0)
 
 
 class Kept(World):
-    """Records whose offsets are in `failing` fail until they are taken out of it."""
+    """Records whose offsets are in `failing` fail until they are removed from it."""
 
     def __init__(self, failing, *, keeping=BACKOFF, handler=None, is_manual=False, error=ValueError, **more):
         self.handled, self.failing, self.error = [], set(failing), error
@@ -84,7 +84,7 @@ async def test_only_where_it_is_written_a_record_is_dropped():
 
 
 def kept_lines(caplog):
-    """Besides, the failures themselves are logged."""
+    """Without the lines about the failures themselves."""
     return [r.getMessage() for r in caplog.records if r.name == "multilane.lanes.failing"]
 
 

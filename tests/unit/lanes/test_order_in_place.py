@@ -15,7 +15,7 @@ from multilane.wire.records.record import Record
 
 
 class Keeping(TakenOver):
-    """Nobody takes what failed."""
+    """Every failed record stays in place."""
 
     async def take_over(self, record, error, parking):
         return retried(record, None, 0.0)
@@ -57,7 +57,7 @@ async def test_what_is_behind_a_record_that_stays(order_of, keys, handled, as_ba
 
 
 def test_a_record_that_came_back_behind_others_of_its_key_rests_before_it_is_taken():
-    """Rejected by hand after its key went on."""
+    """Rejected by hand after later records of its key were taken."""
     chains = Chains(by_key(), 2)
     chains.put([record_of("a", 0)], now=0.0)
     first = chains.take_one()

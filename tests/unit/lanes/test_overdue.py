@@ -1,4 +1,4 @@
-"""Calls that do not end: what stands in for them, and when the partition stands still."""
+"""Calls that do not end: substitute lanes, and when the partition stands still."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from multilane.wire.records.record import Record
 
 
 class Stubborn:
-    """Ignores its cancellation for keys that begin with `hang`, until it is let go."""
+    """Ignores its cancellation for keys that begin with `hang`, until it is released."""
 
     def __init__(self) -> None:
         self.let_go = asyncio.Event()
@@ -30,8 +30,8 @@ class Stubborn:
         self.handled.append(record.offset)
 
 
-async def test_another_lane_stands_in_for_a_coroutine_that_swallows_its_cancellation():
-    """Three of three hung, and the partition stood."""
+async def test_a_substitute_lane_replaces_a_coroutine_that_ignores_its_cancellation():
+    """All three lanes hung, and the partition stood still."""
     handler = Stubborn()
     async with World(handler, lanes=3) as world:
         await world.give("hang1", "hang2", "hang3", "a", "b", "hang1")

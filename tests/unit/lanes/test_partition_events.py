@@ -1,4 +1,4 @@
-"""Functions that hear of partitions: what they are given, and what their failures change."""
+"""Partition functions: their arguments, and what happens when they fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A record that is probably crashes its process: where it goes, and that it is never dropped."""
+"""A record that probably crashes its process: where it goes, and that it is never dropped."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_an_error_consumer_leaves_it_and_a_replay_takes_the_mark_off():
 
 
 class Poisoned(World):
-    """The record at offset 1 is convicted, and there is no topic for it."""
+    """The record at offset 1 is convicted, and no topic takes it."""
 
     def __init__(self, keeping: RetryDelay | None) -> None:
         self.handled: list[int] = []

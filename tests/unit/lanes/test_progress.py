@@ -1,4 +1,4 @@
-"""What a run logs of its records: the first failure of a kind, a line every ten seconds, a last one."""
+"""The log of a run: the first failure of a kind, a line every ten seconds, and the totals at the end."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def lines(caplog):
     return lambda: [record.getMessage() for record in caplog.records]
 
 
-def test_the_first_of_a_kind_is_logged_with_its_traceback_and_place(clock, lines, caplog):
+def test_the_first_of_a_kind_is_logged_with_its_traceback_and_record(clock, lines, caplog):
     log = FailureLog(clock)
     for offset in range(50):
         log.note("orders", record(offset), failure())

@@ -1,4 +1,4 @@
-"""Records that may kill their process: what a dead process leaves behind, who is suspected, who is handled alone."""
+"""Records that may kill their process: the table of a dead process, suspects, and records that are handled alone."""
 
 from __future__ import annotations
 
@@ -130,12 +130,12 @@ def test_who_was_there_at_three_and_alone_at_one_is_not_handled_again():
     assert suspicion(crashes, NAME, 3) == Suspicion(((1, 1),), {2: 3})
 
 
-def test_nobody_is_given_up_for_having_been_near():
+def test_no_record_is_convicted_for_being_in_flight_beside_others():
     crashes = [crash((1, 1), (2, 2))] * 9
     assert suspicion(crashes, NAME, 3).convicted == {}
 
 
-def test_one_that_was_alone_at_two_kills_is_not_given_up_for_that():
+def test_one_that_was_alone_at_two_kills_is_not_convicted_for_that():
     assert suspicion([crash((4, 4))] * 2, NAME, 3) == Suspicion(((4, 4),))
 
 
@@ -154,7 +154,7 @@ def test_other_partitions_do_not_count_and_zero_turns_it_off():
 
 
 class Seen:
-    """A handler that writes down who runs beside whom."""
+    """A handler that records which calls run at the same time."""
 
     def __init__(self) -> None:
         self.running: set[int] = set()

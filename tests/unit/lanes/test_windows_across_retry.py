@@ -1,4 +1,4 @@
-"""Windows where order survives retry: a topic's partition and its retry partition, and keys with a backlog there."""
+"""Windows where order survives a retry: a topic's partition and its retry partition, and keys with a backlog."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RETRY = "t.retry"
 
 
 class Copies:
-    """The failures' side: a record of the topic is copied to the retry topic, one of the retry topic stays."""
+    """The failure side: a record of the topic is copied to the retry topic, a record of the retry topic stays."""
 
     wants_successes = False
 
@@ -48,7 +48,7 @@ class Copies:
             parking.seen(record.key, 100 + len(self.stored))
 
     def note_done(self, records):
-        """Nobody asks here."""
+        """Ignored."""
 
     note_skipped = note_skipped_rows = note_done
 
@@ -76,7 +76,7 @@ class Pair:
 
 
 async def test_a_unique_listener_never_takes_an_older_retry_for_the_newest():
-    """The later record came from the topic first, and waited for longer than the copy of the failed one."""
+    """The later record was read from the topic first, and waited longer than the copy of the failed one."""
     handled = []
 
     async def handler(record: Record) -> None:
@@ -119,7 +119,7 @@ async def test_what_succeeded_behind_a_failed_one_in_the_retry_topic_stays_behin
     assert pair.copies.stored == []
 
 
-async def test_behind_one_that_is_given_up_a_success_is_a_success(failing):
+async def test_behind_an_exhausted_record_a_success_is_a_success(failing):
     failing.offsets.add(1)
     pair = Pair(failing, Window(8, 60.0))
     pair.copies.gives_up = True

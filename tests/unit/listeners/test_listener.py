@@ -1,4 +1,4 @@
-"""A function with what surrounds it: arguments, interceptors, tracers, contexts."""
+"""A listener: arguments, interceptors, tracers, contexts."""
 
 from __future__ import annotations
 

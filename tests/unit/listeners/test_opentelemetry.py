@@ -67,7 +67,7 @@ async def test_the_span_is_current_in_the_function(spans, kind):
     assert not trace.get_current_span().get_span_context().is_valid
 
 
-async def test_an_error_is_told_by_its_type_alone(spans):
+async def test_an_error_is_recorded_by_its_type_alone(spans):
     exporter, interceptors = spans
 
     async def handle(record: Record) -> None:

@@ -1,4 +1,4 @@
-"""The breaker: when it opens, that its window slides, and that it waits for people."""
+"""The breaker: when it opens, that its window slides, and that it stays open."""
 
 from __future__ import annotations
 

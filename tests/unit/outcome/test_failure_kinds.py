@@ -1,4 +1,4 @@
-"""Failures by kind, and what they look like."""
+"""Failures by kind, and whether they look like an outage or poison."""
 
 from __future__ import annotations
 

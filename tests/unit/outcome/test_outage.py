@@ -72,7 +72,7 @@ def test_one_line_with_errors_of_several_classes_is_alike():
 
 
 def test_calls_that_take_too_long_are_alike():
-    """No line of the function's raised it: the call was given up."""
+    """No line of the function raised it: the call was abandoned."""
     made = outage()
     for n in range(6):
         made.failed(failure(n, "multilane.errors.ProcessingTimeout", ""), 0, 0.0)
@@ -80,7 +80,7 @@ def test_calls_that_take_too_long_are_alike():
 
 
 def test_a_suspicion_is_cleared_when_others_succeed_meanwhile():
-    """Failures may come faster than successes: of those that were begun together they are the first to end."""
+    """Failures may come faster than successes: among calls that began together they end first."""
     made = suspected()
     assert made.failed(failure(7), 0, 0.7)
     assert not made.failed(failure(8, "KeyError", "x.py:1"), 0, 0.7), "another error is another matter"
