@@ -21,7 +21,7 @@ from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import UnsentRequest
 from multilane.config.group import GroupConfig
 from multilane.errors import MultilaneError, NetworkError
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 from multilane.types import NodeId, TopicPartition
 from multilane.wire.messages import ApiKey
 from multilane.wire.subscription import MemberSubscription, write_assignment, write_subscription

@@ -66,6 +66,7 @@ class TakenOver:
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     wants_successes = False
     successes: int = 0
+    interrupted: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.gate.set()
@@ -84,6 +85,9 @@ class TakenOver:
         """Ignored."""
 
     note_skipped_rows = note_skipped
+
+    def note_interrupted(self, records):
+        self.interrupted += [record.offset for record in records]
 
 
 class World:

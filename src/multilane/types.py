@@ -5,8 +5,9 @@ Thread: any (frozen values).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, NewType, TypeAlias
+from uuid import UUID
 
 Offset = NewType("Offset", int)
 LeaderEpoch = NewType("LeaderEpoch", int)
@@ -61,8 +62,10 @@ class OffsetAndEpoch(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
     """What a group keeps for a partition: the offset of the next record to read, the leader epoch of the last one read
-    (so that a cut log is noticed), and a text of the committer's own."""
+    (so that a cut log is noticed), and a text of the committer's own. With the id of the topic that it is an offset of,
+    it is not committed for one that was made again."""
 
     offset: Offset
     leader_epoch: LeaderEpoch = NO_EPOCH
     metadata: str = ""
+    topic_id: UUID | None = field(default=None, compare=False)

@@ -19,7 +19,7 @@ from broker.topics import topic_factory
 from multilane import Consumer, TopicPartition
 from multilane.dev.kafka import KafkaCluster
 from multilane.errors import CorruptBatch, LogTruncated, OffsetOutOfRange
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 
 pytestmark = pytest.mark.broker
 

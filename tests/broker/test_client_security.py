@@ -25,7 +25,7 @@ from multilane.dev.certificates import Authority
 from multilane.dev.kafka import KafkaCluster
 from multilane.dev.settings import KafkaListener
 from multilane.errors import AuthenticationError, MultilaneError, OperationTimeout, SaslError, TlsError
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 
 pytestmark = pytest.mark.broker
 

@@ -28,7 +28,7 @@ from multilane.client.net.wakeup import Wakeup
 from multilane.clock import SystemClock
 from multilane.config.connection import parse_connection
 from multilane.errors import BrokerError, CommitRefused, MultilaneError
-from multilane.metrics import NO_OBSERVER
+from multilane.metrics.observer import NO_OBSERVER
 from multilane.types import LeaderEpoch, Offset, OffsetAndMetadata, TopicPartition
 from multilane.wire.messages import ApiKey, request_type
 

@@ -34,7 +34,7 @@ from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import CONTROL, RawResponse, UnsentRequest, then
 from multilane.config.consumer import parse_consumer
 from multilane.errors import NetworkError, RecordBatchError
-from multilane.metrics import NO_OBSERVER
+from multilane.metrics.observer import NO_OBSERVER
 from multilane.types import NO_EPOCH, NodeId, Offset, TopicPartition
 from multilane.wire.messages import ApiKey
 from multilane.wire.records.decode import DecodeOptions, load_kernels

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
@@ -36,7 +36,7 @@ from multilane.lanes.partition_events import PartitionFunction
 from multilane.lanes.progress import Progress
 from multilane.listeners.interceptors import ConsumerInterceptor, ErrorInterceptor, Tracer
 from multilane.logs import logger
-from multilane.metrics import NO_OBSERVER, Both, Observer
+from multilane.metrics.observer import NO_OBSERVER, Both, Observer
 from multilane.runtime.crash_watch import CrashWatch
 from multilane.runtime.lane_factory import LaneFactory
 from multilane.runtime.producing import ProducerInterceptor, Producers
@@ -85,6 +85,7 @@ class App:
         self._producer_interceptors: list[ProducerInterceptor] = []
         self._producers: Producers | None = None
         self._engine: ProcessEngine | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # of the last run
         self._is_stopped = False
         self.overrides = RuntimeOverrides()
         self._failure_sink: FailureSink | None = None
@@ -108,6 +109,10 @@ class App:
         config = self.config.consumer(name)
         if config.name in self._registrations:
             raise ConfigError(f"consumer {config.name!r} has a listener already")
+        unknown = sorted(options.keys() - ListenerOptions.__annotations__.keys())
+        if unknown:
+            known = ", ".join(sorted(ListenerOptions.__annotations__))
+            raise TypeError(f"consumer {config.name!r}: listener() has no option {unknown[0]!r}. Options: {known}")
         if "retry" in options and "batch_retry" in options:
             raise ConfigError(f"consumer {config.name!r}: give either retry or batch_retry, as the listener's kind is")
 
@@ -233,11 +238,13 @@ class App:
         return max((r.config.rebalance_timeout / 2 for r in self._registrations.values()), default=0.0)
 
     def _ask_loop(self, what: Callable[[], object]) -> None:
-        engine = self._engine
-        if engine is None:
-            what()  # it has not begun, or is over
-        else:
-            engine.on_loop(what)
+        """Until the loop is closed: tasks that a function has left may block it when the engine is over."""
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            what()
+            return
+        with suppress(RuntimeError):  # closed meanwhile
+            loop.call_soon_threadsafe(what)
 
     def lane_factories(self, observer: Observer = NO_OBSERVER, *, for_rows: bool = False) -> dict[str, LaneFactory]:
         """What each consumer needs for its lanes, by name; for engines that have other ways to feed them, `for_rows` of
@@ -276,6 +283,7 @@ class App:
         if self._engine is not None:
             raise ConfigError("this application runs already")
         self.check_runnable()
+        self._loop = asyncio.get_running_loop()
         self._engine = self._engine_here()
         if self._is_stopped:
             self._engine.stop()
@@ -290,7 +298,7 @@ class App:
     def _engine_here(self) -> ProcessEngine:
         if self._failure_sink is not None:  # whoever hears of failures logs how the run goes
             return ProcessEngine(self.lane_factories(), self.error_consumers(), self._clock, self.observer)
-        watch = ProcessProgress(self._clock)
+        watch = ProcessProgress(self._clock, self.observer)
         self.progress = watch.progress
         with self.failures_to(watch.progress.failures):
             return ProcessEngine(

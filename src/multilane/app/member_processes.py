@@ -4,7 +4,8 @@ Thread: application (the main thread: signals).
 
 Owns the processes. A signal ends them in order. One that is killed is started again, after a while that grows with each
 death; the others go on. When one ends by itself, having said why, the others are ended in order too and its failure is
-raised. When this process is gone, whatever took it, they end in order by themselves.
+raised. Exit codes do not tell the two apart, because a library may end a process with any: so a member says goodbye.
+When this process is gone, whatever took it, they end in order by themselves.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Final
@@ -32,7 +34,7 @@ from multilane.logs import logger
 
 log = logger(__name__)
 
-_SAID_WHY: Final = (0, 1)  # exit codes of a member that ended by itself
+_GOODBYE: Final = b"goodbye"  # of a member that ended by itself, whatever its exit code
 _TRIES: Final = 8  # of a member that was killed, to start again: some three minutes
 
 
@@ -50,7 +52,8 @@ def run_siblings(target: str, members: int, log_level: str) -> None:
             raise
     failed = next((one for one in family.living if _has_failed(one, one is early)), None)
     if failed is not None:
-        raise MemberFailed(f"{failed.name} {_told(failed.exitcode or 0)}; the other members were stopped in order")
+        told = _told(failed.exitcode or 0, has_ended=True)
+        raise MemberFailed(f"{failed.name} {told}; the other members were stopped in order")
 
 
 class Siblings:
@@ -62,6 +65,7 @@ class Siblings:
         self._log_level = log_level
         self._clock = clock
         self._processes: dict[int, SpawnProcess] = {}
+        self._ears: dict[int, Connection] = {}  # for their goodbyes
         self._restarts = [Restarts() for _ in range(members)]
         self._due: dict[int, float] = dict.fromkeys(range(members), clock.monotonic())
 
@@ -86,15 +90,18 @@ class Siblings:
         now = self._clock.monotonic()
         for number in [number for number, due in self._due.items() if due <= now]:
             del self._due[number]
+            spawn = multiprocessing.get_context("spawn")
+            self._ears[number], mouth = spawn.Pipe(duplex=False)
             # Not named daemons: those may not have processes of their own, and `processes: n` needs some.
-            process = multiprocessing.get_context("spawn").Process(
+            process = spawn.Process(
                 target=_member,
-                args=(self._target, number, self._log_level),
+                args=(self._target, number, self._log_level, mouth),
                 name=f"member {number + 1} of {self._members}",
             )
             self._processes[number] = process
             self._restarts[number].start(now)
             process.start()
+            mouth.close()  # ours: the end of the member's is the end of what it says
 
     def _until_due(self) -> float | None:
         return max(0.0, min(self._due.values()) - self._clock.monotonic()) if self._due else None
@@ -105,14 +112,15 @@ class Siblings:
         process = self._processes[number]
         process.join()
         code, now = process.exitcode or 0, self._clock.monotonic()
-        if code in _SAID_WHY and not (code and 0 < self._restarts[number].deaths_in_a_row(now) < _TRIES):
+        has_ended = _says_goodbye(self._ears.pop(number))
+        if has_ended and not (code and 0 < self._restarts[number].deaths_in_a_row(now) < _TRIES):
             return False
         seconds = self._restarts[number].wait_after_death(now)
         self._due[number] = now + seconds
         del self._processes[number]
         deaths = self._restarts[number].deaths
         told = "%s %s. Restarting it in %g s (death %d in a row)"
-        log.error(told, process.name, _told(code), seconds, deaths)
+        log.error(told, process.name, _told(code, has_ended=has_ended), seconds, deaths)
         return True
 
     def end(self) -> None:
@@ -134,16 +142,25 @@ def _has_failed(sibling: SpawnProcess, ended_early: bool) -> bool:
     return bool(sibling.exitcode) and (ended_early or sibling.exitcode != -signal.SIGTERM)
 
 
-def _told(code: int) -> str:
+def _says_goodbye(ear: Connection) -> bool:
+    with ear:
+        try:
+            return ear.poll() and ear.recv_bytes() == _GOODBYE
+        except (EOFError, OSError):  # it is gone without a word
+            return False
+
+
+def _told(code: int, *, has_ended: bool) -> str:
     if code < 0:
         return f"was killed by signal {-code}"
-    return f"exited with code {code}; its log says why" if code in _SAID_WHY else f"exited with code {code}"
+    why = "its log says why" if has_ended else "something in it ended the process (os._exit, or exit() of a library)"
+    return f"exited with code {code}; {why}"
 
 
 # --- in a process of its own -----------------------------------------------------------------------------------------
 
 
-def _member(target: str, number: int, log_level: str) -> None:
+def _member(target: str, number: int, log_level: str, mouth: Connection) -> None:
     os.environ[MEMBER_VARIABLE] = str(number)
     os.setsid()  # Ctrl-C is for the parent, who passes it on: two signals would end us at once
     form = f"%(asctime)s %(levelname)s %(name)s [{multiprocessing.current_process().name}]: %(message)s"
@@ -157,6 +174,9 @@ def _member(target: str, number: int, log_level: str) -> None:
         for line in str(error).splitlines():  # the sentences are enough; problems of a configuration have a line each
             log.error("%s", line)  # noqa: TRY400
         sys.exit(1)
+    finally:
+        with suppress(OSError):  # the parent is gone
+            mouth.send_bytes(_GOODBYE)
 
 
 def _end_with_parent(app: App) -> None:

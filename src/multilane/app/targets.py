@@ -11,8 +11,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from multilane.config.app.loading import MEMBER_VARIABLE
 from multilane.errors import TargetNotFound
@@ -57,10 +58,17 @@ def find_app(target: str) -> App:
 
 def _check_listeners(app: App) -> None:
     """Whoever imports the app elsewhere would not have them."""
-    for function in app.functions:
+    for function in map(_undressed, app.functions):
         if function.__module__ in _MAIN:
             name = getattr(function, "__qualname__", type(function).__qualname__)
             raise TargetNotFound(f"the listener {name} is in the script that runs here: {_NOT_MAIN}")
+
+
+def _undressed(function: Any) -> Any:
+    """A partial says that its home is `functools`."""
+    while isinstance(function, partial):
+        function = function.func
+    return function
 
 
 def target_of(app: App) -> str:
@@ -71,12 +79,17 @@ def target_of(app: App) -> str:
     homes = [
         (module_name, name)
         for module_name, module in list(sys.modules.items())
-        if module is not main and module_name not in _MAIN and isinstance(module, ModuleType)
+        if module is not main and module_name not in _MAIN and _is_imported(module)
         for name, value in list(vars(module).items())
         if value is app
     ]
     if not homes:
         raise TargetNotFound(f'no module here has the application: {_NOT_MAIN}, or say target="module:name"')
-    own = {function.__module__ for function in app.functions}
+    own = {_undressed(function).__module__ for function in app.functions}
     module_name, name = min(homes, key=lambda home: home[0] not in own)
     return f"{module_name}:{name}"
+
+
+def _is_imported(module: object) -> bool:
+    """Others can import it too: what `exec` and `runpy` fill has no spec, like a script."""
+    return isinstance(module, ModuleType) and getattr(module, "__spec__", None) is not None

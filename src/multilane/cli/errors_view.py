@@ -44,7 +44,8 @@ def show_groups(found: Mapping[str, Groups]) -> None:
         if not listed:
             show_line(console, f"{topic}: no records")
             continue
-        table = Table(title=Text(f"{topic}: {sum(g.count for g in listed)} records, {len(listed)} kinds of error"))
+        kinds = f"{len(listed)} {'kind' if len(listed) == 1 else 'kinds'} of error"
+        table = Table(title=Text(f"{topic}: {sum(g.count for g in listed)} records, {kinds}"))
         for name in ("error", "count", "replayed", "first", "last", "partitions", "last record"):
             table.add_column(name, justify="right" if name in ("count", "replayed") else "left")
         for group in listed:

@@ -74,6 +74,9 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command
     control: Annotated[
         Path | None, typer.Option(help="A socket to be made here, over which `multilane control` steers the run.")
     ] = None,
+    metrics: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Serve metrics for Prometheus at http://HOST:PORT/metrics.")
+    ] = None,
     log_level: Annotated[Level, typer.Option(help="How much is logged, to the error stream.")] = Level.info,
 ) -> None:
     """Run an app's consumers until SIGTERM or Ctrl-C; then settle what is in work, commit and leave the groups."""
@@ -84,27 +87,30 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command
         raise typer.BadParameter("--target-batch-duration and --max-batch-duration are for batches on Spark alone")
     try:
         if engine is EngineChoice.process:
-            _run_here(target, members or 1, control)
+            _run_here(target, members or 1, control, metrics)
         else:
             terms = loan_terms(target_batch_duration, max_batch_duration)
             settings = {"flow": flow.value, "master": master, "members": members, "conf": pairs, "archive": archive}
-            _run_on_spark(target, host=host, control=control, terms=terms, **settings)
+            _run_on_spark(target, host=host, control=control, metrics=metrics, terms=terms, **settings)
     except TargetNotFound as error:
         raise typer.BadParameter(str(error)) from None
 
 
-def _run_here(target: str, members: int, control: Path | None) -> None:
+def _run_here(target: str, members: int, control: Path | None, metrics: str | None) -> None:
     from multilane.app.control import controlled_at
     from multilane.app.member_processes import run_siblings
+    from multilane.app.metrics_server import served
     from multilane.app.targets import find_app
 
     if members > 1:
         if control is not None:
             raise typer.BadParameter("--control steers one process: leave it out with several --members, or use Spark")
+        if metrics is not None:
+            raise typer.BadParameter("--metrics serves one process: leave it out with several --members, or use Spark")
         run_siblings(target, members, logging.getLevelName(logging.getLogger().level))
         return
     app = find_app(target)
-    with controlled_at(app, control):
+    with served(app, metrics), controlled_at(app, control):
         app.run()
 
 

@@ -63,6 +63,24 @@ def checked_partitions(partitions: Any) -> frozenset[TopicPartition]:
     return frozenset(partition_list(partitions))
 
 
+def name_list(names: Any, what: str) -> tuple[Any, ...]:
+    """A text is a list of letters, and no list of names."""
+    if isinstance(names, str | bytes) or not isinstance(names, Iterable):
+        raise TypeError(f"{_shown(names)} is not a list of {what}: write ['orders']")
+    return tuple(names)
+
+
+def topic_list(topics: Any) -> tuple[str, ...]:
+    return tuple(map(checked_topic, name_list(topics, "topics")))
+
+
+def checked_callback(callback: Any) -> Any:
+    """What a later poll() calls: it must not fail there."""
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback={_shown(callback)} cannot be called: write a function of (offsets, error)")
+    return callback
+
+
 def by_partition(given: Any, what: str) -> Mapping[Any, Any]:
     if not isinstance(given, Mapping):
         raise TypeError(f"{_shown(given)} does not map partitions to {what}: write {{TopicPartition(topic, 0): ...}}")
@@ -91,7 +109,9 @@ def checked_commit(offsets: Any) -> dict[TopicPartition, OffsetAndMetadata]:
             raise TypeError(f"the metadata of {partition} is not a text")
         if not _is_short_text(wanted.metadata):
             raise ValueError(f"the metadata of {partition} must be UTF-8 of at most {_LONGEST_TEXT} bytes")
-        checked[checked_partition(partition)] = OffsetAndMetadata(place.offset, place.epoch, wanted.metadata)
+        checked[checked_partition(partition)] = OffsetAndMetadata(
+            place.offset, place.epoch, wanted.metadata, wanted.topic_id
+        )
     return checked
 
 

@@ -13,14 +13,15 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from multilane.client.admin.topics import ids_of, partitions_of, topic_metadata_call
-from multilane.client.arguments import seconds
+from multilane.client.arguments import seconds, topic_list
 from multilane.client.blocks import Blocks
 from multilane.client.consumer_base import ConsumerBase, Offsets, warn_unless_closed
 from multilane.client.consumer_state import ConsumerState
+from multilane.client.departures import LAST_WORD
 from multilane.client.fetch.offsets import Found
 from multilane.client.group.wanted_topics import checked_topic
 from multilane.client.iteration import RecordStream
-from multilane.client.lookups import at_times, beginning, end, newest, only_offsets, with_epochs
+from multilane.client.lookups import at_epochs, at_times, beginning, end, newest, only_offsets, with_epochs
 from multilane.client.plans import Plan, Wait
 from multilane.client.sharing import THREADS
 from multilane.client.subscriber import Subscriber
@@ -29,7 +30,7 @@ from multilane.config.consumer import parse_consumer
 from multilane.config.values import merged
 from multilane.errors import OperationTimeout
 from multilane.logs import logger
-from multilane.metrics import Observer
+from multilane.metrics.observer import Observer
 from multilane.types import Offset, OffsetAndEpoch, OffsetAndMetadata, OffsetAndTimestamp, PartitionLike, TopicPartition
 from multilane.wire.records.record import Record
 
@@ -113,7 +114,7 @@ class AsyncConsumer(ConsumerBase):
     async def topic_ids(self, topics: Collection[str], timeout: float | None = None) -> dict[str, UUID]:
         """As the brokers know them now: a topic that is made again has another one."""
         with self._front.used() as front:
-            call = topic_metadata_call(tuple(map(checked_topic, topics)), self._deadline(timeout))
+            call = topic_metadata_call(topic_list(topics), self._deadline(timeout))
             return ids_of(await self._wait(front.call(call), timeout))
 
     # --- records -----------------------------------------------------------------------------------------------------
@@ -228,7 +229,7 @@ class AsyncConsumer(ConsumerBase):
     ) -> dict[TopicPartition, OffsetAndEpoch]:
         """Where a leader epoch ends in each log: the newest epoch up to the one given, and the offset after its last
         record. Left out where the leader knows of no such epoch."""
-        return with_epochs(await self._find(epochs, timeout, by_epoch=True))
+        return with_epochs(await self._find(at_epochs(epochs), timeout, by_epoch=True))
 
     async def max_timestamp_offsets(
         self, partitions: Collection[PartitionLike], timeout: float | None = None
@@ -245,14 +246,15 @@ class AsyncConsumer(ConsumerBase):
     async def _close(self, timeout: float | None, *, keep_last: bool) -> None:
         if self._subscriber.is_closing:
             return  # from within the last call of a listener: whoever made that goes on
-        deadline = self._clock.monotonic() + (30.0 if timeout is None else timeout)
+        deadline = self._clock.monotonic() + (30.0 if timeout is None else seconds(timeout))
         try:
             with self._front.parting() as alone:
                 if alone:
                     await self._drive(self._subscriber.close(deadline, keep_last=keep_last))
         finally:
             try:
-                await self._settle(self._front.begin_close(), deadline)
+                last_word = min(deadline, self._clock.monotonic() + LAST_WORD)
+                await self._settle(self._front.begin_close(last_word), deadline)
             finally:  # even when this task is cancelled, our share of the network thread is given back
                 left = self._front.end_close()
         await self._settle(left, deadline)

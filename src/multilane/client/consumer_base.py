@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TypeAlias
 from uuid import UUID
 
-from multilane.client.arguments import at_offset, at_time, by_partition
+from multilane.client.arguments import at_offset, at_time, by_partition, checked_callback
 from multilane.client.consumer_state import ConsumerState
 from multilane.client.group.metadata import GroupMetadata
 from multilane.client.group.wanted_topics import ClientPattern, ServerPattern, TopicNames
@@ -100,7 +100,7 @@ class ConsumerBase:
     ) -> None:
         """Commit without waiting. A later poll() calls `callback(offsets, error)`; without one, errors are logged."""
         with self._front.used():
-            self._subscriber.commit_async(offsets, callback)
+            self._subscriber.commit_async(offsets, checked_callback(callback))
 
     @property
     def member_id(self) -> str | None:
@@ -144,6 +144,11 @@ class ConsumerBase:
         """That of the last record before the position, or -1 where it is not known."""
         with self._front.used() as front:
             return front.leader_epoch(partition)
+
+    def known_topic_id(self, topic: str) -> UUID | None:
+        """The id that the topic had when the brokers were last asked; None while it is not known. Asks nobody."""
+        with self._front.used() as front:
+            return front.topic_id(topic)
 
     def seek_to_beginning(self, partitions: Collection[PartitionLike] = ()) -> None:
         """Go on at the first record there is; all assigned partitions when none is named."""

@@ -76,6 +76,7 @@ class ConsumerState:
         """`caller` names whoever is calling: a thread, or a task."""
         self.config = config
         self._lease = lease
+        self.topic_id = lease.thread.topic_id  # as the newest picture of the cluster has it
         self._signal = signal
         self._reset = ResetRule(config.auto_offset_reset, clock.wall)
         self._partitions: dict[TopicPartition, PartitionState] = {}
@@ -191,6 +192,7 @@ class ConsumerState:
         state.start = start
         state.position = start.offset if isinstance(start, At) else None
         state.epoch = start.epoch if isinstance(start, At) else NO_EPOCH
+        state.topic_id = start.topic_id if isinstance(start, At) else None
         state.failure, state.told = None, False
         if not was_placed:
             self._publish()
@@ -317,7 +319,7 @@ class ConsumerState:
         if isinstance(item, Moved):
             state = self._partitions.get(item.partition)
             if state is not None:
-                state.put(item.offset, item.epoch, self.polls)
+                state.put(item.offset, item.epoch, self.polls, item.topic_id)
             return None
         state = self._partitions.get(TopicPartition(item.topic, item.partition))
         if state is not None:
@@ -365,8 +367,8 @@ class ConsumerState:
             self._wakeups = 0
             raise WakeupError("wakeup() was called")
 
-    def begin_close(self) -> Future[None] | None:
-        """Leave the network thread; None when there is nothing to leave."""
+    def begin_close(self, until: float) -> Future[None] | None:
+        """Leave the network thread; None when there is nothing to leave. A group that was not left is told `until`."""
         if self._closed:
             return None
         self._closed = True
@@ -375,7 +377,7 @@ class ConsumerState:
         self._buffer.clear()
         self._signal.set()
         future: Future[None] = Future()
-        self._lease.thread.put(Detach(self._backend, future, self._group_client))
+        self._lease.thread.put(Detach(self._backend, future, self._group_client, until))
         return future
 
     def end_close(self) -> Future[None] | None:

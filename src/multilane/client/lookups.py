@@ -30,6 +30,11 @@ def at_times(timestamps: Mapping[Any, int]) -> dict[TopicPartition, int]:
     return {checked_partition(p): at_time(timestamp).timestamp for p, timestamp in given.items()}
 
 
+def at_epochs(epochs: Mapping[Any, int]) -> dict[TopicPartition, int]:
+    given = by_partition(epochs, "the leader epoch")
+    return {checked_partition(p): int(epoch) for p, epoch in given.items()}
+
+
 def only_offsets(found: Mapping[TopicPartition, OffsetAndTimestamp | None]) -> dict[TopicPartition, Offset]:
     """Look-ups of the beginning or the end always find one."""
     return {p: f.offset for p, f in found.items() if f is not None}

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from multilane.client.agenda import Agenda
 from multilane.client.calls import Call, CallManager
+from multilane.client.departures import Departures
 from multilane.client.events import (
     ApplicationEvent,
     CommitOffsets,
@@ -46,10 +47,12 @@ from multilane.client.net.wakeup import Wakeup
 from multilane.clock import Clock
 from multilane.errors import BrokerError, ClientClosed, ClientFailed, MultilaneError
 from multilane.logs import logger
-from multilane.metrics import Observer
+from multilane.metrics.observer import Observer
 from multilane.wire.records.decode import DecodeOptions, load_kernels
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     import numpy as np
 
     from multilane.client.cluster import Cluster
@@ -74,6 +77,7 @@ class Detach:
     backend: Backend
     future: Future[None]
     group_client: GroupClient | None = None
+    until: float = 0.0  # when its group need not be told any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,7 @@ class NetworkThread:
         )
         self._backends: Agenda[Backend] = Agenda()
         self._group_clients: Agenda[GroupClient] = Agenda()
+        self._departures = Departures(self._on_departed)
         self.can_decode = False
         self._stopping = False
         self.failure: ClientFailed | None = None
@@ -171,6 +176,10 @@ class NetworkThread:
             lambda: self._delegate.last_failure,
         )
 
+    def topic_id(self, topic: str) -> UUID | None:
+        """From any thread: pictures of the cluster are never changed."""
+        return self._metadata.cluster.topic_id(topic)
+
     @property
     def trouble(self) -> MultilaneError | None:
         """Why a broker could not be reached, until one can."""
@@ -186,6 +195,7 @@ class NetworkThread:
         try:
             while not self._stopping:
                 self._turn()
+            self._turn()  # last words: farewells of members for whom nobody waits
             self._shut(ClientClosed("the client was closed"))
         except BaseException as error:  # noqa: BLE001 - fail loudly, whatever it was
             self._fail(error)
@@ -216,7 +226,7 @@ class NetworkThread:
         poll = self._coordinators.poll(now)
         for request in poll.requests:
             then(request, self._group_clients.touch_all)
-        return min(wait, self._enqueue(poll, now))
+        return min(wait, self._enqueue(poll, now), self._departures.end(now))
 
     def _ask_due(self, agenda: Agenda[Asked], now: float) -> float:
         """Those who have something to say, or whose request was answered."""
@@ -260,11 +270,15 @@ class NetworkThread:
         event.backend.close()
         self._backends.remove(event.backend)
         self._size_memory()
-        if event.group_client is not None:
-            event.group_client.close(self._clock.monotonic())
-            self._group_clients.remove(event.group_client)
-            self._coordinators.release(event.group_client.group)
-        fulfil(event.future, None)
+        if event.group_client is None:
+            fulfil(event.future, None)
+        else:
+            self._departures.begin(event.group_client, event.until, event.future, self._clock.monotonic())
+            self._group_clients.touch(event.group_client)
+
+    def _on_departed(self, group_client: GroupClient) -> None:
+        self._group_clients.remove(group_client)
+        self._coordinators.release(group_client.group)
 
     def _size_memory(self) -> None:
         """As much may lie idle as may be in use."""
@@ -285,7 +299,8 @@ class NetworkThread:
             backend.fail(reason)
             backend.close(reason)
         for group_client in self._group_clients:
-            group_client.close(self._clock.monotonic(), reason)
+            group_client.close(reason)
+        self._departures.abandon()
         self._calls.abandon(reason)
         self._refuse_events(reason)
         self._delegate.close()

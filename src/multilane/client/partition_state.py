@@ -11,6 +11,8 @@ from multilane.client.fetch.cursor import At
 from multilane.types import NO_EPOCH, LeaderEpoch, Offset, OffsetAndMetadata
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from multilane.client.fetch.cursor import Start
     from multilane.errors import MultilaneError
 
@@ -27,6 +29,7 @@ class PartitionState:
         "position",
         "start",
         "told",
+        "topic_id",
     )
 
     def __init__(self, generation: int, start: Start | None) -> None:
@@ -34,6 +37,7 @@ class PartitionState:
         self.start = start
         self.position: Offset | None = start.offset if isinstance(start, At) else None
         self.epoch = start.epoch if isinstance(start, At) else NO_EPOCH  # of the last record before the position
+        self.topic_id = start.topic_id if isinstance(start, At) else None  # of the log that the position is in
         self.before: OffsetAndMetadata | None = None  # where it stood before the poll in which it last moved
         self.moved_in = 0
         self.end: int | None = None  # of the log as far as we may read it, when the last block was fetched
@@ -42,7 +46,9 @@ class PartitionState:
         self.told = False  # whether poll has raised the failure
 
     def place(self) -> OffsetAndMetadata | None:
-        return None if self.position is None else OffsetAndMetadata(self.position, self.epoch)
+        if self.position is None:
+            return None
+        return OffsetAndMetadata(self.position, self.epoch, topic_id=self.topic_id)
 
     def move(self, offset: Offset, epoch: LeaderEpoch, poll: int) -> None:
         """What is handed out in one poll is done with when the next begins."""
@@ -50,8 +56,9 @@ class PartitionState:
             self.before, self.moved_in = self.place(), poll
         self.position, self.epoch = offset, epoch
 
-    def put(self, offset: Offset, epoch: LeaderEpoch, poll: int) -> None:
+    def put(self, offset: Offset, epoch: LeaderEpoch, poll: int, topic_id: UUID | None = None) -> None:
         """Where the log itself has put us. Nothing was handed out by that, and what was before it is not there."""
         self.position, self.epoch = offset, epoch
+        self.topic_id = topic_id or self.topic_id
         if self.moved_in == poll:
             self.before = self.place()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from multilane.client.network import NetworkThread
 from multilane.clock import Clock, SystemClock
 from multilane.config.connection import connection_key
-from multilane.metrics import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer
 
 if TYPE_CHECKING:
     from multilane.config.connection import ConnectionConfig

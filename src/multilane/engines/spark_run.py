@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from multilane.app.app import App
 from multilane.app.control import controlled_at
 from multilane.app.member_checks import check_members_differ
+from multilane.app.metrics_server import served
 from multilane.app.signals import signals_stop
 from multilane.app.targets import find_app
 from multilane.engines.batches.driver import QuerySupervisor
@@ -61,6 +62,7 @@ class SparkSettings:
     host: str | None = None  # where executors reach this process; None: as Spark has it
     log_level: str = "INFO"
     control: Path | None = None  # a socket over which the run is steered
+    metrics: str | None = None  # HOST:PORT for Prometheus
     terms: LeaseTerms = field(default_factory=LeaseTerms)  # of batches
 
 
@@ -71,6 +73,11 @@ def run_on_spark(target: str, settings: SparkSettings) -> None:
     app.check_runnable()
     if settings.flow == CONTINUOUS and members > 1:
         check_members_differ(app)
+    with served(app, settings.metrics):
+        _run(app, target, members, settings)
+
+
+def _run(app: App, target: str, members: int, settings: SparkSettings) -> None:
     flow = (Batches if settings.flow == BATCHES else Continuous)(app, target, members, settings)
     with signals_stop(flow.stop):  # from now on: Spark takes seconds to start
         # As many threads as members were counted on: a container may allow the JVM fewer processors.

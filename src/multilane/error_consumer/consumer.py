@@ -76,8 +76,10 @@ class ErrorConsumer:
             self._run = None
             self._idle.set()
         log.info(
-            "an error run gave back %d records, had %d handled and gave up %d; %d partitions wait, %d keep a record",
-            *(report.republished, report.handled, report.given_up, len(report.waiting), len(report.kept)),
+            "error consumer %s: the run has ended. Records given back: %d, handled by the error function: %d, given "
+            "up: %d. Partitions that wait for records to be old enough: %d, that are stopped by a record: %d",
+            *(self._properties.get("group.id"), report.republished, report.handled, report.given_up),
+            *(len(report.waiting), len(report.kept)),
         )
         return report
 
@@ -99,9 +101,10 @@ class ErrorConsumer:
             try:
                 await self.run_now()
             except MultilaneError as error:
-                log.error("an error run failed: %s. The next one comes by the schedule", error)  # noqa: TRY400
+                told = "error consumer %s: the run failed: %s. The next one starts by its schedule"
+                log.error(told, self._properties.get("group.id"), error)  # noqa: TRY400
             except Exception:  # a defect must not end the schedule
-                log.exception("an error run failed")
+                log.exception("error consumer %s: the run failed", self._properties.get("group.id"))
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock.wall(), UTC)

@@ -108,5 +108,6 @@ def _slots(content: bytes, names: Sequence[Name]) -> Iterator[_Slot]:
 
 
 def _name(line: bytes) -> Name:
-    cluster, group, topic, partition = json.loads(line)
-    return str(cluster), str(group), str(topic), int(partition)
+    """Older versions did not write the log."""
+    cluster, group, topic, partition, *log = json.loads(line)
+    return Name(str(cluster), str(group), str(topic), int(partition), *map(str, log))

@@ -26,11 +26,11 @@ from multilane.listeners.context import Context
 from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.signature import is_async
 from multilane.logs import logger
-from multilane.metrics import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.outcome.backoff import BackoffSettings
 from multilane.outcome.breaker import Breaker
 from multilane.outcome.flow import LastStep, Publish, RetryFlow, after_failure, exhausted, follow, poisoned, undecodable
-from multilane.outcome.in_place import InPlace, retried
+from multilane.outcome.in_place import InPlace, fresh, retried
 from multilane.outcome.own_thread import on_own_thread
 from multilane.outcome.parking import Parking
 from multilane.outcome.poison import SuspectedPoison
@@ -110,6 +110,10 @@ class Failing:
         if self._notes is not None:
             self._notes.note_skipped(records)
 
+    def note_interrupted(self, records: Sequence[Record]) -> None:
+        if self._notes is not None and records:
+            self._notes.note_interrupted(records)
+
     def _note_uncalled(self, records: int) -> None:
         """These are settled without a successful call."""
         if self._gate is not None:
@@ -122,8 +126,8 @@ class Failing:
 
     async def take_over(self, record: Record, error: BaseException, parking: Parking | None) -> Record | None:
         self._report.failed(record, error)
-        if self._notes is not None and isinstance(error, ProcessingTimeout):
-            self._notes.note_interrupted((record,))  # its call may still succeed, and it is handled again
+        if isinstance(error, ProcessingTimeout):
+            self.note_interrupted((record,))  # its call may still succeed, and it is handled again
         again = await self._take_over(record, error, parking)
         if again is not None:
             self._report.repeated()
@@ -160,7 +164,7 @@ class Failing:
             self._note(record, RecordOutcome.DEAD, None, error)
         elif parking is not None and record.topic == step.topic == self._flow.retry:
             # Retried in place: a copy would come after records that have to come after it.
-            return record._replace(headers=step.headers, timestamp=round(self._clock.wall() * 1_000))
+            return fresh(record, step.headers, round(self._clock.wall() * 1_000))
         else:
             self._note_stored(record, step, await self._publisher.publish(step), parking, error)
         self._note_uncalled(1)
@@ -170,9 +174,9 @@ class Failing:
 
     async def follow_key(self, records: Sequence[Record], parking: Parking) -> None:
         """Records whose keys have a backlog in the retry topic go there unhandled, in order."""
-        self._note_uncalled(len(records))
         copies = [follow(self._flow, record) for record in records]
         stored = await self._publisher.publish_in_order(copies)
+        self._note_uncalled(len(records))  # not earlier: until they are settled, as many successes would be missing
         for record, copy, position in zip(records, copies, stored, strict=True):
             self._note_stored(record, copy, position, parking, None)
 
@@ -208,7 +212,7 @@ class Failing:
             rest = again.due - now
             log.warning(
                 "%s failed (attempt %d in place) and is kept: %s. It is retried in %.1f s; its key waits, and %s-%d is "
-                "not committed past it. %d such failures since the last warning. Configure an error topic or register "
+                "not committed past it. Such failures since the last warning: %d. Configure an error topic or register "
                 "a last step; `onFailure: drop` drops such records. %s",
                 *(record, again.attempts, step.reason, rest, record.topic, record.partition, many, _described(error)),
             )
@@ -219,7 +223,7 @@ class Failing:
             self._observer.count("lanes.records.dropped", topic=record.topic)
             if many := self._dropped.tell(self._clock.monotonic()):
                 log.error(
-                    "dropping %s: %s; no last_step is registered. %d dropped since the last line. %s",
+                    "dropping %s: %s; no last_step is registered. Dropped since the last such line: %d. %s",
                     *(record, step.reason, many, _described(error)),
                 )
             return
@@ -233,7 +237,8 @@ class Failing:
                 as_failure(failure)
                 if many := self._unended.tell(self._clock.monotonic()):
                     log.exception(
-                        "the last step failed for %s, retrying. %d such failures since the last line", record, many
+                        "the last step failed for %s, retrying. Such failures since the last such line: %d",
+                        *(record, many),
                     )
                 await self._pause(rest)
                 rest = min(_LONGEST_REST, 2 * rest)

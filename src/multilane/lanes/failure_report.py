@@ -11,7 +11,7 @@ from __future__ import annotations
 from multilane.commit.journal import RecordOutcome
 from multilane.lanes.failure_log import FailureSink
 from multilane.lanes.progress import DEAD, FOLLOWED, REPEATED, RETRIED
-from multilane.metrics import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.wire.records.record import Record
 
 

@@ -150,11 +150,13 @@ class Fence:
                 self._waiting.pop(turn, None)
 
     def begin_on_thread(self, pool: Fenced, lane: Lane) -> None:
-        """Begin a call on this thread, once the fence is open."""
-        while self._clock.monotonic() > self._deadline.fenced_after:
+        """Begin a call on this thread, once the fence is open: not before the loop has opened it. What came with the
+        heartbeat's answer, such as a revoked partition, is processed there first."""
+        while self.is_shut or self._clock.monotonic() > self._deadline.fenced_after:
+            if pool in self._pools:
+                threading.Event().wait(_CHECK_EVERY)
             if pool not in self._pools:
                 raise NotBegun
-            threading.Event().wait(_CHECK_EVERY)
         lane.begin_call()
 
     def _shut(self, over: float) -> None:

@@ -20,9 +20,9 @@ from multilane.lanes.acknowledging import Pending
 from multilane.lanes.lane import Lane
 from multilane.lanes.threads import NotBegun
 from multilane.logs import logger
-from multilane.metrics import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.outcome.headers import ERROR_COUNT, NOT_ATTEMPTED, RETRY_COUNT, last_value, retry_count
-from multilane.outcome.in_place import Resting, Stay, attempts_in_place, resting, stay_of
+from multilane.outcome.in_place import Resting, Stay, attempts_in_place, resting, rests_until, stay_of
 from multilane.outcome.outage import Failure, Outage, OutageState
 from multilane.outcome.poison import SuspectedPoison
 from multilane.seldom import Seldom
@@ -115,6 +115,7 @@ class _Wait:
 class _Probe:
     lane: Lane
     calls: int  # of the lane, before the probe
+    is_repeat: bool = False  # its record has failed before
     pending: Pending | None = None  # after the call has returned, until the record is acknowledged
     returned: float = 0.0  # when the call returned
 
@@ -138,6 +139,7 @@ class OutageGate:
         self._echoes: set[Record] = set()
         self._reminder = Seldom(_LOG_EVERY)
         self._was_shut = False  # as last logged
+        self._innocent_until = float("-inf")  # records doubted until then failed because of an outage
 
     @property
     def is_shut(self) -> bool:
@@ -161,6 +163,9 @@ class OutageGate:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._was_shut:
+            self._was_shut = False
+            self._observer.count("lanes.outage", consumer=self._name, state="resumed")
 
     def count_in(self, queue: HasSettled) -> None:
         self._queues.add(queue)
@@ -232,7 +237,10 @@ class OutageGate:
             return
         self._probe = None
         self._observer.count("lanes.outage.probes", consumer=self._name, result="ok")
-        lasted = self._outage.lasted(self._clock.monotonic())
+        now = self._clock.monotonic()
+        if probe.is_repeat:
+            self._innocent_until = now
+        lasted = self._outage.lasted(now)
         self._outage.probe_succeeded()
         self._moved(f"a probe succeeded after {lasted:.0f} s")
 
@@ -243,25 +251,26 @@ class OutageGate:
             self._set_timer()
             return
         self._waiting = deque(wait for wait in self._waiting if not wait.turn.done())
-        chosen = self._chosen()
+        chosen, is_repeat = self._chosen()
         if chosen is None:
             self._set_timer(_LOOK)
             return
         self._waiting.remove(chosen)
         self._outage.probe()
-        self._probe = _Probe(chosen.lane, chosen.lane.calls)
+        self._probe = _Probe(chosen.lane, chosen.lane.calls, is_repeat)
         self._set_timer(_NOT_BEGUN)
         chosen.turn.set_result(None)
 
-    def _chosen(self) -> _Wait | None:
-        """Alternates between records that failed and records that did not. The former may succeed now; but if they are
-        poison themselves, only another record can show it, and it must not wait behind all of them."""
+    def _chosen(self) -> tuple[_Wait | None, bool]:
+        """The lane that probes, and whether with a record that failed before. Alternates between records that failed
+        and records that did not. The former may succeed now; but if they are poison themselves, only another record can
+        show it, and it must not wait behind all of them."""
         prefers_failed = self._outage.probes % 2 == 0
         for failed in (prefers_failed, not prefers_failed):
             for wait in self._waiting:
                 if wait.has_work(failed):
-                    return wait
-        return None
+                    return wait, failed
+        return None, False
 
     # --- failures ----------------------------------------------------------------------------------------------------
 
@@ -278,12 +287,12 @@ class OutageGate:
             return None
         if is_probe:
             return self._probe_failed(record, error, now)
-        why = stay_of(record)
-        if not self.is_shut and why in (Stay.KEPT, Stay.DOUBTED):
+        if not self.is_shut and self._is_to_blame(record):
             return None  # it failed before while others succeeded: it proves nothing, and is retried as usual
         failure = Failure(class_of(error), raised_at(error), record.key or (record.partition, record.offset))
         before = self._outage.state
-        stays = self._outage.failed(failure, self._count(now), now, is_echo=is_echo or _failed_before(record))
+        is_news = not _failed_before(record)
+        stays = self._outage.failed(failure, self._count(now), now, is_echo=is_echo, is_news=is_news)
         if self._outage.state is not before:
             self._set_timer()
         if not stays:
@@ -291,6 +300,11 @@ class OutageGate:
         if self.is_shut:
             return resting(record, attempts_in_place(record), now, Stay.OUTAGE)
         return resting(record, attempts_in_place(record), self._outage.next_at, Stay.DOUBTED)
+
+    def _is_to_blame(self, record: Record) -> bool:
+        """A doubted record is not, once a record that failed with it has succeeded: the cause was an outage."""
+        why = stay_of(record)
+        return why is Stay.KEPT or (why is Stay.DOUBTED and rests_until(record) > self._innocent_until)
 
     def note_echoes(self, records: Iterable[Record]) -> None:
         """These are about to fail with the same error object as others of their call: one call, one failure."""

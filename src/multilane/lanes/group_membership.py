@@ -92,12 +92,13 @@ class GroupMembership(RebalanceListener, Generic[T]):
     async def _commits(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """What differs from the last commit, and may be committed."""
         latest = {p: await self._commit_for(p) for p in list(partitions)}
-        changed = {
-            p: commit
-            for p, commit in latest.items()
-            if commit is not None and commit.offset >= 0 and self._committed.get(p) != commit
-        }
+        moved = {p: commit for p, commit in latest.items() if commit is not None and self._committed.get(p) != commit}
+        changed = {p: commit for p, commit in moved.items() if commit.offset >= 0 and self._is_current(p, commit)}
         return dict(await self._sift(changed)) if changed else {}
+
+    def _is_current(self, partition: TopicPartition, commit: OffsetAndMetadata) -> bool:
+        """A recreated topic has other records: offsets settled in the old one mean nothing there."""
+        return self._consumer.known_topic_id(partition.topic) in (None, commit.topic_id) or commit.topic_id is None
 
     async def _commit_for(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         if self._catch_up is not None:
@@ -111,7 +112,7 @@ class GroupMembership(RebalanceListener, Generic[T]):
             epoch = known.leader_epoch  # the offset has not moved since
         log_mark = completion_map.LogMark(point.end_epoch, self._assignment.topic_id(partition))
         metadata = completion_map.encode(point.offset, point.runs, log_mark)
-        return OffsetAndMetadata(Offset(point.offset), LeaderEpoch(epoch), metadata)
+        return OffsetAndMetadata(Offset(point.offset), LeaderEpoch(epoch), metadata, log_mark.topic_id)
 
     def _on_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: BaseException | None) -> None:
         if error is None:

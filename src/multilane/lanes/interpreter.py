@@ -120,11 +120,24 @@ def _end(loop: asyncio.AbstractEventLoop) -> None:
             despite_exits(lambda: loop.run_until_complete(ending), ending.done)
         loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
-        for task in tasks:
-            if not task.done():
-                log.error("abandoning a task that ignores its cancellation: %s", task)
-                task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001 - it is logged already
+        abandoned = [task for task in tasks if not task.done()]
+        for task in abandoned:
+            log.error("abandoning a task that ignores its cancellation: %s", task)
+            task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001 - it is logged already
+        if abandoned:
+            _keep_forever(abandoned)
         loop.close()
+
+
+def _keep_forever(tasks: list[asyncio.Task[Any]]) -> None:
+    """A coroutine without references is closed. Its function may ignore that too, forever, while the process exits; and
+    a lane would treat it as a failure of its record. A coroutine that a thread references is never closed."""
+
+    def hold(held: list[asyncio.Task[Any]]) -> None:
+        threading.Event().wait()
+        del held
+
+    threading.Thread(target=hold, args=(tasks,), name="multilane-abandoned", daemon=True).start()
 
 
 async def _wait(tasks: set[asyncio.Task[Any]]) -> None:

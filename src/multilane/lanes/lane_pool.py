@@ -20,7 +20,7 @@ from multilane.lanes.begun import IDLE
 from multilane.lanes.chains import Chains
 from multilane.lanes.due_timer import DueTimer
 from multilane.lanes.gate import brings_first
-from multilane.lanes.lane import Lane, lanes_end
+from multilane.lanes.lane import Lane, LaneTask, lanes_end
 from multilane.lanes.overdue import Overdue
 from multilane.lanes.partition_queue import PartitionQueue
 from multilane.lanes.row_chains import RowChains
@@ -121,7 +121,7 @@ class LanePool:
 
     @property
     def is_calling(self) -> bool:
-        return any(lane.is_calling for lane in self._lanes)
+        return any(lane.is_calling and not lane.hangs for lane in self._lanes)
 
     def _spawn(self, lane: Lane) -> None:
         """A new lane, or a new task for one."""
@@ -131,7 +131,7 @@ class LanePool:
         self._watch.end(lane.slot)  # the shortest loop leaves its last offset there
         lane.is_plain = self._is_plain
         body = self._by_windows if not self._work.window.is_single else self._plainly if lane.is_plain else self._singly
-        lane.task = task = self._loop.create_task(body(lane), context=self._context.copy())
+        lane.task = task = LaneTask(body(lane), lane, self._loop, self._context.copy())
         task.add_done_callback(lambda _: self._ended(lane, task))
 
     def _leaves(self, lane: Lane) -> bool:
@@ -270,7 +270,7 @@ class LanePool:
                 return
 
     def _is_changed(self, lane: Lane) -> bool:
-        """Called after each call. If the function has changed its context, the lane continues as another task."""
+        """After each call. If the function has changed its context or cancelled its task, the lane gets a new task."""
         if lane.has_substitute:  # its call has ended: now there is a surplus lane, and this one ends
             self._overdue.dismiss_substitute(lane)
             self._allow_threads()
@@ -278,7 +278,7 @@ class LanePool:
         if self._idle or self.peers:
             for pool in (self, *self.peers):
                 pool.feed()  # for room that became free: this lane may be busy with one key for long
-        if copy_context() == self._context:
+        if copy_context() == self._context and not lane.is_cancelled:
             return False
         self._spawn(lane)
         return True

@@ -44,7 +44,9 @@ class Overdue:
             if lane.is_stuck(now, _GRACE):
                 stuck.append(lane)
         for lane in stuck:
+            lane.hangs = True
             self._work.gate.hangs(lane)
+            self._work.watch.caution.hangs(lane.records)
             if not lane.has_substitute and self.substitutes < wanted:
                 self._abandon(lane, wanted)
         self._log_standstill(len(stuck), 2 * wanted, now)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from multilane.clock import Clock
 from multilane.lanes.failure_log import FailureLog, by_consumer, counted
 from multilane.logs import logger
-from multilane.metrics import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.outcome.failure_kinds import Sighting, looks_like
 
 log = logger(__name__)
@@ -46,7 +46,7 @@ class Progress:
         self._lock = threading.Lock()
         self._totals: dict[str, Tally] = {}  # by consumer
         self._logged: dict[str, Tally] = {}
-        self._paused: Counter[str] = Counter()  # by consumer: its members that an outage pauses
+        self._paused: dict[int | None, Counter[str]] = {}  # by worker and consumer: members that an outage pauses
         self._began_at = self._logged_at = 0.0
 
     def begin(self, now: float) -> None:
@@ -59,10 +59,10 @@ class Progress:
 
     # --- counting ----------------------------------------------------------------------------------------------------
 
-    def add(self, counts: Iterable[Count], failures: Iterable[Any] = ()) -> None:
+    def add(self, counts: Iterable[Count], failures: Iterable[Any] = (), worker: int | None = None) -> None:
         """The counts and failures that a worker reports."""
         reported = list(counts)
-        self.note(reported)
+        self.note(reported, worker)
         self.failures.add(failures)
         for name, labels, value in reported:
             try:
@@ -70,11 +70,17 @@ class Progress:
             except Exception:
                 log.exception("the application's observer failed")
 
-    def note(self, counts: Iterable[Count]) -> None:
+    def forget(self, worker: int) -> None:
+        """The worker is gone: members that an outage paused there are no longer paused, and it cannot report that."""
         with self._lock:
+            self._paused.pop(worker, None)
+
+    def note(self, counts: Iterable[Count], worker: int | None = None) -> None:
+        with self._lock:
+            paused = self._paused.setdefault(worker, Counter())
             for name, labels, value in counts:
                 if name == _OUTAGE:
-                    self._paused[labels.get("consumer", "")] += 1 if labels.get("state") == "paused" else -1
+                    paused[labels.get("consumer", "")] += 1 if labels.get("state") == "paused" else -1
                 elif name in _NAMES:
                     self._totals.setdefault(labels.get("consumer", ""), Counter())[name] += round(value)
 
@@ -88,13 +94,14 @@ class Progress:
         with self._lock:
             self._count_failed(seen)
             totals = {name: Counter(tally) for name, tally in self._totals.items()}
+            paused = self._members_paused()
         for consumer, tally in totals.items():
             added = tally - self._logged.get(consumer, Counter())
             kinds = seen.get(consumer, [])
             if added:
                 rate = f" ({added[SETTLED] / seconds:,.0f}/s)"
                 level = logging.WARNING if added[_FAILED] else logging.INFO
-                log.log(level, "%sconsumer %s: %s", prefix, consumer, _line(added, rate, kinds))
+                log.log(level, "%sconsumer %s: %s", prefix, consumer, _line(added, rate, kinds, paused[consumer]))
         self._logged = totals
 
     def close(self, now: float) -> None:
@@ -119,12 +126,15 @@ class Progress:
         kinds = by_consumer(self.failures.listed())
         with self._lock:
             totals = {name: Counter(tally) for name, tally in self._totals.items()}
-            paused = {name for name, members in self._paused.items() if members > 0}
+            paused = self._members_paused()
         names = [*totals, *(name for name in failed if name not in totals)]
         return {
             name: _facts(totals.get(name, Counter()), failed[name], kinds.get(name, [])) | {"paused": name in paused}
             for name in names
         }
+
+    def _members_paused(self) -> Counter[str]:
+        return sum((+members for members in self._paused.values()), Counter())
 
     def _count_failed(self, seen: dict[str, list[Sighting]]) -> None:
         for consumer, kinds in seen.items():
@@ -139,8 +149,10 @@ def _numbers(tally: Tally, rate: str = "") -> str:
     return ", ".join(parts)
 
 
-def _line(added: Tally, rate: str, kinds: list[Sighting]) -> str:
+def _line(added: Tally, rate: str, kinds: list[Sighting], paused: int) -> str:
     parts = [_numbers(added, rate)]
+    if paused:
+        parts.append(f"members paused by an outage: {paused}")
     if kinds:
         verdict = looks_like(kinds, _succeeded(added))
         parts += [verdict] if verdict else []

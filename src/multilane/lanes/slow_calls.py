@@ -28,7 +28,7 @@ class SlowCalls:
             return
         when = "" if lane.cancels else " when the call ends; its key waits until then"
         log.warning(
-            "%s exceeded maxProcessingTime (%gs) with %s, which counts as failed%s. %d such calls since the last "
-            "warning. Raise maxProcessingTime if calls may take this long",
+            "%s exceeded maxProcessingTime (%gs) with %s, which counts as failed%s. Such calls since the last "
+            "warning: %d. Raise maxProcessingTime if calls may take this long",
             *(listener, limit, next(iter(lane.records), None), when, many),
         )

@@ -61,6 +61,7 @@ class Caution:
     _watched: dict[TopicPartition, _Watched] = field(default_factory=dict)
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
     _opened: asyncio.Event = field(default_factory=asyncio.Event)
+    _alone_now: Sequence[Record] = ()  # the records that are handled alone now
 
     def __post_init__(self) -> None:
         self._opened.set()
@@ -111,14 +112,28 @@ class Caution:
 
     @asynccontextmanager
     async def _alone(self, records: Sequence[Record]) -> AsyncIterator[None]:
-        async with self._one:
-            self._opened.clear()
-            try:
-                await self._others_end()
-                log.info("%s was in progress when its process died: handling it alone", records[0])
-                yield
-            finally:
-                self._opened.set()
+        await self._one.acquire()
+        self._alone_now = records
+        self._opened.clear()
+        try:
+            await self._others_end()
+            log.info("%s was in progress when its process died: handling it alone", records[0])
+            yield
+        finally:
+            if self._alone_now is records:
+                self._release_others()
+
+    def _release_others(self) -> None:
+        self._alone_now = ()
+        self._opened.set()
+        self._one.release()
+
+    def hangs(self, records: Sequence[Record]) -> None:
+        """The call with these does not end. If they are handled alone, other lanes must not wait for it: the whole
+        process would stand still."""
+        if self._alone_now and self._alone_now[0] in records:
+            log.error("%s is handled alone and its call hangs: other lanes continue", self._alone_now[0])
+            self._release_others()
 
     async def _others_end(self) -> None:
         """Wait until other calls have ended, and lanes have left the shortest loop."""

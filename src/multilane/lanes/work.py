@@ -103,8 +103,7 @@ class Work:
     # --- one record --------------------------------------------------------------------------------------------------
 
     async def single(self, lane: Lane, record: Record) -> Record | None:
-        """Returns None when the record is settled or waits only for its acknowledgement, and the record if it is
-        retried in place."""
+        """Returns None if the record is settled or waits only for its acknowledgement, the record if it is retried."""
         if self.watch.is_careful and (poison := self.watch.poison(record)) is not None:
             return await self._fail(record, poison)
         listener, pending = self._of(record), None
@@ -158,6 +157,7 @@ class Work:
         if lane.is_overdue:
             error = self._late(lane, error)
         if error is not None:
+            await lane.go_on()
             return next(iter(await self._fail_all((record,), {record: error}, pending)), None)
         if pending is None:
             self._settle_done((record,))
@@ -166,6 +166,7 @@ class Work:
     def _put_back(self, lane: Lane, records: Sequence[Record], pending: Pending | None) -> list[Record]:
         """Other members may own these: their calls were cancelled, and have not failed."""
         self._late(lane, None)
+        self._failures.note_interrupted(records)
         self.gate.lost(lane)
         self.listener.interceptors.forget(records)
         if pending is not None and self.acknowledging is not None:
@@ -173,25 +174,26 @@ class Work:
         return list(records)
 
     def _overrun(self, lane: Lane, records: Sequence[Record], cancelled: asyncio.CancelledError) -> BaseException:
-        """Tells the three kinds of cancellation apart. The sweep cancels an overdue call (never a plain function): that
-        is a timeout. The function raised a CancelledError of its own: that is a failure like any other. Any other
-        cancellation ends the lane."""
+        """A failure: the sweep cancelled this call, or the function raised it itself. Any other one ends the lane."""
         if lane.is_overdue and lane.cancels:
-            return self._timeout()
+            timeout = self._timeout()
+            timeout.__cause__ = cancelled  # its traceback shows where the call waited
+            return timeout
         task = asyncio.current_task()
-        if task is not None and not task.cancelling():
+        if lane.has_cancelled_itself or (task is not None and not task.cancelling()):
             return cancelled
         self.listener.interceptors.forget(records)
         raise cancelled
 
     def _late(self, lane: Lane, error: BaseException | None) -> BaseException | None:
         """A call ended after it was overdue. A call that was cancelled and succeeded anyway counts as a success."""
-        lane.is_overdue = lane.is_fenced = False
+        lane.is_overdue = lane.is_fenced = lane.hangs = False
         if not lane.cancels:
             return error or self._timeout()
         task = asyncio.current_task()
         if task is not None:
             task.uncancel()
+            lane.is_cancelled = False
         return error
 
     def _timeout(self) -> ProcessingTimeout:
@@ -221,8 +223,7 @@ class Work:
 
     async def _window(self, lane: Lane, records: Sequence[Record]) -> list[Record]:
         if self._parking is not None:
-            # Before the select function runs: records from the topic belong behind those in the retry topic, although
-            # they may have waited longer.
+            # Before the select function runs: records from the topic belong behind those in the retry topic.
             records = await self._without_followers(records, self._parking)
         handled = records
         if self.window.select is newest_of_each_key and isinstance(records, TakenRows):
@@ -292,6 +293,8 @@ class Work:
         if lane.is_overdue:
             late = self._late(lane, None)
             failures = failures or (dict.fromkeys(records, late) if late is not None else {})
+        if failures:
+            await lane.go_on()
         try:
             return await self._settle_batch(records, failures, pending)
         finally:
@@ -309,8 +312,7 @@ class Work:
         return await self._fail_all([r for r in records if r in failures], failures, pending) if failures else []
 
     async def _settle_in_order(self, records: Sequence[Record], failures: Failures) -> list[Record]:
-        """A batch where order survives a retry. A record that succeeded behind a failed one of its key is handled again
-        after it: otherwise the older record would take effect last."""
+        """With order across retries: what succeeded behind a failed record of its key is handled again after it."""
         self.gate.note_echoes(echoes(failures))
         again: list[Record] = []
         for record in records:
@@ -318,16 +320,17 @@ class Work:
                 back = await self._fail(record, failures[record])
                 again += [] if back is None else [back]
             elif is_behind(record, again, self._order_of):
+                self._failures.note_interrupted((record,))
                 again.append(record)
             elif self.must_follow(record):
+                self._failures.note_interrupted((record,))
                 await self.follow([record])
             else:
                 self._settle_done((record,))
         return again
 
     async def _settle_around_failures(self, records: Sequence[Record], failures: Failures) -> list[Record]:
-        """A batch whose failed records may stay in place. Records of other keys are settled at once; records that
-        succeeded behind one that stays are handled again after it."""
+        """Failed records may stay in place: what succeeded behind one of its key is handled again after it."""
         order_of = self._order_of
         keys = set(map(order_of, failures)) - {None}
         self._settle_done([r for r in records if r not in failures and order_of(r) not in keys])
@@ -343,6 +346,7 @@ class Work:
                 again.append(record)
             elif record not in failures and order_of(record) in keys:
                 self._settle_done((record,))
+        self._failures.note_interrupted([record for record in again if record not in staying])
         return again
 
     # --- settling ----------------------------------------------------------------------------------------------------
@@ -355,7 +359,6 @@ class Work:
         if len(failed) > OF_A_CALL:
             self.gate.note_echoes(echoes({record: failures[record] for record in failed}))
         if len(failed) == 1 or self._parking is not None:
-            # One after the other: copies of a key must be stored in order.
             again = [await self._fail(record, failures[record]) for record in failed]
         else:
             again = await asyncio.gather(*(self._fail(record, failures[record]) for record in failed))
@@ -388,7 +391,6 @@ class Work:
                 self.retried.pop((record.topic, record.offset), None)
 
     def _reject(self, records: Sequence[Record], error: BaseException) -> asyncio.Future[list[Record]]:
-        """Acknowledged as failed."""
         return asyncio.ensure_future(self._rejected(records, error))
 
     async def _rejected(self, records: Sequence[Record], error: BaseException) -> list[Record]:

@@ -65,6 +65,7 @@ class WorkerProcess:
             self.hang_up()
             self._loop.call_soon(self._ours.close)
             if not isinstance(error, EOFError):
+                self.kill()  # an import may never end
                 raise
             await self._gone.wait()
             raise WorkerDied(f"{self} before it was ready; see its output") from None

@@ -59,17 +59,19 @@ class CrashWatch:
         """For the team of these. `limit`: crashes with a record in work, after which it is not handled again."""
         if self._table is None:
             return Watch()
-        names: dict[Name, Intake] = {(cluster, group, *intake.partition): intake for intake in intakes}
+        names = {Name(cluster, group, *intake.partition, _log_of(start)): intake for intake, start in intakes.items()}
 
         def is_settled(call: OpenCall) -> bool:
+            if any(name.is_of_another_log(call.name) for name in names):
+                return True  # its record no longer exists
             intake = names.get(call.name)
             return intake is not None and _is_within(call, intakes[intake])
 
         crashes = await asyncio.to_thread(crashes_in, self._directory, is_settled, self._clock.wall())
         for name, intake in names.items():
             self._look(intake, suspicion(crashes, name, limit), crashes)
-        places = {name[2]: self._table.number_of(name) for name in names}
-        return Watch(self._caution, LaneMarks(self._table, places))
+        numbers = {name.topic: self._table.number_of(name) for name in names}
+        return Watch(self._caution, LaneMarks(self._table, numbers))
 
     def _look(self, intake: Intake, found: Suspicion, crashes: list[Crash]) -> None:
         if not found.suspects and not found.convicted:
@@ -86,6 +88,10 @@ class CrashWatch:
     def end(self, intakes: Iterable[Intake]) -> None:
         for intake in intakes:
             self._caution.end(intake.partition, intake.frontier)
+
+
+def _log_of(start: Start) -> str:
+    return "" if start.topic_id is None else start.topic_id.hex
 
 
 def _is_within(call: OpenCall, start: Start) -> bool:

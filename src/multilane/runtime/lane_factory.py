@@ -10,7 +10,8 @@ processes, from `open` to `close`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from multilane.audit.record_files import AuditRecordFiles
@@ -23,9 +24,9 @@ from multilane.config.app.clients import consumer_properties, producer_propertie
 from multilane.config.app.cluster import ClusterConfig
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.consumer import parse_consumer
-from multilane.errors import AccountsNotWritten
+from multilane.errors import AccountsNotWritten, MultilaneError
 from multilane.lanes.assignment import ReadTopics, Start
-from multilane.lanes.backlog import scan
+from multilane.lanes.backlog import Backlogs, LooksUpEnds
 from multilane.lanes.chains import Chains, DueAt
 from multilane.lanes.consumer_overrides import AS_CONFIGURED, ConsumerOverrides
 from multilane.lanes.failing import Failing, FailureRoutes
@@ -50,7 +51,7 @@ from multilane.listeners.listener import Listener, Runner
 from multilane.listeners.signature import read_signature
 from multilane.listeners.window import newest_of_each_key
 from multilane.logs import logger
-from multilane.metrics import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.outcome import backoff
 from multilane.outcome.flow import RetryFlow
 from multilane.outcome.headers import retry_count
@@ -119,6 +120,7 @@ class LaneFactory:
         self._steering = AS_CONFIGURED
         self._accounts = AuditRecordFiles(config.audit, config.group_id, clock) if config.audit else None
         self._properties = _FETCHING | consumer_properties(config, cluster)
+        self._backlogs = Backlogs(self.reading | {"auto.offset.reset": "earliest"}, clock)
 
     def sharing(self, crashes: CrashWatch) -> LaneFactory:
         """With the other consumers of the process, before it is opened."""
@@ -308,13 +310,18 @@ class LaneFactory:
     def _feeding_order(self, partition: TopicPartition) -> int:
         return self.topics.names.index(partition.topic)
 
+    async def look_up_backlogs(self, consumer: LooksUpEnds, partitions: Collection[TopicPartition]) -> None:
+        """Before teams of several partitions are built: one request instead of a scan for each."""
+        retries = [p for p in partitions if p.topic == self.config.retry]
+        if self.keeps_order and retries:
+            with suppress(MultilaneError):  # then each is scanned, by whoever waits for it
+                await self._backlogs.look_up(consumer, retries)
+
     async def _parked(self, starts: Mapping[TopicPartition, Start]) -> Parking | None:
         if not self.keeps_order:
             return None
         retry = next(p for p in starts if p.topic == self.config.retry)
-        return await scan(
-            self.reading | {"auto.offset.reset": "earliest"}, retry, starts[retry].offset, starts[retry].runs
-        )
+        return await self._backlogs.parking(retry, starts[retry].offset, starts[retry].runs)
 
     def _intake(self, partition: TopicPartition, start: Start, as_rows: bool) -> Intake:
         config = self.config
@@ -322,7 +329,7 @@ class LaneFactory:
         most = PIECE_OF_ROWS if as_rows else PIECE
         return Intake(
             partition,
-            Ledger(start.offset, start.runs, start.end_epoch, in_bulk=as_rows),
+            Ledger(start.offset, start.runs, start.end_epoch, start.leader_epoch, in_bulk=as_rows),
             room,
             config.max_in_flight_bytes,
             most=most,

@@ -12,22 +12,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock
 from multilane.errors import BrokerError, ConfigError, MultilaneError
 from multilane.logs import logger
-from multilane.metrics import Observer
+from multilane.metrics.observer import Observer
 from multilane.runtime.lane_factory import LaneFactory
 from multilane.seldom import Seldom
 
 log = logger(__name__)
+T = TypeVar("T")
 
 _ASK: Final = 5.0  # seconds for an answer
 _REST: Final = 1.0  # seconds from one question to the next
 _TELL_EVERY: Final = 30.0
 _UNKNOWN_TOPIC: Final = 3
+
+
+async def opened(lane_factory: LaneFactory, stopping: asyncio.Event) -> bool:
+    """Worker processes have imported the application, which may take long; False when it is told to stop before."""
+    await _until_stopped(asyncio.ensure_future(lane_factory.open()), stopping)
+    return not stopping.is_set()
 
 
 async def member_of(
@@ -49,9 +56,7 @@ async def member_of(
     return None
 
 
-async def _until_stopped(
-    asking: asyncio.Future[Mapping[str, int]], stopping: asyncio.Event
-) -> Mapping[str, int] | None:
+async def _until_stopped(asking: asyncio.Future[T], stopping: asyncio.Event) -> T | None:
     stopped = asyncio.ensure_future(stopping.wait())
     both: list[asyncio.Future[Any]] = [asking, stopped]
     try:

@@ -174,18 +174,18 @@ def includes_headers(options: Mapping[str, str]) -> bool:
 
 def _sorted_out(options: Mapping[str, str], known: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:
     """(our options by their names, properties of Kafka's)."""
-    by_fold = {name.lower(): name for name in known}
+    by_lower = {name.lower(): name for name in known}
     given: dict[str, str] = {}
     properties: dict[str, str] = {}
     for key, value in options.items():
-        fold = key.lower()
-        if fold.startswith("kafka."):
-            properties[fold.removeprefix("kafka.")] = value
-        elif fold in by_fold:
-            given[by_fold[fold]] = value
-        elif fold not in _SPARKS_OWN:
-            near = difflib.get_close_matches(fold, [*by_fold, f"kafka.{fold}"], n=1)
-            hint = f"; did you mean {by_fold.get(near[0], near[0])}?" if near else ""
+        lower = key.lower()
+        if lower.startswith("kafka."):
+            _add(properties, key, value)
+        elif lower in by_lower:
+            given[by_lower[lower]] = value
+        elif lower not in _SPARKS_OWN:
+            near = difflib.get_close_matches(lower, [*by_lower, f"kafka.{lower}"], n=1)
+            hint = f"; did you mean {by_lower.get(near[0], near[0])}?" if near else ""
             raise ConfigError(f"there is no option {key!r}{hint}")
     if not options:
         raise ConfigError(
@@ -197,12 +197,21 @@ def _sorted_out(options: Mapping[str, str], known: tuple[str, ...]) -> tuple[dic
     return given, properties
 
 
+def _add(properties: dict[str, str], key: str, value: str) -> None:
+    """By Kafka's own spelling, which is what is looked for: the client takes them all."""
+    name = fold(key)
+    if properties.setdefault(name, value) != value:
+        raise ConfigError(f"{key}: kafka.{name} is given twice, with different values; give one")
+
+
 def as_option(name: str, value: object) -> str:
     """A property of a client as Spark takes it, as text."""
     if callable(value):
         raise ConfigError(f"{name}: a function cannot be sent to Spark's workers; use another way to authenticate")
     if isinstance(value, Secret):
         return value.reveal()
+    if isinstance(value, (list, tuple)):
+        return ",".join(as_option(name, item) for item in value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -34,7 +34,7 @@ from multilane.spark.offset_spec import (
 )
 from multilane.spark.options import SourceOptions
 from multilane.spark.ranges import Range, admitted, ranges_between
-from multilane.types import LeaderEpoch, Offset, OffsetAndEpoch, TopicPartition
+from multilane.types import NO_EPOCH, LeaderEpoch, Offset, OffsetAndEpoch, OffsetAndMetadata, TopicPartition
 
 log = logger(__name__)
 
@@ -331,7 +331,7 @@ class StreamPlanner(Planner):
         if self._group is None:
             self._group = Consumer({**self._options.properties, **_QUIET, "group.id": self._options.commit_group})
         try:
-            self._group.commit(news)
+            self._group.commit({p: OffsetAndMetadata(Offset(at), self._epoch_before(p, at)) for p, at in news.items()})
         except MultilaneError as error:
             group = self._options.commit_group
             if not error.retriable:
@@ -339,6 +339,14 @@ class StreamPlanner(Planner):
             log.warning("group %s does not know of the last batch yet: %s", group, error)
         else:
             self._committed |= news
+
+    def _epoch_before(self, partition: TopicPartition, offset: int) -> LeaderEpoch:
+        """So that whoever begins at the group notices a log that was cut: as it was told with the place, or that of
+        the leader which has the log up to there."""
+        recalled = self._recalled.get(partition)
+        if recalled is not None and recalled.offset == offset:
+            return recalled.leader_epoch
+        return self._ends[partition].leader_epoch if partition in self._ends else NO_EPOCH
 
 
 def _check_named(option: str, places: Mapping[TopicPartition, object], partitions: Collection[TopicPartition]) -> None:

@@ -26,7 +26,14 @@ def reason(error: Exception) -> str:
     in the middle of its own."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = [line for line in lines if _PYTHONS.match(line) and not line.startswith(_SPARKS)]
-    return without_credentials((told or lines or [type(error).__name__])[-1 if told else 0])
+    return without_credentials(told[-1] if told else first_cause(error))
+
+
+def first_cause(error: Exception) -> str:
+    """Of what the JVM says the first line tells only that it has said something."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    java = next((line for line in lines[1:] if line.startswith(": ")), "")
+    return java.removeprefix(": ") or lines[0]
 
 
 def in_short(error: BaseException) -> str:

@@ -28,6 +28,7 @@ from multilane.spark.class_archive import mapped
 from multilane.spark.executor_news import hear_of_executors, with_cause
 from multilane.spark.first_slot import await_slot, start_seconds
 from multilane.spark.own_session import jvm_in_its_own_session
+from multilane.spark.reasons import first_cause
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,7 +79,7 @@ def start_session(master: str, name: str, settings: Mapping[str, str]) -> SparkS
         try:
             session = builder.appName(name).config(map=told).getOrCreate()
         except Exception as error:
-            first = _without_parameters(_first_cause(error), master)
+            first = _without_parameters(first_cause(error), master)
             raise SparkStartError(with_cause(f"Spark does not start with master {shown(master)}: {first}")) from error
     if is_speculating(session):
         session.stop()
@@ -97,13 +98,6 @@ def _is_hidden_from_discovery(environ: Mapping[str, str]) -> bool:
     the path, `format("multilane")` would be unknown."""
     python = environ.get("PYSPARK_DRIVER_PYTHON") or environ.get("PYSPARK_PYTHON") or "python3"
     return shlex.quote(python) != python
-
-
-def _first_cause(error: Exception) -> str:
-    """Of what the JVM says the first line tells only that it has said something."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    java = next((line for line in lines[1:] if line.startswith(": ")), "")
-    return java.removeprefix(": ") or lines[0]
 
 
 def is_speculating(spark: SparkSession) -> bool:

@@ -24,11 +24,14 @@ def write(rows: DataFrame, properties: Mapping[str, object], *, topic: str | Non
     >>> multilane.spark.write(orders.selectExpr("id as key", "to_json(struct(*)) as value"),
     ...                       {"bootstrap.servers": "localhost:9092"}, topic="orders")
     """
-    from multilane.spark.options import as_option  # here: every worker of Spark imports this package
+    from multilane.config.spelling import fold  # here: every worker of Spark imports this package
+    from multilane.spark.options import as_option
 
     if rows.isStreaming:
         raise ConfigError('this DataFrame is a stream: write it with rows.writeStream.format("multilane")')
-    options = {f"kafka.{name.removeprefix('kafka.')}": as_option(name, value) for name, value in properties.items()}
+    # Spark forgets capitals, and with them where the words of a name in camel case begin.
+    given = {name: value for name, value in properties.items() if value is not None}
+    options = {f"kafka.{fold(name)}": as_option(name, value) for name, value in given.items()}
     if topic is not None:
         options["topic"] = topic
     rows.write.format("multilane").options(**options).mode("append").save()

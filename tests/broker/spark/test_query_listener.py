@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from broker.spark.shop import OBSERVED, PATIENCE
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 from multilane.spark.query_listener import ENDED, FAILED, listening
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.long, pytest.mark.filterwarnings("ignore")]

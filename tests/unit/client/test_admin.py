@@ -148,6 +148,12 @@ def test_offsets_at_nonsense(at):
         admin.offsets([TopicPartition("t", 0)], at)
 
 
+@pytest.mark.parametrize("call", ["topics", "delete_topics", "describe_groups"])
+def test_a_text_is_no_list_of_names(call):
+    with Admin({"bootstrap.servers": "127.0.0.1:1"}) as admin, pytest.raises(TypeError, match=r"write \['orders'\]"):
+        getattr(admin, call)("orders")
+
+
 def test_a_closed_admin_says_so():
     admin = Admin(NOWHERE)
     admin.close()

@@ -30,7 +30,7 @@ from multilane.errors import (
     SaslError,
     UnsupportedBatch,
 )
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 from multilane.types import LeaderEpoch, NodeId, Offset, TopicPartition
 from multilane.wire.compose import EARLIEST, LATEST
 from multilane.wire.messages import ApiKey

@@ -32,7 +32,7 @@ from multilane.errors import (
     SaslError,
     UnsupportedVersion,
 )
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 from multilane.secret import Secret
 from multilane.types import Node, NodeId
 from multilane.wire.compose import metadata_request
@@ -169,7 +169,7 @@ def test_a_closed_port_is_left_alone_for_a_while(offices):
         again = office.ask(FIRST)
         office.turn()
         assert again.done
-        assert "cannot be reached at present" in str(again.errors[0])
+        assert "cannot be reached at present: cannot connect to broker" in str(again.errors[0])
     assert office.counts.total("connection.failed") == 1
     office.clock.advance(0.1)
     again = office.ask(FIRST)

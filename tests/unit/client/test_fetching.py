@@ -27,7 +27,7 @@ from multilane.errors import (
     UnsupportedBatch,
     UnsupportedVersion,
 )
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 from multilane.types import LeaderEpoch, Node, NodeId, Offset, TopicPartition
 from multilane.wire.compose import EARLIEST, FetchClass
 from multilane.wire.messages import ApiKey

@@ -19,7 +19,7 @@ from multilane.client.network import Attach, CrashThread, Detach, ForBackend, Ne
 from multilane.clock import SystemClock
 from multilane.config.consumer import ConsumerConfig, parse_consumer
 from multilane.errors import ClientClosed, ClientFailed, MultilaneError
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 from multilane.types import Node, NodeId, TopicPartition
 from multilane.wire.compose import EARLIEST
 from multilane.wire.messages import ApiKey

@@ -21,7 +21,7 @@ from multilane.client.subscriber import Subscriber
 from multilane.clock import SystemClock
 from multilane.config.consumer import parse_consumer
 from multilane.errors import CommitRefused, GroupRefused, InstanceFenced, MultilaneError, SaslError
-from multilane.metrics import NO_OBSERVER
+from multilane.metrics.observer import NO_OBSERVER
 from multilane.types import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)

@@ -150,6 +150,11 @@ CALLS = {
     "end_offsets(1)": lambda c: c.end_offsets(1),
     "offsets_for_times([])": lambda c: c.offsets_for_times([("a", 0)]),
     "seek_to_times(1)": lambda c: c.seek_to_times(1),
+    "epoch_ends([])": lambda c: c.epoch_ends([("a", 0)]),
+    "topic_ids(1)": lambda c: c.topic_ids(1),
+    "topic_ids(text)": lambda c: c.topic_ids("a"),
+    "commit_async(callback)": lambda c: c.commit_async({("a", 0): 1}, callback=5),
+    "close(text)": lambda c: c.close("x"),
 }
 
 
@@ -203,7 +208,7 @@ def test_a_consumer_that_is_never_closed_is_told():
     front = consumer._front
     with pytest.warns(ResourceWarning, match=r"Consumer of 127\.0\.0\.1:1, 0 partitions.* was never closed"):
         del consumer
-    front.begin_close()
+    front.begin_close(0.0)
     front.end_close().result(5)
 
 

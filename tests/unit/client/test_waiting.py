@@ -11,7 +11,7 @@ from multilane.client.net.wakeup import Wakeup
 from multilane.clock import SystemClock
 from multilane.config.consumer import parse_consumer
 from multilane.errors import MultilaneError, NetworkError, OperationTimeout, SaslError, TlsError
-from multilane.metrics import NO_OBSERVER
+from multilane.metrics.observer import NO_OBSERVER
 from multilane.types import Node, NodeId
 from multilane.wire.messages import ApiKey
 

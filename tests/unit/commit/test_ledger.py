@@ -81,13 +81,34 @@ def test_the_epoch_is_that_of_the_last_record_below_the_frontier():
     ledger.advance(2, 4)
     ledger.hand_out([2, 3])
     ledger.advance(4, 5)
-    assert ledger.commit_point().leader_epoch == NO_EPOCH
     ledger.settle(0)
     assert ledger.commit_point().leader_epoch == 4
     ledger.settle(1)
     assert ledger.commit_point().leader_epoch == 4
     ledger.settle(2)
     assert ledger.commit_point().leader_epoch == 5
+
+
+def test_where_reading_began_the_epoch_is_the_one_that_was_known_there():
+    ledger = Ledger(7, start_epoch=2)
+    assert ledger.commit_point().leader_epoch == 2
+    ledger.hand_out([7])
+    ledger.advance(8, 4)
+    assert ledger.commit_point().leader_epoch == 2
+    ledger.settle(7)
+    assert ledger.commit_point().leader_epoch == 4
+
+
+def test_where_reading_began_without_an_epoch_the_first_that_is_read_is_used():
+    """A record may be kept there for long: its log must not be truncated unnoticed meanwhile."""
+    ledger = Ledger(7)
+    assert ledger.commit_point().leader_epoch == NO_EPOCH, "nothing was read"
+    ledger.hand_out([7, 8])
+    ledger.advance(8, 4)
+    ledger.advance(9, 5)
+    assert ledger.commit_point().leader_epoch == 4
+    ledger.settle(8)
+    assert ledger.commit_point() == CommitPoint(7, 4, ((8, 8),), 5)
 
 
 def test_an_epoch_that_is_too_low_is_not_returned():

@@ -8,7 +8,7 @@ import pytest
 
 from multilane.error_consumer.share import ErrorSteps, PartitionShare, RunCounts
 from multilane.errors import PublishStopped
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 from multilane.outcome.error_policy import ErrorRules, error_topics
 from multilane.outcome.flow import RetryFlow
 from multilane.outcome.headers import ERROR_COUNT, TARGET_TOPIC

@@ -7,11 +7,12 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 import pytest
 
-from lane_world import World, until
+from lane_world import TakenOver, World, turns, until
 from multilane.app.signals import signals_stop
 from multilane.lanes.interpreter import loop_on_thread, run_to_end
 from multilane.lanes.partition_queue import MAIN
@@ -198,3 +199,103 @@ def test_pythons_own_handler_counts_as_a_ctrl_c():
     finally:
         signal.signal(signal.SIGINT, before)
     assert not is_ctrl_c(KeyboardInterrupt())
+
+
+# --- functions that cancel the task of their lane --------------------------------------------------------------------
+
+
+class Cancelling:
+    """Functions that cancel the task they run in for the key `bad`, and then end in the given way."""
+
+    def __init__(self, way: str) -> None:
+        self.way = way
+        self.handled: list[int] = []
+
+    async def _end(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        if self.way == "raises":
+            raise ValueError
+        if self.way == "swallows":
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        if self.way == "awaits":
+            await asyncio.Event().wait()
+
+    async def single(self, record: Record) -> None:
+        if record.key == b"bad":
+            await self._end()
+        await turns(1)
+        self.handled.append(record.offset)
+
+    async def batch(self, records: list[Record]) -> None:
+        if any(record.key == b"bad" for record in records):
+            await self._end()
+        await turns(1)
+        self.handled += [record.offset for record in records]
+
+
+class Waiting(TakenOver):
+    """Copies that are acknowledged a moment later."""
+
+    async def take_over(self, record, error, parking):
+        await turns(1)
+        return await super().take_over(record, error, parking)
+
+
+@pytest.mark.parametrize(
+    ("way", "expected"), [("awaits", "CancelledError"), ("raises", "ValueError"), ("goes on", "CancelledError")]
+)
+@pytest.mark.parametrize("many", [1, 2])
+@pytest.mark.parametrize("lanes", [1, 3])
+async def test_a_function_that_cancels_its_own_task_has_failed_and_nothing_else_ends(way, expected, many, lanes):
+    """The lane ended with it, and the application with the lane."""
+    cancelling = Cancelling(way)
+    handler = cancelling.single if many == 1 else cancelling.batch
+    window = Window(many, 0.01) if many > 1 else Window()
+    async with World(handler, lanes=lanes, window=window, rules=WorkRules(60.0)) as world:
+        world.work._failures = world.failures = Waiting()
+        await world.give("a", "b", "bad", "bad", "c", "d", "e", "f")
+        await until(lambda: world.is_done)
+        assert world.failures.failed == [(2, expected), (3, expected)]
+        assert sorted(cancelling.handled) == [0, 1, 4, 5, 6, 7]
+        assert world.errors == []
+
+
+async def test_a_cancellation_that_a_function_swallows_does_not_reach_the_next_record():
+    """The task's counter of cancellations stayed, so the next CancelledError that a function raised ended its lane."""
+    cancelling = Cancelling("swallows")
+
+    async def handler(record: Record) -> None:
+        if record.key == b"last":
+            asyncio.current_task().cancel()
+            return
+        await cancelling.single(record)
+        if record.key == b"gone":
+            gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            gone.cancel()
+            await gone
+
+    async with World(handler, lanes=1, rules=WorkRules(60.0)) as world:
+        await world.give("bad", "a", "gone", "b", "last", "c")
+        await until(lambda: world.is_done)
+        assert world.failures.failed == [(2, "CancelledError")]
+        assert world.errors == []
+
+
+async def test_a_lane_that_another_task_cancels_ends_the_group():
+    """That task may be about to end everything: the record has not failed."""
+    begun = asyncio.Event()
+
+    async def handler(record: Record) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with World(handler, lanes=1, rules=WorkRules(60.0)) as world:
+        await world.give("a")
+        await begun.wait()
+        [lane] = world.pool._lanes
+        lane.task.cancel()
+        await until(lambda: world.errors)
+        assert world.failures.failed == []

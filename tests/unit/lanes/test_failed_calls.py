@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import weakref
 
 import pytest
 
-from lane_world import World, turns, until
+from lane_world import TakenOver, World, turns, until
 from multilane.lanes.work_rules import WorkRules
 from multilane.listeners.acknowledgement import Acknowledgement
 from multilane.listeners.context import Context
 from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.window import Selection, Window
+from multilane.stacks import stack_of
 from multilane.wire.records.record import Record
 
 MANUAL = WorkRules(is_manual=True)
@@ -111,3 +113,51 @@ async def test_a_failure_and_its_records_are_gone_when_they_are_taken_over(handl
         finally:
             gc.enable()
         assert around is None or around._failed == {}
+
+
+class Waiting:
+    """Weak references need their own class."""
+
+
+async def forever(record: Record) -> None:
+    here = Waiting()
+    failures.append(weakref.ref(here))
+    await asyncio.get_running_loop().create_future()
+
+
+async def batch_forever(records: list[Record]) -> None:
+    await forever(records[0])
+
+
+class Stacks:
+    """The failure side: keeps the stack of each error."""
+
+    def __init__(self) -> None:
+        self.stacks: list[str] = []
+
+    async def take_over(self, record, error, parking):
+        self.stacks.append(stack_of(error, hides_ours=True))
+
+    def __getattr__(self, name):
+        return getattr(TakenOver(), name)
+
+
+@pytest.mark.parametrize(("handler", "window"), [(forever, None), (batch_forever, WINDOW)])
+async def test_a_call_that_takes_too_long_fails_with_the_line_at_which_it_waited(handler, window):
+    """The log had a class and a limit, but not which of the calls inside hung."""
+    failures.clear()
+    async with World(handler, window=window) as world:
+        taken = world.work._failures = Stacks()
+        gc.collect()
+        gc.disable()
+        try:
+            await world.give(*"ab")
+            await world.sweep_after(1.5)
+            await until(lambda: world.is_done)
+            assert [one() for one in failures if one() is not None] == []
+        finally:
+            gc.enable()
+    assert len(taken.stacks) == 2
+    for stack in taken.stacks:
+        assert "in forever\n    await asyncio.get_running_loop().create_future()" in stack
+        assert stack.splitlines()[-1].startswith("multilane.errors.ProcessingTimeout: ")

@@ -11,6 +11,8 @@ import pytest
 from lane_world import World, turns, until
 from multilane.clock import ManualClock
 from multilane.lanes.fence import Fence
+from multilane.lanes.lane import Lane
+from multilane.lanes.threads import NotBegun
 from multilane.lanes.work import WorkRules
 from multilane.listeners.window import Window
 from multilane.wire.records.record import Record
@@ -43,6 +45,14 @@ class Fenced:
         self.fence.check()
 
 
+class Idle:
+    """A pool without lanes."""
+
+    def look_up(self): ...
+
+    def interrupt(self): ...
+
+
 @pytest.mark.parametrize("way", ["plainly", "windows", "unique"])
 async def test_a_member_that_was_stopped_beyond_its_session_begins_nothing(way, caplog):
     gate, begun = asyncio.Semaphore(0), []
@@ -72,6 +82,7 @@ async def test_a_member_that_was_stopped_beyond_its_session_begins_nothing(way, 
         await until(lambda: world.is_done)
         assert set(begun) == set(range(6))
         assert (world.failures.failed, world.errors) == ([], [])
+        assert world.failures.interrupted == before, "its call may have had an effect, and was made again"
 
 
 async def test_a_shorter_stop_changes_nothing():
@@ -107,6 +118,23 @@ async def test_a_call_that_waits_for_a_thread_does_not_begin():
         fenced.answer()
         await until(lambda: world.is_done)
         assert begun == [0, 1, 2]
+
+
+async def test_a_thread_waits_for_the_loop_that_may_have_to_drain_first():
+    """A lease is renewed for the whole consumer, even if one of its partitions was revoked meanwhile."""
+    clock, deadline, pool = ManualClock(), SimpleNamespace(fenced_after=SESSION), Idle()
+    fence, lane = Fence("orders", clock), Lane()
+    fence.watch(deadline)
+    fence.join(pool)
+    clock.advance(SESSION + 1)
+    assert fence.check()
+    deadline.fenced_after = clock.monotonic() + SESSION  # renewed, and the loop is still busy with earlier messages
+    beginning = asyncio.create_task(asyncio.to_thread(fence.begin_on_thread, pool, lane))
+    await turns()
+    fence.leave(pool)
+    with pytest.raises(NotBegun):
+        await beginning
+    assert not lane.is_calling
 
 
 async def test_lanes_behind_a_shut_fence_are_drained():

@@ -15,10 +15,12 @@ from multilane.lanes.work_rules import WorkRules
 from multilane.listeners.acknowledgement import Acknowledgement
 from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.window import Window
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 from multilane.outcome.backoff import RetryDelay
 from multilane.outcome.flow import RetryFlow
+from multilane.outcome.in_place import Resting
 from multilane.outcome.outage import Outage, OutageRules, OutageState
+from multilane.outcome.parking import Parking
 from multilane.wire.records.record import Record
 
 FLOW = RetryFlow("t", "t.retry", "t.error", 3)
@@ -38,7 +40,7 @@ class Guarded(World):
 
     def __init__(self, *, handler=None, is_manual=False, bad=(), **more):
         self.handled, self.is_down, self.bad, self.published = [], False, set(bad), Published()
-        self.counts = Counts()
+        self.counts, self.handler_succeeds_once = Counts(), False
         self.outage = Outage(OutageRules(), RetryDelay("exponential", 1.0, 8.0, 2.0))
         clock = self.late_clock = _Late()
         self.gate = OutageGate("orders", self.outage, clock, self.counts)
@@ -51,6 +53,9 @@ class Guarded(World):
 
     def fails(self, record: Record) -> bool:
         self.handled.append(record.offset)
+        if self.handler_succeeds_once:
+            self.handler_succeeds_once, self.is_down = False, True
+            return False
         return self.is_down or record.offset in self.bad
 
     async def one(self, record: Record) -> None:
@@ -95,6 +100,23 @@ async def test_nothing_begins_but_a_probe_for_each_back_off():
         assert len(set(world.handled[-3:])) == 3, "each time another record"
         assert len(world.published.offsets) == 4, "those before there was a suspicion"
         assert world.counts.total("lanes.outage.probes") == 3
+
+
+async def test_a_doubted_record_is_not_to_blame_once_one_that_failed_with_it_succeeds():
+    """A dependency that comes back for a moment: every record that failed at the first suspicion went to the retry
+    topic at the second one, and after a few rounds to the error topic."""
+    async with Guarded() as world:
+        await world.pause()
+        assert len(world.published.offsets) == 4
+        for _ in range(3):
+            world.is_down = False
+            world.handler_succeeds_once = True
+            await world.after(1.0)
+            assert not world.gate.is_shut
+            await until(lambda: world.outage.state is OutageState.SUSPECTED)
+            await world.after(1.0)
+            assert world.gate.is_shut
+        assert len(world.published.offsets) == 4 + 3 * 4, "those before there was a suspicion"
 
 
 async def test_a_record_that_has_not_failed_is_probed_within_two_rounds():
@@ -280,6 +302,47 @@ async def test_records_that_are_acknowledged_by_hand():
             await turns(60)
         await until(lambda: world.is_done)
         assert not world.gate.is_shut
+
+
+async def test_a_retried_record_that_has_rested_stays_in_place_in_the_next_suspicion_too():
+    """It counted as a record that was kept in place, which proves nothing and is retried as usual: a few short outages
+    used up its attempts."""
+    async with Guarded() as world:
+        world.is_down = True
+        await world.give(*(f"k{n}" for n in range(20)))
+        await until(lambda: world.outage.state is OutageState.SUSPECTED)
+        failing, error = world.work._failures, ConnectionError("refused")
+        retried = record_of("r", 900, FLOW.retry, headers=(("X-RetryCount", b"0"),))
+        for stage in range(2):
+            rested = await failing.take_over(retried, error, Parking(FLOW.retry))
+            assert isinstance(rested, Resting), stage
+            again = await failing.take_over(rested, error, Parking(FLOW.retry))
+            assert not isinstance(again, Resting)
+            assert dict(again.headers)["X-RetryCount"] == b"%d" % (stage + 1)
+            retried = again
+
+
+async def test_records_that_follow_their_key_lower_no_count_before_they_are_settled():
+    """While their copies were being sent, as many successes were missing, and a few failures looked like an outage."""
+
+    class Slow(Published):
+        async def publish_in_order(self, copies):
+            assert world.gate._count(world.clock.monotonic() + 2.0) == 10
+            return [(0, n) for n, _ in enumerate(copies)]
+
+    async with Guarded() as world:
+        await world.give(*(f"k{n}" for n in range(10)))
+        assert world.gate._count(world.clock.monotonic() + 1.0) == 10
+        failing = world.work._failures
+        failing._publisher = Slow()
+        await failing.follow_key([record_of("a", n) for n in range(5)], Parking(FLOW.retry))
+
+
+async def test_a_pause_is_counted_as_over_when_the_consumer_ends():
+    async with Guarded() as world:
+        await world.pause()
+        world.gate.close()
+        assert world.counts.by("state", "lanes.outage") == {"paused": 1, "resumed": 1}
 
 
 async def test_the_log_says_when_it_pauses_and_when_it_resumes(caplog):

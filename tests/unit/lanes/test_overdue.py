@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -93,3 +95,28 @@ def test_the_end_of_a_loop_does_not_wait_for_a_task_that_ignores_its_cancellatio
     run_to_end(main())  # a join would take for ever
     assert "abandoning a task that ignores its cancellation" in caplog.text
     never.set()
+
+
+DEAF = """
+import asyncio
+from multilane.lanes.interpreter import run_to_end
+
+async def deaf():
+    while True:
+        try:
+            await asyncio.sleep(1_000)
+        except BaseException:
+            pass
+
+async def main():
+    asyncio.create_task(deaf())
+    await asyncio.sleep(0)
+
+run_to_end(main())
+"""
+
+
+def test_a_coroutine_that_ignores_even_its_closing_does_not_keep_the_process():
+    """It went on forever without an event loop: a busy loop during the process's exit, out of reach of the forced
+    exit."""
+    assert subprocess.run([sys.executable, "-c", DEAF], check=False, timeout=60).returncode == 0

@@ -9,7 +9,7 @@ import pytest
 from multilane.clock import ManualClock
 from multilane.lanes.failure_log import FailureCollector, FailureLog
 from multilane.lanes.progress import DEAD, REPEATED, RETRIED, SETTLED, Progress
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 from multilane.wire.records.record import Record
 
 HOSTILE = "\n2026-01-01 00:00:00 INFO all is well\x1b[2J"
@@ -116,6 +116,29 @@ def test_a_pause_in_an_outage_is_known_until_all_members_go_on(clock):
     progress.note([resumed])
     assert progress.facts()["orders"]["paused"]
     progress.note([resumed])
+    assert not progress.facts()["orders"]["paused"]
+
+
+def test_a_line_reports_that_an_outage_pauses_a_consumer(clock, lines):
+    progress = Progress(clock=clock)
+    progress.begin(0.0)
+    paused, resumed = (("lanes.outage", {"consumer": "orders", "state": state}, 1.0) for state in ("paused", "resumed"))
+    for count in (paused, resumed):
+        progress.failures.note("orders", record(), failure())
+        progress.note([count])
+        progress.log_progress(10.0)
+    assert [" Members paused by an outage: 1." in line for line in lines()[-2:]] == [True, False]
+
+
+def test_a_worker_that_is_gone_is_no_longer_paused(clock):
+    """A worker that was killed in an outage was shown as paused until the app ended."""
+    progress = Progress(clock=clock)
+    paused = ("lanes.outage", {"consumer": "orders", "state": "paused"}, 1.0)
+    for worker in (0, 1):
+        progress.add([(SETTLED, {"consumer": "orders"}, 1.0), paused], (), worker)
+    progress.forget(0)
+    assert progress.facts()["orders"]["paused"]
+    progress.forget(1)
     assert not progress.facts()["orders"]["paused"]
 
 

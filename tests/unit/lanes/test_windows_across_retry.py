@@ -33,6 +33,7 @@ class Copies:
     def __init__(self):
         self.stored = []
         self.gives_up = False
+        self.interrupted = []
 
     async def take_over(self, record, error, parking):
         if self.gives_up:
@@ -51,6 +52,9 @@ class Copies:
         """Ignored."""
 
     note_skipped = note_skipped_rows = note_done
+
+    def note_interrupted(self, records):
+        self.interrupted += [record.offset for record in records]
 
 
 class Pair:
@@ -107,6 +111,7 @@ async def test_what_succeeded_behind_a_failed_one_of_its_key_follows_it(failing)
     again = await pair.handle(*(record_of(key, i) for i, key in enumerate("abaab")))
     assert again == []
     assert pair.copies.stored == [2, 3], "in the order of the key, and no other key"
+    assert pair.copies.interrupted == [3], "it has succeeded, and will be handled again"
     assert pair.unsettled("t") == ()
 
 
@@ -116,6 +121,7 @@ async def test_what_succeeded_behind_a_failed_one_in_the_retry_topic_stays_behin
     again = await pair.handle(*(record_of(key, i, RETRY) for i, key in enumerate("aaab")))
     assert [record.offset for record in again] == [1, 2]
     assert pair.unsettled(RETRY) == (1, 2)
+    assert pair.copies.interrupted == [2]
     assert pair.copies.stored == []
 
 

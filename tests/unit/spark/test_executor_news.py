@@ -7,7 +7,7 @@ import pytest
 from multilane.errors import SparkStartError
 from multilane.spark import executor_news
 from multilane.spark.executor_news import cause_in, hear_no_more, with_cause
-from multilane.spark.session import _first_cause
+from multilane.spark.reasons import first_cause
 
 NO_JAVA = 'java.io.IOException: Cannot run program "/no/such/java/bin/java": error=2, No such file or directory'
 STANDALONE = f"""
@@ -58,5 +58,5 @@ def test_what_the_jvm_says_is_told_and_not_that_it_has_said_something():
         "An error occurred while calling None.org.apache.spark.sql.classic.SparkSession.\n"
         ": java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.\n\tat org.apache"
     )
-    assert _first_cause(error).endswith("IllegalStateException: Cannot call methods on a stopped SparkContext.")
-    assert _first_cause(SparkStartError("no Java")) == "no Java"
+    assert first_cause(error).endswith("IllegalStateException: Cannot call methods on a stopped SparkContext.")
+    assert first_cause(SparkStartError("no Java")) == "no Java"

@@ -10,7 +10,7 @@ from multilane.spark.cut_logs import CutLogs
 from multilane.spark.options import source_options
 from multilane.spark.planning import StreamPlanner
 from multilane.spark.ranges import Range
-from multilane.types import OffsetAndEpoch, TopicPartition
+from multilane.types import OffsetAndEpoch, OffsetAndMetadata, TopicPartition
 
 ONE = TopicPartition("orders", 1)
 
@@ -135,3 +135,23 @@ def test_a_group_hears_of_nothing_beyond_its_log(planner_of):
     planner._commit = told.append
     planner.latest(planner.recall(CHECKPOINT), None)
     assert told == [{ONE: 150}]
+
+
+@pytest.mark.parametrize(("place", "epoch"), [(200, 5), (103, 7)], ids=["as it was told", "after a cut"])
+def test_a_group_hears_with_which_epoch_its_place_was_read(planner_of, place, epoch):
+    """Whoever begins at the group must notice that the log was cut since."""
+    planner, _ = planner_of(commitGroup="g", failOnDataLoss="false")
+    over(planner, Logs((253, 7), {5: (place, 5)}))
+    planner._group = group = Group()
+    planner.latest(planner.recall(CHECKPOINT), None)
+    assert group.told == {ONE: OffsetAndMetadata(place, epoch)}
+
+
+class Group:
+    """What commits are made to."""
+
+    def commit(self, offsets):
+        self.told = offsets
+
+    def close(self, timeout):
+        pass

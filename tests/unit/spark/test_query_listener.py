@@ -17,7 +17,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from multilane.clock import ManualClock
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 from multilane.spark import query_listener
 from multilane.spark.query_listener import ENDED, FAILED, IDLE, RUNNING, STARTED, QueryListener, QueryState, listening
 

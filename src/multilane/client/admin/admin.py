@@ -26,6 +26,7 @@ from multilane.client.admin.farewell import farewell_of
 from multilane.client.admin.offset_lookup import OffsetLookup
 from multilane.client.admin.offsets_partition import OFFSETS_TOPIC, offsets_partition
 from multilane.client.admin.topic_writes import TopicWrites
+from multilane.client.arguments import name_list
 from multilane.config.connection import parse_connection
 from multilane.config.values import merged
 from multilane.errors import BrokerError, MultilaneError, NetworkError, UnsupportedVersion, broker_error
@@ -46,7 +47,7 @@ from multilane.wire.messages import ApiKey
 if TYPE_CHECKING:
     from multilane.client.group.membership import Identity
     from multilane.clock import Clock
-    from multilane.metrics import Observer
+    from multilane.metrics.observer import Observer
     from multilane.types import NodeId, OffsetAndTimestamp, TopicPartition
 
 At = Literal["earliest", "latest", "max_timestamp"] | int
@@ -133,7 +134,7 @@ class Admin:
     def describe_groups(self, names: Iterable[str], timeout: float | None = None) -> dict[str, GroupDescription]:
         """Members and their partitions, whichever protocol a group uses. One that does not exist is an error."""
         deadline = self._asker.deadline(timeout)
-        return {name: self._describe(name, deadline) for name in names}
+        return {name: self._describe(name, deadline) for name in name_list(names, "groups")}
 
     def remove_member(self, member: Identity, timeout: float | None = None) -> None:
         """Leave a group in the name of a member that has died, so that its partitions are free before its session is
@@ -187,7 +188,7 @@ class Admin:
 
     def delete_topics(self, names: Collection[str], timeout: float | None = None) -> None:
         deadline = self._write_deadline(timeout)
-        self._writes.delete_topics(names, self._asker.left(deadline))
+        self._writes.delete_topics(name_list(names, "topics"), self._asker.left(deadline))
 
     def create_partitions(self, totals: Mapping[str, int], timeout: float | None = None) -> None:
         """Raises the number of partitions of each topic to the total given; waits until the new ones have leaders."""
@@ -218,9 +219,9 @@ class Admin:
         return answers.cluster_in(self._asker.ask(question, deadline))
 
     def _topics(self, names: Collection[str] | None, deadline: float) -> dict[str, TopicDescription]:
-        if names is not None and not names:
+        wanted = None if names is None else name_list(names, "topics")
+        if wanted == ():
             return {}
-        wanted = None if names is None else tuple(names)
         question = AdminQuestion(
             ApiKey.METADATA,
             partial(metadata_request, topics=wanted, create=False),

@@ -24,7 +24,7 @@ from multilane.errors import ClientClosed, ForkedClient, MultilaneError, Operati
 
 if TYPE_CHECKING:
     from multilane.config.connection import ConnectionConfig
-    from multilane.metrics import Observer
+    from multilane.metrics.observer import Observer
     from multilane.types import NodeId
     from multilane.wire.messages import ApiKey
 

@@ -23,7 +23,7 @@ from multilane.client.fetch.decoder import DecodeTask, Taker
 from multilane.client.fetch.reader import FetchPolicy, Reader
 from multilane.errors import CorruptBatch, RecordBatchError, broker_error
 from multilane.logs import logger
-from multilane.metrics import Observer
+from multilane.metrics.observer import Observer
 from multilane.types import LeaderEpoch, NodeId, Offset, TopicPartition
 from multilane.wire.fetch import FetchedFrame, FetchedPartition
 from multilane.wire.records.batches import BatchTable, scan

@@ -43,11 +43,13 @@ from multilane.errors import (
     RecordBatchError,
 )
 from multilane.logs import logger
-from multilane.metrics import Observer
+from multilane.metrics.observer import Observer
 from multilane.types import NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset
 from multilane.wire.compose import EARLIEST, FetchClass
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from multilane.client.cluster import Cluster
     from multilane.client.fetch.shared import SharedFetching
     from multilane.client.metadata import MetadataManager
@@ -91,7 +93,7 @@ class Backend:
         self._touch = around.touch
         self._cursors = CursorTable(self._on_cursor)
         self._interest: frozenset[str] = frozenset()
-        self._beginnings = Beginnings(group, self._cursors, buffer, self._reset, self._stop)
+        self._beginnings = Beginnings(group, self._cursors, buffer, self._reset, self._stop, self._id_of)
         backoff = RequestBackoff(config.connection.retry_backoff, config.connection.retry_backoff_max)
         self._offsets = OffsetsManager(
             around.metadata,
@@ -121,6 +123,9 @@ class Backend:
     def poll(self, now: float) -> Iterable[Poll]:
         """Before the fetching is asked: a new leader must not be read from unquestioned."""
         return (self._offsets.poll(now), self._validation.poll(now))
+
+    def _id_of(self, topic: str) -> UUID | None:
+        return self._metadata.cluster.topic_id(topic)
 
     def _on_cursor(self, cursor: Cursor) -> None:
         self._fetching.look_at(self._reader, cursor)
@@ -276,7 +281,7 @@ class Backend:
             return
         cursor.leader_epoch = NO_EPOCH  # the point of divergence is validated again before it is read from
         cursor.placed(safe)
-        self.buffer.put(cursor, Moved(partition, safe.offset, safe.epoch))
+        self.buffer.put(cursor, Moved(partition, safe.offset, safe.epoch, cursor.topic_id))
 
     def _diverged(self, cursor: Cursor, epoch: int, end_offset: int) -> None:
         if end_offset >= cursor.offset:  # nobody asked, and it says nothing about what we have read

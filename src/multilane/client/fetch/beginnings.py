@@ -17,6 +17,8 @@ from multilane.client.fetch.reset import ResetRule
 from multilane.errors import MultilaneError, NoOffsetForPartition
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from multilane.types import OffsetAndMetadata, TopicPartition
 
 
@@ -39,7 +41,9 @@ class Beginnings:
         buffer: FetchBuffer,
         reset: ResetRule,
         stop: Callable[[Cursor, MultilaneError], None],
+        id_of: Callable[[str], UUID | None] = lambda topic: None,
     ) -> None:
+        self._id_of = id_of
         self._group = group
         self._cursors = cursors
         self._buffer = buffer
@@ -74,8 +78,9 @@ class Beginnings:
             if committed is None:
                 self._begin_anew(cursor)
             else:
+                cursor.topic_id = cursor.topic_id or self._id_of(partition.topic)
                 cursor.placed(At(committed.offset, committed.leader_epoch))
-                self._buffer.put(cursor, Moved(partition, committed.offset, committed.leader_epoch))
+                self._buffer.put(cursor, Moved(partition, committed.offset, committed.leader_epoch, cursor.topic_id))
 
     def _refused(
         self, waiting: Mapping[TopicPartition, Cursor], partition: TopicPartition, error: MultilaneError

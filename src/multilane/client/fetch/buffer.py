@@ -20,12 +20,14 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from multilane.types import LeaderEpoch, Offset, TopicPartition
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from multilane.client.fetch.cursor import Cursor
     from multilane.errors import MultilaneError
     from multilane.wire.records.block import Block
@@ -38,11 +40,12 @@ _SMALL_ROOM: Final = 1 << 20  # whoever finds less waits to hear of more
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The partition goes on elsewhere: a look-up was answered, or the log changed under us."""
+    """The partition goes on elsewhere: a look-up was answered, or the log changed under us. `topic_id`: of the log."""
 
     partition: TopicPartition
     offset: Offset
     epoch: LeaderEpoch
+    topic_id: UUID | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

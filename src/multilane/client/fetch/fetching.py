@@ -29,7 +29,7 @@ from multilane.client.fetch.wanted_partitions import WantedPartition, WantedPart
 from multilane.client.net.requests import NEVER, Poll, RawResponse, UnsentRequest
 from multilane.errors import AuthenticationError, MultilaneError, NetworkError, UnsupportedVersion, broker_error
 from multilane.logs import logger
-from multilane.metrics import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.types import LeaderEpoch, NodeId
 from multilane.wire.compose import FETCH_AT_LEAST, FETCH_WITH_TOPIC_IDS, FetchClass, fetch_request
 from multilane.wire.fetch import walk_fetch_response

@@ -224,8 +224,9 @@ class OffsetsManager:
         if cursor.resets:  # nothing came of where it was placed before: it may be sent round in a circle
             cursor.not_before = now + self._backoff.delay(cursor.resets)
         cursor.resets += 1
+        cursor.topic_id = cursor.topic_id or self._metadata.cluster.topic_id(cursor.partition.topic)
         cursor.placed(at)
-        self._buffer.put(cursor, Moved(cursor.partition, at.offset, at.epoch))
+        self._buffer.put(cursor, Moved(cursor.partition, at.offset, at.epoch, cursor.topic_id))
 
     def _failed_resets(self, asked: list[Cursor], error: MultilaneError, now: float) -> None:
         for cursor in asked:

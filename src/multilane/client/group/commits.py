@@ -27,7 +27,7 @@ from multilane.client.net.request_state import RequestBackoff, RequestState
 from multilane.client.net.requests import NOTHING, Poll, UnsentRequest
 from multilane.errors import CommitRefused, MultilaneError, TooManyCommits
 from multilane.logs import logger
-from multilane.metrics import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.types import NodeId, TopicPartition
 from multilane.wire.compose_offsets import (
     COMMIT_OF_EPOCH_AT_LEAST,
@@ -52,6 +52,7 @@ _MOST_WAITING: Final = 10_000
 _BY_HAND: Final = ""
 _SENT_AGAIN_LATER: Final = frozenset({Effect.AGAIN, Effect.MOVED, Effect.MISSING})
 _LOST: Final = "was lost while the commit waited"
+_MADE_ANEW: Final = "is of a topic made anew since"
 
 _Verdict = tuple[Effect, MultilaneError | None]
 
@@ -117,10 +118,24 @@ class CommitManager:
             return
         if self._checked is not None and self._checked[:2] != (member_id, self._listeners.owned()):
             self._checked = None  # what held when this one was made may be over before the next turn
+        ids, strays = self._ids_of(offsets)
+        until = now + self._policy.timeout if deadline is None else deadline
+        commit = Commit(set(offsets), future, until, member_id, ids)
+        self._queue.add(commit, {tp: place for tp, place in offsets.items() if tp not in strays})
+        if strays:
+            self._listeners.refresh()  # who is right: it may be our picture that is the old one
+            commit.mark_lost(strays, _MADE_ANEW)
+            self._settle()
+
+    def _ids_of(self, offsets: Offsets) -> tuple[dict[str, UUID], list[TopicPartition]]:
+        """The ids of the topics, and which of these are offsets of another one than that which has the name now."""
         cluster = self._listeners.cluster()
         ids = {tp.topic: id_ for tp in offsets if (id_ := cluster.topic_id(tp.topic)) is not None}
-        until = now + self._policy.timeout if deadline is None else deadline
-        self._queue.add(Commit(set(offsets), future, until, member_id, ids), offsets)
+        strays = []
+        for partition, place in offsets.items():
+            if place.topic_id is not None and ids.setdefault(partition.topic, place.topic_id) != place.topic_id:
+                strays.append(partition)
+        return ids, strays
 
     def lose(self, partitions: Collection[TopicPartition]) -> None:
         """Someone else may have these already: what still waits for them is not sent."""
@@ -192,7 +207,7 @@ class CommitManager:
                 commit.mark_lost(commit.open, "belongs to a membership that has ended")
             elif owned is not None:
                 commit.mark_lost(commit.open - owned, _LOST)
-            commit.mark_lost([tp for tp in commit.open if tp.topic in renewed], "is of a topic made anew since")
+            commit.mark_lost([tp for tp in commit.open if tp.topic in renewed], _MADE_ANEW)
         self._settle()
 
     def _settle(self) -> None:

@@ -106,7 +106,7 @@ class CoordinatorManager:
         """This broker is not, or no longer, the coordinator. What was found since stays."""
         search = self._searches.get(group)
         if search is not None and search.node == node:
-            log.info("group %s: broker %s is no longer taken for its coordinator", group, node)
+            log.info("group %s: broker %s is not its coordinator any more; looking it up again", group, node)
             search.node = None
 
     def why(self, group: str) -> MultilaneError | None:

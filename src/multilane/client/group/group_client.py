@@ -54,7 +54,7 @@ from multilane.config.group import STRATEGIES
 from multilane.config.tuning import SessionLimits, of_assignment, of_session
 from multilane.errors import ClientClosed, MultilaneError
 from multilane.logs import logger
-from multilane.metrics import Observer
+from multilane.metrics.observer import Observer
 
 if TYPE_CHECKING:
     from multilane.client.cluster import Cluster
@@ -188,12 +188,18 @@ class GroupClient:
     def unwant(self, partitions: Collection[TopicPartition]) -> None:
         self._committed.unwant(partitions)
 
-    def close(self, now: float, reason: MultilaneError | None = None) -> None:
-        error = reason or ClientClosed("the consumer was closed while it waited for its group")
-        if self._membership is not None and reason is None:  # who has not left by now ends without a word
-            self._membership.leave(lambda: None, now)
-        self._commits.abandon(error)
-        self._committed.abandon(error)
+    def part(self, left: Callable[[], None], now: float) -> None:
+        """The consumer is closed. `left` is called once: when the group has been told, or cannot or need not be."""
+        self._wish = self._told = self._no_consumer_protocol = self._limits = None
+        self.close(ClientClosed("the consumer was closed while it waited for its group"))
+        if self._membership is None:
+            left()
+        else:
+            self._membership.leave(left, now)
+
+    def close(self, reason: MultilaneError) -> None:
+        self._commits.abandon(reason)
+        self._committed.abandon(reason)
         self._around.metadata.drop_interest(self._interest, create=self._config.allow_auto_create_topics)
         self._interest = frozenset()
         self._watch_all(False)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
-from multilane.metrics import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.types import NodeId, TopicPartition
 
 if TYPE_CHECKING:

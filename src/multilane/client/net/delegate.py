@@ -32,7 +32,7 @@ from multilane.errors import (
     WireError,
 )
 from multilane.logs import logger
-from multilane.metrics import Observer
+from multilane.metrics.observer import Observer
 from multilane.types import Node, NodeId
 
 if TYPE_CHECKING:
@@ -163,8 +163,10 @@ class NetworkDelegate:
             self._send(connection, request, now)
 
     def _unreachable(self, request: UnsentRequest) -> OperationTimeout:
-        cause = "" if self.last_failure is None else f": {self.last_failure}"
-        return OperationTimeout(f"no broker could be sent {request.api.name} in time{cause}")
+        return OperationTimeout(f"no broker could be sent {request.api.name} in time{self._cause()}")
+
+    def _cause(self) -> str:
+        return "" if self.last_failure is None else f": {self.last_failure}"
 
     def _send(self, connection: Connection, request: UnsentRequest, now: float) -> None:
         try:
@@ -189,7 +191,7 @@ class NetworkDelegate:
         if self.directory.wait(node, now) > 0:
             if request.node is None:
                 return None
-            raise NetworkError(f"broker {node} cannot be reached at present")
+            raise NetworkError(f"broker {node} cannot be reached at present{self._cause()}")
         return self._open(node, request.channel, now)
 
     def _least_loaded(self, now: float) -> NodeId | None:

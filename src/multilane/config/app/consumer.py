@@ -77,7 +77,9 @@ class ErrorBreaker(Frozen):
     share: Annotated[float, decimal(0.0001, 1.0, share=True)] = setting(
         "It trips when the share of failures exceeds this: 0.5 or 50%.", 0.5
     )
-    window: Seconds = setting("The time over which failures are counted.", 60.0)
+    window: Seconds = setting(
+        "The time over which failures are counted; with pause, longer while nothing succeeds.", 60.0
+    )
     minimum: Annotated[int, whole(1)] = setting(
         "pause: how many failures alike it takes; stop: how many records a window needs to be judged.",
         derived=lambda known: 5 if known.get("action") == "pause" else 100,

@@ -167,7 +167,9 @@ class _Loader:
     def _judge_together(self) -> None:
         consumers = [reading.config for reading in self.readings["consumers"].values() if reading.sound]
         shovels = [reading.config for reading in self.readings["errorConsumers"].values() if reading.sound]
-        for section, name, finding in (*rings.of_same_readers(consumers, shovels), *rings.of_rings(consumers)):
+        brokers = {fold: reading.config.brokers for fold, reading in self.readings["clusters"].items()}
+        same_readers = rings.of_same_readers(consumers, shovels, brokers)
+        for section, name, finding in (*same_readers, *rings.of_rings(consumers)):
             self._tell(self.readings[section][name.casefold()], [finding])
 
     def _of_cluster(self, reading: Reading[ClusterConfig]) -> Iterator[rules.RuleFinding]:

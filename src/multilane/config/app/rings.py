@@ -8,7 +8,7 @@ Findings come with the entry they are told of: its section and its name.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from multilane.config.app.consumer import ConsumerGroupConfig
@@ -30,14 +30,20 @@ class _Edge:
     field: str
 
 
-def of_same_readers(consumers: Iterable[ConsumerGroupConfig], shovels: Iterable[ShovelConfig]) -> Iterator[Told]:
-    """A group divides a topic's partitions between all that read it, whatever they do with the records."""
-    readers: dict[tuple[str, str, str], tuple[str, str]] = {}
-    for section, name, group, topic, field in _reading(consumers, shovels):
-        section_before, before = readers.setdefault((*group, topic), (section, name))
+def of_same_readers(
+    consumers: Iterable[ConsumerGroupConfig],
+    shovels: Iterable[ShovelConfig],
+    brokers: Mapping[str, Sequence[str]],
+) -> Iterator[Told]:
+    """A group divides a topic's partitions between all that read it, whatever they do with the records. Two clusters
+    with the same `brokers` (by casefolded name) are one."""
+    readers: dict[tuple[object, str, str], tuple[str, str]] = {}
+    for section, name, (cluster, group_id), topic, field in _reading(consumers, shovels):
+        where = frozenset(brokers.get(cluster, (cluster,)))
+        section_before, before = readers.setdefault((where, group_id, topic), (section, name))
         if (section_before, before) != (section, name):
             what = (
-                f"{joined(section_before, before)} also reads {topic} as group {group[1]}: each would get only some of "
+                f"{joined(section_before, before)} also reads {topic} as group {group_id}: each would get only some of "
                 "the partitions and miss the other records"
             )
             yield section, name, RuleFinding((field,), what, "give each its own groupId, or merge them")

@@ -22,6 +22,7 @@ Json = Any
 Start = tuple[int, tuple[Run, ...]]  # everything below is settled, and these runs beyond it
 
 _FORMAT: Final = 1
+_NOT_OURS: Final = (KeyError, TypeError, ValueError, AttributeError)  # of a file that was edited
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +59,11 @@ _WORDS: Final = {
 
 def plan_from(told: Json) -> BackfillPlan:
     check_format(told)
-    named = {name: told[name] for name in ("consumer", "group", "topic", "topic_id", "begin", "end")}
-    return BackfillPlan(**named, stretches={int(p): (start, end) for p, (start, end) in told["stretches"].items()})
+    try:
+        named = {name: told[name] for name in ("consumer", "group", "topic", "topic_id", "begin", "end")}
+        return BackfillPlan(**named, stretches={int(p): (start, end) for p, (start, end) in told["stretches"].items()})
+    except _NOT_OURS as error:
+        raise ConfigError(f"plan.json is damaged: start a new backfill with another --state ({error!r})") from error
 
 
 def check_format(told: Json) -> None:
@@ -213,17 +217,24 @@ def new_progress(plan: BackfillPlan) -> BackfillProgress:
 
 def progress_from(plan: BackfillPlan, told: Json) -> BackfillProgress:
     check_format(told)
-    places = places_from(told["places"])
-    if places.keys() != plan.stretches.keys() or not all(_is_sound(places[p], s) for p, s in plan.stretches.items()):
+    try:
+        places, epochs = places_from(told["places"]), epochs_from(told)
+        progress = BackfillProgress(plan, places, told["records"], told["seconds"], told["round"], epochs=epochs)
+        is_sound = places.keys() == plan.stretches.keys() and all(
+            _is_sound(places[p], stretch) for p, stretch in plan.stretches.items()
+        )
+    except _NOT_OURS:
+        is_sound = False
+    if not is_sound or not all(type(n) is int for n in (progress.records, progress.round, *epochs.values())):
         raise ConfigError("the offsets in progress.json are damaged: start a new backfill with another --state")
-    return BackfillProgress(plan, places, told["records"], told["seconds"], told["round"], epochs=epochs_from(told))
+    return progress
 
 
 def _is_sound(place: Start, stretch: Stretch) -> bool:
     """Within the stretch, in order and apart from each other, as they are written."""
     offset, runs = place
     edges = [offset, *(edge for first, last in runs for edge in (first, last + 1))]
-    is_ordered = all(isinstance(edge, int) for edge in edges) and edges == sorted(set(edges))
+    is_ordered = all(type(edge) is int for edge in edges) and edges == sorted(set(edges))
     return is_ordered and stretch[0] <= offset and edges[-1] <= stretch[1]
 
 

@@ -32,7 +32,7 @@ from multilane.lanes.interpreter import run_to_end, tuned_interpreter
 from multilane.lanes.partition_processor import PartitionProcessor
 from multilane.listeners.context import Context
 from multilane.logs import logger
-from multilane.metrics import Both, News
+from multilane.metrics.observer import Both, News
 from multilane.outcome.in_place import InPlace
 from multilane.runtime.lane_factory import LaneFactory, flow_of
 from multilane.runtime.registration import Registration

@@ -23,6 +23,7 @@ from multilane.client.fetch.offsets import PartlyFound
 from multilane.client.group.membership import Identity
 from multilane.client.lookups import only_offsets
 from multilane.clock import Clock, SystemClock
+from multilane.commit import completion_map
 from multilane.config.app.clients import admin_properties
 from multilane.engines.batches.lease_coordinator import Members
 from multilane.engines.batches.lease_table import LeaseTable
@@ -33,10 +34,10 @@ from multilane.lanes.group_membership import Commits, GroupMembership, Timing
 from multilane.lanes.log_check import LogCheck
 from multilane.lanes.uninterrupted import uninterrupted
 from multilane.logs import logger
-from multilane.metrics import News, Observer
+from multilane.metrics.observer import News, Observer
 from multilane.runtime.lane_factory import LaneFactory
 from multilane.runtime.starting import member_of
-from multilane.types import Offset, TopicPartition
+from multilane.types import Offset, OffsetAndMetadata, TopicPartition
 
 log = logger(__name__)
 
@@ -196,15 +197,16 @@ class CoordinatorGroup:
 
     async def _within_logs(self, news: Commits) -> Commits:
         """Workers say how far they are. What the logs do not have yet, or no more, is not committed on their word."""
-        beyond = [p for p, place in news.items() if place.offset > self._ends.get(p, 0)]
+        wanted = {p: _end_of(place) for p, place in news.items()}
+        beyond = [p for p, end in wanted.items() if end > self._ends.get(p, 0)]
         ends: Ends = {}
         if beyond and self._consumer is not None:
             look_up = partial(self._consumer.end_offsets, beyond, _LOOK_TIMEOUT)
             ends, _ = await _known(uninterrupted(look_up))  # the others wait
             self._ends |= ends
-        sound = {p: place for p, place in news.items() if place.offset <= self._ends.get(p, 0)}
+        sound = {p: place for p, place in news.items() if wanted[p] <= self._ends.get(p, 0)}
         for partition in ends.keys() - sound.keys():
-            offset = int(news[partition].offset)
+            offset = wanted[partition]
             if self._refused.get(partition) != offset:  # once, not with every commit
                 self._refused[partition] = offset
                 told = "%s: a worker reports offset %d, but the log ends at %d: not committed"
@@ -262,6 +264,12 @@ class CoordinatorGroup:
             with suppress(MultilaneError):  # one that is deleted has none for a while
                 found |= await consumer.topic_ids([topic], _LOOK_TIMEOUT)
         self._topic_ids = found
+
+
+def _end_of(place: OffsetAndMetadata) -> int:
+    """The offset behind all that this says is settled."""
+    runs = completion_map.decode(place.metadata, place.offset)
+    return runs[-1][1] + 1 if runs else place.offset
 
 
 async def _known(ends: Awaitable[dict[TopicPartition, Offset]]) -> tuple[Ends, MultilaneError | None]:

@@ -26,7 +26,7 @@ from multilane.errors import LineLost, MemberFailed, MultilaneError, SparkStartE
 from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.lanes.progress import Progress
 from multilane.logs import logger
-from multilane.metrics import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.spark.executor_news import hear_no_more, with_cause
 from multilane.spark.reasons import reason
 
@@ -61,6 +61,7 @@ class QuerySupervisor:
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._line: MessageChannel | None = None
         self._query: StreamingQuery | None = None
+        self._heard: StreamingQuery | None = None  # whose keeper the line is
         self._failure: MultilaneError | None = None
         self._is_stopping = False
         self._is_over = False
@@ -229,7 +230,7 @@ class QuerySupervisor:
         self._events.put(partial(self._on_unheard, line))
 
     def _on_line(self, line: MessageChannel) -> None:
-        self._line = line
+        self._line, self._heard = line, self._query
         for consumer, steering in self._steering.items():
             self._steer(consumer, steering)
         if self._is_stopping:
@@ -241,8 +242,10 @@ class QuerySupervisor:
             return
         self._line = None
         self._is_over = self._is_over or self._is_stopping
-        if not self._is_over and not self._last_error:
-            self._plan = replace(self._plan, former=self._members)
+        if self._is_over or self._last_error:
+            return
+        self._plan = replace(self._plan, former=self._members)
+        if self._query is not None and self._query is self._heard:  # else it has ended before, and another may run
             self._last_error = "its process has died"
             self._stop_at = self._clock.monotonic() + _ENDS_BY_ITSELF
 

@@ -37,7 +37,7 @@ class RemoteProgress:
     def place(self) -> CommitPoint:
         """What may be committed."""
         offset, runs = without(self._told, self._held | self._undone)
-        return CommitPoint(offset, self._epoch if offset == self._told[0] else NO_EPOCH, runs, self._end_epoch)
+        return CommitPoint(offset, self._epoch_at(offset), runs, self._end_epoch)
 
     @property
     def begins(self) -> int:
@@ -47,11 +47,16 @@ class RemoteProgress:
     def lend(self) -> CommitPoint:
         """Where the next borrower begins."""
         start = self._start()
-        if start[0] != self._told[0]:
-            self._epoch = NO_EPOCH
+        self._epoch = self._epoch_at(start[0])
         self._told = start
         self._undone.clear()
         return CommitPoint(start[0], self._epoch, start[1], self._end_epoch)
+
+    def _epoch_at(self, offset: int) -> int:
+        """The leader epoch of the record before, or a newer one that was read in this log: a log that was cut below
+        has neither up to here, and without one nobody would notice."""
+        is_known = self._epoch != NO_EPOCH and offset <= self._told[0]
+        return self._epoch if is_known else self._end_epoch
 
     def _start(self) -> Settled:
         return including(without(self._told, self._undone), self._held)
@@ -78,8 +83,9 @@ class RemoteProgress:
         """It is not at this one any more."""
         self._held.discard(offset)
         if is_settled:
-            before, self._told = self._told[0], including(self._told, {offset})
-            self._epoch = self._epoch if self._told[0] == before else NO_EPOCH
+            told = including(self._told, {offset})
+            self._epoch = self._epoch_at(told[0])
+            self._told = told
         else:
             self._undone.add(offset)
 

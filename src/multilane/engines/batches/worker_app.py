@@ -24,7 +24,7 @@ from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.lanes.failure_log import FailureCollector
 from multilane.lanes.partition_processor import PartitionProcessor
 from multilane.logs import logger
-from multilane.metrics import News
+from multilane.metrics.observer import News
 from multilane.runtime.handover import Handover
 from multilane.runtime.lane_factory import LaneFactory
 from multilane.types import TopicPartition
@@ -207,6 +207,7 @@ class LeaseWorkerApp:
             lent = [one for one in lent if one not in unwanted]
         by_partition = {p: one for one in lent for p in one.unit.places}
         starts = {p: start for one in lent for p, start in one.unit.starts.items()}
+        await desk.lane_factory.look_up_backlogs(desk.consumer, starts)
 
         async def build(some: Starts) -> PartitionProcessor:
             one = by_partition[next(iter(some))]

@@ -23,7 +23,7 @@ from multilane.errors import MemberFailed, MultilaneError, SparkStartError
 from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.lanes.progress import Progress
 from multilane.logs import logger
-from multilane.metrics import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.spark.executor_news import hear_no_more, with_cause
 from multilane.spark.first_slot import LONGER, START_SECONDS
 from multilane.spark.reasons import reason
@@ -182,7 +182,7 @@ class Supervisor:
         if kind == "ready":
             self._on_ready(number, line, message)
         elif kind == "beat":
-            self.progress.add(message.get("counts") or [], message.get("failures") or [])
+            self.progress.add(message.get("counts") or [], message.get("failures") or [], number)
         elif kind == "failed":
             self._on_failed(number, str(message.get("error")), str(message.get("stage")))
 
@@ -207,6 +207,7 @@ class Supervisor:
             log.error("member %d failed: %s", number, error)
 
     def _on_ended(self, number: int, error: Exception | None) -> None:
+        self.progress.forget(number)
         if error is not None and not self._roster.is_stopping:
             self._last_error = reason(error)
             log.error("the Spark job of member %d failed: %s", number, self._last_error)

@@ -16,7 +16,7 @@ from multilane.engines.process.progress import SettledCounts
 from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.lanes.failure_log import FailureCollector
 from multilane.lanes.progress import Count
-from multilane.metrics import News
+from multilane.metrics.observer import News
 
 
 class AppMember:

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from multilane.clock import Clock
 from multilane.lanes.progress import SETTLED, Count, Progress
-from multilane.metrics import News
+from multilane.metrics.observer import NO_OBSERVER, News, Observer
 
 _NOTE_EVERY: Final = 1.0  # seconds: as fresh is what `multilane top --control` shows
 
@@ -46,8 +46,10 @@ class SettledCounts:
 class ProcessProgress:
     """For one run. The lanes count to `news`, and report failures to `progress.failures`."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, observer: Observer = NO_OBSERVER) -> None:
+        """`observer` gets what is settled: lanes count that for nobody."""
         self.news = News()
+        self._observer = observer
         self.progress = Progress(clock=clock)
         self._clock = clock
         self._settled = SettledCounts()
@@ -66,4 +68,7 @@ class ProcessProgress:
         self.progress.close(self._clock.monotonic())
 
     def _note(self, groups: Groups) -> None:
-        self.progress.note(self.news.take() + self._settled.take(groups))
+        settled = self._settled.take(groups)
+        self.progress.note(self.news.take() + settled)
+        for name, labels, value in settled:
+            self._observer.count(name, value, **labels)

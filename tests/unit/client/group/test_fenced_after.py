@@ -103,7 +103,9 @@ def test_a_classic_member_has_the_session_that_it_asked_for_and_is_not_fenced_wh
     desk = ClassicDesk()
     desk.subscribe("t")
     desk.sent(ApiKey.JOIN_GROUP)
-    assert desk.member.fenced_after(None) == inf
+    for _ in range(100):  # nobody has answered yet, and the member is looked at now and then
+        desk.poll(desk.wait)
+        assert desk.member.fenced_after(None) > desk.now
     desk = ClassicDesk()
     desk.settle(classic_partitions("t", 0))
     session = desk.member._policy.group.session_timeout
@@ -113,3 +115,45 @@ def test_a_classic_member_has_the_session_that_it_asked_for_and_is_not_fenced_wh
     desk.now += 1_000.0
     desk.answer(ApiKey.HEARTBEAT)
     assert desk.member.fenced_after(None) == sent + session, "since it was sent, not since it was answered"
+
+
+def held(where):
+    """A cooperative member that holds a partition while the coordinator holds its JoinGroup or SyncGroup."""
+    desk = ClassicDesk("cooperative-sticky")
+    desk.settle(classic_partitions("t", 0), protocol="cooperative-sticky")
+    desk.now += 10.0
+    desk.answer(ApiKey.HEARTBEAT, error_code=27)  # the group rebalances
+    desk.sent(ApiKey.JOIN_GROUP)
+    if where is ApiKey.SYNC_GROUP:
+        desk.join(2, protocol="cooperative-sticky")
+        desk.sent(ApiKey.SYNC_GROUP)
+    assert desk.member.owned
+    return desk, desk.member._policy.group.session_timeout
+
+
+@pytest.mark.parametrize("where", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP])
+def test_nor_is_one_with_partitions_however_long_the_others_take(where):
+    desk, session = held(where)
+    began = desk.now
+    while desk.now < began + 3 * session:
+        desk.poll(min(desk.wait, session))
+        assert desk.member.fenced_after(None) > desk.now
+        if any(request.api is ApiKey.HEARTBEAT for request in desk.open):
+            desk.answer(ApiKey.HEARTBEAT)
+
+
+@pytest.mark.parametrize("where", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP])
+def test_one_that_was_stopped_meanwhile_is_fenced_until_a_heartbeat_is_answered(where):
+    desk, session = held(where)
+    desk.now += 2 * session  # the answer came, and after it the session ended, while the process was stopped
+    assert desk.member.fenced_after(None) < desk.now
+    desk.poll()
+    assert desk.member.fenced_after(None) < desk.now, "to look again is not to have been heard"
+    if where is ApiKey.JOIN_GROUP:
+        desk.join(2, protocol="cooperative-sticky")
+        desk.poll()
+        assert desk.member.fenced_after(None) < desk.now, "an old answer"
+    desk.answer(ApiKey.HEARTBEAT)
+    desk.sync(classic_partitions("t", 0))
+    desk.poll()
+    assert desk.member.fenced_after(None) > desk.now

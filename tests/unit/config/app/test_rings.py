@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-CLUSTERS = "clusters: {k: {clientId: c, brokers: b}, j: {clientId: c, brokers: b}}\n"
+CLUSTERS = "clusters: {k: {clientId: c, brokers: b}, j: {clientId: c, brokers: d}}\n"
 
 
 def consumers(**entries):
@@ -36,6 +36,13 @@ def test_two_that_read_one_topic_as_one_group(problems, first, second, key):
 def test_another_group_topic_or_cluster_is_fine(loaded, second):
     entry = second if "cluster" in second else f"cluster: k, {second}"
     assert loaded(f"{CLUSTERS}consumers:\n  a: {{cluster: k, groupId: g, name: t}}\n  b: {{{entry}}}\n")
+
+
+def test_two_names_of_one_cluster_are_one(problems):
+    clusters = "clusters: {k: {clientId: c, brokers: 'b, d'}, j: {clientId: e, brokers: [d, b]}}\n"
+    a, b = "a: {cluster: k, groupId: g, name: t}", "b: {cluster: j, groupId: g, name: t}"
+    [(_, path, what, _)] = problems(f"{clusters}consumers:\n  {a}\n  {b}\n")
+    assert (path, "consumers.a also reads t as group g" in what) == ("consumers.b.name", True)
 
 
 def test_an_error_consumer_is_a_reader_too(problems):

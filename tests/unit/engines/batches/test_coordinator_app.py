@@ -10,6 +10,7 @@ import pytest
 
 from multilane.client.fetch.offsets import PartlyFound
 from multilane.clock import SystemClock
+from multilane.commit.completion_map import LogMark, encode
 from multilane.engines.batches.coordinator_app import CoordinatorApp, CoordinatorGroup
 from multilane.engines.batches.lease_table import LeaseTable
 from multilane.engines.batches.worker_app import LeaseWorkerApp
@@ -106,3 +107,29 @@ def test_a_partition_without_a_leader_keeps_no_other_from_being_committed(target
     assert ends[1] == 50
     assert ends[0] > 1 << 60, "whoever reads it finds out"
     assert "a worker reports" not in caplog.text, "nobody knows that it is wrong"
+
+
+class Ended:
+    """A consumer whose logs end at 50."""
+
+    async def end_offsets(self, partitions, timeout):
+        return dict.fromkeys(partitions, 50)
+
+
+def test_what_a_worker_says_is_settled_beyond_the_end_of_the_log_is_not_committed(target, caplog):
+    """Also where its offset is not beyond it: the log grows, and its next records would be passed over."""
+    honest, wrong = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    news = {
+        honest: OffsetAndMetadata(40, 3, encode(40, [(42, 49)], LogMark(3))),
+        wrong: OffsetAndMetadata(40, 3, encode(40, [(42, 44), (48, 50)], LogMark(3))),
+    }
+
+    async def committed():
+        app = CoordinatorApp(target)
+        lane_factory = app._app.lane_factories(app._news)["orders"]
+        group = CoordinatorGroup("orders", lane_factory, LeaseTable(SystemClock()), SystemClock(), app._news)
+        group._consumer = Ended()
+        return await group._within_logs(news)
+
+    assert asyncio.run(committed()) == {honest: news[honest]}
+    assert "orders-1: a worker reports offset 51, but the log ends at 50: not committed" in caplog.text

@@ -66,6 +66,22 @@ def test_a_query_whose_process_died_is_stopped_if_it_does_not_end(running):
     assert query.stops == 1
 
 
+@pytest.mark.parametrize("is_next_running", [False, True])
+def test_the_process_of_a_query_that_has_failed_does_not_end_the_next_one(running, is_next_running, caplog):
+    """When tasks fail the query ends first, and its process takes its time to leave the groups."""
+    line, query = Line(), running._query
+    running._on_line(line)
+    running._on_ended(query, RuntimeError("Job aborted: Task 0 failed 4 times"))
+    later = SimpleNamespace(stop=lambda: pytest.fail("the next query is stopped"))
+    running._query = later if is_next_running else None
+    running._on_unheard(line)
+    running._query, running._start_at = later, None
+    assert running._stop_at is None
+    running._look_at_the_clock()
+    running._on_ended(later, RuntimeError("something else"))
+    assert "its process has died" not in caplog.text
+
+
 def test_a_stop_in_order_is_no_death(running):
     line = Line()
     running._on_line(line)

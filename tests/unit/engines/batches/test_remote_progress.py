@@ -80,9 +80,9 @@ def test_what_ended_well_elsewhere_counts():
     account.hold([5, 7])
     assert start(account.lend()) == (6, ((7, 7),))
     account.tell(CommitPoint(8, 2, ()))
-    assert account.place == CommitPoint(5, -1, ((6, 6),))
+    assert account.place == CommitPoint(5, 2, ((6, 6),))
     account.release(5, is_settled=True)
-    assert account.place == CommitPoint(7, -1, ())
+    assert account.place == CommitPoint(7, 2, ())
     account.release(7, is_settled=True)
     assert account.place == CommitPoint(8, 2, ())
 
@@ -98,13 +98,26 @@ def test_the_leaders_epoch_goes_along_while_it_is_that_of_the_place():
     assert account.lend() == CommitPoint(10, -1, ((11, 20),)), "nobody has said which it was there"
 
 
-def test_what_ends_elsewhere_has_an_epoch_that_nobody_has_told():
+def test_a_place_is_never_without_an_epoch_where_one_was_read():
+    """Else nobody would notice that the log was cut below it and has other records there."""
     account = RemoteProgress(Start(100, (), leader_epoch=3))
     account.lend()
-    account.tell(CommitPoint(100, 3, ((101, 200),)))
+    account.tell(CommitPoint(100, 3, ((101, 200),), 5))
+    account.hold([100])
+    assert account.place == CommitPoint(100, 3, ((101, 200),), 5)
+    assert account.lend() == CommitPoint(201, 5, (), 5), "the next borrower begins behind what is carried over"
+    assert account.place == CommitPoint(100, 5, ((101, 200),), 5), "what is committed meanwhile"
+    account.release(100, is_settled=True)
+    assert account.place == CommitPoint(201, 5, (), 5)
+
+
+def test_what_ends_elsewhere_has_the_newest_epoch_that_was_read():
+    account = RemoteProgress(Start(100, (), leader_epoch=3))
+    account.lend()
+    account.tell(CommitPoint(100, 3, ((101, 200),), 4))
     account.hold([100])
     account.release(100, is_settled=True)
-    assert account.place == CommitPoint(201, -1, ())
+    assert account.place == CommitPoint(201, 4, (), 4)
 
 
 def test_what_was_held_of_a_log_that_was_cut_or_made_anew_is_no_more():
@@ -114,7 +127,7 @@ def test_what_was_held_of_a_log_that_was_cut_or_made_anew_is_no_more():
     account.lend()
     account.forget_from(10)
     account.tell(CommitPoint(10, 1, ()))
-    assert account.place == CommitPoint(8, -1, ((9, 9),)), "what is in work before the cut is in work still"
+    assert account.place == CommitPoint(8, 1, ((9, 9),)), "what is in work before the cut is in work still"
     assert start(account.lend()) == (10, ())
     account.tell(CommitPoint(5_002, 1, ()))
     account.release(8, is_settled=True)

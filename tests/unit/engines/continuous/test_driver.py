@@ -15,7 +15,7 @@ from multilane.engines.continuous.driver import MemberRunPlan, Supervisor
 from multilane.engines.continuous.worker import MemberTaskPlan, serve
 from multilane.errors import ConfigError, MemberFailed, SparkStartError
 from multilane.lanes.consumer_overrides import ConsumerOverrides
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 from multilane.spark import executor_news
 from multilane.spark.reasons import reason
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 _ANSWER_LAPSE: Final = 5.0  # what a coordinator may take to answer once it has stopped waiting
+_LOOK_EVERY: Final = 1 / 3  # of a session, while JoinGroup or SyncGroup is held
 LOOK_AGAIN: Final = 1.0  # for a coordinator that is being looked for
 
 
@@ -89,7 +90,7 @@ class Dialogue:
         beat = ExchangeKind(ApiKey.HEARTBEAT, HEARTBEAT_AT_LEAST, CONTROL, config.session_timeout)
         self._beating = Exchange(beat, policy.backoff)
         self._beat_at = NEVER
-        self._beat_sent = self._heard_at = NEVER
+        self._beat_sent = self._heard_at = self._held_until = NEVER
         self._login_refused = False  # and that was told
         self.has_line = False  # the connection of our own may be open
         self.line_is_stuck = False  # something waits on it that nobody wants any more
@@ -148,19 +149,37 @@ class Dialogue:
             self.member_id = ""
 
     def fenced_after(self, session: float | None) -> float:
-        """We say how long a session is. While the coordinator holds our JoinGroup or SyncGroup it does not count on
-        heartbeats."""
+        """We say how long a session is."""
         del session
-        is_held = self.joining.state.in_flight or self.syncing.state.in_flight
-        return NEVER if is_held else self._heard_at + self._policy.group.session_timeout
+        return self._held_until if self._is_held else self._heard_at + self._policy.group.session_timeout
+
+    @property
+    def _is_held(self) -> bool:
+        return self.joining.state.in_flight or self.syncing.state.in_flight
+
+    def watch_hold(self, now: float, *, is_free: bool) -> float:
+        """While the coordinator holds our JoinGroup or SyncGroup it does not count on heartbeats. But it counts from
+        its answer on, and a process that is stopped does not hear that: whoever has not looked for a session is not
+        sure any more. `is_free`: we hold nothing that others could have. Seconds until the next look."""
+        session = self._policy.group.session_timeout
+        if not self._is_held:
+            self._held_until = self._heard_at + session
+            return NEVER
+        if is_free or now <= self._held_until:
+            self._held_until = now + session
+        return session * _LOOK_EVERY
 
     # --- heartbeats --------------------------------------------------------------------------------------------------
 
     def rest(self, now: float) -> None:
-        """The coordinator has just heard of us in another way; what it says to older heartbeats is old."""
+        """The coordinator has heard of us in another way; what it says to older heartbeats is old. Just now, unless we
+        were stopped meanwhile: then a heartbeat has to tell."""
         self._beating.abandon()
-        self._heard_at = now
-        self._beat_at = now + EARLY * self._policy.group.heartbeat_interval
+        if now <= self._held_until:
+            self._heard_at = now
+            self._beat_at = now + EARLY * self._policy.group.heartbeat_interval
+        else:
+            self._beat_at = now
 
     def soon(self, now: float) -> None:
         """Somebody may be giving up what will be ours: ask more often whether it is so."""

@@ -168,6 +168,7 @@ class ClassicMembership:
                 self._talk.soon(now)
             waits.append(self._talk.beat(requests, now))
         goodbyes += self._talk.say_goodbyes(now)  # an application that went away a moment ago
+        waits.append(self._talk.watch_hold(now, is_free=not self.owned))
         return Poll((*goodbyes, *requests), min(waits))
 
     def _is_hungry(self, now: float) -> bool:
