@@ -299,7 +299,7 @@ async def test_a_copy_that_is_not_stored_is_not_committed(make_shop, kafka):
     consumer = shop.consumer(topics=error_topics([flow]), publisher=publisher)
     running = asyncio.create_task(consumer.run_now())
     async with asyncio.timeout(LONG):
-        while missing not in publisher.troubles:
+        while missing not in publisher.problems:
             await asyncio.wait([running], timeout=0.05)
     assert (await shop.committed()).get(0, 0) == 0
     assert consumer.is_running, "it waits for the copy, however quiet the topic is"

@@ -125,7 +125,7 @@ def publisher_for(kafka, **settings):
     properties = {"bootstrap.servers": kafka.bootstrap(), "linger.ms": 0, "max.block.ms": 200, **settings}
     troubles = asyncio.Queue()
     pauses = Pauses(first=0.05, longest=0.1)
-    publisher = Publisher(lambda: Producer(properties), on_trouble=lambda *n: troubles.put_nowait(n), pauses=pauses)
+    publisher = Publisher(lambda: Producer(properties), on_problem=lambda *n: troubles.put_nowait(n), pauses=pauses)
     return publisher, troubles
 
 

@@ -169,7 +169,7 @@ async def test_interceptors_and_tracers_are_forgotten_or_leak_to_other_consumers
     app.trace(Tells("app", told))
     own = Tells("own", told)
 
-    @app.listener(one.name, around=Interceptors(interceptors=(own,), error_interceptors=(own,), tracers=(own,)))
+    @app.listener(one.name, interceptors=Interceptors(consume=(own,), errors=(own,), tracers=(own,)))
     async def fails(record: Record) -> None:
         raise ValueError("no")
 

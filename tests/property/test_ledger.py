@@ -72,7 +72,7 @@ class LedgerModel(RuleBasedStateMachine):
 
     @rule()
     def take_over(self):
-        place = self.ledger.place()
+        place = self.ledger.commit_point()
         runs = decode(encode(place.offset, place.runs), place.offset)
         self.ledger = Ledger(place.offset, runs, in_bulk=self.in_bulk)
         self.done.discard(place.offset)  # the one offset that a map cannot speak of
@@ -82,7 +82,7 @@ class LedgerModel(RuleBasedStateMachine):
 
     @invariant()
     def the_law_holds(self):
-        place = self.ledger.place()
+        place = self.ledger.commit_point()
         assert all(o >= place.offset for o in self.handed)
         settled = {o for first, last in place.runs for o in range(first, last + 1)}
         assert not settled & self.handed

@@ -67,7 +67,7 @@ class Member:
 
     def commit(self):
         for topic, ledger in self.ledgers.items():
-            place = ledger.place()
+            place = ledger.commit_point()
             self.committed[topic] = (place.offset, encode(place.offset, place.runs))
 
 

@@ -81,7 +81,7 @@ class App:
         self._clock = clock or SystemClock()
         self.observer = observer
         self._registrations: dict[str, Registration] = {}
-        self._around = Interceptors()
+        self._interceptors = Interceptors()
         self._producer_interceptors: list[ProducerInterceptor] = []
         self._producers: Producers | None = None
         self._engine: ProcessEngine | None = None
@@ -125,7 +125,7 @@ class App:
                     error=options.get("error"),
                     select=options.get("select"),
                     route=options.get("route"),
-                    around=options.get("around") or Interceptors(),
+                    interceptors=options.get("interceptors") or Interceptors(),
                 )
             )
             return function
@@ -151,13 +151,13 @@ class App:
 
     def intercept(self, *interceptors: ConsumerInterceptor) -> None:
         """For every consumer, before its own."""
-        self._around = replace(self._around, interceptors=self._around.interceptors + interceptors)
+        self._interceptors = replace(self._interceptors, consume=self._interceptors.consume + interceptors)
 
     def intercept_errors(self, *interceptors: ErrorInterceptor) -> None:
-        self._around = replace(self._around, error_interceptors=self._around.error_interceptors + interceptors)
+        self._interceptors = replace(self._interceptors, errors=self._interceptors.errors + interceptors)
 
     def trace(self, *tracers: Tracer) -> None:
-        self._around = replace(self._around, tracers=self._around.tracers + tracers)
+        self._interceptors = replace(self._interceptors, tracers=self._interceptors.tracers + tracers)
 
     def intercept_producers(self, *interceptors: ProducerInterceptor) -> None:
         if self._producers is not None:
@@ -166,20 +166,23 @@ class App:
 
     def on_assigned(self, function: PartitionFunction) -> PartitionFunction:
         """A decorator: called with `Partitions` when a group gives some to this process, before their first record."""
-        known = self._around.partitions
-        self._around = replace(self._around, partitions=replace(known, assigned=(*known.assigned, function)))
+        known = self._interceptors.partitions
+        self._interceptors = replace(
+            self._interceptors, partitions=replace(known, assigned=(*known.assigned, function))
+        )
         return function
 
     def on_revoked(self, function: PartitionFunction) -> PartitionFunction:
         """A decorator: called when they go, after their last record and before anybody else gets them. If they were
         lost (`is_lost`), others may have them already."""
-        known = self._around.partitions
-        self._around = replace(self._around, partitions=replace(known, revoked=(*known.revoked, function)))
+        known = self._interceptors.partitions
+        functions = replace(known, revoked=(*known.revoked, function))
+        self._interceptors = replace(self._interceptors, partitions=functions)
         return function
 
     def last_step(self, function: LastStepFunction) -> LastStepFunction:
         """A decorator: where records end that no topic takes any more."""
-        self._around = replace(self._around, last_step=function)
+        self._interceptors = replace(self._interceptors, last_step=function)
         return function
 
     # --- producing ---------------------------------------------------------------------------------------------------
@@ -251,7 +254,7 @@ class App:
             name: LaneFactory(
                 registration.for_rows() if for_rows else registration,
                 self.config.cluster(registration.config.cluster),
-                registration.around.within(self._around),
+                registration.interceptors.within(self._interceptors),
                 self._clock,
                 ObserverPair(self.observer, observer),
             ).sharing(crashes)
@@ -264,11 +267,11 @@ class App:
     def registered(self, name: str) -> Registration:
         """What was said about one of its consumers, with what surrounds all of them."""
         registration = self.registration(name)
-        return replace(registration, around=registration.around.within(self._around))
+        return replace(registration, interceptors=registration.interceptors.within(self._interceptors))
 
     def error_consumers(self, observer: Observer = NO_OBSERVER) -> ErrorConsumers:
         return ErrorConsumers(
-            self.config, self._registrations, self._around, self._clock, ObserverPair(self.observer, observer)
+            self.config, self._registrations, self._interceptors, self._clock, ObserverPair(self.observer, observer)
         )
 
     def check_runnable(self) -> None:

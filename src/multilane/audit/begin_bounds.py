@@ -58,7 +58,7 @@ class BeginBounds:
         """What may be begun when these are written, and is not settled."""
         made = []
         for partition, intake in self._intakes.items():
-            place = intake.ledger.place()
+            place = intake.ledger.commit_point()
             made.append(Stretch(partition, max(0, place.offset), self._bound(partition, intake), place.runs))
         return made
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from multilane.cli.foreign_text import by_line, escaped, moment, payload
 from multilane.cli.tables import output, show_line, show_table
-from multilane.outcome.dialects import told_error, told_origin, told_target
+from multilane.outcome.dialects import error_in, origin_in, target_in
 from multilane.outcome.headers import ERROR_STACK, error_stack
 
 if TYPE_CHECKING:
@@ -62,9 +62,9 @@ def record_facts(record: Record, *, is_replayed: bool) -> dict[str, Any]:
         "offset": record.offset,
         "timestamp": moment(record.timestamp),
         "replayed": is_replayed,
-        "error": told_error(record.headers),
-        "target": told_target(record.headers),
-        "origin": told_origin(record.headers),
+        "error": error_in(record.headers),
+        "target": target_in(record.headers),
+        "origin": origin_in(record.headers),
         "headers": [{"name": name, "value": payload(value)} for name, value in record.headers],
         "key": payload(record.key),
         "value": payload(record.value),
@@ -76,8 +76,8 @@ def show_record(record: Record, *, is_replayed: bool) -> None:
     table.add_column("field", no_wrap=True)
     table.add_column("content")
     rows = [("time", moment(record.timestamp)), ("replayed", "yes" if is_replayed else "no")]
-    rows += [("error", told_error(record.headers) or "not in the headers")]
-    rows += [("target", told_target(record.headers) or "not in the headers"), ("key", escaped(record.key))]
+    rows += [("error", error_in(record.headers) or "not in the headers")]
+    rows += [("target", target_in(record.headers) or "not in the headers"), ("key", escaped(record.key))]
     rows += [(f"header {escaped(name, 100)}", escaped(value)) for name, value in record.headers if name != ERROR_STACK]
     rows += [("value", escaped(record.value))]
     rows = [(name, escaped(content)) for name, content in rows]

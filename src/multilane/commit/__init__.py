@@ -1,1 +1,1 @@
-"""What was handed out, what is settled, and the offset that may be committed."""
+"""Which offsets were handed out, which are settled, and which offset may be committed."""

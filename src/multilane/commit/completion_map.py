@@ -1,16 +1,17 @@
-"""What is settled beyond the committed offset, as the text that is committed with it.
+"""The completion map: which records beyond the committed offset are settled, as the metadata of the commit.
 
 Thread: none (pure).
 
-Owns the format. A text is sections between semicolons: the format's name and version first, then `r=` with the runs of
-settled offsets; a later version may add named sections, and unknown ones are passed over. Runs are written as distances
-(gap, length, gap, length, ...), seven bits a byte, in base64 behind a checksum. `l=` binds the runs to the log they are
-offsets of: the newest leader epoch up to their end and the topic's id. Versions before it wrote none and pass it over.
+Owns the format. The text is a list of sections, separated by semicolons: first the format's name and version, then `r=`
+with the runs of settled offsets. A later version may add named sections; readers ignore unknown ones. Runs are written
+as distances (gap, length, gap, length, ...), seven bits a byte, in base64 after a checksum. `l=` binds the runs to the
+log that they belong to: the newest leader epoch up to their end, and the topic's id. Older versions neither write nor
+read it.
 
-Never trusts what it reads: others may write commits too, and a wrong map would skip records that nobody handled. The
-checksum covers the offset that the map was committed with, so that a tool which moves the offset and keeps the text
-does not move the map. Of whatever is not exactly what we write, nothing is used. Whether the log is still the one that
-the map speaks of is not known here: `log_fit` says so.
+Never trusts what it reads: other tools may write commits too, and a wrong map would skip unhandled records. The
+checksum covers the committed offset, so that a tool that moves the offset and keeps the text does not move the map. A
+text that is not exactly in our format is ignored as a whole. Whether the map still fits the log is not known here: see
+`log_fit`.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ from uuid import UUID
 
 Run = tuple[int, int]  # first and last settled offset
 
-MOST_BYTES: Final = 4096  # what brokers keep by default (offset.metadata.max.bytes)
+MOST_BYTES: Final = 4096  # the brokers' default limit (offset.metadata.max.bytes)
 _FORMAT: Final = "multilane/1"
 _RUNS: Final = "r="
 _LOG: Final = "l="
-_NO_TOPIC_ID: Final = UUID(int=0)  # Kafka's own way to write that there is none
+_NO_TOPIC_ID: Final = UUID(int=0)  # Kafka's null UUID
 _ID_BYTES: Final = 16
 _SUM_BYTES: Final = 4
 _LONGEST_NUMBER: Final = 9  # bytes of seven bits: 63 bits, as offsets have
-MOST_RUNS: Final = 2_000  # no text holds as many: each takes two bytes at the least
+MOST_RUNS: Final = 2_000  # more than fit in a text: each takes at least two bytes
 _MOST_LOG: Final = 1 + len(_LOG) + 36  # base64 of a checksum, an epoch of five bytes and an id
 _MOST_CONTENT: Final = (MOST_BYTES - len(_FORMAT) - len(_RUNS) - 1 - _MOST_LOG) // 4 * 3 - _SUM_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class LogMark:
-    """Which log runs are offsets of: the leader epoch of their end, or a newer one that was read in the same log, and
-    the topic's id, which brokers before 2.8 do not have."""
+    """The log that runs belong to: the leader epoch at their end, or a newer one that was read in the same log, and the
+    topic's id, which brokers before 2.8 do not have."""
 
     leader_epoch: int
     topic_id: UUID | None = None
@@ -48,7 +49,7 @@ class LogMark:
 
 @dataclass(frozen=True, slots=True)
 class CompletionMap:
-    """What a text says. Without `log` it is from a version that did not write it."""
+    """The content of a text. Without `log` it was written by an older version."""
 
     runs: tuple[Run, ...] = ()
     log: LogMark | None = None
@@ -58,13 +59,13 @@ NOTHING: Final = CompletionMap()
 
 
 def encode(frontier: int, runs: Sequence[Run], log: LogMark | None = None) -> str:
-    """The text for these runs, which are in order, apart from each other and beyond `frontier`. Those that do not fit
-    are left out from the far end: they are repeated after a restart, not lost. Without runs it is empty."""
+    """The text for these runs, which must be in order, apart from each other and beyond `frontier`. Runs that do not
+    fit are omitted from the far end: their records are redelivered after a restart, not lost. Empty without runs."""
     return write(frontier, runs, log) if runs else ""
 
 
 def write(frontier: int, runs: Sequence[Run], log: LogMark | None = None) -> str:
-    """The same, also where there are no runs: whoever reads it may still want to know which log `frontier` is in."""
+    """The same, also without runs: a reader may still need the log that `frontier` belongs to."""
     content = bytearray()
     before = frontier
     for first, last in runs:
@@ -81,12 +82,12 @@ def write(frontier: int, runs: Sequence[Run], log: LogMark | None = None) -> str
 
 
 def decode(text: str, frontier: int) -> tuple[Run, ...]:
-    """The runs of a text that was committed with `frontier`; none when it is not exactly ours."""
+    """The runs of a text that was committed with `frontier`; none if it is not exactly in our format."""
     return read(text, frontier).runs
 
 
 def read(text: str, frontier: int) -> CompletionMap:
-    """What a text says that was committed with `frontier`; nothing when it is not exactly ours."""
+    """The content of a text that was committed with `frontier`; NOTHING if it is not exactly in our format."""
     if not 0 <= frontier < 2**63 or len(text) > MOST_BYTES or not text.isascii():
         return NOTHING
     name, *sections = text.split(";")
@@ -108,7 +109,7 @@ def _packed(frontier: int, content: bytes | bytearray, beside: bytes | bytearray
 
 
 def _content(found: Sequence[str], frontier: int, beside: bytes = b"") -> bytes | None:
-    """Of a section that is there once; `beside` is what its checksum covers too."""
+    """The content of a section that occurs once; its checksum also covers `beside`."""
     if len(found) != 1:
         return None
     try:
@@ -136,7 +137,7 @@ def _runs(content: bytes, frontier: int) -> list[Run] | None:
     if len(numbers) % 2 or None in numbers:
         return None
     for gap, length in zip(numbers[::2], numbers[1::2], strict=True):
-        if not gap or not length:  # the frontier itself is not settled, and two runs that touch are one
+        if not gap or not length:  # the frontier itself is not settled, and runs never touch
             return None
         first = before + gap
         before = first + length
@@ -147,8 +148,8 @@ def _runs(content: bytes, frontier: int) -> list[Run] | None:
 
 
 def _checksum(frontier: int, content: bytes | bytearray, beside: bytes | bytearray = b"") -> bytes:
-    begun = binascii.crc32(beside, binascii.crc32(frontier.to_bytes(8, "big")))
-    return binascii.crc32(content, begun).to_bytes(_SUM_BYTES, "big")
+    seed = binascii.crc32(beside, binascii.crc32(frontier.to_bytes(8, "big")))
+    return binascii.crc32(content, seed).to_bytes(_SUM_BYTES, "big")
 
 
 def _number(value: int) -> bytes:
@@ -161,7 +162,7 @@ def _number(value: int) -> bytes:
 
 
 def _numbers(content: bytes) -> Iterator[int | None]:
-    """Each number; None for one that is cut off, too long, or written longer than it has to be."""
+    """Each number; None if it is cut off, too long, or not in its shortest form."""
     value = length = 0
     for byte in content:
         value |= (byte & 0x7F) << (7 * length)

@@ -1,12 +1,12 @@
-"""What became of each record, noted when it is settled: the rows of the audit, before they are written.
+"""The journal of outcomes: audit records, noted when records are settled, before they are written to a file.
 
 Thread: one owner.
 
 A record has one of four outcomes: done, skipped (for a newer one of its key), retried (a copy is in the retry topic) or
-dead (a copy is in the error topic, or the last step has it). Two more kinds of rows are no outcomes: where somebody
-began to work on a partition (from there on every record must have an account), and which calls were given up before
-they ended (their records may be handled more than once). Notes are kept as they come, many records in one where they
-were settled together, and become columns when they are taken. Never writes.
+dead (a copy is in the error topic, or the last step has it). Two more kinds of rows are not outcomes: where processing
+of a partition began (from there on every record must have an audit record), and which calls were abandoned before they
+ended (their records may be handled more than once). Notes are kept as they come, one for all records that were settled
+together, and become columns when they are taken. Never writes.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from multilane.wire.records.record import Record
 
 
 class RecordOutcome(StrEnum):
-    """What a row says."""
+    """The kind of an audit record."""
 
     DONE = "done"
     SKIPPED = "skipped"
     RETRIED = "retried"
     DEAD = "dead"
-    BEGUN = "begun"  # of a partition: from this offset on somebody works on it
-    INTERRUPTED = "interrupted"  # its call was given up before it ended: it may have run, and comes again
+    BEGUN = "begun"  # of a partition: processing began at this offset
+    INTERRUPTED = "interrupted"  # its call was abandoned before it ended: it may have run, and is handled again
 
 
 OUTCOMES = tuple(RecordOutcome)
 _CODES = {outcome: code for code, outcome in enumerate(OUTCOMES)}
 
 
-class CopyPlace(NamedTuple):
-    """Where the copy of a record lies. An offset below 0: there, but where is not known."""
+class StoredCopy(NamedTuple):
+    """Where the copy of a record is stored. An offset below 0 is not known."""
 
     topic: str
     partition: int
@@ -49,47 +49,49 @@ class CopyPlace(NamedTuple):
 
 
 class _Note(NamedTuple):
-    place: TopicPartition
+    origin: TopicPartition
     outcome: RecordOutcome
     offsets: Packed | Sequence[int]
     settled_at: int
-    copy: CopyPlace | None = None
+    copy: StoredCopy | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AuditRecords:
-    """Columns of equal length, in the order in which the records were settled. `places` and `copies` are what `place`
-    and `copy` number; a copy of -1 is none. The times are microseconds since 1970."""
+    """Columns of equal length, in the order in which the records were settled. `place` and `copy` are indexes into
+    `places` and `copies`; a copy of -1 means none. Times are microseconds since 1970."""
 
     place: npt.NDArray[np.int32]
     offset: npt.NDArray[np.int64]
-    outcome: npt.NDArray[np.int8]  # its number in OUTCOMES
+    outcome: npt.NDArray[np.int8]  # index into OUTCOMES
     settled_at: npt.NDArray[np.int64]
     copy: npt.NDArray[np.int32]
     places: tuple[TopicPartition, ...]
-    copies: tuple[CopyPlace, ...]
+    copies: tuple[StoredCopy, ...]
 
     def __len__(self) -> int:
         return len(self.offset)
 
 
 class Notes(Protocol):
-    """Whoever hears what becomes of records, right before they are settled. Not all hear of those that are `done`."""
+    """Is notified of each record's outcome, right before the record is settled."""
 
     @property
-    def hears_of_done(self) -> bool: ...
+    def wants_done(self) -> bool:
+        """Whether it is notified of `done` records, too."""
+
     def note_done(self, records: Sequence[Record]) -> None: ...
     def note_skipped(self, records: Sequence[Record]) -> None: ...
-    def note_passed_over(self, rows: TakenRows) -> None: ...
+    def note_skipped_rows(self, rows: TakenRows) -> None: ...
     def note_interrupted(self, records: Sequence[Record]) -> None: ...
     def note_failed(
-        self, record: Record, outcome: RecordOutcome, copy: CopyPlace | None, error: BaseException | None
+        self, record: Record, outcome: RecordOutcome, copy: StoredCopy | None, error: BaseException | None
     ) -> None: ...
 
 
 class RecordJournal:
-    """Notes that wait to be written. `now` gives microseconds since 1970 and never goes back: the order of a key's
-    records is judged by it."""
+    """Notes that wait to be written. `now` returns microseconds since 1970 and must not go back: the audit judges the
+    order of a key's records by it."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
@@ -97,11 +99,11 @@ class RecordJournal:
         self._rows = 0
 
     @property
-    def hears_of_done(self) -> bool:
+    def wants_done(self) -> bool:
         return True
 
     def __len__(self) -> int:
-        """Rows."""
+        """The number of rows."""
         return self._rows
 
     def begin(self, partition: TopicPartition, offset: int) -> None:
@@ -117,47 +119,47 @@ class RecordJournal:
     def note_interrupted(self, records: Sequence[Record]) -> None:
         self._note(records, RecordOutcome.INTERRUPTED)
 
-    def note_passed_over(self, rows: TakenRows) -> None:
-        """What was skipped when these were taken."""
+    def note_skipped_rows(self, rows: TakenRows) -> None:
+        """The rows that were skipped when these were taken."""
         self._add(_Note(TopicPartition(rows.topic, rows.partition), RecordOutcome.SKIPPED, rows.skipped, self._now()))
 
     def _note(self, records: Sequence[Record], outcome: RecordOutcome) -> None:
-        """A window of rows is noted without making records of it."""
+        """A window of rows is noted without creating record objects."""
         if isinstance(records, TakenRows):
-            place = TopicPartition(records.topic, records.partition)
-            self._add(_Note(place, outcome, Packed(records.columns, len(records)), self._now()))
+            origin = TopicPartition(records.topic, records.partition)
+            self._add(_Note(origin, outcome, Packed(records.columns, len(records)), self._now()))
             return
-        by_place: dict[TopicPartition, list[int]] = {}
+        by_partition: dict[TopicPartition, list[int]] = {}
         for record in records:
-            by_place.setdefault(TopicPartition(record.topic, record.partition), []).append(record.offset)
-        for place, offsets in by_place.items():
-            self._add(_Note(place, outcome, offsets, self._now()))
+            by_partition.setdefault(TopicPartition(record.topic, record.partition), []).append(record.offset)
+        for origin, offsets in by_partition.items():
+            self._add(_Note(origin, outcome, offsets, self._now()))
 
     def note_failed(
-        self, record: Record, outcome: RecordOutcome, copy: CopyPlace | None, error: BaseException | None
+        self, record: Record, outcome: RecordOutcome, copy: StoredCopy | None, error: BaseException | None
     ) -> None:
-        """Why is with the copy."""
+        """Without the error, which is in the copy's headers."""
         del error
-        place = TopicPartition(record.topic, record.partition)
-        self._add(_Note(place, outcome, (record.offset,), self._now(), copy))
+        origin = TopicPartition(record.topic, record.partition)
+        self._add(_Note(origin, outcome, (record.offset,), self._now(), copy))
 
     def _add(self, note: _Note) -> None:
         self._notes.append(note)
         self._rows += len(note.offsets)
 
     def take(self) -> AuditRecords:
-        """All that was noted since it was last taken."""
+        """All notes since the last call."""
         notes, self._notes, self._rows = self._notes, [], 0
         return _columns(notes)
 
 
 def _columns(notes: Sequence[_Note]) -> AuditRecords:
     many = np.array([len(note.offsets) for note in notes], np.int64)
-    places = {place: number for number, place in enumerate(dict.fromkeys(note.place for note in notes))}
+    places = {origin: number for number, origin in enumerate(dict.fromkeys(note.origin for note in notes))}
     copies = {copy: number for number, copy in enumerate(dict.fromkeys(n.copy for n in notes if n.copy is not None))}
     offsets = [_column(note.offsets) for note in notes]
     return AuditRecords(
-        np.repeat(np.array([places[note.place] for note in notes], np.int32), many),
+        np.repeat(np.array([places[note.origin] for note in notes], np.int32), many),
         np.concatenate(offsets) if offsets else np.empty(0, np.int64),
         np.repeat(np.array([_CODES[note.outcome] for note in notes], np.int8), many),
         np.repeat(np.array([note.settled_at for note in notes], np.int64), many),

@@ -3,13 +3,13 @@
 Thread: none (pure); one owner.
 
 The law: the committed offset is never above the lowest offset that was handed out and is not settled. No timer
-overrides it. Nor is it ever above the position: what somebody else says is settled beyond it is passed on as they said
-it, and counts only when the log was read up to there. The ledger knows only what it was told to hand out, so offsets
-that are absent from the log (compaction, transaction markers) are never waited for; when all is settled the frontier is
-the position that the log was read up to.
+overrides it. Nor is it ever above the position: runs beyond it that a previous owner settled are passed on unchanged,
+and count only once the log was read up to there. The ledger knows only offsets that were handed out, so it never waits
+for offsets that are absent from the log (compaction, transaction markers); when all is settled the frontier is the
+position that the log was read up to.
 
-Offsets are handed out in rising order. The frontier is the first of those that are open; what is settled beyond it is
-the gaps between them.
+Offsets are handed out in rising order. The frontier is the first open offset; the gaps between the open offsets beyond
+it are the settled runs.
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ import numpy as np
 import numpy.typing as npt
 
 from multilane.commit.completion_map import MOST_RUNS, Run
-from multilane.commit.open_offsets import Offsets, OpenArray, OpenOffsets, OpenOnes
-
-NO_EPOCH = -1
+from multilane.commit.open_offsets import Offsets, OpenArray, OpenDict, OpenOffsets
+from multilane.types import NO_EPOCH
 
 
 @dataclass(frozen=True, slots=True)
 class CommitPoint:
-    """What can be committed: everything below `offset` is settled, and `runs` beyond it. `leader_epoch` is that of the
-    record before `offset`, or a newer one of the same log where that is not known; `end_epoch` is the newest that was
-    read."""
+    """What can be committed: everything below `offset` is settled, and `runs` beyond it. `leader_epoch` belongs to the
+    record before `offset`; where that epoch is unknown, it is a newer one of the same log. `end_epoch` is the newest
+    that was read."""
 
     offset: int
     leader_epoch: int
@@ -54,13 +53,14 @@ class Ledger:
         *,
         in_bulk: bool = False,
     ) -> None:
-        """`position`: where reading begins, with the leader epoch of the record before it. `done`: settled beyond it
-        before, by whoever had the partition, who had read up to `done_epoch`. `in_bulk`: many are settled at a time."""
+        """`position`: where reading begins; `start_epoch`: the leader epoch of the record before it. `done`: runs
+        beyond it that a previous owner settled, who had read up to `done_epoch`. `in_bulk`: many records are settled at
+        a time."""
         self.position = position
-        self.handed_out = 0  # in all
-        self._open: OpenOffsets = OpenArray() if in_bulk else OpenOnes()
-        # KeyError when it was not handed out, or is settled already: somebody settles twice. The set's own, because it
-        # is called for each record.
+        self.handed_out = 0  # in total
+        self._open: OpenOffsets = OpenArray() if in_bulk else OpenDict()
+        # KeyError if the offset was not handed out, or is settled already. The container's own method, because it is
+        # called for each record.
         self.settle = self._open.settle
         self.settle_all = self._open.settle_all
         self._done = tuple(done)
@@ -69,7 +69,7 @@ class Ledger:
         self._epochs: list[tuple[int, int]] = []  # (first offset, leader epoch), where it changes
 
     def __len__(self) -> int:
-        """Handed out and not settled."""
+        """Records that were handed out and are not settled."""
         return len(self._open)
 
     def __contains__(self, offset: int) -> bool:
@@ -78,7 +78,7 @@ class Ledger:
     # --- handing out -------------------------------------------------------------------------------------------------
 
     def fresh(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_] | None:
-        """Which of these are not settled already; None when all are fresh, which is nearly always."""
+        """Which of these are not settled already; None if all are fresh, which is nearly always the case."""
         if not self._done or not len(offsets) or int(offsets[0]) > self._done[-1][1]:
             return None
         firsts = np.array([first for first, _ in self._done])
@@ -89,24 +89,24 @@ class Ledger:
 
     @property
     def done_until(self) -> int:
-        """The offset behind all that was settled before."""
+        """The offset after the last run that was settled before."""
         return self._done[-1][1] + 1 if self._done else self.position
 
     def contradicts(self, leader_epoch: int) -> bool:
-        """Whether a record that was settled before cannot have this epoch: it is another one, of a log that was cut."""
+        """Whether no record that was settled before can have this epoch: the log was truncated, its records differ."""
         return bool(self._done) and NO_EPOCH < self._done_epoch < leader_epoch
 
     def forget_done(self) -> None:
-        """What was settled before is of a log that is no more."""
+        """Drop the runs that were settled before: they belong to a log that no longer exists."""
         self._done = ()
 
     def hand_out(self, offsets: Offsets) -> None:
-        """These, in rising order, are somebody's work from now on."""
+        """These offsets, in rising order, must be settled from now on."""
         self._open.extend(offsets)
         self.handed_out += len(offsets)
 
     def advance(self, position: int, leader_epoch: int = NO_EPOCH) -> None:
-        """The log was read up to here; the epoch is that of the last record before."""
+        """The log was read up to here; the epoch belongs to the last record before."""
         if position < self.position:
             raise ValueError(f"the position moves from {self.position} back to {position}")
         known = self._epochs[-1][1] if self._epochs else NO_EPOCH
@@ -127,8 +127,8 @@ class Ledger:
     def unsettled(self) -> tuple[int, ...]:
         return tuple(self._open.column().tolist())
 
-    def place(self, most_runs: int = MOST_RUNS) -> CommitPoint:
-        """With no more runs than a commit could tell anyway, unless more are asked for."""
+    def commit_point(self, most_runs: int = MOST_RUNS) -> CommitPoint:
+        """With no more runs than fit in a commit (default)."""
         frontier = self.frontier
         return CommitPoint(
             frontier, self._epoch_before(frontier), tuple(self._runs(frontier, most_runs)), self.end_epoch
@@ -142,7 +142,7 @@ class Ledger:
         return self._epochs[-1][1] if self._epochs else NO_EPOCH
 
     def _runs(self, frontier: int, most: int) -> list[Run]:
-        """Between what is open there is nothing but what is settled or was never there."""
+        """Offsets between two open ones are either settled or absent from the log."""
         edges = np.append(self._open.column(), self.position)
         gaps = np.flatnonzero(np.diff(edges) > 1)
         if len(gaps) > most:
@@ -153,18 +153,18 @@ class Ledger:
             begin = max(first, self.position)
             if last < begin:
                 continue
-            if runs and runs[-1][1] + 1 == begin:  # the reading stands within this run
+            if runs and runs[-1][1] + 1 == begin:  # the position is within this run
                 begin = runs.pop()[0]
             runs.append((begin, last))
-        # The offset at the frontier is never in the map, even if it was settled before: only a position beyond it is.
+        # The frontier itself is never in the map, even if it was settled before.
         return [(max(first, frontier + 1), last) for first, last in runs if last > frontier]
 
     def _epoch_before(self, offset: int) -> int:
-        """Of the last record below the offset. What is before it is not asked for again. Where reading began it may be
-        unknown. Then the first that was read stands for it: in a log that has lost the record that epoch, or the last
-        one before it, ends below the offset, so that it is noticed all the same."""
-        at = bisect_left(self._epochs, (offset, NO_EPOCH)) - 1
-        if at < 0:
+        """The epoch of the last record below the offset. Older epochs are not needed again. At the start of reading the
+        epoch may be unknown; then the first epoch that was read is used instead. If the log has lost the record, that
+        epoch, or the last one before it, ends below the offset, so the truncation is still detected."""
+        index = bisect_left(self._epochs, (offset, NO_EPOCH)) - 1
+        if index < 0:
             return self._epochs[0][1] if self._start_epoch == NO_EPOCH and self._epochs else self._start_epoch
-        del self._epochs[:at]
+        del self._epochs[:index]
         return self._epochs[0][1]

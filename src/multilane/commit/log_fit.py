@@ -1,11 +1,11 @@
-"""Whether settled offsets that somebody wrote down are offsets of the log as it is now.
+"""Whether stored offsets of settled records still belong to the log as it is now.
 
 Thread: none (pure).
 
-A log can be cut (an unclean election, a broker that lost its page cache) or deleted and made again, and grow past the
-old offsets with other records. Offsets alone do not show that. The leader epoch does: a record's offset and epoch name
-it for ever, so a log that has the claimed epoch up to the claimed end has every record below that end. Of what cannot
-be shown to fit, nothing is used: records are redelivered, never skipped.
+A log can be truncated (an unclean election, a broker that lost its page cache) or deleted and recreated, and grow past
+the old offsets with other records. Offsets alone do not show that. The leader epoch does: offset and epoch identify a
+record for ever, so a log that has the claimed epoch up to the claimed end has every record below that end. A claim that
+cannot be proved to fit is ignored: its records are redelivered, never skipped.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from multilane.types import NO_EPOCH, OffsetAndEpoch
 
 @dataclass(frozen=True, slots=True)
 class SettledClaim:
-    """Offsets below `end` are said to be settled. Without `log`, all that is known is the leader epoch of the record
-    before the first of them."""
+    """The claim that offsets below `end` are settled. Without `log`, only the leader epoch of the record before the
+    first of them is known."""
 
     end: int
     log: LogMark | None
@@ -29,7 +29,7 @@ class SettledClaim:
 
 @dataclass(frozen=True, slots=True)
 class LogNow:
-    """What the leader says. `epoch_end` is where the claim's epoch ends; None when it knows of none."""
+    """The leader's answers. `epoch_end` is where the claim's epoch ends; None if the leader does not know it."""
 
     end: OffsetAndEpoch | None
     topic_id: UUID | None
@@ -37,7 +37,7 @@ class LogNow:
 
 
 def misfit(claim: SettledClaim, now: LogNow) -> str | None:
-    """Why the claim cannot be used; None when it fits."""
+    """Why the claim cannot be used; None if it fits."""
     if now.end is None:
         return "the end of the log is not known"
     if claim.end > now.end.offset:
@@ -50,7 +50,7 @@ def misfit(claim: SettledClaim, now: LogNow) -> str | None:
 
 
 def _misfit_without_epoch(claim: SettledClaim, end: OffsetAndEpoch) -> str | None:
-    """As long as the leader of the first record still leads, there was no election that could have cut the log."""
+    """If the leader epoch of the first record is still current, no election can have truncated the log."""
     since = max(0, claim.first_epoch)  # a log begins in epoch 0
     if end.leader_epoch == since:
         return None

@@ -1,10 +1,10 @@
-"""The offsets of one partition that were handed out and are not settled, in rising order; kept in one of two ways.
+"""The offsets of one partition that were handed out and are not settled, in rising order, in one of two containers.
 
 Thread: none (pure); one owner.
 
-`OpenOnes` for work that settles one at a time: a dict keeps its order, and to settle is the dict's own deletion.
-`OpenArray` for work that settles many at once: a sorted array and a flag for each. Settling what was not handed out, or
-is settled already, raises KeyError.
+`OpenDict` is for records that are settled one at a time: a dict keeps its order, and settling is the dict's own
+deletion. `OpenArray` is for records that are settled in bulk: a sorted array with a flag for each. Settling an offset
+that was not handed out, or is settled already, raises KeyError.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class OpenOffsets(Protocol):
     def __len__(self) -> int: ...
     def __contains__(self, offset: int) -> bool: ...
     def extend(self, offsets: Offsets) -> None:
-        """All of them above those before."""
+        """Add offsets, all of them above the previous ones."""
 
     def settle_all(self, offsets: Offsets) -> None: ...
     def first(self) -> int | None: ...
     def column(self) -> npt.NDArray[np.int64]: ...
 
 
-class OpenOnes:
+class OpenDict:
     __slots__ = ("_open", "settle")
 
     def __init__(self) -> None:
@@ -73,8 +73,8 @@ class OpenArray:
     first_room: ClassVar = 1024
 
     def __init__(self) -> None:
-        self._flagged = Flagged(self.first_room)  # the flag: it is open
-        self._first = self._last = self._count = 0  # what is before the first is settled
+        self._flagged = Flagged(self.first_room)  # a flag for each offset that is open
+        self._first = self._last = self._count = 0  # all offsets before _first are settled
         self._clear_flags = kernels().keyed.clear_flags
 
     def __len__(self) -> int:
@@ -94,15 +94,15 @@ class OpenArray:
         self._count += many
 
     def _make_room(self, many: int) -> None:
-        """What is settled is left behind, wherever it is: one that stays open for long keeps nothing else here."""
+        """Copies only the open offsets, wherever they are: one that stays open for long keeps no others here."""
         kept = self.column()
         self._flagged = Flagged(max(self.first_room, 2 * (len(kept) + many)))
         self._flagged.values[: len(kept)] = kept
         self._flagged.flags[: len(kept)] = 1
         self._first, self._last = 0, len(kept)
 
-    def _pass_settled(self) -> None:
-        """The first is open, or there is none."""
+    def _skip_settled(self) -> None:
+        """Moves _first to the first open offset, or to the end."""
         if not self._count:
             self._first = self._last
         else:
@@ -121,7 +121,7 @@ class OpenArray:
         self._count -= len(wanted)
 
     def first(self) -> int | None:
-        self._pass_settled()
+        self._skip_settled()
         return int(self._flagged.values[self._first]) if self._count else None
 
     def column(self) -> npt.NDArray[np.int64]:

@@ -90,7 +90,7 @@ class LeaseRunner:
     @property
     def _is_over(self) -> bool:
         is_ended = self._assignment.is_stopping or self._feeding.failure is not None
-        return is_ended or not self._assignment.partitions or self._feeding.is_through
+        return is_ended or not self._assignment.partitions or self._feeding.is_complete
 
     def end(self) -> None:
         """The time is up now; from any task of the loop."""
@@ -109,7 +109,7 @@ class LeaseRunner:
     # --- steps of the loop -------------------------------------------------------------------------------------------
 
     def _take_on(self, processor: PartitionProcessor) -> None:
-        self._feeding.take_on(processor)
+        self._feeding.add(processor)
 
     async def _drain_revoked(self) -> None:
         self._is_revoking.clear()
@@ -118,7 +118,7 @@ class LeaseRunner:
             processors = {processor for p in partitions if (processor := self._assignment.processor(p)) is not None}
             drained = await self._assignment.drain(partitions, deadline)
             self._consumer.pause(drained)
-            self._assignment.let_go(drained, drained)
+            self._assignment.remove(drained, drained)
             answer.set_result(processors)
 
     async def _report_when_due(self) -> None:

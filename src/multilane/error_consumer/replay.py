@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from multilane.client.produce.producer import Producer, RecordMetadata
 from multilane.clock import Clock, SystemClock
 from multilane.errors import MultilaneError
-from multilane.outcome.dialects import told_target
+from multilane.outcome.dialects import target_in
 from multilane.outcome.error_policy import given_back
 from multilane.outcome.redrive import Filter, Groups, ReplayMarks, ReplayPace
 
@@ -44,7 +44,7 @@ class ReplayPlan:
     def target(self, record: Record) -> str | None:
         if self.to is not None:
             return self.to
-        named = told_target(record.headers)
+        named = target_in(record.headers)
         return named if named in self.allowed else None
 
 
@@ -101,7 +101,7 @@ class Replay:
             elif not self._plan.wanted.wants(record):
                 self.report.unwanted += 1
             elif (target := self._plan.target(record)) is None:
-                self.report.homeless[told_target(record.headers) or ""] += 1
+                self.report.homeless[target_in(record.headers) or ""] += 1
             else:
                 self.report.targets[target] += 1
                 self.report.groups.add(record)

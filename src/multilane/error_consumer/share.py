@@ -117,7 +117,7 @@ class PartitionShare:
     @property
     def leader_epoch(self) -> int:
         """At the frontier, so that a log which was cut since is noticed."""
-        return NO_EPOCH if self._ledger is None else self._ledger.place().leader_epoch
+        return NO_EPOCH if self._ledger is None else self._ledger.commit_point().leader_epoch
 
     def take(
         self,

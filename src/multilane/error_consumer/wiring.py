@@ -40,13 +40,13 @@ class ErrorConsumers:
         self,
         config: AppConfig,
         registrations: Mapping[str, Registration],
-        around: Interceptors,
+        interceptors: Interceptors,
         clock: Clock,
         observer: Observer,
     ) -> None:
         self._config = config
         self._registrations = registrations
-        self._around = around
+        self._interceptors = interceptors
         self._clock = clock
         self._observer = observer
         self._publishers: dict[str, Publisher] = {}
@@ -118,8 +118,8 @@ class ErrorConsumers:
 
     def _last_step(self, users: Iterable[Registration]) -> LastStepFunction | None:
         """That of the consumers of an error topic if they have the same one; else the application's."""
-        own = {user.around.last_step for user in users}
-        nearest = (own.pop() if len(own) == 1 else None) or self._around.last_step
+        own = {user.interceptors.last_step for user in users}
+        nearest = (own.pop() if len(own) == 1 else None) or self._interceptors.last_step
         return nearest or (_undecided if own else None)
 
     def _publisher(self, name: str, cluster: ClusterConfig) -> Publisher:

@@ -15,7 +15,7 @@ from multilane.client.consumer import Consumer
 from multilane.clock import Clock, SystemClock
 from multilane.errors import MultilaneError
 from multilane.logs import logger
-from multilane.outcome.dialects import told_error
+from multilane.outcome.dialects import error_in
 from multilane.outcome.error_heads import head_of
 from multilane.types import TopicPartition
 
@@ -72,7 +72,7 @@ class NewestErrors:
         found: dict[str, tuple[str, ...]] = {}
         while self._clock.monotonic() < until and any(consumer.position(p) < end for p, (_, end) in wanted.items()):
             for record in consumer.poll(0.2).records():
-                if (text := told_error(record.headers)) != "":  # a record that only follows its key has no error
+                if (text := error_in(record.headers)) != "":  # a record that only follows its key has no error
                     found[record.topic] = (*found.get(record.topic, ()), head_of(text))
         consumer.assign(())
         return found

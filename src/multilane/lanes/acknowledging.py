@@ -1,9 +1,9 @@
-"""Records whose functions have ended and whose acknowledgements are still to come.
+"""Records that wait for their manual acknowledgement, after their function has returned.
 
 Thread: loop; acknowledgements arrive from any thread and are decided here.
 
-Owns what is pending. Whatever was decided, failed or given up is not pending any more: an acknowledgement that comes
-after that changes nothing.
+Owns the pending records. A record that was acknowledged, has failed or was abandoned is no longer pending: a later
+acknowledgement changes nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Pending:
     def __init__(self, records: Iterable[Record]) -> None:
         self.records: Final = list(records)
         self.is_over = False
-        self.is_decided = False  # over, and what was rejected is taken care of
+        self.is_decided = False  # over, and rejected records were handed to the failure side
 
 
 class Acknowledging:
@@ -47,65 +47,65 @@ class Acknowledging:
 
     @property
     def records(self) -> list[Record]:
-        """Whose acknowledgements are still to come."""
+        """The records that wait for their acknowledgement."""
         return [record for pending in self._pending for record in pending.records]
 
     def issue(self, records: Iterable[Record]) -> tuple[Acknowledgement, Pending]:
         pending = Pending(records)
         self._pending.add(pending)
         self._empty.clear()
-        return Acknowledgement(lambda error: self._tell_loop(pending, error)), pending
+        return Acknowledgement(lambda error: self._decide_on_loop(pending, error)), pending
 
     def fail(self, pending: Pending, failed: Iterable[Record]) -> list[Record]:
-        """These failed before they were acknowledged; gives those of them that were not decided yet."""
+        """These failed before they were acknowledged. Returns those that were not decided yet."""
         if pending.is_over:
             return []
-        gone = [record for record in failed if record in pending.records]
-        for record in gone:
+        undecided = [record for record in failed if record in pending.records]
+        for record in undecided:
             pending.records.remove(record)
         if not pending.records:
-            self._over(pending)
-        return gone
+            self._close(pending)
+        return undecided
 
-    def give_up(self) -> list[Record]:
-        """What was handled and is not acknowledged."""
+    def abandon(self) -> list[Record]:
+        """Stop waiting. Returns the records that were handled and not acknowledged."""
         records = [record for pending in self._pending for record in pending.records]
         for pending in list(self._pending):
-            self._over(pending)
+            self._close(pending)
         return records
 
     async def wait(self, seconds: float) -> None:
-        """Until nothing is pending, and no longer than that."""
+        """Wait until no record is pending, at most `seconds`."""
         waiting = asyncio.ensure_future(self._empty.wait())
         await asyncio.wait([waiting], timeout=max(0.0, seconds))
         waiting.cancel()
 
-    def _tell_loop(self, pending: Pending, error: BaseException | None) -> None:
+    def _decide_on_loop(self, pending: Pending, error: BaseException | None) -> None:
         try:
             self._loop.call_soon_threadsafe(self._decide, pending, error)
         except RuntimeError:
-            return  # the loop is closed: too late, the records come again
+            return  # the loop is closed: too late, the records are redelivered
 
     def _decide(self, pending: Pending, error: BaseException | None) -> None:
         if pending.is_over:
             return
         if error is None:
             self._settle(pending.records)
-            self._over(pending)
+            self._close(pending)
             self.on_settled()
             return
-        pending.is_over = True  # but it is waited for
+        pending.is_over = True  # but still pending until the rejection is through
         self._reject(pending.records, error).add_done_callback(lambda ended: self._rejected(pending, ended))
 
     def _rejected(self, pending: Pending, ended: asyncio.Future[Any]) -> None:
-        self._over(pending)
+        self._close(pending)
         failure = None if ended.cancelled() else ended.exception()
         if failure is None:
             self.on_settled()
         elif not isinstance(failure, PublishStopped):
             self.on_failure(failure)
 
-    def _over(self, pending: Pending) -> None:
+    def _close(self, pending: Pending) -> None:
         pending.is_over = pending.is_decided = True
         self._pending.discard(pending)
         if not self._pending:

@@ -1,10 +1,10 @@
-"""What a member of a group holds: partitions, each in the care of a team, wherever that team's lanes are.
+"""The partitions that a group member holds, each with a processor, whose lanes may be in this process or elsewhere.
 
 Thread: loop (one owner).
 
-Partitions come with the place where their work begins, and with what is settled beyond it; `check` holds that against
-the log each time a team is about to pass over it. With `pairs` those of one number, of all topics, are one team,
-which is formed when all are there; until then they wait. Owns the teams. Never talks to a broker.
+A partition comes with its start offset and the runs that are settled beyond it; `check` compares these with the log
+each time before a processor skips them. With `pairs` the partitions of one number, of all topics, share a processor,
+which is built once all of them are assigned. Owns the processors. Never talks to a broker.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ log = logger(__name__)
 
 
 class Start(NamedTuple):
-    """Where a partition begins, and what beyond is settled already; with what is known of the log that these are
-    offsets of: the newest leader epoch that was read, the epoch of the record before `offset`, the topic's id."""
+    """Where processing of a partition begins, and the runs beyond it that are settled already. Identifies their log by
+    the newest leader epoch that was read, the epoch of the record before `offset`, and the topic's id."""
 
     offset: int
     runs: tuple[Run, ...] = ()
@@ -37,7 +37,7 @@ class Start(NamedTuple):
 
     @property
     def known_epoch(self) -> int | None:
-        """That of the record before `offset`, as `seek` wants it."""
+        """The epoch of the record before `offset`, in the form that `seek` takes."""
         return None if self.leader_epoch == NO_EPOCH else self.leader_epoch
 
     def without_runs(self) -> Start:
@@ -49,9 +49,9 @@ Starts = Mapping[TopicPartition, Start]
 
 @dataclass(frozen=True, slots=True)
 class ReadTopics:
-    """What is read. With `pairs` the partitions of one number, of all topics, are one team, which begins when all are
-    there. Topics of `whole` are read from their beginning where nothing is committed, whatever the consumer does by
-    itself."""
+    """The topics that are read. With `pairs` the partitions of one number, of all topics, share a processor, which
+    begins once all are assigned. Topics in `whole` are read from their beginning if nothing is committed, whatever the
+    consumer's reset policy is."""
 
     names: tuple[str, ...]
     pairs: bool = False
@@ -59,7 +59,7 @@ class ReadTopics:
 
 
 class Held(Protocol):
-    """A team, as far as its member has to know it."""
+    """The part of a processor that a group member uses."""
 
     @property
     def partitions(self) -> frozenset[TopicPartition]: ...
@@ -67,7 +67,7 @@ class Held(Protocol):
     @property
     def settled(self) -> int: ...
 
-    def place(self, partition: TopicPartition) -> CommitPoint: ...
+    def commit_point(self, partition: TopicPartition) -> CommitPoint: ...
 
     async def drain(self, deadline: float) -> object: ...
 
@@ -90,11 +90,11 @@ class Assignment(Generic[T]):
         self._on_formed = on_formed
         self._check = check
         self._processors: dict[TopicPartition, T] = {}
-        self._starts: dict[TopicPartition, Start] = {}  # assigned, and without a team as yet
-        self._topic_ids: dict[TopicPartition, UUID | None] = {}  # of the logs that teams read
-        self._settled_before = 0  # by teams that are gone
+        self._starts: dict[TopicPartition, Start] = {}  # assigned, and not yet with a processor
+        self._topic_ids: dict[TopicPartition, UUID | None] = {}  # of the logs that processors read
+        self._settled_before = 0  # by former processors
 
-    # --- what is known -----------------------------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------------------------------
 
     @property
     def processors(self) -> tuple[T, ...]:
@@ -102,56 +102,56 @@ class Assignment(Generic[T]):
 
     @property
     def partitions(self) -> Collection[TopicPartition]:
-        """Those with a team."""
+        """The partitions that have a processor."""
         return self._processors.keys()
 
     def processor(self, partition: TopicPartition) -> T | None:
         return self._processors.get(partition)
 
     def topic_id(self, partition: TopicPartition) -> UUID | None:
-        """As it was when its team was formed."""
+        """The id when the partition's processor was built."""
         return self._topic_ids.get(partition)
 
     def start_of(self, processor: T, partition: TopicPartition) -> Start:
-        """Where the next team of a partition would begin."""
+        """Where the next processor of a partition would begin."""
         return start_of(processor, partition)._replace(topic_id=self.topic_id(partition))
 
     def waits(self, partition: TopicPartition) -> bool:
-        """For its other half."""
+        """Whether the partition waits for the other one of its pair."""
         return partition in self._starts
 
     @property
     def settled(self) -> int:
-        """How many records so far, also of partitions that are others' now."""
+        """How many records were settled so far, including those of partitions that were revoked."""
         return self._settled_before + sum(processor.settled for processor in self.processors)
 
-    # --- teams -------------------------------------------------------------------------------------------------------
+    # --- processors --------------------------------------------------------------------------------------------------
 
     async def begin(self, starts: Starts) -> None:
-        """Form the teams that are complete with these."""
+        """Build the processors whose partitions are complete now."""
         self._starts |= starts
         complete = self._complete()
         ready = {p: self._starts[p] for together in complete for p in together}
-        checked = await self.asked(lambda: self._check(ready)) if ready else {}
+        checked = await self.retrying(lambda: self._check(ready)) if ready else {}
         for together in complete:
             for partition in together:
                 self._starts.pop(partition)
             await self._form({p: checked[p] for p in together})
 
     async def form(self, starts: Starts) -> None:
-        """One team for these; in the place of one that had them."""
-        await self._form(await self.asked(lambda: self._check(starts)))
+        """Build one processor for these partitions; it replaces their former processor."""
+        await self._form(await self.retrying(lambda: self._check(starts)))
 
     async def _form(self, starts: Starts) -> None:
         self._topic_ids |= {p: start.topic_id for p, start in starts.items()}
         former = {processor for p in starts if (processor := self._processors.get(p)) is not None}
-        processor = await self.asked(lambda: self._build(starts))
+        processor = await self.retrying(lambda: self._build(starts))
         self._settled_before += sum(other.settled for other in former)
         self._processors.update(dict.fromkeys(starts, processor))
         self._on_formed(processor)
 
     def _complete(self) -> list[list[TopicPartition]]:
-        """What can begin: partitions by themselves, or those of one number when all topics have theirs."""
+        """The sets that can begin: single partitions, or with pairs those of one number if all topics have theirs."""
         if not self.topics.pairs:
             return [[p] for p in self._starts]
         numbers = sorted({p.partition for p in self._starts})
@@ -159,34 +159,34 @@ class Assignment(Generic[T]):
         return [together for together in sets if all(p in self._starts for p in together)]
 
     async def drain(self, partitions: Collection[TopicPartition], deadline: float) -> frozenset[TopicPartition]:
-        """End the teams of these; gives all partitions that they have."""
+        """Drain the processors of these partitions. Returns all partitions that they have."""
         processors = {processor for p in partitions if (processor := self._processors.get(p)) is not None}
         await asyncio.gather(*(processor.drain(deadline) for processor in processors))
         return frozenset(p for processor in processors for p in processor.partitions)
 
-    def let_go(self, drained: Collection[TopicPartition], gone: Collection[TopicPartition]) -> Starts:
-        """Forget teams that were drained. Of a pair one may stay: it waits until the other comes back."""
+    def remove(self, drained: Collection[TopicPartition], gone: Collection[TopicPartition]) -> Starts:
+        """Remove processors that were drained. If one of a pair stays, it waits until the other is assigned again."""
         self._settled_before += sum(processor.settled for processor in {self._processors[p] for p in drained})
-        left = {p: self.start_of(self._processors[p], p) for p in drained if p not in gone}
+        kept = {p: self.start_of(self._processors[p], p) for p in drained if p not in gone}
         for partition in drained:
             del self._processors[partition]
-        self._starts |= left
+        self._starts |= kept
         for partition in gone:
             self._starts.pop(partition, None)
             self._topic_ids.pop(partition, None)
-        return left
+        return kept
 
-    async def asked(self, ask: Callable[[], Awaitable[U]]) -> U:
-        """Brokers that cannot answer now are asked again: what comes of our partitions depends on it."""
+    async def retrying(self, call: Callable[[], Awaitable[U]]) -> U:
+        """Repeats a call to brokers that cannot answer now: the assigned partitions depend on it."""
         while True:
             try:
-                return await uninterrupted(ask)
+                return await uninterrupted(call)
             except MultilaneError as error:
                 if self.is_stopping or not (error.retriable or isinstance(error, OperationTimeout)):
                     raise
-                log.warning("partitions that were assigned cannot begin yet, asking again: %s", error)
+                log.warning("cannot start assigned partitions yet, retrying: %s", error)
 
 
 def start_of(processor: Held, partition: TopicPartition) -> Start:
-    place = processor.place(partition)
-    return Start(place.offset, place.runs, place.end_epoch, place.leader_epoch)
+    point = processor.commit_point(partition)
+    return Start(point.offset, point.runs, point.end_epoch, point.leader_epoch)

@@ -1,9 +1,9 @@
-"""Reads which keys have a backlog in a retry partition, when it is assigned.
+"""Finds the keys that have a backlog in a retry partition, when the partition is assigned.
 
 Thread: loop.
 
-Reads keys and offsets only; the records come again, through the group. A scan has its own consumer, outside of any
-group. Most retry partitions are empty: where one look-up has told the ends of several, an empty one costs no scan.
+Reads only keys and offsets; the group's consumer delivers the records later. A scan has its own consumer, outside any
+group. Most retry partitions are empty: if one request has looked up the ends of several, an empty one needs no scan.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from multilane.outcome.parking import Parking
 from multilane.types import TopicPartition
 
 _POLL: Final = 1.0
-_IDLE_POLLS: Final = 30  # in a row without progress; then its leader is gone
-_FRESH: Final = 5.0  # seconds for which an end counts: partitions that begin together are formed one after the other
+_IDLE_POLLS: Final = 30  # polls in a row without progress, after which the leader counts as gone
+_FRESH: Final = 5.0  # seconds for which an end is valid: partitions that begin together are set up one after the other
 
 
 class LooksUpEnds(Protocol):
@@ -31,14 +31,14 @@ class LooksUpEnds(Protocol):
 
 class Backlogs:
     def __init__(self, properties: Mapping[str, object], clock: Clock) -> None:
-        """`properties`: of the consumer that scans."""
+        """`properties`: those of the scanning consumer."""
         self._properties = properties
         self._clock = clock
         self._ends: Mapping[TopicPartition, int] = {}
         self._known_until = 0.0
 
     async def look_up(self, consumer: LooksUpEnds, partitions: Collection[TopicPartition]) -> None:
-        """The ends of all of these, in one request per broker, for the calls of `parking` that follow at once."""
+        """Look up the ends of all of these, in one request per broker, for the calls of `parking` right after."""
         self._ends = await uninterrupted(lambda: consumer.end_offsets(partitions))
         self._known_until = self._clock.monotonic() + _FRESH
 
@@ -52,8 +52,8 @@ class Backlogs:
 async def scan(
     properties: Mapping[str, object], partition: TopicPartition, start: int, done: tuple[Run, ...]
 ) -> Parking:
-    """The keys of what lies in the partition from `start` on, but for what is settled already. OperationTimeout when
-    its leader does not answer any more: whoever asks may have been told to stop meanwhile."""
+    """The keys of the records in the partition from `start` on, except for those that are settled already. Raises
+    OperationTimeout if the partition's leader stops answering: the caller may have been stopped meanwhile."""
     parking = Parking(partition.topic)
     ledger = Ledger(start, done)
     async with AsyncConsumer(properties) as consumer:
@@ -67,7 +67,7 @@ async def scan(
         while (position := await consumer.position(partition)) < end:
             idle, before = idle + 1 if position == before else 0, position
             if idle > _IDLE_POLLS:
-                raise OperationTimeout(f"{partition} was read up to offset {position} of {end}, then nothing came")
+                raise OperationTimeout(f"{partition} was read up to offset {position} of {end}, then no records came")
             for block in await consumer.poll(_POLL):
                 fresh = ledger.fresh(block.offsets)
                 keys = block.keys.to_pylist()

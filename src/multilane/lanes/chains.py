@@ -1,13 +1,13 @@
-"""Chains of waiting records: of those that share an ordering key one is worked on at a time, in the order of the log.
+"""Chains of waiting records: records that share an ordering key are handled one at a time, in log order.
 
 Thread: none (pure); one owner.
 
-A chain is the records of one key, first come first. It is in exactly one of three places: in `ready` (its first record
-may be taken), in work (its first element is None, standing for what was taken), or deferred (its first record is not
-due yet). So a free lane takes the next ready chain, whichever it is, and a slow key holds up nobody but itself. A
+A chain is the waiting records of one key, oldest first. It is in exactly one of three states: ready (in `ready`, its
+first record may be taken), in flight (its first element is None and stands for the records that were taken), or
+deferred (its first record is not due yet). A free lane takes the next ready chain, so a slow key blocks no other key. A
 record without an ordering key is a chain of its own.
 
-Owns the waiting records and `takeable`, the number of them that could be taken now. Never counts or settles offsets.
+Owns the waiting records and `takeable`, the number of them that can be taken now. Never counts or settles offsets.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Chain = list[Record | None]
 OrderOf = Callable[[Record], Hashable | None]
 DueAt = Callable[[Record], float]
 
-_IN_WORK: Final = (None,)
+_IN_FLIGHT: Final = (None,)
 
 
 class Chains:
@@ -46,8 +46,8 @@ class Chains:
     )
 
     def __init__(self, order_of: OrderOf, lanes: int, due_at: DueAt | None = None) -> None:
-        """`order_of` gives the ordering key of a record, None where any order will do. `due_at` tells when a record may
-        be taken at the earliest, on the clock that `put` and `release` are given."""
+        """`order_of` returns the ordering key of a record, None if any order will do. `due_at` returns the earliest
+        time at which a record may be taken, on the clock that `put` and `release` use."""
         self.ready: deque[Chain] = deque()
         self.takeable = 0
         self._by_key: dict[Hashable, Chain] = {}
@@ -57,13 +57,13 @@ class Chains:
         self.defers = due_at is not None
         self._deferred: list[tuple[float, int, Chain]] = []
         self._asleep: set[int] = set()  # the ids of deferred chains
-        self._rests = False  # whether records that rest may be behind others of their keys
-        self._held: dict[Hashable, int] = {}  # by key: records that are in work elsewhere
+        self._rests = False  # whether resting records may be behind others of their keys
+        self._held: dict[Hashable, int] = {}  # by key: records that are in flight elsewhere
         self.on_defer: Callable[[float], object] = lambda due: None
-        self._serial = count()  # of deferred ones: chains cannot be compared
+        self._serial = count()  # breaks ties among deferred chains, which cannot be compared
 
     def __len__(self) -> int:
-        """Records that wait, for whatever."""
+        """The number of waiting records."""
         chained = sum(len(chain) - (chain[0] is None) for chain in self._by_key.values())
         alone = [chain for chain in (*self.ready, *(d[2] for d in self._deferred)) if self._is_alone(chain)]
         return chained + len(alone)
@@ -94,8 +94,8 @@ class Chains:
                 self.takeable += 1
 
     def put_rested(self, records: Iterable[Record], now: float) -> None:
-        """Records whose keys have gone on without them, to be taken when they have rested: behind what waits of their
-        keys, or as chains of their own."""
+        """Records that are handled again after their rest, although later records of their keys were taken: they go
+        behind what waits of their keys, or become chains of their own."""
         for record in records:
             key = self._order_of(record)
             chain = self._by_key.get(key) if key is not None else None
@@ -106,18 +106,18 @@ class Chains:
             chain = [record]
             if key is not None:
                 self._by_key[key] = chain
-            self._go_on(chain, now, rests_until(record))
+            self._requeue(chain, now, rests_until(record))
 
     def hold(self, records: Iterable[Record]) -> None:
-        """These are in work elsewhere: what comes of their keys waits here and is not taken."""
+        """These are in flight elsewhere: later records of their keys wait here and are not taken."""
         for record in records:
             key = self._order_of(record)
             if key is not None:
-                self._by_key.setdefault(key, list(_IN_WORK))
+                self._by_key.setdefault(key, list(_IN_FLIGHT))
                 self._held[key] = self._held.get(key, 0) + 1
 
-    def let_go(self, record: Record, now: float) -> None:
-        """One of them is done with; when it was the last of its key, the next may be taken."""
+    def release_held(self, record: Record, now: float) -> None:
+        """A held record is settled elsewhere. If it was the last one of its key, the next record may be taken."""
         key = self._order_of(record)
         if key in self._held:
             self._held[key] -= 1
@@ -131,7 +131,7 @@ class Chains:
         self.on_defer(due)
 
     def wake(self, now: float) -> float | None:
-        """What is due becomes ready; gives the time when the next will be."""
+        """Chains that are due become ready. Returns when the next one is due."""
         deferred = self._deferred
         while deferred and deferred[0][0] <= now:
             chain = heappop(deferred)[2]
@@ -140,21 +140,21 @@ class Chains:
             self.ready.append(chain)
         return deferred[0][0] if deferred else None
 
-    # --- work --------------------------------------------------------------------------------------------------------
+    # --- taking ------------------------------------------------------------------------------------------------------
 
     def bring_first(self, *, failed: bool) -> bool:
-        """Moves the next ready chain whose first record has failed in place, or has not, to the front. False when there
+        """Moves the next ready chain to the front whose first record has failed in place (or has not). False if there
         is none."""
-        for at, chain in enumerate(self.ready):
+        for index, chain in enumerate(self.ready):
             first = chain[0]
             if first is not None and (stay_of(first) is not None) is failed:
-                del self.ready[at]
+                del self.ready[index]
                 self.ready.appendleft(chain)
                 return True
         return False
 
     def take_one(self) -> Record:
-        """The first record of the next ready chain; IndexError when none is."""
+        """The first record of the next ready chain. Raises IndexError if no chain is ready."""
         chain = self.ready.popleft()
         self.takeable -= len(chain)
         record = chain[0]
@@ -162,7 +162,7 @@ class Chains:
         return record  # type: ignore[return-value] # a ready chain has its first record
 
     def take_more(self, record: Record, wanted: Callable[[Record], bool], most: int) -> list[Record]:
-        """What waits directly behind a record in work, of its key, as far as it is wanted."""
+        """The records of the same key directly behind a record in flight, up to the first that is not wanted."""
         key = self._order_of(record)
         if key is None:
             return []
@@ -173,26 +173,26 @@ class Chains:
         return more
 
     def take(self, most: int, now: float, *, one_each: bool = False) -> list[Record]:
-        """Up to `most` records; those of one key follow each other in their order, or there is one of each key."""
+        """Up to `most` records: those of one key next to each other in order, or with `one_each` one of each key."""
         taken: list[Record] = []
         ready = self.ready
-        gone = 0  # of what was takeable: the rest of a chain waits for what is taken
+        gone = 0  # no longer takeable: the rest of a chain waits for the records that are taken
         while ready and len(taken) < most:
             chain = ready.popleft()
             many = len(chain)
             gone += many
-            if many == 1 or one_each:  # most keys have one: without cutting lists
+            if many == 1 or one_each:  # most keys have one record: no list is cut
                 taken.append(chain[0])  # type: ignore[arg-type]
                 chain[0] = None
                 continue
             many = self._due(chain[: most - len(taken)], now)
             taken += chain[:many]  # type: ignore[arg-type]
-            chain[:many] = _IN_WORK
+            chain[:many] = _IN_FLIGHT
         self.takeable -= gone
         return taken
 
     def _due(self, records: Chain, now: float) -> int:
-        """How many of these, from the first on, are due. The first is: its chain is ready."""
+        """How many of these, from the first on, are due. The first one is, because its chain is ready."""
         due_at = self._due_at
         if due_at is None:
             return len(records)
@@ -200,8 +200,8 @@ class Chains:
         return next(late, len(records))
 
     def release(self, record: Record, now: float, again: Record | None = None) -> None:
-        """What was taken of this record's key is done with: the next of the key may be taken. Or it is to be taken
-        again, as it is in `again`."""
+        """The records taken of this record's key are done: the next one of the key may be taken. Or the record is
+        handled again, in its form in `again`."""
         if again is not None:
             self.put_back([again], now)
             return
@@ -213,16 +213,16 @@ class Chains:
             del self._by_key[key]
             return
         del chain[0]
-        self._go_on(chain, now)
+        self._requeue(chain, now)
 
     def put_back(self, records: list[Record], now: float) -> None:
-        """These, taken of one key, are to be taken again, before all others of it, and not before they have rested."""
+        """Records that were taken of one key are taken again, before all others of it, once they have rested."""
         key = self._order_of(records[0])
         chain: Chain = self._by_key[key] if key is not None else [None]
         chain[:1] = records
-        self._go_on(chain, now, rests_until(records[0]))
+        self._requeue(chain, now, rests_until(records[0]))
 
-    def _go_on(self, chain: Chain, now: float, due: float = 0.0) -> None:
+    def _requeue(self, chain: Chain, now: float, due: float = 0.0) -> None:
         first = chain[0]
         if self._due_at is not None and first is not None:
             due = max(due, self._due_at(first))
@@ -231,7 +231,7 @@ class Chains:
         if due > now:
             self._defer(chain, due)
             return
-        # A chain with more than a lane's share of what waits goes first: it is what the partition will wait for.
+        # A chain with more than a lane's share of the waiting records goes first: it will finish last.
         if len(chain) * self._lanes > self.takeable:
             self.ready.appendleft(chain)
         else:
@@ -239,7 +239,7 @@ class Chains:
         self.takeable += len(chain)
 
     def release_all(self, records: Iterable[Record], now: float, again: Sequence[Record] = ()) -> None:
-        """What was taken together is done with, but for those that are to be taken again."""
+        """The records that were taken together are done, except for those in `again`, which are taken again."""
         order_of, by_key = self._order_of, self._by_key
         for key in dict.fromkeys(map(order_of, again)):
             if key is None:

@@ -1,9 +1,9 @@
-"""A yard and the crews that work it off: one for each class of lanes.
+"""Processes a partition: a queue of its records, and a pool of lanes for each lane class.
 
 Thread: loop.
 
-What an engine deals with: blocks go in, places that may be committed come out, and at the end it is drained or dropped.
-Owns its yard and crews. Never polls or commits.
+This is the interface for engines: blocks go in, commit points come out, and at the end it is drained or dropped. Owns
+its queue and pools. Never polls or commits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from multilane.types import TopicPartition
 from multilane.wire.records.block import Block
 from multilane.wire.records.record import Record
 
-ENOUGH_ROWS: Final = 2048  # waiting as columns: until the next block comes
+ENOUGH_ROWS: Final = 2048  # waiting as columns: they last until the next block comes
 ENOUGH_BYTES: Final = 4 * 1024 * 1024
 
 
@@ -34,10 +34,10 @@ class PartitionProcessor:
         work: Work,
         lanes: Mapping[str, int],
         clock: Clock,
-        on_end: Callable[[Sequence[Record]], object] = lambda given_up: None,
+        on_end: Callable[[Sequence[Record]], object] = lambda abandoned: None,
     ) -> None:
-        """`lanes`: how many, for each class of the yard. `on_end` is called when it was drained, with
-        what was given up in work."""
+        """`lanes`: their number, by lane class. `on_end` is called after a drain, with the records that were abandoned
+        in flight."""
         self.queue = queue
         self._on_end = on_end
         self._clock = clock
@@ -45,8 +45,8 @@ class PartitionProcessor:
         for pool in self._pools.values():
             pool.peers = [other for other in self._pools.values() if other is not pool]
         self._acknowledging = work.acknowledging
-        self._tried = work.tried
-        work.on_again = self._take_back
+        self._retried = work.retried
+        work.on_again = self._put_back
         if self._acknowledging is not None:
             self._acknowledging.on_settled = self.feed
 
@@ -75,22 +75,22 @@ class PartitionProcessor:
         for pool in self._pools.values():
             pool.feed()
 
-    def let_go(self, records: Iterable[Record]) -> None:
-        """These were in work elsewhere, and are done with: their keys go on."""
+    def release_held(self, records: Iterable[Record]) -> None:
+        """These were in flight elsewhere and are settled: the next records of their keys may be taken."""
         now, done = self._clock.monotonic(), list(records)
         for name, pool in self._pools.items():
             chains = self.queue.chains(name)
-            if isinstance(chains, Chains):  # rows are never held: who has to hold a key has chains
+            if isinstance(chains, Chains):  # rows are never held: a processor that has to hold keys has chains
                 for record in done:
-                    chains.let_go(record, now)
+                    chains.release_held(record, now)
                 pool.poke()
 
-    def _take_back(self, records: Sequence[Record]) -> None:
-        """Rejected by hand after their keys went on, and to be handled again: behind what waits of their keys."""
+    def _put_back(self, records: Sequence[Record]) -> None:
+        """Rejected by hand after later records of their keys were taken: handled again, behind what waits."""
         now = self._clock.monotonic()
         for name, some in self.queue.routed(records).items():
             chains = self.queue.chains(name)
-            if isinstance(chains, Chains):  # rows are not acknowledged by hand
+            if isinstance(chains, Chains):  # rows are not acknowledged manually
                 chains.put_rested(some, now)
                 self._pools[name].poke()
 
@@ -99,12 +99,12 @@ class PartitionProcessor:
         return intake.waiting_rows < ENOUGH_ROWS and intake.waiting_bytes < ENOUGH_BYTES
 
     def flush(self) -> None:
-        """No more will come for now: windows that are not full go as they are."""
+        """No more blocks come for now: handle windows that are not full."""
         for pool in self._pools.values():
             pool.flush()
 
-    def steer(self, *, is_paused: bool, lanes: Mapping[str, int], waiting_per_lane: int) -> None:
-        """Nothing is taken in while it is paused; what was before is handled."""
+    def apply_overrides(self, *, is_paused: bool, lanes: Mapping[str, int], waiting_per_lane: int) -> None:
+        """While it is paused no record is taken in; those taken in before are handled."""
         self.queue.is_paused = is_paused
         for intake in self.queue.intakes.values():
             intake.room = max(1, lanes[MAIN]) * waiting_per_lane
@@ -112,51 +112,51 @@ class PartitionProcessor:
             self._pools[name].resize(many)
         self.feed()
 
-    # --- what came of it ---------------------------------------------------------------------------------------------
+    # --- results -----------------------------------------------------------------------------------------------------
 
-    def place(self, partition: TopicPartition) -> CommitPoint:
-        return self.queue.place(partition)
+    def commit_point(self, partition: TopicPartition) -> CommitPoint:
+        return self.queue.commit_point(partition)
 
-    def whole_place(self, partition: TopicPartition) -> CommitPoint:
-        """With all of its runs, however many."""
-        return self.queue.intakes[partition].ledger.place(sys.maxsize)
+    def full_commit_point(self, partition: TopicPartition) -> CommitPoint:
+        """With all of its runs, not only those that fit in a commit."""
+        return self.queue.intakes[partition].ledger.commit_point(sys.maxsize)
 
     def is_idle(self, partition: TopicPartition) -> bool:
-        """All that came of this partition is settled."""
+        """Whether all records of this partition that came are settled."""
         intake = self.queue.intakes[partition]
         return not intake.has_blocks and len(intake.ledger) == 0
 
     @property
     def settled(self) -> int:
-        """How many records so far."""
+        """How many records were settled so far."""
         return self.queue.settled
 
     @property
-    def in_work(self) -> tuple[Record, ...]:
-        return tuple(record for pool in self._pools.values() for record in pool.in_work)
+    def in_flight(self) -> tuple[Record, ...]:
+        return tuple(record for pool in self._pools.values() for record in pool.in_flight)
 
     @property
     def unfinished(self) -> tuple[Record, ...]:
-        """What is in work, and what waits for nothing but its acknowledgement."""
+        """Records in flight, and records that wait only for their acknowledgement."""
         acknowledging = self._acknowledging
         pending = () if acknowledging is None else (r for r in acknowledging.records)
-        return tuple(dict.fromkeys((*self.in_work, *pending)))
+        return tuple(dict.fromkeys((*self.in_flight, *pending)))
 
     @property
-    def tried(self) -> Mapping[tuple[str, int], Record]:
-        """What is to be tried again in its place, as it is now."""
-        return self._tried
+    def retried(self) -> Mapping[tuple[str, int], Record]:
+        """The records that are retried in place, in their current form."""
+        return self._retried
 
     async def rest(self, deadline: float) -> None:
-        """Begin nothing more; what is in work may end, also after the deadline."""
+        """Begin no more records; those in flight may end, even after the deadline."""
         await asyncio.gather(*(pool.rest(deadline) for pool in self._pools.values()))
 
     async def drain(self, deadline: float) -> Sequence[Record]:
-        """End what is in work until the deadline, and begin nothing; gives what had to be given up."""
+        """Begin no more records, and wait for those in flight until the deadline. Returns the abandoned ones."""
         drained = await asyncio.gather(*(pool.drain(deadline) for pool in self._pools.values()))
-        given_up = [record for some in drained for record in some if self._is_open(record)]
-        self._on_end(given_up)
-        return given_up
+        abandoned = [record for some in drained for record in some if self._is_open(record)]
+        self._on_end(abandoned)
+        return abandoned
 
     def _is_open(self, record: Record) -> bool:
         return record.offset in self.queue.intakes[TopicPartition(record.topic, record.partition)].ledger

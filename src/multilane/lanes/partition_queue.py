@@ -1,9 +1,9 @@
-"""A yard: the records of one partition between the log and the lanes, or of two partitions that share their keys.
+"""Queues the records of one partition between the log and the lanes, or of two partitions that share their keys.
 
 Thread: loop (one owner).
 
-Owns the intakes of its partitions, and the chains of each lane class. It takes in what lanes are about to want and no
-more; `settle` and `release` are how work comes back. Two partitions share a yard where the order of a key goes on from
+Owns the intakes of its partitions, and the chains of each lane class. It takes in only what lanes are about to need;
+`settle` and `release` report what they have handled. Two partitions share a queue if the order of a key continues from
 a topic to its retry topic. Never runs anything, and knows neither clock nor engine.
 """
 
@@ -23,7 +23,7 @@ from multilane.wire.records.record import Record
 
 log = logger(__name__)
 
-MAIN: Final = ""  # the class of lanes for everything that no routing function sends elsewhere
+MAIN: Final = ""  # the lane class of records that no route function sends elsewhere
 Route = Callable[[Record], str]
 
 
@@ -35,17 +35,17 @@ class PartitionQueue:
         route: Route | None = None,
         note: Callable[[list[Record]], None] | None = None,
     ) -> None:
-        """`intakes` in the order in which they are fed; `chains` for each class of lanes, or those in which rows wait
-        when there is one class; `route` names the class of a record; `note` hears of records when they
-        are taken in, and may put others in their places."""
+        """`intakes` in the order in which they are read; `chains` for each lane class, or row chains if there is only
+        one class; `route` returns the lane class of a record; `note` gets the records when they are taken in, and may
+        replace some."""
         self.intakes = {intake.partition: intake for intake in intakes}
         self._rows = chains if isinstance(chains, RowChains) else None
         self._chains = {} if isinstance(chains, RowChains) else dict(chains)
         self._route = route
         self._note = note
-        self.is_paused = False  # nothing is taken in
+        self.is_paused = False  # if so, no record is taken in
         self._by_topic = {intake.partition.topic: intake for intake in intakes}
-        # The shortest way for the usual yard: it is gone for each record.
+        # The shortcut for a queue of one partition: it is called for each record.
         ledger = intakes[0].ledger if len(intakes) == 1 and not intakes[0].weighs else None
         self.settle_offset = None if ledger is None else ledger.settle
         self.settle_offsets = None if ledger is None else ledger.settle_all
@@ -57,10 +57,10 @@ class PartitionQueue:
     def __str__(self) -> str:
         return "+".join(map(str, self.intakes))
 
-    # --- the way in --------------------------------------------------------------------------------------------------
+    # --- taking in ---------------------------------------------------------------------------------------------------
 
     def refill(self, wanted: Callable[[], bool], now: float) -> bool:
-        """Take in while it is `wanted` and there is something to take and room for it. True when anything came."""
+        """Take records in while they are `wanted`, and there are some and room for them. True if any came."""
         came = False
         if self.is_paused:
             return came
@@ -71,13 +71,13 @@ class PartitionQueue:
         return came
 
     def copy_out(self, partition: TopicPartition) -> None:
-        """What waits of this partition waits for long now: it must not keep whole frames alive."""
+        """The records of this partition will wait for long: copy them, so that they do not keep whole frames alive."""
         self.intakes[partition].copy_out()
         if self._rows is not None:
-            self._rows.let_go()
+            self._rows.release_frame()
 
     def chains(self, name: str) -> Chains | RowChains:
-        """Where the records of a class of lanes wait."""
+        """Where the records of a lane class wait."""
         return self._rows or self._chains[name]
 
     def _put(self, piece: Piece, now: float) -> None:
@@ -91,7 +91,7 @@ class PartitionQueue:
             self._chains[name].put(some, now)
 
     def routed(self, records: Sequence[Record]) -> Mapping[str, Sequence[Record]]:
-        """Records by their class of lanes."""
+        """Records by lane class."""
         if self._route is None:
             return {MAIN: records}
         routed: dict[str, list[Record]] = {}
@@ -102,13 +102,13 @@ class PartitionQueue:
     def _class_of(self, record: Record, route: Route) -> str:
         try:
             name = route(record)
-        except BaseException as error:  # a lane is found for it all the same
+        except BaseException as error:  # the main lanes handle the record then
             as_failure(error)
             log.exception("the route function failed for %s", record)
             return MAIN
         return name if name in self._chains else MAIN
 
-    # --- the way back ------------------------------------------------------------------------------------------------
+    # --- settling ----------------------------------------------------------------------------------------------------
 
     def settle(self, record: Record) -> None:
         self._by_topic[record.topic].settle(record)
@@ -117,8 +117,8 @@ class PartitionQueue:
     def settled(self) -> int:
         return sum(intake.ledger.handed_out - len(intake.ledger) for intake in self.intakes.values())
 
-    def place(self, partition: TopicPartition) -> CommitPoint:
-        return self.intakes[partition].ledger.place()
+    def commit_point(self, partition: TopicPartition) -> CommitPoint:
+        return self.intakes[partition].ledger.commit_point()
 
     @property
     def unsettled(self) -> int:

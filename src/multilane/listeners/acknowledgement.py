@@ -1,6 +1,6 @@
-"""The acknowledgement a function gets with `ack: manual`: a record counts as done when it is called, not before.
+"""The acknowledgement that a function receives with `ack: manual`: calling it settles the record.
 
-Thread: any; the first call decides, whoever makes it.
+Thread: any; the first call decides.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Callable
 
 
 class Acknowledgement:
-    """Call it, or `acknowledge()`, when the record is done with; `reject(error)` sends it the way of failed ones."""
+    """Call it, or `acknowledge()`, to settle the record; `reject(error)` treats the record as failed."""
 
-    __slots__ = ("_decided", "_lock", "_tell")
+    __slots__ = ("_decided", "_lock", "_on_decided")
 
-    def __init__(self, tell: Callable[[BaseException | None], None]) -> None:
-        """`tell` is called once, on the thread that decides."""
-        self._tell = tell
+    def __init__(self, on_decided: Callable[[BaseException | None], None]) -> None:
+        """`on_decided` is called once, on the thread that decides."""
+        self._on_decided = on_decided
         self._lock = threading.Lock()
         self._decided = False
 
@@ -38,4 +38,4 @@ class Acknowledgement:
             if self._decided:
                 return
             self._decided = True
-        self._tell(error)
+        self._on_decided(error)

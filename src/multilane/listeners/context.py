@@ -1,9 +1,9 @@
-"""What travels with a record: from the interceptors to the function, to what that produces, and to error interceptors.
+"""The context of a record: it goes from the interceptors to the function, its producers and the error interceptors.
 
 Thread: any; each record has its own.
 
-A context is a dict that interceptors fill, usually from headers. While a function runs, `current_context()` gives the
-one of its record, so that a producer called far below can carry it on.
+A context is a dict that interceptors fill, usually from headers. While a function runs, `current_context()` returns the
+context of its record, so that a producer called deep inside the function can pass it on.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ MEMBER: Final = "Z-MemberID"
 
 
 class Context(dict[str, Any]):
-    """Names and values; the four that every record has are `Z-GroupID`, `Z-Topic`, `Z-Partition`, `Z-Timestamp`. Where
-    the member of the group runs the function there is `Z-MemberID` too."""
+    """Names and values. Every record has `Z-GroupID`, `Z-Topic`, `Z-Partition` and `Z-Timestamp`. `Z-MemberID` is there
+    too if the group member itself runs the function."""
 
 
 CURRENT: Final[ContextVar[Context | None]] = ContextVar("multilane.context", default=None)
 
 
 def current_context() -> Context | None:
-    """The context of the record in work; None outside of a listener, or where none was asked for."""
+    """The context of the record in flight; None outside a listener, or if nothing needs a context."""
     return CURRENT.get()
 
 

@@ -1,9 +1,9 @@
-"""What surrounds a call of the user's function: interceptors and tracers.
+"""Interceptors and tracers: the code that surrounds a call of the user's function.
 
-Thread: loop for interceptors and tracers of consumption; `on_error` there too.
+Thread: loop, `on_error` included.
 
-Owns the interfaces that an application may implement, and the context of each record in work. An interceptor that
-raises fails the record as the function would: a filter may refuse that way.
+Owns the interfaces that an application may implement, and the context of each record in flight. If an interceptor
+raises, the record fails as if the function had raised: a filter may refuse records that way.
 """
 
 from __future__ import annotations
@@ -20,35 +20,36 @@ from multilane.wire.records.record import Record
 
 log = logger(__name__)
 
-_TELL_EVERY: Final = 10.0  # seconds
+_LOG_EVERY: Final = 10.0  # seconds
 
 End = Callable[[BaseException | None], object]
 
 
 class ConsumerInterceptor(Protocol):
     def on_consume(self, context: Context, record: Record) -> Context | None:
-        """Before a record is handled. Fill the context, or give another."""
+        """Called before a record is handled. Fill the context, or return another one."""
 
 
 class ErrorInterceptor(Protocol):
     def on_error(self, context: Context, record: Record, error: BaseException) -> object:
-        """After a record failed, before it goes to a retry or error topic."""
+        """Called after a record failed, before it goes to a retry or error topic."""
 
 
 class Tracer(Protocol):
     def start(self, context: Context, name: str, record: Record) -> End:
-        """A span around the handling of a record; what it gives is called at the end, with the error or None."""
+        """Start a span for the handling of a record. The returned function is called at the end, with the error or
+        None."""
 
 
 class Visit(NamedTuple):
-    """One record on its way through a function."""
+    """One record while its function runs."""
 
     context: Context
     ends: tuple[End, ...]
 
 
 class InterceptorChain:
-    """Those of one listener: the application's first, then its own."""
+    """The interceptors of one listener: the application's first, then its own."""
 
     def __init__(
         self,
@@ -66,9 +67,9 @@ class InterceptorChain:
         self._error_interceptors = tuple(error_interceptors)
         self._tracers = tuple(tracers)
         self._keeps_contexts = bool(error_interceptors) or has_last_step
-        self._failed: dict[Record, Context] = {}  # until somebody is told
-        self._mishaps, self._clock = Seldom(_TELL_EVERY), SystemClock()
-        self.member_id: Callable[[], str | None] = lambda: None  # of whoever runs the function, where it is a member
+        self._failed: dict[Record, Context] = {}  # until the error interceptors get them
+        self._failures_to_log, self._clock = Seldom(_LOG_EVERY), SystemClock()
+        self.member_id: Callable[[], str | None] = lambda: None  # if the group member runs the function
 
     def __bool__(self) -> bool:
         return bool(self._interceptors or self._error_interceptors or self._tracers)
@@ -83,32 +84,32 @@ class InterceptorChain:
     def leave(self, record: Record, visit: Visit, error: BaseException | None) -> None:
         if error is not None and self._keeps_contexts:
             self._failed[record] = visit.context
-        for end in reversed(visit.ends):  # what began last is within the others
+        for end in reversed(visit.ends):  # the last span to start is inside the others
             try:
                 end(error)
-            except BaseException as failure:  # noqa: BLE001 - what watches a record does not decide about it
+            except BaseException as failure:  # noqa: BLE001 - a tracer does not decide whether a record fails
                 as_failure(failure)
                 self._log_exception("a tracer failed at the end of %s", record)
 
     def forget(self, records: Iterable[Record]) -> None:
-        """Nobody will be told of these: they were acknowledged before they failed, or come again."""
+        """Drop the contexts of records that were acknowledged before they failed, or are handled again."""
         for record in records:
             self._failed.pop(record, None)
 
-    def tell_failure(self, record: Record, error: BaseException) -> Context:
-        """The error interceptors hear of it, with the context of the attempt that failed."""
+    def on_failure(self, record: Record, error: BaseException) -> Context:
+        """Call the error interceptors with the context of the attempt that failed, and return that context."""
         context = self._failed.pop(record, None)
         if context is None:
             context = context_of(record, self._group, self.member_id())
         for interceptor in self._error_interceptors:
             try:
                 interceptor.on_error(context, record, error)
-            except BaseException as failure:  # noqa: BLE001 - the record goes its way all the same
+            except BaseException as failure:  # noqa: BLE001 - the record is retried all the same
                 as_failure(failure)
                 self._log_exception("an error interceptor failed for %s", record)
         return context
 
-    def _log_exception(self, told: str, record: Record) -> None:
-        """What fails for one record fails for each: a line every ten seconds is enough."""
-        if many := self._mishaps.tell(self._clock.monotonic()):
-            log.exception(f"{told}; %d such failures since the last line", record, many)
+    def _log_exception(self, message: str, record: Record) -> None:
+        """An interceptor that fails for one record usually fails for all: one line every ten seconds is enough."""
+        if many := self._failures_to_log.tell(self._clock.monotonic()):
+            log.exception(f"{message}; %d such failures since the last line", record, many)

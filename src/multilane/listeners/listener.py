@@ -1,9 +1,9 @@
 """A listener: the user's function, ready to be called with records.
 
-Thread: loop. A function that is not a coroutine function is run elsewhere by the runner the listener was given.
+Thread: loop. The runner that the listener gets runs plain functions (not coroutine functions) elsewhere.
 
-Owns how arguments are made from records. A listener without surroundings whose function takes a record alone is called
-as it is: that path costs nothing.
+Owns how arguments are made from records. If a function takes only a record and there are no interceptors, it is called
+directly: that path costs nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from multilane.listeners.acknowledgement import Acknowledgement
 from multilane.listeners.context import CURRENT, Context
 from multilane.listeners.interceptors import InterceptorChain, Visit
 from multilane.listeners.payload import Decode, decoder_for
-from multilane.listeners.signature import ListenerKind, Signature, Wants, place_of
+from multilane.listeners.signature import ListenerKind, Signature, Wants, location_of
 from multilane.listeners.window import Window
 from multilane.outcome.raised import as_failure
 from multilane.wire.records.keyed_rows import TakenRows
@@ -33,24 +33,24 @@ Failures = dict[Record, BaseException]
 
 
 class Runner(Protocol):
-    """Runs a plain function somewhere else than on the loop."""
+    """Runs a plain function off the loop."""
 
-    limit: float  # calls at once, as far as it goes by threads
+    limit: float  # threads, for runners that have threads
 
     def withdraw(self) -> None:
-        """Calls that have not begun will not."""
+        """Withdraw the calls that have not begun."""
 
     @property
     def shares_memory(self) -> bool:
-        """Whether the function finds what is not part of its arguments."""
+        """Whether the function sees this process's memory, such as context variables."""
 
     @property
     def ends_calls(self) -> bool:
-        """Whether a call ends when whoever waits for it is cancelled."""
+        """Whether a call ends when the task that awaits it is cancelled."""
 
     @property
     def gate(self) -> AbstractAsyncContextManager[object] | None:
-        """How many calls it runs at once, where that is bounded."""
+        """Limits how many calls run at once; None if there is no limit."""
 
     def __call__(self, function: Callable[[], Any]) -> Awaitable[Any]: ...
 
@@ -68,7 +68,7 @@ class Listener:
         self.interceptors = interceptors
         self.kind = signature.kind
         self._is_async = signature.is_async
-        self.cancels = signature.is_async or runner.ends_calls  # whether a call can be made to end
+        self.cancels = signature.is_async or runner.ends_calls  # whether a call can be cancelled
         self._function = function
         self._signature = signature
         self._runner = runner
@@ -78,11 +78,11 @@ class Listener:
         self._plain_parameter = self._only_parameter()
 
     def __str__(self) -> str:
-        return place_of(self._function)
+        return location_of(self._function)
 
     @property
     def gate(self) -> AbstractAsyncContextManager[object] | None:
-        """What a call has to wait for before its time begins."""
+        """What a call waits for before its processing time starts."""
         return None if self._is_async else self._runner.gate
 
     # --- one record --------------------------------------------------------------------------------------------------
@@ -98,23 +98,23 @@ class Listener:
 
     @property
     def is_plain_function(self) -> bool:
-        """A function for records alone, run on threads of this process."""
+        """A plain function that takes only a record and runs on threads of this process."""
         return self.call_one == self._call_plainly and self._runner.shares_memory
 
-    def call_marked(self, mark: Callable[[], object]) -> Callable[[Record], Awaitable[None]]:
-        """A call that says on its thread when it begins: it may have waited for one."""
+    def call_with_start(self, on_start: Callable[[], object]) -> Callable[[Record], Awaitable[None]]:
+        """A call that runs `on_start` first, on its thread: the call may have waited for that thread."""
         runner, function = self._runner, self._function
 
         async def call(record: Record) -> None:
-            await _ended(await runner(partial(_marked, mark, function, record)))
+            await _ended(await runner(partial(_started, on_start, function, record)))
 
         return call
 
     def withdraw(self) -> None:
-        """Calls that wait for a thread are not begun any more."""
+        """Withdraw the calls that still wait for a thread."""
         self._runner.withdraw()
 
-    def allow(self, threads: float) -> None:
+    def limit_threads(self, threads: float) -> None:
         """How many threads there may be at once."""
         self._runner.limit = threads
 
@@ -131,7 +131,7 @@ class Listener:
             raise
         finally:
             self.interceptors.leave(record, visit, error)
-            del error  # which knows this frame
+            del error  # its traceback references this frame
 
     def _arguments(self, record: Record, context: Context | None, ack: Acknowledgement | None) -> dict[str, Any]:
         given: dict[Wants, Any] = {Wants.RECORD: record, Wants.CONTEXT: context, Wants.ACKNOWLEDGEMENT: ack}
@@ -151,10 +151,10 @@ class Listener:
         finally:
             CURRENT.reset(token)
 
-    # --- several -----------------------------------------------------------------------------------------------------
+    # --- batches -----------------------------------------------------------------------------------------------------
 
     async def call_many(self, records: Sequence[Record], acknowledgement: Acknowledgement | None = None) -> Failures:
-        """Those of the records that failed, and why; for the caller to empty, when it is done with them."""
+        """The records that failed, with their errors. The caller empties the dict when it is done with it."""
         if self._plain_parameter is not None:
             name, make = self._plain_parameter
             return self._failures(records, await self._function(**{name: make(records)}))
@@ -175,11 +175,11 @@ class Listener:
                 self.interceptors.leave(record, visit, failures.get(record, error))
             if error is not None:
                 failures.clear()
-            del error  # which knows this frame
+            del error  # its traceback references this frame
         return failures
 
     def _only_parameter(self) -> tuple[str, Callable[[Sequence[Record]], Any]] | None:
-        """Where a coroutine function takes a batch and nothing else, there is nothing to do around it."""
+        """The parameter of a coroutine function that takes a batch and nothing else: it is called directly."""
         makes: dict[Wants, Callable[[Sequence[Record]], Any]] = {Wants.RECORDS: list, Wants.COLUMNS: _columns}
         if not self._is_async or self._wants_context or len(self._signature.parameters) != 1:
             return None
@@ -208,7 +208,7 @@ class Listener:
             given[Wants.PAYLOADS] = self._decoded(records, failures)
         handled = [record for record in records if record not in failures] if failures else records
         if self._signature.wants(Wants.RECORDS):
-            given[Wants.RECORDS] = list(handled)  # what the function does to it is its own affair
+            given[Wants.RECORDS] = list(handled)  # a copy: the function may change it
         if visits and handled:
             given[Wants.CONTEXT] = visits[handled[-1]].context
         if self.kind is ListenerKind.COLUMNS and handled:
@@ -228,18 +228,20 @@ class Listener:
         return payloads
 
     def _failures(self, records: Sequence[Record], returned: Any) -> Failures:
-        """What a batch function says failed: records, or their places in the batch, with the error of each."""
+        """The failures that a batch function returned: records, or their indexes in the batch, with their errors."""
         if not returned:
             return {}
         if not isinstance(returned, Mapping):
-            raise WrongFailures(f"{self} returned {type(returned).__name__}: give a dict of the failures, or None")
+            raise WrongFailures(f"{self} returned {type(returned).__name__}: return a dict of the failures, or None")
         failures: Failures = {}
         known = set(records)
         for which, error in returned.items():
-            is_place = isinstance(which, int) and 0 <= which < len(records)
-            record = records[which] if is_place else which
+            is_index = isinstance(which, int) and 0 <= which < len(records)
+            record = records[which] if is_index else which
             if record not in known or not isinstance(error, BaseException):
-                raise WrongFailures(f"{self} returned a failure of something that is not in its batch, or no exception")
+                raise WrongFailures(
+                    f"{self} returned a failure whose key is not in the batch, or whose value is not an exception"
+                )
             failures[record] = error
         return failures
 
@@ -253,12 +255,12 @@ def _columns(records: Sequence[Record]) -> pa.RecordBatch:
 
 
 async def _ended(result: Any) -> Any:
-    """A plain function around a coroutine function gives a coroutine: nothing has happened before it is awaited."""
+    """A plain function that wraps a coroutine function returns a coroutine: nothing has run until it is awaited."""
     return await result if result is not None and inspect.isawaitable(result) else result
 
 
-def _marked(mark: Callable[[], object], function: Callable[[Record], Any], record: Record) -> Any:
-    mark()
+def _started(on_start: Callable[[], object], function: Callable[[Record], Any], record: Record) -> Any:
+    on_start()
     return function(record)
 
 

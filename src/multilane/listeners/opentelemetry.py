@@ -1,10 +1,10 @@
 """Spans around the handling of records, through the OpenTelemetry API.
 
-Thread: loop; the span is current while the user's function runs, on whatever thread.
+Thread: loop; the span is current while the user's function runs, on any thread.
 
-A span of kind consumer for each record and attempt, with a link to the context that the record's headers carry. Copies
-in retry and error topics keep their headers, so every attempt links to the same origin. Never puts keys, values or
-error texts into attributes: an error is told by its type.
+Makes a span of kind consumer for each record and attempt, with a link to the context in the record's headers. Copies in
+retry and error topics keep these headers, so every attempt links to the same origin. Never puts keys, values or error
+texts into attributes: only the error's type.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NAME: Final = "multilane"
 
 
 class OpenTelemetryTracer:
-    """For `app.trace(OpenTelemetryTracer())`; takes the global tracer provider unless a tracer is given."""
+    """For `app.trace(OpenTelemetryTracer())`. Uses the global tracer provider unless a tracer is given."""
 
     def __init__(self, tracer: Tracer | None = None) -> None:
         self._tracer = tracer or trace.get_tracer(_NAME)
@@ -74,7 +74,7 @@ def _attributes(context: Context, name: str, record: Record) -> Attributes:
     if record.value is None:
         attributes["messaging.kafka.message.tombstone"] = True
     for header, key in ((RETRY_COUNT, "multilane.retry.count"), (ERROR_COUNT, "multilane.error.count")):
-        told = last_value(record.headers, header)
-        if told is not None and told.isdigit() and len(told) < 10:
-            attributes[key] = int(told)
+        value = last_value(record.headers, header)
+        if value is not None and value.isdigit() and len(value) < 10:
+            attributes[key] = int(value)
     return attributes

@@ -1,9 +1,9 @@
-"""From the bytes of a value to what a function asked for.
+"""Decodes the bytes of a value into the type that a function asks for.
 
 Thread: any (the decoders keep no state).
 
-bytes and str are taken as they are, a msgspec struct by msgspec, everything else as JSON by pydantic, which knows its
-own models, dataclasses, typed dicts and plain types. Never puts a value into an error: only where it failed.
+bytes and str need no decoder. msgspec decodes its structs; pydantic decodes everything else from JSON: its own models,
+dataclasses, typed dicts and plain types. Never puts a value into an error, only the path of the field that is wrong.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any, Final
 from multilane.errors import ConfigError, UndecodablePayload
 from multilane.wire.records.record import Record
 
-_QUOTED: Final = re.compile(r"'[^']*'")  # what msgspec may cite of a value
+_QUOTED: Final = re.compile(r"'[^']*'")  # msgspec may quote parts of a value
 
 Decode = Callable[[Record], Any]
 
 
 def decoder_for(wanted: Any) -> Decode:
-    """A function from a record to its payload; it raises UndecodablePayload."""
+    """A function from a record to its payload, which raises UndecodablePayload."""
     inner, nullable = _without_none(wanted)
     read = _reader(inner)
 
@@ -33,7 +33,7 @@ def decoder_for(wanted: Any) -> Decode:
             if nullable:
                 return None
             raise UndecodablePayload(
-                f"its value is null, and {_name(inner)} was asked for: write {_name(inner)} | None"
+                f"its value is null, but the function takes {_name(inner)}: annotate {_name(inner)} | None"
             )
         return read(value)
 
@@ -58,7 +58,7 @@ def _text(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError as error:
-        raise UndecodablePayload(f"its value is no UTF-8 text: {error.reason} at byte {error.start}") from None
+        raise UndecodablePayload(f"its value is not UTF-8: {error.reason} at byte {error.start}") from None
 
 
 def _json_reader(wanted: Any) -> Callable[[bytes], Any]:
@@ -74,16 +74,16 @@ def _json_reader(wanted: Any) -> Callable[[bytes], Any]:
         try:
             return validate(value)
         except ValidationError as error:
-            raise UndecodablePayload(f"its value is no {_name(wanted)}: {_first(error)}") from None
+            raise UndecodablePayload(f"its value is not a valid {_name(wanted)}: {_first_faults(error)}") from None
 
     return read
 
 
-def _first(error: Any) -> str:
-    """Where and what, of the first few faults; without the input, which pydantic would show."""
+def _first_faults(error: Any) -> str:
+    """The path and message of the first few faults, without the input, which pydantic would show."""
     faults = error.errors(include_url=False, include_input=False, include_context=False)
-    told = ["/".join(map(str, f["loc"])) + (": " if f["loc"] else "") + f["msg"] for f in faults[:3]]
-    return "; ".join(told) + (f"; and {len(faults) - 3} more" if len(faults) > 3 else "")
+    first = ["/".join(map(str, f["loc"])) + (": " if f["loc"] else "") + f["msg"] for f in faults[:3]]
+    return "; ".join(first) + (f"; and {len(faults) - 3} more" if len(faults) > 3 else "")
 
 
 def _is_msgspec(wanted: Any) -> bool:
@@ -99,7 +99,8 @@ def _msgspec_reader(wanted: Any) -> Callable[[bytes], Any]:
         try:
             return decode(value)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise UndecodablePayload(f"its value is no {_name(wanted)}: {_QUOTED.sub('...', str(error))}") from None
+            reason = _QUOTED.sub("...", str(error))
+            raise UndecodablePayload(f"its value is not a valid {_name(wanted)}: {reason}") from None
 
     return read
 

@@ -1,10 +1,11 @@
-"""What a user's function wants: read from its signature once, when it is registered.
+"""Reads the signature of a user's function once, when it is registered: what it has to be called with.
 
 Thread: none (pure).
 
-Owns the rules. The annotation decides: `Record` or a payload type is called for each record, a list for several at
-once, `pyarrow.RecordBatch` for several as columns. Beside them a function may ask for the record, the context, and the
-acknowledgement, by annotation and in any order. What cannot be understood is refused here, with the place in the code.
+Owns the rules. Annotations decide: a function with a `Record` or a payload type is called for each record, a function
+with a list for several at once, a function with a `pyarrow.RecordBatch` for several as columns. It may also ask for the
+record, the context and the acknowledgement, by annotation and in any order. A signature that does not fit is refused
+here, with the function's source location.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from multilane.wire.records.record import Record
 
 
 class ListenerKind(Enum):
-    """How many records a call gets, and as what."""
+    """How many records a call gets, and in which form."""
 
     SINGLE = "single"
     BATCH = "batch"
@@ -32,7 +33,7 @@ class ListenerKind(Enum):
 
 
 class Wants(Enum):
-    """What one parameter is given."""
+    """What one parameter receives."""
 
     RECORD = "record"
     RECORDS = "records"
@@ -51,24 +52,24 @@ _SINGLE = frozenset({Wants.RECORD, Wants.PAYLOAD})
 class Signature:
     kind: ListenerKind
     is_async: bool
-    parameters: tuple[tuple[str, Wants], ...]  # in the order of the function's
-    payload: Any = None  # the type to decode a value into
+    parameters: tuple[tuple[str, Wants], ...]  # in the function's order
+    payload: Any = None  # the type that values are decoded into
 
     def wants(self, what: Wants) -> bool:
         return any(wanted is what for _, wanted in self.parameters)
 
 
 def read_signature(function: Callable[..., Any]) -> Signature:
-    """The signature of a listener, or a ConfigError that says what to write instead."""
+    """The signature of a listener. Raises ConfigError with what to write instead."""
     inner = function.func if isinstance(function, functools.partial) else function
     if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
-        raise ConfigError(f"{place_of(function)} is a generator: nobody would run its body; return instead of yield")
+        raise ConfigError(f"{location_of(function)} is a generator: its body would never run; return instead of yield")
     parameters: list[tuple[str, Wants]] = []
     payload: Any = None
     for parameter, annotation in _annotated(function):
         wanted, named = _meaning(annotation)
         if wanted in {w for _, w in parameters} or (named is not None and payload is not None):
-            raise ConfigError(f"{place_of(function)}: {parameter!r} asks for the {wanted.value} a second time")
+            raise ConfigError(f"{location_of(function)}: {parameter!r} asks for the {wanted.value} a second time")
         payload = named if named is not None else payload
         parameters.append((parameter, wanted))
     return Signature(_kind(function, parameters), is_async(function), tuple(parameters), payload)
@@ -79,7 +80,8 @@ def is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(getattr(inner, "__call__", None))  # noqa: B004
 
 
-def place_of(function: Callable[..., Any]) -> str:
+def location_of(function: Callable[..., Any]) -> str:
+    """The function's name and source location, for messages."""
     inner = function.func if isinstance(function, functools.partial) else function
     code = getattr(inner, "__code__", None)
     name = getattr(inner, "__qualname__", None) or type(inner).__qualname__
@@ -87,7 +89,7 @@ def place_of(function: Callable[..., Any]) -> str:
 
 
 def _annotated(function: Callable[..., Any]) -> list[tuple[str, Any]]:
-    """(name, type) of what has to be given. Annotations are resolved; one that cannot be is refused."""
+    """(name, type) of the required parameters. An annotation that cannot be resolved is refused."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -97,18 +99,18 @@ def _annotated(function: Callable[..., Any]) -> list[tuple[str, Any]]:
         hints = typing.get_type_hints(source)
     except Exception as error:
         raise ConfigError(
-            f"{place_of(function)}: its annotations cannot be resolved: {error}. What they name has to be imported "
-            "when the program runs, not under TYPE_CHECKING alone"
+            f"{location_of(function)}: cannot resolve its annotations: {error}. Import the annotated types "
+            "at run time, not only under TYPE_CHECKING"
         ) from error
     wanted = [p for p in parameters if p.default is p.empty and p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}]
     for parameter in wanted:
         if parameter.kind is parameter.POSITIONAL_ONLY:
-            raise ConfigError(f"{place_of(function)}: {parameter.name!r} is positional-only; remove the slash")
+            raise ConfigError(f"{location_of(function)}: {parameter.name!r} is positional-only; remove the slash")
     return [(p.name, hints.get(p.name, Record)) for p in wanted]
 
 
 def _meaning(annotation: Any) -> tuple[Wants, Any]:
-    """What a parameter with this annotation is given, and the payload type it names."""
+    """What a parameter with this annotation receives, and the payload type that it names."""
     plain = {Record: Wants.RECORD, Context: Wants.CONTEXT, Acknowledgement: Wants.ACKNOWLEDGEMENT}
     if isinstance(annotation, type) and annotation in plain:
         return plain[annotation], None
@@ -121,7 +123,7 @@ def _meaning(annotation: Any) -> tuple[Wants, Any]:
 
 
 def _is_record_batch(annotation: Any) -> bool:
-    """Without importing pyarrow: whoever names its class has."""
+    """Without importing pyarrow: a module that names its class has imported it."""
     module = getattr(annotation, "__module__", "") or ""
     return module.split(".")[0] == "pyarrow" and getattr(annotation, "__name__", "") == "RecordBatch"
 
@@ -139,8 +141,8 @@ def _kind(function: Callable[..., Any], parameters: list[tuple[str, Wants]]) -> 
     ]
     if len(found) == 1:
         return found[0]
-    which = "nothing that says what it is called with" if not found else "records one by one and several at once"
+    which = "neither a record nor a batch" if not found else "records one by one and in batches"
     raise ConfigError(
-        f"{place_of(function)} asks for {which}: give it a parameter of type Record, of a payload type, list[Record], "
-        "or pyarrow.RecordBatch"
+        f"{location_of(function)} asks for {which}: give it one parameter of type Record, a payload type, "
+        "list[Record], or pyarrow.RecordBatch"
     )

@@ -2,9 +2,8 @@
 
 Thread: none (pure values).
 
-This is where a listener of one's own comes in: a `select` function gets the records of a window, in the order of the
-log for each key, and splits them into those to handle and those to skip. `newest_of_each_key` is the one for unique
-listeners.
+A `select` function gets the records of a window, in log order for each key, and splits them into those to handle and
+those to skip. `newest_of_each_key` is the `select` function of unique listeners.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from multilane.wire.records.record import Record
 
 
 class Selection(NamedTuple):
-    """What of a window is handled, and what is settled without. Together they are the whole window."""
+    """The records of a window that are handled, and those that are skipped. Together they are the whole window."""
 
     handled: list[Record]
     skipped: Sequence[Record] = ()
@@ -38,7 +37,7 @@ class Window:
 
 
 def newest_of_each_key(records: list[Record]) -> Selection:
-    """The last of each key; records without a key are all different."""
+    """The last record of each key. Records without a key are all kept."""
     newest = {record.key: record for record in records if record.key is not None}
     if len(newest) == len(records):
         return Selection(records)

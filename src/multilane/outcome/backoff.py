@@ -1,9 +1,9 @@
-"""When a retry copy is due: computed from the copy alone, so that a restart computes the same.
+"""When a retry copy is due: computed from the copy alone, so that a restart computes the same time.
 
 Thread: none (pure).
 
-The jitter comes from the copy's place in the log, not from a dice. Times of records are ms since 1970, those of the
-configuration seconds. Never waits longer than the longest delay, whatever a record's timestamp claims.
+The jitter comes from the copy's position in the log, not from a random number. Timestamps of records are ms since 1970;
+times in the configuration are seconds. Never waits longer than the longest delay, whatever a record's timestamp claims.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _RANGE: Final = 1 << 32
 
 
 class BackoffSettings(Protocol):
-    """What the configuration says."""
+    """The back-off from the configuration."""
 
     @property
     def kind(self) -> str: ...
@@ -33,7 +33,7 @@ class BackoffSettings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RetryDelay:
-    """`jitter` is the share of a delay by which it may be shorter or longer: 0.2 makes 10 s anything from 8 to 12."""
+    """`jitter` is the share by which a delay may be shorter or longer: with 0.2, 10 s becomes 8 to 12 s."""
 
     kind: Literal["fixed", "exponential"] = "fixed"
     delay: float = 1.0
@@ -48,7 +48,7 @@ def seed_of(topic: str, partition: int, offset: int) -> int:
 
 
 def due(backoff: BackoffSettings, record_timestamp_ms: int, retry_count: int, seed: int) -> int:
-    """When a copy may be handled. One that was not attempted yet (-1) only follows its key: it waits for nothing."""
+    """When a copy may be handled. A copy that was not attempted yet (-1) only follows its key and is due at once."""
     if retry_count < 0:
         return record_timestamp_ms
     share = 1.0 + backoff.jitter * (2.0 * (seed % _RANGE) / _RANGE - 1.0)
@@ -56,7 +56,7 @@ def due(backoff: BackoffSettings, record_timestamp_ms: int, retry_count: int, se
 
 
 def bounded(backoff: BackoffSettings, due_ms: int, received_ms: int) -> int:
-    """The same for a record whose clock was wrong: no later than the longest delay after it was received."""
+    """`due_ms`, but no later than the longest delay after the record was received: its timestamp may be wrong."""
     longest = backoff.delay if backoff.kind == "fixed" else max(backoff.delay, backoff.maximum)
     return min(due_ms, received_ms + round(longest * (1.0 + backoff.jitter) * 1_000))
 
@@ -65,7 +65,7 @@ def _delay(backoff: BackoffSettings, retry_count: int) -> float:
     if backoff.kind == "fixed" or backoff.delay <= 0 or backoff.multiplier <= 1:
         return backoff.delay
     ceiling = max(backoff.delay, backoff.maximum)
-    # Compared as logarithms: a forged count must not overflow the power.
+    # Compares logarithms: a forged count must not overflow the power.
     if retry_count * log(backoff.multiplier) >= log(ceiling / backoff.delay):
         return ceiling
     return float(backoff.delay * backoff.multiplier**retry_count)

@@ -1,9 +1,9 @@
 """The breaker that stops a group when too many of its records fail, before all of them are in the error topic.
 
-Thread: none (pure): whoever owns the breaker tells it outcomes and the time.
+Thread: none (pure); its owner passes in outcomes and the time.
 
-Owns counts for a window that slides in a fixed number of steps, so that its memory is bounded. Never closes: a flood
-that pauses because nobody consumes is not over. Whoever has looked starts the group again, with a new one.
+Owns counts for a window that slides in a fixed number of steps, so that memory is bounded. Never closes: a flood of
+failures that stops because nothing consumes is not over. An operator restarts the group, which gets a new breaker.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _STEPS: Final = 20
 
 
 class Breaker:
-    """Opens when of at least `minimum` outcomes within `window` seconds more than `share` (0..1) are failures."""
+    """Opens when more than `share` (0..1) of at least `minimum` outcomes within `window` seconds are failures."""
 
     __slots__ = ("_counts", "_minimum", "_reason", "_share", "_step", "_window", "is_open")
 
@@ -29,17 +29,17 @@ class Breaker:
         self._step = window / _STEPS
         self.is_open = False
         self._reason = ""
-        # (number of the step, ok, failed), at the place of the step's number modulo their number
+        # a ring of (step number, ok, failed), indexed by step number modulo _STEPS
         self._counts = [(-1, 0, 0)] * _STEPS
 
     def note(self, ok: int, failed: int, now: float) -> bool:
-        """Count outcomes; true when this opened the breaker."""
+        """Count outcomes; true if this call opened the breaker."""
         if ok <= 0 and failed <= 0:
             return False
         step = int(now / self._step)
-        place = step % _STEPS
-        known, oks, fails = self._counts[place]
-        self._counts[place] = (step, oks + ok, fails + failed) if known == step else (step, ok, failed)
+        index = step % _STEPS
+        known, oks, fails = self._counts[index]
+        self._counts[index] = (step, oks + ok, fails + failed) if known == step else (step, ok, failed)
         if self.is_open or failed <= 0:
             return False
         return self._judge(step)

@@ -1,8 +1,8 @@
-"""What other frameworks' headers say of an error, for records that do not carry ours.
+"""Reads the error, the target and the origin of a failed record from its headers: ours, or another framework's.
 
 Thread: none (pure).
 
-Reads Spring's dead-letter headers, whose numbers are big-endian and not text. Never writes any.
+Knows Spring's dead-letter headers, whose numbers are big-endian, not text. Never writes them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _LONG: Final = 8
 _INT: Final = 4
 
 
-def told_error(headers: Headers) -> str:
-    """Type and text of the error that a record carries; empty when it carries none."""
+def error_in(headers: Headers) -> str:
+    """Type and text of the error that a record carries; empty if it carries none."""
     own = error_message(headers)
     if own is not None:
         return own
@@ -28,13 +28,13 @@ def told_error(headers: Headers) -> str:
     return ": ".join(part for part in (kind, text) if part)
 
 
-def told_target(headers: Headers) -> str | None:
-    """The topic that a record says it belongs back in."""
+def target_in(headers: Headers) -> str | None:
+    """The topic that a record is to go back to."""
     return target_topic(headers) or _spring_text(headers, "original-topic")
 
 
-def told_origin(headers: Headers) -> str | None:
-    """Where Spring found the record: topic, and partition and offset where they can be read."""
+def origin_in(headers: Headers) -> str | None:
+    """Where Spring read the record: the topic, with partition and offset if they can be decoded."""
     topic = _spring_text(headers, "original-topic")
     if topic is None:
         return None

@@ -1,10 +1,10 @@
-"""The head of an error's text, by which errors are grouped: what differs from record to record is left out.
+"""The head of an error's text, by which errors are grouped: without the parts that differ from record to record.
 
 Thread: none (pure).
 
-Identifiers, offsets and times go; statuses and error codes stay, because 404, 500 and 503 are different errors. A
-number is taken for a code behind a word such as `status` or `errno`; or when it has three digits, as HTTP's have, and
-neither the word before it nor the one behind it says what it counts or names.
+Identifiers, offsets and times are removed; statuses and error codes stay, because 404, 500 and 503 are different
+errors. A number counts as a code after a word such as `status` or `errno`; or if it has three digits, as HTTP statuses
+have, and neither the word before it nor the word after it is a unit or a noun that it counts or names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 NO_ERROR: Final = "(no error text)"
 LONGEST_HEAD: Final = 120
 
-# Long hexadecimal names, identifiers, numbers. What is around a number decides whether it is kept.
+# Long hexadecimal names, identifiers, numbers. The context of a number decides whether it is kept.
 _VARYING: Final = re.compile(r"\b(?:0x[0-9a-f]+|[0-9a-f]{8,}(?:-[0-9a-f]{4,})*)\b|[0-9]+", re.IGNORECASE)
 _CODE_BEFORE: Final = re.compile(
     r"\b(?:http(?:/[0-9.#]+)?(?: error)?|status(?: ?code)?|(?:error|return|exit|response|result|sql) ?code|code|errno"
@@ -40,12 +40,12 @@ _STATUS: Final = re.compile(r"[1-5][0-9][0-9]")
 
 
 def head_of(text: str) -> str:
-    """Its first line, without what varies."""
+    """The first line, without the parts that vary."""
     return _head(text, keeps_statuses=True)
 
 
 def coarse_head_of(text: str) -> str:
-    """The same without three-digit numbers: for errors in which they turn out to be no statuses."""
+    """The same without three-digit numbers: for errors whose numbers turn out not to be statuses."""
     return _head(text, keeps_statuses=False)
 
 

@@ -1,11 +1,11 @@
-"""What the error consumer does with each record of an error topic, and when it is done for this time.
+"""What the error consumer does with each record of an error topic, and when a run is over.
 
 Thread: none (pure).
 
 Records of a partition are judged in log order. `WaitUntilDue` and `KeepRecord` end the partition for this run: nothing
 behind such a record is touched. With a dead topic no record is kept, so one record cannot stop a partition. The
-configuration decides where a record goes; its header may only choose among topics that use this error topic. Owns what
-a run knows about its partitions. Never drops a record because its target is missing.
+configuration decides where a record goes; its header may only choose among the topics that use this error topic. Owns
+the state of a run's partitions. Never drops a record because its target is missing.
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ class Republish:
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """The group that the record belongs to has an error consumer of its own."""
+    """Pass the record to the error function of the group that it belongs to."""
 
     flow: RetryFlow
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """The record went round too often: to the last step, or to the dead topic."""
+    """The record had too many rounds: it goes to the last step, or to the dead topic."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class WaitUntilDue:
-    """The record is too new: this partition is finished for this run, in front of it."""
+    """The record is too new: this partition ends before it, for this run."""
 
     age: float
 
 
 @dataclass(frozen=True, slots=True)
 class KeepRecord:
-    """Nothing can be done with the record now: it stays, this partition stops in front of it, and people are told."""
+    """The record cannot go anywhere now: it stays, this partition stops before it, and the log says why."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Bury:
-    """Nothing could ever be done with the record as it is: it goes to the dead topic, and the partition goes on."""
+    """The record cannot go anywhere as it is: it goes to the dead topic, and the partition continues."""
 
     copy: Publish
     reason: str
@@ -75,32 +75,32 @@ Verdict = Republish | Handle | GiveUp | WaitUntilDue | KeepRecord | Bury
 
 @dataclass(frozen=True, slots=True)
 class ErrorTopic:
-    """One error topic: where its records may go back to, and whose they are."""
+    """One error topic: where its records may go back to, and which groups they belong to."""
 
     topic: str
-    targets: frozenset[str]  # those a header may choose from
-    default: str | None = None  # for a record without the header; None where it would be a guess
-    fixed: str | None = None  # a shovel's targetTopic: the header is not asked
+    targets: frozenset[str]  # a header may choose one of these
+    default: str | None = None  # for a record without the header; None if it would be a guess
+    fixed: str | None = None  # a shovel's targetTopic: the header is ignored
     owners: Mapping[str, frozenset[RetryFlow]] = field(default_factory=dict)  # of each target
-    custom: frozenset[RetryFlow] = frozenset()  # those with an error consumer of their own
+    custom: frozenset[RetryFlow] = frozenset()  # groups with an error function
     sole: RetryFlow | None = None  # the only group that uses the topic
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorRules:
-    """Times are in seconds. A shovel counts its own rounds."""
+    """Times are in seconds."""
 
     topics: Mapping[str, ErrorTopic]
     max_error_count: int = 1
     close_when_no_message: float = 300.0
     close_when_message_is_new: float = 300.0
     dead: str | None = None
-    counts_rounds: bool = False  # shovels do: X-ErrorCount grows by one each time
+    counts_rounds: bool = False  # for shovels: X-ErrorCount grows by one each time
 
 
 def error_topics(flows: Iterable[RetryFlow], custom: Iterable[RetryFlow] = ()) -> dict[str, ErrorTopic]:
     """The error topics of these groups. Several groups may share one: then the header chooses among their topics, and
-    with that whose error consumer a record is for."""
+    so which group's error function gets the record."""
     sharing: dict[str, set[RetryFlow]] = {}
     for flow in flows:
         if flow.error is not None:
@@ -123,15 +123,15 @@ def _shared(topic: str, users: frozenset[RetryFlow], custom: frozenset[RetryFlow
 
 
 def shovel_topics(topics: Iterable[str], target: str | None, allowed: Iterable[str]) -> dict[str, ErrorTopic]:
-    """The topics of a shovel: all to one target, or each record where it says, if that is one of `allowed`."""
+    """The topics of a shovel: all records go to one target, or each to the topic in its header, if `allowed`."""
     targets = frozenset(allowed)
     return {topic: ErrorTopic(topic, targets, fixed=target) for topic in topics}
 
 
 def judge(rules: ErrorRules, record: Record, now_ms: int) -> Verdict:
-    """What to do with a record that nothing in front of it has stopped."""
+    """What to do with a record, if no record before it has ended the partition."""
     age = (now_ms - record.timestamp) / 1_000
-    # A clock that runs a little ahead makes a record new; one that is wrong beyond that must not block it for years.
+    # A clock that runs slightly ahead makes a record new; a clock that is wrong by more must not block it for years.
     if abs(age) < rules.close_when_message_is_new:
         return WaitUntilDue(age)
     if (crashes := last_value(record.headers, SUSPECTED_POISON)) is not None:
@@ -139,7 +139,7 @@ def judge(rules: ErrorRules, record: Record, now_ms: int) -> Verdict:
         return GiveUp(f"it probably crashes its process ({times} deaths): replay it by hand once the cause is fixed")
     rounds = error_count(record.headers)
     if rounds > rules.max_error_count:
-        return GiveUp(f"it went round {rounds} times, and {rules.max_error_count} are allowed")
+        return GiveUp(f"it had {rounds} rounds, and {rules.max_error_count} are allowed")
     source = rules.topics.get(record.topic)
     if source is None:
         return KeepRecord(f"{record.topic} is not configured as an error topic")
@@ -165,7 +165,7 @@ def _give_back(rules: ErrorRules, source: ErrorTopic, record: Record) -> Republi
 
 
 def choose_target(source: ErrorTopic, headers: Headers) -> str | KeepRecord:
-    """The topic a record goes back to, by configuration; its header only chooses among those."""
+    """The topic that a record goes back to. The configuration lists the topics, the header only chooses one of them."""
     if source.fixed is not None:
         return source.fixed
     wanted = target_topic(headers)
@@ -188,7 +188,7 @@ def _listed(topics: frozenset[str]) -> str:
 
 
 def given_back(headers: Headers, *, counts_round: bool = False) -> Headers:
-    """The headers of a record that gets another round: its retries begin anew, its rounds are remembered."""
+    """The headers of a record that gets another round: its retries start over, its rounds still count."""
     changes: dict[str, bytes | None] = {RETRY_COUNT: None, SUSPECTED_POISON: None}
     if counts_round:
         changes[ERROR_COUNT] = number(error_count(headers) + 1)
@@ -196,8 +196,8 @@ def given_back(headers: Headers, *, counts_round: bool = False) -> Headers:
 
 
 @dataclass(slots=True)
-class Attendance:
-    """One partition's part in a run: since when nothing came, and why it is finished."""
+class PartitionRun:
+    """One partition in a run: when its last record came, and why it is finished."""
 
     since: float
     finished: str | None = None
@@ -213,16 +213,16 @@ class Attendance:
 class Run:
     """A run of the error consumer in one member: which of its partitions are finished, and so whether it is over.
 
-    A partition that comes later, from another member that left, begins its own time; nobody quits because of it.
+    A partition that is assigned later, because another member left, starts its own idle time.
     """
 
     rules: ErrorRules
     began: float
-    partitions: dict[tuple[str, int], Attendance] = field(default_factory=dict)
+    partitions: dict[tuple[str, int], PartitionRun] = field(default_factory=dict)
 
     def assign(self, partitions: Iterable[tuple[str, int]], now: float) -> None:
-        self.began = now  # a member without partitions counts from the last change, too
-        self.partitions.update({partition: Attendance(now) for partition in partitions})
+        self.began = now  # a member without partitions counts its idle time from the last rebalance
+        self.partitions.update({partition: PartitionRun(now) for partition in partitions})
 
     def revoke(self, partitions: Iterable[tuple[str, int]], now: float) -> None:
         self.began = now
@@ -230,27 +230,27 @@ class Run:
             self.partitions.pop(partition, None)
 
     def is_finished(self, partition: tuple[str, int]) -> bool:
-        attendance = self.partitions.get(partition)
-        return attendance is None or attendance.finished is not None
+        partition_run = self.partitions.get(partition)
+        return partition_run is None or partition_run.finished is not None
 
     def finish(self, partition: tuple[str, int], reason: str) -> None:
-        attendance = self.partitions.get(partition)
-        if attendance is not None and attendance.finished is None:
-            attendance.finished = reason
+        partition_run = self.partitions.get(partition)
+        if partition_run is not None and partition_run.finished is None:
+            partition_run.finished = reason
 
     def note_record(self, partition: tuple[str, int], now: float) -> None:
-        attendance = self.partitions.get(partition)
-        if attendance is not None:
-            attendance.note_record(now)
+        partition_run = self.partitions.get(partition)
+        if partition_run is not None:
+            partition_run.note_record(now)
 
     def finish_idle(self, now: float) -> list[tuple[str, int]]:
-        """Partitions without a record for so long that they are finished; not before their last record is settled."""
+        """Finish partitions that got no record for too long. Call it once their last record is settled."""
         idle = [p for p, a in self.partitions.items() if a.finished is None and a.is_idle(self.rules, now)]
         for partition in idle:
-            self.finish(partition, "no message came")
+            self.finish(partition, "no message arrived")
         return idle
 
     def is_over(self, now: float) -> bool:
         if not self.partitions:
             return now - self.began >= self.rules.close_when_no_message
-        return all(attendance.finished is not None for attendance in self.partitions.values())
+        return all(partition.finished is not None for partition in self.partitions.values())

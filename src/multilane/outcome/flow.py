@@ -1,11 +1,11 @@
-"""The way of a failed record: the retry topic, again, the error topic, and the end of it.
+"""Where a failed record goes next: to the retry topic, to the error topic, or to the last step.
 
 Thread: none (pure).
 
-A record is handled once from its main topic and `retry_count` times from the retry topic; then it is an error. The
-error consumer gives it back `max_error_count` times, each time for `retry_count` attempts more: 1 + N(1 + M) in all.
-Without a retry topic each time is a single attempt, as if N were 1. Key and value are never touched; an error record
-always names the topic it belongs back in. Owns no state: the headers hold it all.
+A record is handled once from its main topic and `retry_count` times from the retry topic; then it goes to the error
+topic. The error consumer gives it back `max_error_count` times, each time for `retry_count` more attempts: 1 + N(1 + M)
+in all. Without a retry topic each round is a single attempt, as if N were 1. Key and value are never changed; an error
+record always names the topic that it goes back to. Owns no state: all of it is in the headers.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from multilane.wire.records.record import Headers, Record
 
 _UNDECODABLE: Final = "the payload cannot be decoded"
 _POISONED: Final = "it was not handled again"
-_GIVEN_UP: Final = "given up after its attempts in place"
+_EXHAUSTED: Final = "given up after its attempts in place"
 
 
 @dataclass(frozen=True, slots=True)
 class RetryFlow:
-    """The topics of one group and how often a record goes round. A retry topic means at least one attempt from it."""
+    """The topics of one group and how often a record is retried. A retry topic means at least one attempt from it."""
 
     main: str
     retry: str | None = None
@@ -45,8 +45,8 @@ class RetryFlow:
     retry_count: int = 0
     max_error_count: int = 1
     keeps_partition: bool = False  # retryOrder: key
-    with_stack: bool = True  # whether copies carry the stack of the error
-    group: str = ""  # whose it is, where several are looked at: two may have the same topics
+    with_stack: bool = True  # whether copies carry the error's stack
+    group: str = ""  # tells flows of several groups apart: two may have the same topics
 
     @property
     def attempts_per_round(self) -> int:
@@ -54,31 +54,31 @@ class RetryFlow:
 
     @property
     def target(self) -> str:
-        """Where an error record belongs back."""
+        """The topic that an error record goes back to."""
         return self.retry or self.main
 
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """A copy to be made. Without a partition the producer chooses one by the key."""
+    """A copy to publish. Without a partition the producer chooses one by the key."""
 
     topic: str
     partition: int | None
     key: bytes | None
     value: bytes | None
     headers: Headers
-    origin: str = ""  # the record it is a copy of, for people
+    origin: str = ""  # the record that it copies, for log lines
 
 
 @dataclass(frozen=True, slots=True)
 class LastStep:
-    """There is no topic left for the record: the application's last step gets it."""
+    """No topic takes the record: the application's last step gets it."""
 
     reason: str
 
 
 def after_failure(flow: RetryFlow, record: Record, error: BaseException) -> Publish | LastStep:
-    """What becomes of a record whose handler failed."""
+    """Where a record goes whose function failed."""
     if flow.retry is None:
         return _to_error(flow, record, error, "")
     if record.topic != flow.retry:
@@ -90,17 +90,17 @@ def after_failure(flow: RetryFlow, record: Record, error: BaseException) -> Publ
 
 
 def undecodable(flow: RetryFlow, record: Record, error: BaseException) -> Publish | LastStep:
-    """A payload that no attempt can read is an error at once; its raw bytes are kept."""
+    """A record whose payload no attempt can decode goes to the error topic at once; its raw bytes are kept."""
     return _to_error(flow, record, error, _UNDECODABLE)
 
 
-def given_up(flow: RetryFlow, record: Record, error: BaseException) -> Publish | LastStep:
-    """A record that was tried in its place as often as it may be, without a retry topic."""
-    return _to_error(flow, record, error, _GIVEN_UP)
+def exhausted(flow: RetryFlow, record: Record, error: BaseException) -> Publish | LastStep:
+    """A record that was retried in place as often as it may be."""
+    return _to_error(flow, record, error, _EXHAUSTED)
 
 
 def follow(flow: RetryFlow, record: Record) -> Publish:
-    """A record that waits behind its failed key in the retry topic. It has all of its attempts before it."""
+    """The copy of a record that follows its failed key into the retry topic. It still has all of its attempts."""
     if flow.retry is None:
         raise ValueError(f"{flow.main} has no retry topic for a record to follow its key into")
     changes = {} if record.topic == flow.retry else {RETRY_COUNT: number(NOT_ATTEMPTED)}
@@ -108,8 +108,8 @@ def follow(flow: RetryFlow, record: Record) -> Publish:
 
 
 def poisoned(flow: RetryFlow, record: Record, error: SuspectedPoison) -> Publish | LastStep:
-    """A record that kills the process that handles it is an error at once. The header keeps error consumers from giving
-    it back by themselves."""
+    """A record that kills its process goes to the error topic at once. The header keeps error consumers from giving it
+    back automatically."""
     marked = record._replace(headers=replaced(record.headers, {SUSPECTED_POISON: number(error.crashes)}))
     return _to_error(flow, marked, error, _POISONED)
 
@@ -149,7 +149,7 @@ def _to_error(flow: RetryFlow, record: Record, error: BaseException, note: str) 
 
 
 def _rounds_after(flow: RetryFlow, record: Record) -> int:
-    """The first round of a flow without a retry topic is written as 0: the main attempt is counted apart."""
+    """The first round of a flow without a retry topic is written as 0: the main attempt is counted separately."""
     is_first = last_value(record.headers, ERROR_COUNT) is None
     return 0 if flow.retry is None and is_first else error_count(record.headers) + 1
 

@@ -1,10 +1,10 @@
-"""The headers that a record carries through retry and error topics: read with suspicion, written in place.
+"""The headers that a record carries through retry and error topics: validated when read, replaced where they stand.
 
 Thread: none (pure).
 
-Names are compared to the letter. Of several headers with one of our names the last counts; writing leaves one, where
-the first stood. Everybody else's headers keep their order, their doubles and their bytes, and a copy never has more of
-ours than six, however often it goes round. Never trusts a value: what is no sensible number counts as 0.
+Names are case-sensitive. If a name of ours appears several times, the last header counts; writing leaves one, at the
+first one's position. All other headers keep their order, their duplicates and their bytes, and a copy never has more
+than six of ours, however often it is retried. Never trusts a value: an invalid number counts as 0.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ TARGET_TOPIC: Final = "X-TargetTopic"
 ERROR_MESSAGE: Final = "X-ErrorMessage"
 ERROR_CLASS: Final = "X-ErrorClass"
 ERROR_STACK: Final = "X-ErrorStack"
-SUSPECTED_POISON: Final = "X-SuspectedPoison"  # the times that the process died while it handled the record
+SUSPECTED_POISON: Final = "X-SuspectedPoison"  # how often the process died while it handled the record
 OURS: Final = frozenset({RETRY_COUNT, ERROR_COUNT, TARGET_TOPIC, ERROR_MESSAGE, ERROR_CLASS, ERROR_STACK})
 
-NOT_ATTEMPTED: Final = -1  # a retry count: the record followed its key, nobody has handled it yet
+NOT_ATTEMPTED: Final = -1  # a retry count: the record followed its key and was not handled yet
 ERROR_MESSAGE_BYTES: Final = 1_000
 ERROR_CLASS_BYTES: Final = 250
 ERROR_STACK_BYTES: Final = 4_000
@@ -36,7 +36,7 @@ _LONGEST_TOPIC: Final = 249
 
 
 def last_value(headers: Headers, name: str) -> bytes | None:
-    """The value that counts; None where there is no such header, or a null one."""
+    """The value that counts; None if there is no such header, or if it is null."""
     return next((value for key, value in reversed(headers) if key == name), None)
 
 
@@ -58,7 +58,7 @@ def _count(headers: Headers, name: str, lowest: int) -> int:
 
 
 def target_topic(headers: Headers) -> str | None:
-    """The topic a header names, if it could be one. Whether it may be used is the configuration's to say."""
+    """The topic that the header names, if that is a possible name. The configuration decides whether it may be used."""
     value = last_value(headers, TARGET_TOPIC)
     if not value or len(value) > _LONGEST_TOPIC:
         return None
@@ -82,8 +82,8 @@ def _text(headers: Headers, name: str) -> str | None:
 
 
 def replaced(headers: Headers, changes: Mapping[str, bytes | None] | Mapping[str, bytes]) -> Headers:
-    """The headers with ours changed: a value is written where the first of its name stood, or at the end; None takes
-    the header away. What is not named stays as it is."""
+    """The headers with `changes`: a value replaces the first header of its name, or is appended; None removes the
+    header. All others stay as they are."""
     left: dict[str, bytes | None] = dict(changes)
     kept: list[tuple[str, bytes | None]] = []
     for name, value in headers:
@@ -100,13 +100,13 @@ def number(value: int) -> bytes:
 
 
 def described(error: BaseException | str, note: str = "") -> bytes:
-    """Type and text of an error for the header, and a note behind it that is never cut off by a long text."""
+    """Type and text of an error for the header, then a note that a long text never cuts off."""
     ending = f"; {note}".encode() if note else b""
-    return _cut(_told(error), ERROR_MESSAGE_BYTES - len(ending)) + ending
+    return _cut(_type_and_text(error), ERROR_MESSAGE_BYTES - len(ending)) + ending
 
 
 def error_changes(error: BaseException, note: str = "", *, with_stack: bool = True) -> dict[str, bytes | None]:
-    """What a copy's headers say about the error: message, class, and the stack unless it is not wanted."""
+    """The headers that describe the error: message, class and, if wanted, the stack."""
     return {
         ERROR_MESSAGE: described(error, note),
         ERROR_CLASS: _cut(class_of(error), ERROR_CLASS_BYTES),
@@ -115,7 +115,7 @@ def error_changes(error: BaseException, note: str = "", *, with_stack: bool = Tr
 
 
 def stack_bytes(error: BaseException) -> bytes:
-    """Within its bound also where the text is not ASCII; without our own outer frames."""
+    """At most `ERROR_STACK_BYTES`, even if the text is not ASCII, and without our own outer frames."""
     stack = stack_of(error, ERROR_STACK_BYTES, hides_ours=True).encode("utf-8", "replace")
     return stack[-ERROR_STACK_BYTES:].decode("utf-8", "ignore").encode()
 
@@ -124,7 +124,7 @@ def without_stack(headers: Headers) -> Headers:
     return replaced(headers, {ERROR_STACK: None})
 
 
-def _told(error: BaseException | str) -> str:
+def _type_and_text(error: BaseException | str) -> str:
     if isinstance(error, str):
         return error
     kind, text = type(error).__qualname__, message_of(error)

@@ -1,10 +1,10 @@
-"""Failed records that are retried where they are, without a copy: how often, when, and which were given up.
+"""Failed records that are retried in place, without a copy: how often, when, and which are exhausted.
 
 Thread: none (pure); one owner.
 
-For records that no topic takes, and for work that must leave a group's topics alone. A key waits for its failed record,
-so that its order is kept; other keys do not. Attempts travel with the record itself (`Resting`), so nothing has to be
-forgotten when it succeeds. Owns the list of what was given up.
+For records that no topic takes, and for work that must not write to a group's topics. A key waits for its failed
+record, so that its order is kept; other keys do not wait. Attempts travel with the record itself (`Resting`), so
+nothing has to be cleaned up when it succeeds. Owns the list of exhausted records.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from multilane.wire.records.record import Headers, Record
 
 
 class Stay(enum.Enum):
-    """Why a failed record is where it was."""
+    """Why a failed record stays in place."""
 
-    KEPT = "kept"  # nobody takes it, or nobody may
-    DOUBTED = "doubted"  # most calls failed alike: once, to see whether that is an outage
+    KEPT = "kept"  # no topic and no last step takes it, or they must not
+    DOUBTED = "doubted"  # most calls failed alike: it stays once, to see whether that is an outage
     OUTAGE = "outage"
 
 
 class Resting(Record):
-    """A failed record that is retried in place: how often it has failed there by itself, when it may be handled again
-    (on the monotonic clock), and why it stays. Equal to the record that it is."""
+    """A failed record that is retried in place: how often it failed there, when it may be handled again (on the
+    monotonic clock), and why it stays. Equal to the record itself."""
 
     attempts: int = 0
     due: float = 0.0
@@ -43,7 +43,7 @@ def resting(record: Record, attempts: int, due_at: float, why: Stay = Stay.KEPT)
 
 
 def fresh(record: Record, headers: Headers, timestamp: int) -> Record:
-    """As a copy of it would be read: whatever it rested for counts no more."""
+    """The record as its copy would be read: why it rested no longer counts."""
     return Record(*record)._replace(headers=headers, timestamp=timestamp)
 
 
@@ -52,7 +52,7 @@ def stay_of(record: Record) -> Stay | None:
 
 
 def attempts_in_place(record: Record) -> int:
-    """How often it has failed where it is, and was kept."""
+    """How often it has failed in place."""
     return record.attempts if isinstance(record, Resting) else 0
 
 
@@ -70,8 +70,8 @@ def retried(record: Record, backoff: BackoffSettings | None, now: float) -> Rest
 
 
 @dataclass(frozen=True, slots=True)
-class GivenUpRecord:
-    """A record that no attempt has helped. Nothing of its content: whoever may see the topic can look it up."""
+class ExhaustedRecord:
+    """A record whose attempts are exhausted. Without its content, which only readers of the topic may see."""
 
     partition: int
     offset: int
@@ -81,32 +81,34 @@ class GivenUpRecord:
 
 
 class InPlace:
-    def __init__(self, flow: RetryFlow, again: int, backoff: BackoffSettings | None, now: Callable[[], float]) -> None:
-        """`flow`: the topics of the group, for copies of what is given up. `again`: how often after the first attempt.
+    def __init__(
+        self, flow: RetryFlow, retries: int, backoff: BackoffSettings | None, now: Callable[[], float]
+    ) -> None:
+        """`flow`: the topics of the group, for copies of exhausted records. `retries`: attempts after the first one.
         `now` is the monotonic clock."""
         self.flow = flow
-        self.again = again
+        self.retries = retries
         self._backoff = backoff
         self._now = now
-        self._given_up: list[GivenUpRecord] = []
+        self._exhausted: list[ExhaustedRecord] = []
 
     @property
     def waits(self) -> bool:
-        """Whether a failed record has to wait for its next attempt."""
-        return self._backoff is not None and self._backoff.delay > 0 and self.again > 0
+        """Whether a failed record waits for its next attempt."""
+        return self._backoff is not None and self._backoff.delay > 0 and self.retries > 0
 
-    def try_again(self, record: Record) -> Resting | None:
-        """It has failed once more: as it is to be retried, or None when it is to be given up."""
-        return retried(record, self._backoff, self._now()) if attempts_in_place(record) < self.again else None
+    def retry(self, record: Record) -> Resting | None:
+        """A record failed once more. Returns the record to retry, or None if its attempts are exhausted."""
+        return retried(record, self._backoff, self._now()) if attempts_in_place(record) < self.retries else None
 
-    def give_up(self, record: Record, error: BaseException) -> None:
-        """It is wherever such records end; before it is settled."""
+    def note_exhausted(self, record: Record, error: BaseException) -> None:
+        """Called after the last step or the error topic has the record, before it is settled."""
         kind = type(error).__qualname__
         text = described(error).decode(errors="replace").removeprefix(f"{kind}: ")
         attempts = attempts_in_place(record) + 1
-        self._given_up.append(GivenUpRecord(record.partition, record.offset, attempts, kind, text))
+        self._exhausted.append(ExhaustedRecord(record.partition, record.offset, attempts, kind, text))
 
-    def take_given_up(self) -> tuple[GivenUpRecord, ...]:
-        """Those since the last time."""
-        taken, self._given_up = tuple(self._given_up), []
+    def take_exhausted(self) -> tuple[ExhaustedRecord, ...]:
+        """The records exhausted since the last call."""
+        taken, self._exhausted = tuple(self._exhausted), []
         return taken

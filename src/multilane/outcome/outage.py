@@ -1,16 +1,16 @@
-"""Whether the calls of a consumer fail because of an outage, as a state machine: when to pause, probe and resume.
+"""Decides whether the calls of a consumer fail because of an outage, as a state machine: when to pause, probe, resume.
 
-Thread: none (pure); one owner, which reports failures and tells the time.
+Thread: none (pure); one owner, which reports failures and passes in the time.
 
-    CLOSED     calls go on; a failed record goes its ordinary way
+    CLOSED     calls continue; a failed record goes to its retry or error topic
     SUSPECTED  most of the last calls failed alike, for several keys: further failures of that kind stay in place while
-               calls go on for a moment, to see whether others succeed
-    OPEN       an outage: nothing is begun, and what fails now stays in place
-    PROBING    the same, and one call is under way to see whether it is over
+               calls continue for a moment, to see whether others succeed
+    OPEN       an outage: no call begins, and records that fail now stay in place
+    PROBING    the same, while one call checks whether the outage is over
 
-A poison is the opposite: some records fail while others succeed, or all failures are of a few keys. Failures count as
-alike when they have the class of the error or the raising line in common. Successes are not reported one by one: each
-report carries how many there were so far, which costs calls that succeed nothing. Owns the last few failures.
+Poison is the opposite: some records fail while others succeed, or all failures belong to a few keys. Failures are alike
+if they have the same error class or the same raising line. Successes are not reported one by one: each failure report
+carries the count of successes so far, so that a successful call costs nothing. Owns the last few failures.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import Final
 from multilane.outcome.backoff import BackoffSettings, RetryDelay, due
 
 SUSPICION: Final = 1.0  # seconds from the first suspicion to the verdict
-FEWEST_KEYS: Final = 3  # that fail in an outage
+FEWEST_KEYS: Final = 3  # an outage has at least as many failing keys
 SHORTEST_PROBE: Final = 0.05
-LONGEST_PROBE: Final = 10.0  # what back-off grows to: records must not wait long after an outage is over
+LONGEST_PROBE: Final = 10.0  # caps the back-off: records must not wait long after an outage is over
 _DEFAULT_BACKOFF: Final = RetryDelay("exponential", 1.0, 60.0, 2.0)
 
 
@@ -48,8 +48,8 @@ TRANSITIONS: Final[Mapping[OutageState, frozenset[OutageState]]] = {
 @dataclass(frozen=True, slots=True)
 class Failure:
     error: str  # its class
-    line: str  # that raised it; empty where it is not known
-    key: Hashable  # of the record; one without a key is a key of its own
+    line: str  # the line that raised it; empty if it is not known
+    key: Hashable  # of the record; a record without a key has a unique one
 
     def is_like(self, other: Failure) -> bool:
         return self.error == other.error or (bool(self.line) and self.line == other.line)
@@ -60,8 +60,8 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class OutageRules:
-    """An outage: of the last `minimum` failures and the successes between them, more than `share` failed alike, within
-    `window` seconds; or in any time when nothing succeeded meanwhile."""
+    """An outage: more than `share` of the last `minimum` failures and the successes between them failed alike, within
+    `window` seconds, or within any time if nothing succeeded meanwhile."""
 
     share: float = 0.5
     window: float = 60.0
@@ -71,24 +71,24 @@ class OutageRules:
 @dataclass(slots=True)
 class _Seen:
     failure: Failure
-    succeeded: int  # so far, by then
+    succeeded: int  # successful calls until then
     at: float
-    records: int = 1  # that failed so: successes are counted in records, and a window is many of them
+    records: int = 1  # that failed like this: successes are counted in records, and a window has many
 
 
 class Outage:
     def __init__(self, rules: OutageRules, backoff: BackoffSettings | None = None, seed: int = 0) -> None:
-        """`backoff` of the probes. `seed`: of their jitter, so that processes do not probe together."""
+        """`backoff` spaces the probes. `seed` varies their jitter, so that processes do not probe together."""
         self._rules = rules
         self._backoff = backoff if backoff is not None and backoff.delay > 0 else _DEFAULT_BACKOFF
         self._seed = seed
         self._state = OutageState.CLOSED
         self._seen: deque[_Seen] = deque(maxlen=max(rules.minimum, FEWEST_KEYS))
-        self._kind: Failure | None = None  # what calls fail with
+        self._kind: Failure | None = None  # the failure that most calls share
         self._began = _Seen(Failure("", "", None), 0, 0.0)
-        self._failed = 0  # since the suspicion began, or since it opened
-        self.probes = 0  # that failed, since it opened
-        self.next_at = 0.0  # when the verdict, or the next probe, is due
+        self._failed = 0  # since the state became SUSPECTED or OPEN
+        self.probes = 0  # failed probes since the state became OPEN
+        self.next_at = 0.0  # when the verdict or the next probe is due
 
     @property
     def state(self) -> OutageState:
@@ -96,7 +96,7 @@ class Outage:
 
     @property
     def is_open(self) -> bool:
-        """Nothing may begin but a probe."""
+        """Only a probe may begin."""
         return self._state in (OutageState.OPEN, OutageState.PROBING)
 
     @property
@@ -104,12 +104,12 @@ class Outage:
         return self._kind
 
     def lasted(self, now: float) -> float:
-        """Seconds since the first of the failures that made it suspected."""
+        """Seconds since the first failure of this outage."""
         return now - self._began.at
 
     def _go(self, state: OutageState) -> None:
         if state not in TRANSITIONS[self._state]:
-            raise AssertionError(f"an outage does not go from {self._state.value} to {state.value}")
+            raise AssertionError(f"no outage transition from {self._state.value} to {state.value}")
         self._state = state
 
     # --- failures ----------------------------------------------------------------------------------------------------
@@ -117,8 +117,9 @@ class Outage:
     def failed(
         self, failure: Failure, succeeded: int, now: float, *, is_echo: bool = False, is_news: bool = True
     ) -> bool:
-        """A record failed; `succeeded`: records so far. True when it stays in place. An echo is one more record of a
-        call that was counted: it has weight, and is no further witness. What is no news has neither."""
+        """A record failed; `succeeded`: successful records so far. True if it stays in place. An echo is one more
+        record of a call that was counted already: it counts for the share, but is no further witness. A record that is
+        not news counts for neither."""
         self._failed += is_news
         if self._state is OutageState.CLOSED and is_news:
             if is_echo:
@@ -142,7 +143,7 @@ class Outage:
             return
         others, failed = succeeded - seen[0].succeeded, sum(one.records for one in seen)
         if others > 0 and now - seen[0].at > self._rules.window:
-            return  # where there is little to do failures are far apart, and without a success they prove no less
+            return  # without a success, failures prove as much however far apart they are: traffic may be low
         kind = self._most_common()
         alike = [one for one in seen if one.failure.is_like(kind)]
         is_for_many = len({one.failure.key for one in alike}) >= FEWEST_KEYS
@@ -152,7 +153,7 @@ class Outage:
             self._go(OutageState.SUSPECTED)
 
     def _most_common(self) -> Failure:
-        """By class or by line, whichever more have in common."""
+        """By class or by line, whichever more failures share."""
         failures = [one.failure for one in self._seen]
         by_error = Counter(one.error for one in failures).most_common(1)[0]
         by_line = Counter(one.line for one in failures if one.line).most_common(1)
@@ -163,7 +164,7 @@ class Outage:
     # --- the time ----------------------------------------------------------------------------------------------------
 
     def look(self, succeeded: int, now: float) -> None:
-        """The verdict on a suspicion when it is due. And what was under way when it opened may have succeeded."""
+        """Decides on a suspicion once the verdict is due, and closes if calls in flight at the opening succeeded."""
         if self._state is OutageState.SUSPECTED and now >= self.next_at:
             others = succeeded - self._began.succeeded
             if self._failed > self._rules.share * (self._failed + others):
@@ -198,7 +199,7 @@ class Outage:
             self._close()
 
     def probe_failed(self, now: float) -> float:
-        """Gives when its record may be handled again: after the next probe, so that another record is tried first."""
+        """When the record may be handled again: after the next probe, so that another record is probed first."""
         if self._state is OutageState.PROBING:
             self._go(OutageState.OPEN)
             self.probes += 1
@@ -206,7 +207,7 @@ class Outage:
         return self.next_at + 0.5 * (self.next_at - now)
 
     def probe_lost(self, now: float) -> None:
-        """It tells nothing: its lane has ended, or its record could not even be read."""
+        """The probe is inconclusive: its lane has ended, or its record could not be decoded."""
         if self._state is OutageState.PROBING:
             self._go(OutageState.OPEN)
             self.next_at = now + SHORTEST_PROBE

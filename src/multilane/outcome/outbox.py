@@ -1,10 +1,10 @@
-"""Sends copies from an event loop that must not wait: a thread of its own waits instead.
+"""Sends copies from an event loop that must not block: a sender thread blocks instead.
 
-Thread: loop (`send`, `abandon`, `close`), its own sender thread, and whichever thread serves the producer.
+Thread: loop (`send`, `abandon`, `close`), its own sender thread, and the thread that serves the producer.
 
-A producer may make its caller wait (for room, for its first start), so copies go through a queue to the sender thread.
-Acknowledgements come back in batches: whoever adds one rings the loop only if nobody has rung since the loop last
-looked. Owns both queues and the futures of those who wait; never sends a copy twice by itself.
+A producer may block its caller (for room, for its first start), so copies go through a queue to the sender thread.
+Acknowledgements come back in batches: a new one wakes the loop only if no wakeup is pending. Owns both queues and the
+futures of the callers; never sends a copy twice by itself.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ _numbers: Final = count(1)
 
 
 class Outbox:
-    """Make it inside a running event loop."""
+    """Create it inside a running event loop."""
 
     def __init__(self, slot: ProducerSlot) -> None:
         self._slot = slot
         self._loop = asyncio.get_running_loop()
-        self._out: SimpleQueue[tuple[Publish, Waiter] | None] = SimpleQueue()
-        self._back: deque[tuple[Waiter, RecordMetadata | BaseException]] = deque()
-        self._rung = False
+        self._to_send: SimpleQueue[tuple[Publish, Waiter] | None] = SimpleQueue()
+        self._answers: deque[tuple[Waiter, RecordMetadata | BaseException]] = deque()
+        self._is_woken = False
         self._waiting: set[Waiter] = set()
         self._thread: threading.Thread | None = None
 
     @property
     def waiting(self) -> int:
-        """Copies whose fate is not known."""
+        """Copies that are neither acknowledged nor failed."""
         return len(self._waiting)
 
     def send(self, copy: Publish) -> Waiter:
-        """Put a copy on its way; the future tells where it was stored. Copies are sent in the order of the calls."""
+        """Queue a copy; the future returns where it was stored. Copies are sent in the order of the calls."""
         waiter: Waiter = self._loop.create_future()
         self._waiting.add(waiter)
         waiter.add_done_callback(self._waiting.discard)
@@ -58,34 +58,34 @@ class Outbox:
             name = f"multilane-outbox-{next(_numbers)}"
             self._thread = threading.Thread(target=self._run, name=name, daemon=True)
             self._thread.start()
-        self._out.put((copy, waiter))
+        self._to_send.put((copy, waiter))
         return waiter
 
     def abandon(self, error: Callable[[], BaseException]) -> None:
-        """Nobody waits any more; copies may still arrive. Each gets an error of its own: tracebacks grow."""
+        """Fail all futures; copies may still be stored. Each future gets its own error: tracebacks grow."""
         for waiter in list(self._waiting):
             if not waiter.done():
                 waiter.set_exception(error())
 
     def close(self) -> None:
-        """The thread ends when it has handed over what is queued."""
+        """The thread ends after it has handed over the queued copies."""
         if self._thread is not None:
             self._thread = None
-            self._out.put(None)
+            self._to_send.put(None)
 
     # --- the sender thread -------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while (item := self._out.get()) is not None:
+        while (item := self._to_send.get()) is not None:
             self._hand_over(*item)
 
     def _hand_over(self, copy: Publish, waiter: Waiter) -> None:
-        if waiter.done():  # given up while it queued: then it should not be stored either
+        if waiter.done():  # abandoned in the queue: then it must not be stored either
             return
         try:
             producer = self._slot.get()
             sent = producer.send(copy.topic, copy.value, copy.key, copy.headers, copy.partition)
-        except Exception as error:  # noqa: BLE001 - whoever waits for the copy is told
+        except Exception as error:  # noqa: BLE001 - the future gets it
             self._answer(waiter, error)
         else:
             sent.add_done_callback(partial(self._acknowledged, waiter, producer))
@@ -97,23 +97,23 @@ class Outbox:
         self._answer(waiter, sent.result() if error is None else error)
 
     def _answer(self, waiter: Waiter, answer: RecordMetadata | BaseException) -> None:
-        self._back.append((waiter, answer))
-        if self._rung:
+        self._answers.append((waiter, answer))
+        if self._is_woken:
             return
-        self._rung = True
+        self._is_woken = True
         try:
-            self._loop.call_soon_threadsafe(self._hand_out)
+            self._loop.call_soon_threadsafe(self._resolve)
         except RuntimeError:
-            return  # the loop is closed: nobody waits any more
+            return  # the loop is closed: no caller waits any more
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
-    def _hand_out(self) -> None:
-        """The flag is lowered before the queue is emptied: an answer that finds it raised is in the queue already, and
-        is taken now; one that comes later rings again."""
-        self._rung = False
-        while self._back:
-            waiter, answer = self._back.popleft()
+    def _resolve(self) -> None:
+        """Clears the flag before it empties the queue: an answer that saw the flag set is in the queue already and is
+        taken now; a later one wakes the loop again."""
+        self._is_woken = False
+        while self._answers:
+            waiter, answer = self._answers.popleft()
             if waiter.done():
                 continue
             if isinstance(answer, BaseException):

@@ -1,9 +1,9 @@
-"""A function on a thread of its own, which nobody has to wait for.
+"""Runs a function on a thread of its own, which may be left behind.
 
 Thread: loop; the function runs on a thread that ends with it.
 
-asyncio's own threads are joined when the loop ends: a function that hangs there would hold up the end of the process
-for as long.
+asyncio joins its own threads when the loop ends: a function that hangs on one of them would keep the process from
+ending.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ T = TypeVar("T")
 
 
 async def on_own_thread(function: Callable[..., T], *arguments: Any) -> T:
-    """What it gives or raises. Whoever is cancelled meanwhile leaves it to itself."""
+    """Returns or raises what the function does. If the caller is cancelled, the function keeps running."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
     context = copy_context()
 
-    def tell(result: T | None, error: BaseException | None) -> None:
+    def resolve(result: T | None, error: BaseException | None) -> None:
         if future.done():
             return
         if error is None:
             future.set_result(result)  # type: ignore[arg-type]
-        else:  # nothing that ends a thread ends the loop
+        else:  # an error that ends a thread must not end the loop
             future.set_exception(failure_on_thread(error))
 
     def run() -> None:
@@ -38,12 +38,12 @@ async def on_own_thread(function: Callable[..., T], *arguments: Any) -> T:
         failure: BaseException | None = None
         try:
             result = context.run(function, *arguments)
-        except BaseException as error:  # noqa: BLE001 - whoever called hears of it
+        except BaseException as error:  # noqa: BLE001 - the caller gets it
             failure = error
         try:
-            loop.call_soon_threadsafe(tell, result, failure)
+            loop.call_soon_threadsafe(resolve, result, failure)
         except RuntimeError:
-            return  # the loop is closed: nobody listens any more
+            return  # the loop is closed: the caller is gone
         finally:
             del failure
 

@@ -2,10 +2,10 @@
 
 Thread: none (pure); one owner, which has a main partition and the retry partition of the same number.
 
-A key is parked while any record of it in the retry partition is not settled. Records of a parked key that come from the
-main topic follow without being handled; from the retry partition they are handled in its order, each tried again in its
-place, so nothing there has to move. What lies there is known by offsets: from acknowledgements, from reading, and from
-a scan of the partition when it is assigned.
+A key is parked while any of its records in the retry partition is not settled. Records of a parked key from the main
+topic follow unhandled; records of the retry partition are handled in its order and retried in place, so none of them
+has to move. The offsets of the backlog are known from acknowledgements, from reading, and from a scan of the partition
+when it is assigned.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ class Parking:
         return record.topic != self.retry_topic and record.key in self._backlog
 
     def seen(self, key: bytes | None, offset: int) -> None:
-        """The retry partition has a record of this key here. An offset below 0: somewhere, it will be told when it is
-        read (a copy that was stored and whose acknowledgement was lost is acknowledged without its place)."""
+        """The retry partition has a record of this key at this offset. An offset below 0 is not known until the record
+        is read: a copy that was stored but whose acknowledgement was lost is acknowledged without its offset."""
         if key is None:
             return
         backlog = self._backlog.setdefault(key, set())
-        unplaced = [known for known in backlog if known < 0]
+        unknown = [known for known in backlog if known < 0]
         if offset < 0:
-            backlog.add(-1 - len(unplaced))
+            backlog.add(-1 - len(unknown))
             return
-        if unplaced and offset not in backlog:
-            backlog.discard(min(unplaced))
+        if unknown and offset not in backlog:
+            backlog.discard(min(unknown))
         backlog.add(offset)
 
     def settled(self, record: Record) -> None:
-        """A record is done with, in whatever way."""
+        """A record is settled, in any way."""
         key = record.key
         if key is None or record.topic != self.retry_topic:
             return

@@ -1,4 +1,4 @@
-"""The failure of a record that is not handled any more, because its process died each time it was.
+"""The failure of a record that is not handled again, because its process died each time it was.
 
 Thread: none (pure).
 """
@@ -9,7 +9,7 @@ from multilane.errors import MultilaneError
 
 
 class SuspectedPoison(MultilaneError):
-    """A record goes to the error topic without being handled."""
+    """The record goes to the error topic unhandled."""
 
     def __init__(self, crashes: int) -> None:
         self.crashes = crashes

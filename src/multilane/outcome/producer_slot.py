@@ -1,9 +1,9 @@
-"""The place of one producer: made when first wanted, replaced when it can go on no more.
+"""Holds one producer: creates it on first use, and replaces it after a fatal error.
 
 Thread: any.
 
-Owns the producer it made. An idempotent producer that met a fatal error refuses everything from then on, so whoever
-sees `ClientFailed` gives it back here and takes a fresh one. Never replaces one for another's failure twice.
+Owns the producer. An idempotent producer refuses every send after a fatal error, so a caller that gets `ClientFailed`
+passes the producer to `replace` and gets a new one. Never replaces a producer because another one failed.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class ProducerSlot:
             return self._producer
 
     def replace(self, failed: Producer) -> None:
-        """The next `get` makes a new one. What the failed one had not delivered is given up, and its futures say so.
+        """The next `get` makes a new one. Undelivered messages of the failed producer fail, and so do their futures.
 
-        Ended on a thread of its own: this may be called on the failed producer's, which its end waits for.
+        It is closed on a thread of its own: this may be called on the failed producer's thread, which `close` joins.
         """
         with self._lock:
             if self._producer is not failed:
                 return
             self._producer = None
-        log.error("a producer failed for good and is replaced; what it had not delivered is told as failed")
+        log.error("replacing a producer after a fatal error; its undelivered messages are reported as failed")
         threading.Thread(target=failed.close, args=(0.0,), name="multilane-producer-end", daemon=True).start()
 
     def close(self, timeout: float | None = None) -> None:

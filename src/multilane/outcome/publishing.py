@@ -2,10 +2,10 @@
 
 Thread: loop.
 
-A record may be settled when `publish` returns and not before. A copy that is not taken is sent again, after a pause
-that grows; one that never will be (too large for the topic) is told loudly and tried slowly, because only people can
-help. Owns the producer it was told how to make; tells of troubles once when they begin and once when they are over.
-Never loses a record: `stop` ends every wait with `PublishStopped`, and what was not acknowledged stays unsettled.
+A record may be settled when `publish` returns, and not before. A copy that is refused is sent again, after a growing
+pause; a copy that cannot succeed (too large for the topic) is logged as an error and retried slowly, because only an
+operator can help. Owns its producer; logs a problem once when it begins and once when it is over. Never loses a record:
+`stop` ends every wait with `PublishStopped`, and records without an acknowledgement stay unsettled.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 log = logger(__name__)
 
-# MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD: the record's own fault, which waiting does not cure.
+# MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD: the record itself is refused, and waiting does not help.
 _OF_THE_RECORD: Final = frozenset({10, 18, 87})
 _TOO_LARGE: Final = frozenset({10, 18})
 _REMIND_EVERY: Final = 20
 
-OnTrouble = Callable[[str, Exception | None], object]
+OnProblem = Callable[[str, Exception | None], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,45 +52,45 @@ class Pauses:
 
 
 class Publisher:
-    """Make it inside a running event loop, and tell it how to make its producer.
+    """Create it inside a running event loop, with a function that creates its producer.
 
     >>> publisher = Publisher(lambda: Producer({"bootstrap.servers": "localhost:9092"}))
     >>> partition, offset = await publisher.publish(copy)
     """
 
     def __init__(
-        self, make: Callable[[], Producer], *, on_trouble: OnTrouble | None = None, pauses: Pauses | None = None
+        self, make: Callable[[], Producer], *, on_problem: OnProblem | None = None, pauses: Pauses | None = None
     ) -> None:
         self._slot = ProducerSlot(make)
-        self._slot.get()  # costs nothing yet, and a wrong property is told now, not when records fail
+        self._slot.get()  # cheap, and reports a wrong property now, not when records fail
         self._outbox = Outbox(self._slot)
         self._loop = asyncio.get_running_loop()
-        self._on_trouble = on_trouble
+        self._on_problem = on_problem
         self._pauses = pauses or Pauses()
         self._random = Random()  # noqa: S311 - spreads attempts in time
-        self._troubles: dict[str, str] = {}
+        self._problems: dict[str, str] = {}
         self._resting: set[asyncio.Future[None]] = set()
         self._stopped = False
 
     @property
     def waiting(self) -> int:
-        """Copies that are not acknowledged: on their way, or between two attempts."""
+        """Copies that are not acknowledged: in flight, or between two attempts."""
         return self._outbox.waiting + len(self._resting)
 
     @property
-    def troubles(self) -> dict[str, str]:
-        """Topics that do not take copies at present, and what was last said about it."""
-        return dict(self._troubles)
+    def problems(self) -> dict[str, str]:
+        """Topics that refuse copies at present, with the last error."""
+        return dict(self._problems)
 
     async def publish(self, copy: Publish) -> tuple[int, int]:
-        """Partition and offset of the copy, once it is stored. Raises PublishStopped, and nothing else."""
+        """Partition and offset of the copy, once it is stored. Raises only PublishStopped."""
         failures = 0
         while not self._stopped:
             try:
                 stored: RecordMetadata = await self._outbox.send(copy)
             except PublishStopped:
                 raise
-            except Exception as error:  # noqa: BLE001 - whatever it is, the record must not be lost
+            except Exception as error:  # noqa: BLE001 - on any error the record must not be lost
                 if (smaller := _smaller(copy, error)) is not None:
                     copy = smaller
                     continue
@@ -102,13 +102,13 @@ class Publisher:
         raise _stopped()
 
     async def publish_in_order(self, copies: Sequence[Publish]) -> list[tuple[int, int]]:
-        """The same for copies that must lie in this order: they are sent together, and from the first that is not
-        stored on all of them again. (What was stored behind that one then lies there twice, and last in its order.)"""
-        places: list[tuple[int, int]] = []
+        """The same for copies that must be stored in this order: they are sent together. If one is not stored, it and
+        all after it are sent again. (Copies stored after it are then there twice, in order the last time.)"""
+        stored: list[tuple[int, int]] = []
         copies = list(copies)
         failures = 0
-        while len(places) < len(copies):
-            rest = copies[len(places) :]
+        while len(stored) < len(copies):
+            rest = copies[len(stored) :]
             if self._stopped:
                 raise _stopped()
             answers = await asyncio.gather(*map(self._outbox.send, rest), return_exceptions=True)
@@ -117,18 +117,18 @@ class Publisher:
                     raise answer
                 if isinstance(answer, Exception):
                     if (smaller := _smaller(copy, answer)) is not None:
-                        copies[len(places)] = smaller
+                        copies[len(stored)] = smaller
                         break
                     failures += 1
                     await self._rest(self._note_failure(copy, answer, failures))
                     break
                 failures = 0
-                places.append((answer.partition, int(answer.offset)))
+                stored.append((answer.partition, int(answer.offset)))
                 self._note_success(copy.topic)
-        return places
+        return stored
 
     def stop(self) -> None:
-        """End every wait. Copies that are on their way may still be stored: their records come again."""
+        """End every wait. Copies in flight may still be stored; their records are redelivered."""
         self._stopped = True
         self._outbox.abandon(_stopped)
         for rest in list(self._resting):
@@ -136,15 +136,15 @@ class Publisher:
                 rest.set_result(None)
 
     async def close(self, timeout: float | None = None) -> None:
-        """Stop, and end the producer; waits for what is on its way at most `timeout` (default 30 s)."""
+        """Stop, and close the producer; waits up to `timeout` for copies in flight (default: 30s)."""
         self.stop()
         self._outbox.close()
         await on_own_thread(self._slot.close, timeout)
 
-    # --- how ---------------------------------------------------------------------------------------------------------
+    # --- attempts ----------------------------------------------------------------------------------------------------
 
     async def _rest(self, seconds: float) -> None:
-        if self._stopped:  # a failure that was told just before the stop, and is only heard of now
+        if self._stopped:  # the failure arrived just before the stop
             return
         rest: asyncio.Future[None] = self._loop.create_future()
         self._resting.add(rest)
@@ -156,36 +156,36 @@ class Publisher:
             self._resting.discard(rest)
 
     def _note_failure(self, copy: Publish, error: Exception, failures: int) -> float:
-        """Tells of it, if it is news; the answer is how long to pause."""
+        """Log the failure if it is new, and return how long to pause."""
         if _is_of_the_record(error):
             if failures % _REMIND_EVERY == 1:
                 log.error(
-                    "the copy of %s to %s cannot be stored as it is: %s. The record stays unsettled and holds up its "
-                    "key until the topic takes it; raise max.message.bytes of the topic (a copy has more headers than "
-                    "its record)",
+                    "cannot store the copy of %s in %s: %s. The record stays unsettled and blocks its key until the "
+                    "topic takes the copy; raise max.message.bytes of the topic (a copy has more headers than its "
+                    "record)",
                     *(copy.origin or "a record", copy.topic, error),
                 )
-                self._tell(copy.topic, error)
+                self._notify(copy.topic, error)
             return self._pauses.longest
-        said = type(error).__name__ if not isinstance(error, BrokerError) else error.name
-        if self._troubles.get(copy.topic) != said:
-            self._troubles[copy.topic] = said
-            log.error("copies to %s are not stored: %s. Their records stay unsettled; trying again", copy.topic, error)
-            self._tell(copy.topic, error)
+        problem = type(error).__name__ if not isinstance(error, BrokerError) else error.name
+        if self._problems.get(copy.topic) != problem:
+            self._problems[copy.topic] = problem
+            log.error("cannot store copies in %s: %s. Their records stay unsettled; retrying", copy.topic, error)
+            self._notify(copy.topic, error)
         return self._pauses.after(failures, self._random)
 
     def _note_success(self, topic: str) -> None:
-        if self._troubles.pop(topic, None) is not None:
+        if self._problems.pop(topic, None) is not None:
             log.warning("copies to %s are stored again", topic)
-            self._tell(topic, None)
+            self._notify(topic, None)
 
-    def _tell(self, topic: str, error: Exception | None) -> None:
-        if self._on_trouble is None:
+    def _notify(self, topic: str, error: Exception | None) -> None:
+        if self._on_problem is None:
             return
         try:
-            self._on_trouble(topic, error)
-        except Exception:  # whoever listens must not come between a record and its copy
-            log.exception("the listener for troubles with %s failed", topic)
+            self._on_problem(topic, error)
+        except Exception:  # the callback must not come between a record and its copy
+            log.exception("the on_problem callback for %s failed", topic)
 
 
 def _stopped() -> PublishStopped:
@@ -193,7 +193,7 @@ def _stopped() -> PublishStopped:
 
 
 def _smaller(copy: Publish, error: Exception) -> Publish | None:
-    """A copy that is too large only because of its stack goes without it."""
+    """The copy without its stack, if that may make it small enough."""
     headers = without_stack(copy.headers)
     if not isinstance(error, BrokerError) or error.code not in _TOO_LARGE or headers == copy.headers:
         return None
@@ -204,4 +204,4 @@ def _smaller(copy: Publish, error: Exception) -> Publish | None:
 def _is_of_the_record(error: Exception) -> bool:
     if isinstance(error, BrokerError):
         return error.code in _OF_THE_RECORD
-    return not isinstance(error, MultilaneError)  # librdkafka's binding could not even take it
+    return not isinstance(error, MultilaneError)  # librdkafka's binding refused the message

@@ -1,9 +1,9 @@
-"""What a user's function raised, as a failure of its record.
+"""Turns what a user's function raised into a failure of its record.
 
 Thread: any.
 
-SystemExit, KeyboardInterrupt and GeneratorExit end threads, tasks and event loops. A function that raises one of them
-has failed, and nothing else ends. Only a real Ctrl-C ends the process.
+SystemExit, KeyboardInterrupt and GeneratorExit end threads, tasks and event loops. If a function raises one of them,
+its record fails and nothing ends. Only a real Ctrl-C ends the process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def as_failure(error: BaseException) -> Exception:
 
 
 def failure_on_thread(error: BaseException) -> Exception:
-    """The same for what a thread or another process has raised: signals raise nothing there."""
+    """The same for an error from a thread or another process, where signals do not raise."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     failure = RuntimeError(f"the function raised {error!r}")
@@ -37,7 +37,7 @@ def failure_on_thread(error: BaseException) -> Exception:
 
 
 def is_cancelled(error: BaseException) -> bool:
-    """Whether somebody has cancelled this task. A function may also raise a CancelledError of its own."""
+    """Whether this task was cancelled. A function may also raise a CancelledError of its own."""
     task = asyncio.current_task() if isinstance(error, asyncio.CancelledError) else None
     return task is not None and task.cancelling() > 0
 

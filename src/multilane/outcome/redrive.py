@@ -1,9 +1,9 @@
-"""Looking through error topics and replaying them: what belongs together, what is wanted, what was replayed before.
+"""Listing and replaying error topics: groups of errors, filters, and marks of the records that were replayed.
 
 Thread: none (pure).
 
-Owns the marks of what was replayed, as a frontier and runs beyond it, and the groups that errors fall into. Never holds
-more groups than a person can read.
+Owns the replay marks, as a frontier and runs beyond it, and the groups of errors. Never holds more groups than a person
+can read.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from math import inf
 from typing import Final
 
 from multilane.commit.completion_map import Run
-from multilane.outcome.dialects import told_error
+from multilane.outcome.dialects import error_in
 from multilane.outcome.error_heads import coarse_head_of, head_of
 from multilane.wire.records.record import Record
 
 _OTHERS: Final = "(all other errors)"
 _MOST_GROUPS: Final = 500
-_MOST_STATUSES: Final = 10  # of one error: where there are more, they are no statuses
+_MOST_STATUSES: Final = 10  # of one error: if there are more, the numbers are not statuses
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class ErrorGroup:
     first: float = inf
     last: float = -inf
     partitions: set[int] = field(default_factory=set)
-    example: str = ""  # topic/partition@offset of the last one
+    example: str = ""  # topic/partition@offset of the last record
 
     def add(self, record: Record, *, is_replayed: bool) -> None:
         self.count += 1
@@ -52,23 +52,23 @@ class ErrorGroup:
 
 
 class Groups:
-    """The errors of one topic. Statuses tell errors apart, until there are so many that they must be something else."""
+    """The errors of one topic. Statuses tell errors apart, unless there are too many of them to be statuses."""
 
     def __init__(self) -> None:
         self._groups: dict[str, ErrorGroup] = {}
-        self._statuses: dict[str, set[str]] = {}  # heads, by the same without statuses
-        self._coarse: set[str] = set()  # those of which there were too many
+        self._statuses: dict[str, set[str]] = {}  # heads, by the head without statuses
+        self._coarse: set[str] = set()  # heads that had too many statuses
 
     def add(self, record: Record, *, is_replayed: bool = False) -> None:
-        text = told_error(record.headers)
+        text = error_in(record.headers)
         head, coarse = head_of(text), coarse_head_of(text)
         if head != coarse:
-            head = self._told_apart(head, coarse)
+            head = self._by_status(head, coarse)
         if head not in self._groups and len(self._groups) >= _MOST_GROUPS:
             head = _OTHERS
         self._groups.setdefault(head, ErrorGroup(head)).add(record, is_replayed=is_replayed)
 
-    def _told_apart(self, head: str, coarse: str) -> str:
+    def _by_status(self, head: str, coarse: str) -> str:
         if coarse in self._coarse:
             return coarse
         heads = self._statuses.setdefault(coarse, set())
@@ -89,7 +89,7 @@ class Groups:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which records are wanted; what is not said does not matter. Times are ms since 1970, `until` is not included."""
+    """Which records to list or replay; None matches all. Times are ms since 1970, `until` is exclusive."""
 
     error: str | None = None
     key: bytes | None = None
@@ -106,7 +106,7 @@ class Filter:
             return False
         if self.key is not None and record.key != self.key:
             return False
-        return self.error is None or self.error.lower() in told_error(record.headers).lower()
+        return self.error is None or self.error.lower() in error_in(record.headers).lower()
 
 
 class ReplayMarks:
@@ -133,12 +133,12 @@ class ReplayMarks:
         return ReplayMarks(self.frontier, self.runs)
 
     def add(self, first: int, last: int) -> None:
-        """Mark these; runs that touch become one, and what touches the frontier moves it."""
+        """Mark these offsets. Runs that touch are joined, and a run that touches the frontier moves it."""
         first = max(first, self.frontier)
         if last < first:
             return
         begin = bisect_right(self._lasts, first - 2)  # the first run that ends at first - 1 or later
-        end = bisect_right(self._firsts, last + 1)  # behind the last one that begins at last + 1 or before
+        end = bisect_right(self._firsts, last + 1)  # after the last run that begins at last + 1 or before
         if begin < end:
             first, last = min(first, self._firsts[begin]), max(last, self._lasts[end - 1])
         self._firsts[begin:end], self._lasts[begin:end] = [first], [last]
@@ -148,7 +148,7 @@ class ReplayMarks:
 
 
 class ReplayPace:
-    """So many records a second, counted from the first; a pause does not let them pile up."""
+    """Limits records per second. A pause does not add up to a burst."""
 
     def __init__(self, rate: float | None, now: float) -> None:
         self._rate = rate
@@ -156,11 +156,11 @@ class ReplayPace:
         self._sent = 0
 
     def room(self, now: float, most: int) -> int:
-        """How many may go now."""
+        """How many records may be sent now."""
         if self._rate is None:
             return most
         due = int((now - self._since) * self._rate) + 1 - self._sent
-        if due > max(1.0, self._rate):  # more than a second's worth: time went by with nothing to send
+        if due > max(1.0, self._rate):  # more than one second's worth: there was a pause
             self._since, self._sent = now, 0
             due = 1
         return max(0, min(most, due))

@@ -63,15 +63,15 @@ class CrashWatch:
 
         def is_settled(call: OpenCall) -> bool:
             if any(name.is_of_another_log(call.name) for name in names):
-                return True  # its record is no more
+                return True  # its record no longer exists
             intake = names.get(call.name)
             return intake is not None and _is_within(call, intakes[intake])
 
         crashes = await asyncio.to_thread(crashes_in, self._directory, is_settled, self._clock.wall())
         for name, intake in names.items():
             self._look(intake, suspicion(crashes, name, limit), crashes)
-        places = {name.topic: self._table.place(name) for name in names}
-        return Watch(self._caution, LaneMarks(self._table, places))
+        numbers = {name.topic: self._table.number_of(name) for name in names}
+        return Watch(self._caution, LaneMarks(self._table, numbers))
 
     def _look(self, intake: Intake, found: Suspicion, crashes: list[Crash]) -> None:
         if not found.suspects and not found.convicted:

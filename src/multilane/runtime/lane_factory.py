@@ -29,7 +29,7 @@ from multilane.lanes.assignment import ReadTopics, Start
 from multilane.lanes.backlog import Backlogs, LooksUpEnds
 from multilane.lanes.chains import Chains, DueAt
 from multilane.lanes.consumer_overrides import AS_CONFIGURED, ConsumerOverrides
-from multilane.lanes.failing import Failing, Ways
+from multilane.lanes.failing import Failing, FailureRoutes
 from multilane.lanes.failure_log import FailureLog, FailureSink
 from multilane.lanes.failure_report import FailureReport
 from multilane.lanes.fence import Fence
@@ -101,8 +101,8 @@ class LaneFactory:
         self._interceptors = InterceptorChain(
             config.group_id,
             span=config.tracer or config.group_id,
-            interceptors=around.interceptors,
-            error_interceptors=around.error_interceptors,
+            interceptors=around.consume,
+            error_interceptors=around.errors,
             tracers=around.tracers,
             has_last_step=around.last_step is not None,
         )
@@ -130,7 +130,7 @@ class LaneFactory:
     @property
     def _tries_in_place(self) -> bool:
         """Whether a failed record may have to stay where it is."""
-        again = self._in_place is not None and self._in_place.again > 0
+        again = self._in_place is not None and self._in_place.retries > 0
         return again or self._keeping is not None or self._gate is not None
 
     def belong_to(self, consumer: AsyncConsumer) -> PartitionEvents:
@@ -252,7 +252,7 @@ class LaneFactory:
             parking,
             {self.config.retry: retrying} if parking is not None and self.config.retry else None,
         )
-        work.tried.update(remains.tried)
+        work.retried.update(remains.tried)
         tenure = None
         if self._accounts is not None and notes is self._accounts.journal:
             topic_ids = {p: start.topic_id for p, start in starts.items()}
@@ -281,7 +281,7 @@ class LaneFactory:
         return WorkRules(
             config.max_processing_time,
             config.ack == "manual",
-            tries_in_place=self._tries_in_place,
+            retries_in_place=self._tries_in_place,
             runs_ahead=self._processes is None and not config.lane_classes,
             watch=watch,
             gate=self._gate or NO_GATE,
@@ -299,7 +299,7 @@ class LaneFactory:
     def _apply(self, processor: PartitionProcessor) -> None:
         told = self._steering
         lanes = {MAIN: told.lanes or self.config.lanes, **self.config.lane_classes}
-        processor.steer(is_paused=told.is_paused, lanes=lanes, waiting_per_lane=self.config.waiting_per_lane)
+        processor.apply_overrides(is_paused=told.is_paused, lanes=lanes, waiting_per_lane=self.config.waiting_per_lane)
 
     def _waits_as_rows(self, starts: Iterable[TopicPartition]) -> bool:
         """Rows cannot be put back: a lane would rest with all keys of its window for the sake of one."""
@@ -374,8 +374,8 @@ class LaneFactory:
             raise AssertionError("a team is built while the group runs")
         report = FailureReport(self.config.name, self.failures, self._observer)
         places = (self._around.last_step, self._breaker, self._in_place, self._keeping, self._gate)
-        ways = Ways(self._flow, self._publisher, *places, report=report)
-        return Failing(ways, self._interceptors, self._clock, self._observer, notes)
+        routes = FailureRoutes(self._flow, self._publisher, *places, report=report)
+        return Failing(routes, self._interceptors, self._clock, self._observer, notes)
 
 
 def flow_of(config: ConsumerGroupConfig, cluster: ClusterConfig) -> RetryFlow:

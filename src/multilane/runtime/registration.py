@@ -1,9 +1,9 @@
-"""What an application said about one of its consumers: its functions and what surrounds them.
+"""What an application registers for one of its consumers: its functions and interceptors.
 
 Thread: any (values).
 
 Owns the checks that need a function and its configuration side by side: a function for single records does not fit a
-consumer of batches, and is refused when it is registered, not when the first record comes.
+consumer of batches, and is refused when it is registered, not when the first record arrives.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from multilane.errors import ConfigError
 from multilane.lanes.failing import LastStepFunction
 from multilane.lanes.partition_events import PartitionFunctions
 from multilane.listeners.interceptors import ConsumerInterceptor, ErrorInterceptor, Tracer
-from multilane.listeners.signature import ListenerKind, Signature, Wants, place_of, read_signature
+from multilane.listeners.signature import ListenerKind, Signature, Wants, location_of, read_signature
 from multilane.listeners.window import Select, Window, newest_of_each_key
 from multilane.wire.records.record import Record
 
@@ -25,31 +25,31 @@ Function = Callable[..., Any]
 
 
 class ListenerOptions(TypedDict, total=False):
-    """What can be said with a listener."""
+    """The options of `@app.listener`."""
 
-    retry: Function  # for records from the retry topic; else the listener itself
-    batch_retry: Function  # the same, of a batch listener
-    error: Function  # for records from the error topic; else they go back to the retry topic
+    retry: Function  # for records from the retry topic (default: the listener itself)
+    batch_retry: Function  # the same, for a batch listener
+    error: Function  # for records from the error topic (default: they go back to the retry topic)
     select: Select  # which records of a window are handled
-    route: Callable[[Record], str]  # the class of lanes of a record
-    around: Interceptors
+    route: Callable[[Record], str]  # the lane class of a record
+    interceptors: Interceptors  # they run inside those of the application
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interceptors:
-    """Interceptors and tracers, of the whole application or of one consumer."""
+    """What surrounds the calls of a listener, for the whole application or for one consumer."""
 
-    interceptors: tuple[ConsumerInterceptor, ...] = ()
-    error_interceptors: tuple[ErrorInterceptor, ...] = ()
+    consume: tuple[ConsumerInterceptor, ...] = ()  # before each record
+    errors: tuple[ErrorInterceptor, ...] = ()  # after each failure
     tracers: tuple[Tracer, ...] = ()
-    last_step: LastStepFunction | None = None
+    last_step: LastStepFunction | None = None  # for records that no topic takes
     partitions: PartitionFunctions = field(default_factory=PartitionFunctions)
 
     def within(self, outer: Interceptors) -> Interceptors:
-        """The application's first, then the consumer's own; the nearest last step."""
+        """The application's interceptors first, then the consumer's own. The consumer's last step wins."""
         return Interceptors(
-            interceptors=outer.interceptors + self.interceptors,
-            error_interceptors=outer.error_interceptors + self.error_interceptors,
+            consume=outer.consume + self.consume,
+            errors=outer.errors + self.errors,
             tracers=outer.tracers + self.tracers,
             last_step=self.last_step or outer.last_step,
             partitions=PartitionFunctions(
@@ -67,7 +67,7 @@ class Registration:
     error: Function | None = None
     select: Select | None = None
     route: Callable[[Record], str] | None = None
-    around: Interceptors = field(default_factory=Interceptors)
+    interceptors: Interceptors = field(default_factory=Interceptors)
 
     def for_rows(self) -> Registration:
         """For rows of a DataFrame: nobody commits, so there is nothing to audit; a row tells what became of a record
@@ -123,8 +123,8 @@ def checked(registration: Registration) -> Registration:
 def _check_error_function(config: ConsumerGroupConfig, function: Function) -> None:
     if [wanted for _, wanted in read_signature(function).parameters] != [Wants.RECORD]:
         raise ConfigError(
-            f"consumer {config.name!r}: {place_of(function)} is for records of the error topic, and is called with one "
-            "Record and nothing else: their payloads are as they were, decodable or not"
+            f"consumer {config.name!r}: {location_of(function)} handles records of the error topic and must take one "
+            "Record and nothing else: their payloads may not be decodable"
         )
 
 
@@ -132,13 +132,13 @@ def _check_kinds(config: ConsumerGroupConfig, function: Function, retry: Functio
     kinds = read_signature(function).kind, read_signature(retry).kind
     if (kinds[0] is ListenerKind.SINGLE) != (kinds[1] is ListenerKind.SINGLE):
         raise ConfigError(
-            f"consumer {config.name!r}: {place_of(retry)} is for {kinds[1].value} and {place_of(function)} for "
+            f"consumer {config.name!r}: {location_of(retry)} is for {kinds[1].value} and {location_of(function)} for "
             f"{kinds[0].value}; both are called in the same way"
         )
 
 
 def _check_function(config: ConsumerGroupConfig, function: Function, signature: Signature) -> None:
-    where = f"consumer {config.name!r}, {place_of(function)}"
+    where = f"consumer {config.name!r}, {location_of(function)}"
     is_batch = config.batch_size > 1
     if signature.kind is not ListenerKind.SINGLE and not is_batch:
         raise ConfigError(f"{where}: it takes several records at once; set batchSize above 1")

@@ -223,7 +223,7 @@ async def test_interceptors_of_the_app_and_of_one_listener(shop):
     app.intercept(Tells("app"))
     app.intercept_errors(Tells("app"))
 
-    @app.listener("orders", around=Interceptors(interceptors=(Tells("own"),)))
+    @app.listener("orders", interceptors=Interceptors(consume=(Tells("own"),)))
     async def handle(record: Record) -> None:
         told.append("handles")
         raise ValueError("no")

@@ -94,7 +94,10 @@ async def test_it_begins_at_its_starts_and_skips_settled_records():
     leased.lease_runner.end()
     processors = await running
     assert sorted(leased.handled) == [(1, 1), (1, 4), (2, 0)]
-    assert {p: processor.place(p).offset for processor in processors for p in processor.partitions} == {ONE: 5, TWO: 1}
+    assert {p: processor.commit_point(p).offset for processor in processors for p in processor.partitions} == {
+        ONE: 5,
+        TWO: 1,
+    }
     assert leased.consumer.paused == {ONE, TWO}, "nothing is read until the next time"
 
 
@@ -135,8 +138,8 @@ async def test_when_the_time_is_up_nothing_more_is_begun():
     leased.gate.set()
     await until(lambda: not processor.unfinished)
     assert leased.handled == [(1, 2), (1, 0)], "the call in flight has ended, and its successor did not begin"
-    assert processor.whole_place(ONE).offset == 1
-    assert processor.whole_place(ONE).runs == ((2, 2),)
+    assert processor.full_commit_point(ONE).offset == 1
+    assert processor.full_commit_point(ONE).runs == ((2, 2),)
     await processor.drain(CLOCK.monotonic())
 
 
@@ -146,7 +149,7 @@ async def test_it_reports_and_returns_revoked_partitions_while_calls_are_in_flig
     running = leased.run({ONE: Start(0), TWO: Start(0)}, patience=LONG)
     await leased.has_handled(1)
     leased.lease_runner.end()
-    await until(lambda: all(processor._pools[MAIN]._is_over for processor in leased.processors))
+    await until(lambda: all(processor._pools[MAIN]._must_check for processor in leased.processors))
     leased.reported.clear()
     await until(lambda: leased.reported)
     [given] = await leased.lease_runner.revoke(frozenset({TWO}), 0.0)
@@ -155,7 +158,7 @@ async def test_it_reports_and_returns_revoked_partitions_while_calls_are_in_flig
     leased.gate.set()
     [processor] = await running
     assert processor.partitions == {ONE}
-    assert processor.place(ONE).offset == 1
+    assert processor.commit_point(ONE).offset == 1
 
 
 async def test_its_time():
@@ -168,7 +171,9 @@ async def test_it_reports_progress(monkeypatch):
     monkeypatch.setattr("multilane.engines.lease_runner._REPORT_EVERY", 0.01)
     leased = Leased({ONE: ["a"]})
     running = leased.run({ONE: Start(0)})
-    await until(lambda: any(processor.place(ONE).offset == 1 for several in leased.reported for processor in several))
+    await until(
+        lambda: any(processor.commit_point(ONE).offset == 1 for several in leased.reported for processor in several)
+    )
     leased.lease_runner.end()
     await running
 
@@ -181,8 +186,8 @@ async def test_keys_that_are_in_flight_elsewhere_wait():
     leased.lease_runner.end()
     [processor] = await running
     assert leased.handled == [(1, 0), (1, 2)]
-    assert processor.whole_place(ONE).offset == 1
-    assert processor.whole_place(ONE).runs == ((2, 2),)
+    assert processor.full_commit_point(ONE).offset == 1
+    assert processor.full_commit_point(ONE).runs == ((2, 2),)
 
 
 async def test_a_key_goes_on_when_its_calls_elsewhere_have_ended():
@@ -190,11 +195,11 @@ async def test_a_key_goes_on_when_its_calls_elsewhere_have_ended():
     leased = Leased({ONE: ["a", "b"]}, held=[first, second])
     running = leased.run({ONE: Start(0)})
     await leased.has_handled(1)
-    leased.processors[0].let_go([first])
+    leased.processors[0].release_held([first])
     leased.consumer.logs[ONE].append("c")
     await leased.has_handled(2)
     assert leased.handled == [(1, 0), (1, 2)], "another worker still processes the key"
-    leased.processors[0].let_go([second])
+    leased.processors[0].release_held([second])
     await leased.has_handled(3)
     leased.lease_runner.end()
     await running
@@ -215,7 +220,7 @@ async def test_one_lease_is_revoked_and_the_others_go_on():
     running = leased.run({ONE: Start(0), TWO: Start(0)})
     await leased.has_handled(2)
     [given] = await leased.lease_runner.revoke(frozenset({ONE}), 1.0)
-    assert given.place(ONE).offset == 1
+    assert given.commit_point(ONE).offset == 1
     leased.consumer.logs[ONE].append("c")
     leased.consumer.logs[TWO].append("d")
     await leased.has_handled(3)
@@ -258,7 +263,7 @@ async def test_with_ends_it_is_over_when_all_before_them_is_settled(most):
     leased.gate.set()
     processors = await asyncio.wait_for(running, 30.0)
     assert sorted(leased.handled) == [(1, 1), (1, 2), (1, 3), (2, 0), (2, 1)]
-    places = {p: processor.place(p) for processor in processors for p in processor.partitions}
+    places = {p: processor.commit_point(p) for processor in processors for p in processor.partitions}
     assert places[ONE].offset >= 4
     assert places[TWO].offset == 2
 
@@ -275,7 +280,7 @@ async def test_the_records_before_an_end_may_be_absent(monkeypatch):
     leased.consumer.__class__ = Marked
     [processor] = await asyncio.wait_for(leased.run({ONE: Start(0)}, ends={ONE: 5}), 30.0)
     assert leased.handled == [(1, 0), (1, 1), (1, 2)]
-    assert processor.place(ONE).offset == 5
+    assert processor.commit_point(ONE).offset == 5
 
 
 async def test_everything_before_an_end_was_settled_before():
@@ -302,4 +307,4 @@ async def test_a_run_can_end_before_its_ends_are_reached():
     await leased.has_handled(1)
     leased.lease_runner.end()
     [processor] = await asyncio.wait_for(running, 30.0)
-    assert processor.place(ONE).offset == 1
+    assert processor.commit_point(ONE).offset == 1

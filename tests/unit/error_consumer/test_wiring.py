@@ -40,7 +40,7 @@ async def wired(folder, clusters, consumers, steps=None, app_step=None, **more):
     path.write_text(json.dumps(settings))
     app = App(path)
     for name in registered:
-        own = {"around": Interceptors(last_step=(steps or {}).get(name)), "error": errors.get(name)}
+        own = {"interceptors": Interceptors(last_step=(steps or {}).get(name)), "error": errors.get(name)}
         app.listener(name, **own)(handle)
     made = ErrorConsumers(app.config, app._registrations, Interceptors(last_step=app_step), SystemClock(), NO_OBSERVER)
     await made.start()

@@ -1,4 +1,4 @@
-"""Retry partitions that hold nothing cost no scan."""
+"""Empty retry partitions need no scan."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ class Ends:
 
 @pytest.fixture
 def backlogs():
-    """A scan would build a consumer of these properties, which raises."""
+    """A scan would create a consumer with these properties, which raises."""
     return Backlogs({"no.such.property": 1}, ManualClock())
 
 
-async def test_one_look_up_for_all_that_begin_together(backlogs):
+async def test_one_look_up_serves_all_partitions_that_begin_together(backlogs):
     ends = Ends()
     await backlogs.look_up(ends, [FIRST, SECOND])
     assert len(await backlogs.parking(FIRST, 5, ())) == 0
     assert ends.requests == 1
 
 
-async def test_what_holds_something_is_scanned(backlogs):
+async def test_a_partition_with_records_is_scanned(backlogs):
     await backlogs.look_up(Ends(), [FIRST, SECOND])
     with pytest.raises(ConfigError):
         await backlogs.parking(SECOND, 6, ())
@@ -46,7 +46,7 @@ async def test_without_a_look_up_each_is_scanned(backlogs):
         await backlogs.parking(FIRST, 5, ())
 
 
-async def test_an_end_counts_for_seconds_only():
+async def test_an_end_is_valid_for_seconds_only():
     clock = ManualClock()
     backlogs = Backlogs({"no.such.property": 1}, clock)
     await backlogs.look_up(Ends(), [FIRST])

@@ -1,4 +1,4 @@
-"""A consumer that is held up, let go on, or given other lanes while it runs."""
+"""Overrides of a running consumer: pause, resume, and the number of lanes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Slowly:
 
 
 def steer(world: World, *, is_paused: bool = False, lanes: int = 4) -> None:
-    world.processor.steer(is_paused=is_paused, lanes={MAIN: lanes}, waiting_per_lane=100)
+    world.processor.apply_overrides(is_paused=is_paused, lanes={MAIN: lanes}, waiting_per_lane=100)
 
 
 @pytest.mark.parametrize("as_rows", [False, True])
@@ -93,7 +93,7 @@ async def test_fewer_lanes_with_little_room_go_on():
         handled.append(record.offset)
 
     async with World(handler, lanes=100, room=400) as world:
-        world.processor.steer(is_paused=False, lanes={MAIN: 1}, waiting_per_lane=4)
+        world.processor.apply_overrides(is_paused=False, lanes={MAIN: 1}, waiting_per_lane=4)
         await world.give(*map(str, range(50)))
         await until(lambda: world.is_done)
     assert handled == list(range(50))

@@ -1,4 +1,4 @@
-"""SystemExit, KeyboardInterrupt and GeneratorExit of a user's function are failures of its record, wherever it runs."""
+"""SystemExit, KeyboardInterrupt and GeneratorExit of a user's function are failures of its record, on any runner."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EXPECTED = {SystemExit: "RuntimeError", KeyboardInterrupt: "RuntimeError", Gener
 
 @pytest.fixture(autouse=True)
 def _signals_are_ours():
-    """As in an application that runs: a KeyboardInterrupt is no Ctrl-C then."""
+    """As in a running application, where a KeyboardInterrupt is not a Ctrl-C."""
     with signals_stop(lambda: None):
         yield
 
@@ -69,7 +69,7 @@ KINDS = ["coroutine", "plain", "with_context", "batch", "plain_batch", "columns"
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rules", [WorkRules(60.0), WorkRules(60.0, runs_ahead=True)], ids=["", "ahead"])
 async def test_a_function_that_raises_an_exit_fails_its_record(error, kind, rules):
-    """In a coroutine sys.exit(0) ended the application with code 0, without a word."""
+    """In a coroutine, sys.exit(0) silently ended the application with code 0."""
     many = 2 if kind in {"batch", "plain_batch", "columns"} else 1
     window = Window(many, 0.01) if many > 1 else Window()
     async with World(getattr(Raising(error), kind), lanes=1, window=window, rules=rules) as world:
@@ -82,7 +82,7 @@ async def test_a_function_that_raises_an_exit_fails_its_record(error, kind, rule
 
 
 class Leaving:
-    """An interceptor, an error interceptor and a tracer, each of which leaves."""
+    """An interceptor, an error interceptor and a tracer, each of which raises SystemExit or the like."""
 
     def on_consume(self, context, record):
         if record.key == b"bad":
@@ -107,7 +107,7 @@ async def test_what_surrounds_a_function_may_leave_too(window):
     async with World(handler, window=window, interceptors=around, rules=WorkRules(60.0)) as world:
         await world.give("a", "bad", "b", "c")
         await until(lambda: world.is_done)
-        around.tell_failure(Record("t", 3, 0, 0, 0, None, None), ValueError())
+        around.on_failure(Record("t", 3, 0, 0, 0, None, None), ValueError())
         assert world.failures.failed == [(1, "RuntimeError")]
         assert world.errors == []
 
@@ -133,7 +133,7 @@ async def test_a_select_or_route_function_may_leave_too():
 
 
 def test_a_task_of_a_function_that_leaves_does_not_end_the_loop():
-    """asyncio lets SystemExit of any task through, out of the loop."""
+    """asyncio passes the SystemExit of any task through the loop."""
     said = []
 
     async def main():
@@ -205,7 +205,7 @@ def test_pythons_own_handler_counts_as_a_ctrl_c():
 
 
 class Cancelling:
-    """Functions that cancel the task they run in for the key `bad`, and end in this way."""
+    """Functions that cancel the task they run in for the key `bad`, and then end in the given way."""
 
     def __init__(self, way: str) -> None:
         self.way = way
@@ -250,7 +250,7 @@ class Waiting(TakenOver):
 @pytest.mark.parametrize("many", [1, 2])
 @pytest.mark.parametrize("lanes", [1, 3])
 async def test_a_function_that_cancels_its_own_task_has_failed_and_nothing_else_ends(way, expected, many, lanes):
-    """The lane ended with it, and with the lane the application."""
+    """The lane ended with it, and the application with the lane."""
     cancelling = Cancelling(way)
     handler = cancelling.single if many == 1 else cancelling.batch
     window = Window(many, 0.01) if many > 1 else Window()
@@ -264,7 +264,7 @@ async def test_a_function_that_cancels_its_own_task_has_failed_and_nothing_else_
 
 
 async def test_a_cancellation_that_a_function_swallows_does_not_reach_the_next_record():
-    """A counter of the task stayed, so that the next CancelledError of a function's own was the end of its lane."""
+    """The task's counter of cancellations stayed, so the next CancelledError that a function raised ended its lane."""
     cancelling = Cancelling("swallows")
 
     async def handler(record: Record) -> None:
@@ -284,8 +284,8 @@ async def test_a_cancellation_that_a_function_swallows_does_not_reach_the_next_r
         assert world.errors == []
 
 
-async def test_a_lane_that_somebody_else_cancels_ends_the_group():
-    """Who that is may be about to end everything: its record has not failed."""
+async def test_a_lane_that_another_task_cancels_ends_the_group():
+    """That task may be about to end everything: the record has not failed."""
     begun = asyncio.Event()
 
     async def handler(record: Record) -> None:

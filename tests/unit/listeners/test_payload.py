@@ -1,4 +1,4 @@
-"""From bytes to what was asked for, and never a value in an error."""
+"""Decoding bytes into the type that a function asks for, never with a value in an error."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def test_payloads(wanted, value, found):
 @pytest.mark.parametrize(
     ("wanted", "value", "said"),
     [
-        (str, b"\xff", "no UTF-8 text"),
-        (Model, b"{", "no Model"),
+        (str, b"\xff", "not UTF-8"),
+        (Model, b"{", "not a valid Model"),
         (Model, f'{{"item": "{SECRET}", "price": "{SECRET}"}}'.encode(), "price: "),
-        (Data, b"[]", "no Data"),
+        (Data, b"[]", "not a valid Data"),
         (Model, None, "null"),
-        (dict, SECRET.encode(), "no dict"),
+        (dict, SECRET.encode(), "not a valid dict"),
     ],
 )
 def test_what_cannot_be_decoded_says_where_and_never_what(wanted, value, said):
@@ -80,7 +80,7 @@ def test_msgspec_structs():
 
     decode = decoder_for(Struct)
     assert decode(record_of("a", 0)._replace(value=JSON)) == Struct("apples", 3)
-    with pytest.raises(UndecodablePayload, match="no Struct"):
+    with pytest.raises(UndecodablePayload, match="not a valid Struct"):
         decode(record_of("a", 0)._replace(value=b"{}"))
 
 

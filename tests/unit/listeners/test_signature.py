@@ -1,4 +1,4 @@
-"""What a function wants, read from its signature."""
+"""Reading what a function takes from its signature."""
 
 from __future__ import annotations
 
@@ -76,16 +76,16 @@ def only_context(context: Context) -> None: ...
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        (nothing, "asks for nothing"),
-        (only_context, "asks for nothing"),
-        (both, "one by one and several at once"),
+        (nothing, "asks for neither a record nor a batch"),
+        (only_context, "asks for neither a record nor a batch"),
+        (both, "one by one and in batches"),
         (twice, "'second' asks for the record a second time"),
         (two_payloads, "'second' asks for the payload a second time"),
         (unresolved, "NoSuchThing"),
         (slash, "positional-only"),
     ],
 )
-def test_what_cannot_be_understood_is_refused_with_its_place(function, said):
+def test_an_unknown_signature_is_refused_with_its_source_location(function, said):
     with pytest.raises(ConfigError, match=said) as caught:
         read_signature(function)
     assert "test_signature.py" in str(caught.value)

@@ -1,10 +1,10 @@
-"""Our four headers: what hostile ones count for, and what a copy's headers look like."""
+"""Our headers: how invalid values are read, and what a copy's headers look like."""
 
 from __future__ import annotations
 
 import pytest
 
-from multilane.outcome.dialects import told_error, told_origin, told_target
+from multilane.outcome.dialects import error_in, origin_in, target_in
 from multilane.outcome.headers import (
     ERROR_COUNT,
     ERROR_MESSAGE,
@@ -104,7 +104,7 @@ class Unspeakable(Exception):
         (ValueError("\ud800"), b"ValueError: ?"),
     ],
 )
-def test_an_error_is_told_by_type_and_text(error, text):
+def test_an_error_is_described_by_type_and_text(error, text):
     assert described(error) == text
 
 
@@ -129,10 +129,10 @@ def test_springs_headers_are_read_where_ours_are_absent():
         ("kafka_dlt-original-partition", (3).to_bytes(4, "big")),
         ("kafka_dlt-original-offset", (2**40).to_bytes(8, "big")),
     )
-    assert told_error(spring) == "org.example.NoStock: none left"
-    assert told_target(spring) == "orders"
-    assert told_origin(spring) == f"orders-3@{2**40}"
-    assert told_error((*spring, (ERROR_MESSAGE, b"ours"))) == "ours"
-    assert told_target((*spring, (TARGET_TOPIC, b"ours"))) == "ours"
-    assert told_origin((("kafka_dlt-original-topic", b"o"), ("kafka_dlt-original-offset", b"12"))) == "o"
-    assert (told_error(()), told_target(()), told_origin(())) == ("", None, None)
+    assert error_in(spring) == "org.example.NoStock: none left"
+    assert target_in(spring) == "orders"
+    assert origin_in(spring) == f"orders-3@{2**40}"
+    assert error_in((*spring, (ERROR_MESSAGE, b"ours"))) == "ours"
+    assert target_in((*spring, (TARGET_TOPIC, b"ours"))) == "ours"
+    assert origin_in((("kafka_dlt-original-topic", b"o"), ("kafka_dlt-original-offset", b"12"))) == "o"
+    assert (error_in(()), target_in(()), origin_in(())) == ("", None, None)

@@ -1,4 +1,4 @@
-"""Failed records that are tried again where they are."""
+"""Failed records that are retried in place."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pickle
 
 from multilane.outcome.backoff import RetryDelay
 from multilane.outcome.flow import RetryFlow
-from multilane.outcome.in_place import GivenUpRecord, InPlace, rests_until, retried
+from multilane.outcome.in_place import ExhaustedRecord, InPlace, rests_until, retried
 from multilane.wire.records.record import Record
 
 
@@ -14,49 +14,49 @@ def record(offset: int) -> Record:
     return Record("t", 1, offset, 0, 0, b"k", b"secret")
 
 
-def failed(place: InPlace, first: Record, times: int) -> Record | None:
-    """The record after so many failures; None when it is to be given up."""
+def failed(in_place: InPlace, first: Record, times: int) -> Record | None:
+    """The record after so many failures; None if its attempts are exhausted."""
     again: Record | None = first
     for _ in range(times):
         assert again is not None
-        again = place.try_again(again)
+        again = in_place.retry(again)
     return again
 
 
 def test_as_often_as_it_may_be():
-    place = InPlace(RetryFlow("t"), 2, None, lambda: 7.0)
-    assert failed(place, record(4), 2) == record(4)
-    assert failed(place, record(4), 3) is None
-    assert failed(place, record(5), 1) == record(5), "each has its own attempts"
-    assert not place.waits
+    in_place = InPlace(RetryFlow("t"), 2, None, lambda: 7.0)
+    assert failed(in_place, record(4), 2) == record(4)
+    assert failed(in_place, record(4), 3) is None
+    assert failed(in_place, record(5), 1) == record(5), "each has its own attempts"
+    assert not in_place.waits
 
 
-def test_what_is_given_up_is_told_once_and_without_its_content():
-    place = InPlace(RetryFlow("t"), 1, None, lambda: 0.0)
-    again = failed(place, record(4), 1)
+def test_exhausted_records_are_reported_once_and_without_their_content():
+    in_place = InPlace(RetryFlow("t"), 1, None, lambda: 0.0)
+    again = failed(in_place, record(4), 1)
     assert again is not None
-    assert place.try_again(again) is None
-    place.give_up(again, ValueError("not today"))
-    place.give_up(record(9), RuntimeError())  # one that is hopeless at once
-    told = place.take_given_up()
-    assert told == (
-        GivenUpRecord(1, 4, 2, "ValueError", "not today"),
-        GivenUpRecord(1, 9, 1, "RuntimeError", "RuntimeError"),
+    assert in_place.retry(again) is None
+    in_place.note_exhausted(again, ValueError("not today"))
+    in_place.note_exhausted(record(9), RuntimeError())  # one that is hopeless at once
+    taken = in_place.take_exhausted()
+    assert taken == (
+        ExhaustedRecord(1, 4, 2, "ValueError", "not today"),
+        ExhaustedRecord(1, 9, 1, "RuntimeError", "RuntimeError"),
     )
-    assert place.take_given_up() == ()
-    assert "secret" not in repr(told)
+    assert in_place.take_exhausted() == ()
+    assert "secret" not in repr(taken)
 
 
 def test_it_waits_as_the_configuration_says():
     now = [100.0]
-    place = InPlace(RetryFlow("t"), 5, RetryDelay("exponential", 1.0, 60.0, 2.0), lambda: now[0])
-    assert place.waits
+    in_place = InPlace(RetryFlow("t"), 5, RetryDelay("exponential", 1.0, 60.0, 2.0), lambda: now[0])
+    assert in_place.waits
     assert rests_until(record(4)) == 0.0
-    again = failed(place, record(4), 1)
+    again = failed(in_place, record(4), 1)
     assert again is not None
     assert rests_until(again) == 101.0
     now[0] = 110.0
-    later = failed(place, again, 1)
+    later = failed(in_place, again, 1)
     assert later is not None
     assert rests_until(later) == 112.0
 

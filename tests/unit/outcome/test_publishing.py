@@ -1,4 +1,4 @@
-"""Publishing until it is acknowledged: from the loop's side, with a producer whose answers the test gives."""
+"""Publishing until a copy is acknowledged: the loop's side, with a producer whose answers are scripted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TOO_LARGE = BrokerError(10, "a record to orders.retry")
 
 
 class Scripted:
-    """A producer whose answers are decided beforehand: an error to raise, one to tell later, or an offset."""
+    """A producer whose answers are decided beforehand: an error to raise, an error for the future, or an offset."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
@@ -76,7 +76,7 @@ async def test_a_copy_that_its_stack_makes_too_large_goes_without_it():
     producer, publisher = scripted(TOO_LARGE, 42)
     assert await publisher.publish(WITH_STACK) == (3, 42)
     assert [headers for *_, headers, _ in producer.sent] == [WITH_STACK.headers, (("a", b"1"),)]
-    assert publisher.troubles == {}
+    assert publisher.problems == {}
     await publisher.close()
 
 
@@ -102,7 +102,7 @@ async def test_copies_in_order_go_without_a_stack_that_is_too_large():
     ids=repr,
 )
 async def test_a_copy_that_is_not_stored_is_sent_again(failure):
-    """When the retry or error topic did not take a copy, its record was marked done all the same, and was lost."""
+    """If the retry or error topic refused a copy, its record was marked done anyway, and was lost."""
     producer, publisher = scripted(failure, failure, 7)
     assert await publisher.publish(COPY) == (3, 7)
     assert producer.sent == [producer.sent[0]] * 3
@@ -110,7 +110,7 @@ async def test_a_copy_that_is_not_stored_is_sent_again(failure):
 
 
 class Log(Scripted):
-    """Stores what is not answered with a failure."""
+    """Stores copies that are not answered with a failure."""
 
     def __init__(self, *answers):
         super().__init__(*answers)
@@ -127,7 +127,7 @@ GONE = NetworkError("gone")
 
 
 @pytest.mark.parametrize(
-    ("answers", "stored", "places"),
+    ("answers", "stored", "offsets"),
     [
         ([], "01234", [0, 1, 2, 3, 4]),
         ([GONE] * 5, "01234", [0, 1, 2, 3, 4]),
@@ -137,12 +137,12 @@ GONE = NetworkError("gone")
     ],
     ids=["all", "none at first", "the first fails", "some", "twice"],
 )
-async def test_copies_in_order_end_in_their_order_whichever_fail(answers, stored, places):
-    """Each was sent again by itself: what came behind a failed one stayed before it."""
+async def test_copies_in_order_end_in_their_order_whichever_fail(answers, stored, offsets):
+    """Each copy was resent by itself: copies behind a failed one were stored before it."""
     log = Log(*answers)
     publisher = Publisher(lambda: log, pauses=SOON)
     copies = [replace(COPY, value=b"%d" % n) for n in range(5)]
-    assert await publisher.publish_in_order(copies) == [(3, place) for place in places]
+    assert await publisher.publish_in_order(copies) == [(3, offset) for offset in offsets]
     assert b"".join(log.stored).decode() == stored
     assert publisher.waiting == 0
     await publisher.close()
@@ -170,7 +170,7 @@ async def test_a_record_counts_as_published_only_when_acknowledged(caplog):
     publisher.stop()
     with pytest.raises(PublishStopped):
         await asyncio.wait_for(task, 5)
-    assert caplog.records == [], "a stop is no trouble of the topic"
+    assert caplog.records == [], "a stop is not a problem of the topic"
     await publisher.close()
 
 
@@ -202,20 +202,20 @@ async def test_stop_ends_pauses_and_later_calls():
     await publisher.close()
 
 
-async def test_troubles_are_told_once_when_they_begin_and_once_when_they_end(caplog):
-    told = []
+async def test_problems_are_logged_once_when_they_begin_and_once_when_they_end(caplog):
+    reported = []
     gone = NetworkError("gone")
-    _, publisher = scripted(*[gone] * 4, BrokerError(29), on_trouble=lambda *news: told.append(news))
+    _, publisher = scripted(*[gone] * 4, BrokerError(29), on_problem=lambda *news: reported.append(news))
     with caplog.at_level(logging.WARNING):
         await publisher.publish(COPY)
         await publisher.publish(COPY)
-    assert [(topic, type(error).__name__) for topic, error in told] == [
+    assert [(topic, type(error).__name__) for topic, error in reported] == [
         ("orders.retry", "NetworkError"),
         ("orders.retry", "BrokerError"),
         ("orders.retry", "NoneType"),
     ]
     assert len(caplog.records) == 3
-    assert publisher.troubles == {}
+    assert publisher.problems == {}
     await publisher.close()
 
 
@@ -226,7 +226,7 @@ async def test_many_waiting_copies_make_one_piece_of_news(caplog):
     await publisher.close()
 
 
-async def test_a_copy_that_the_topic_never_takes_is_told_loudly_with_its_origin(caplog):
+async def test_a_copy_that_the_topic_never_takes_is_logged_as_an_error_with_its_origin(caplog):
     _, publisher = scripted(*[TOO_LARGE] * 25)
     await publisher.publish(COPY)
     loud = [r for r in caplog.records if r.levelno == logging.ERROR]
@@ -239,7 +239,7 @@ async def test_a_listener_that_fails_does_not_cost_a_record(caplog):
     def listener(topic, error):
         raise RuntimeError("mine")
 
-    _, publisher = scripted(NetworkError("gone"), 5, on_trouble=listener)
+    _, publisher = scripted(NetworkError("gone"), 5, on_problem=listener)
     assert await publisher.publish(COPY) == (3, 5)
     await publisher.close()
 
@@ -288,7 +288,7 @@ async def test_many_acknowledgements_ring_the_loop_once(monkeypatch):
     outbox.close()
 
 
-async def test_what_was_given_up_while_it_queued_is_not_sent():
+async def test_a_copy_that_was_abandoned_while_it_queued_is_not_sent():
     gate = threading.Event()
     producer = Scripted()
     send = producer.send
@@ -306,10 +306,10 @@ async def test_what_was_given_up_while_it_queued_is_not_sent():
 
 
 async def test_without_a_broker_the_record_stays_unsettled(caplog):
-    """The real producer, and nobody who answers."""
+    """The real producer, without a broker."""
     properties = {"bootstrap.servers": "127.0.0.1:1", "delivery.timeout.ms": 50, "linger.ms": 0}
     failed = asyncio.Event()
-    publisher = Publisher(lambda: Producer(properties), on_trouble=lambda *news: failed.set(), pauses=SOON)
+    publisher = Publisher(lambda: Producer(properties), on_problem=lambda *news: failed.set(), pauses=SOON)
     task = asyncio.create_task(publisher.publish(COPY))
     await asyncio.wait_for(failed.wait(), 20)
     assert not task.done()
@@ -319,7 +319,7 @@ async def test_without_a_broker_the_record_stays_unsettled(caplog):
     await publisher.close(0)
 
 
-async def test_a_wrong_property_is_told_before_records_fail():
+async def test_a_wrong_property_is_reported_before_records_fail():
     with pytest.raises(ConfigError, match="acks"):
         Publisher(lambda: Producer({"bootstrap.servers": "127.0.0.1:1", "acks": "sometimes"}))
 

@@ -63,8 +63,8 @@ def test_what_fits_is_taken(tmp_path, keys, function):
         ({"processes": 2, "ack": "manual"}, by_hand, {}, "in another process"),
         ({}, single, {"retry": batch}, "set batchSize above 1"),
         ({}, single, {"retry": single, "batch_retry": batch}, "either retry or batch_retry"),
-        ({}, single, {"error": batch}, "called with one Record and nothing else"),
-        ({}, single, {"error": with_context}, "called with one Record and nothing else"),
+        ({}, single, {"error": batch}, "take one Record and nothing else"),
+        ({}, single, {"error": with_context}, "take one Record and nothing else"),
         ({}, single, {"select": lambda records: records}, "select needs a window"),
         ({}, single, {"route": lambda record: "slow"}, "needs laneClasses"),
         ({"laneClasses": "{slow: 2}"}, single, {}, "give listener"),
@@ -148,10 +148,10 @@ def test_an_app_with_nothing_to_run_says_so(tmp_path):
 
 def test_what_is_said_for_one_listener_is_not_for_another():
     outer, one, two = object(), object(), object()
-    app_wide = Interceptors(interceptors=(outer,))
-    assert Interceptors(interceptors=(one,)).within(app_wide).interceptors == (outer, one)
-    assert Interceptors(interceptors=(two,)).within(app_wide).interceptors == (outer, two)
-    assert app_wide.interceptors == (outer,)
+    app_wide = Interceptors(consume=(outer,))
+    assert Interceptors(consume=(one,)).within(app_wide).consume == (outer, one)
+    assert Interceptors(consume=(two,)).within(app_wide).consume == (outer, two)
+    assert app_wide.consume == (outer,)
 
 
 BATCH = {"batchSize": 10, "retryCount": 2, "retry": "orders.retry", "retryBackoff": "{delay: 0s}"}

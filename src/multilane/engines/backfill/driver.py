@@ -25,7 +25,7 @@ from multilane.engines.channel.inbox import DriverInbox
 from multilane.errors import MemberFailed, MultilaneError, SparkStartError
 from multilane.lanes.progress import SETTLED, Progress
 from multilane.logs import logger
-from multilane.outcome.in_place import GivenUpRecord
+from multilane.outcome.in_place import ExhaustedRecord
 from multilane.spark.executor_news import unwatch_executors, with_cause
 from multilane.spark.first_slot import START_SECONDS, no_slot
 from multilane.spark.reasons import reason
@@ -50,7 +50,7 @@ class Keeps(Protocol):
 
     def save(self, progress: BackfillProgress) -> None: ...
 
-    def list_failed(self, progress: BackfillProgress, failed: Sequence[GivenUpRecord]) -> None: ...
+    def list_failed(self, progress: BackfillProgress, failed: Sequence[ExhaustedRecord]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class BackfillDriver:
             self._fail(SparkStartError(with_cause(no_slot(self._plan.start_seconds))))
         if now >= self.progress.due:
             self._note_settled()
-            self.progress.tell(now)
+            self.progress.log_progress(now)
         if now >= self._write_at:
             self._write_at = now + _WRITE_EVERY
             self._write()

@@ -16,7 +16,7 @@ from typing import Any, Final
 from multilane.commit.completion_map import Run
 from multilane.engines.backfill.bounds import Stretch
 from multilane.errors import ConfigError
-from multilane.outcome.in_place import GivenUpRecord
+from multilane.outcome.in_place import ExhaustedRecord
 
 Json = Any
 Start = tuple[int, tuple[Run, ...]]  # everything below is settled, and these runs beyond it
@@ -77,7 +77,7 @@ class ProgressReport:
 
     places: Mapping[int, Start]  # by partition
     settled: int = 0  # records, failed ones among them
-    failed: tuple[GivenUpRecord, ...] = ()
+    failed: tuple[ExhaustedRecord, ...] = ()
     epochs: Mapping[int, int] = field(default_factory=dict)  # the newest leader epoch that was read, by partition
 
     def to_json(self) -> Json:
@@ -90,7 +90,7 @@ class ProgressReport:
 
 
 def report_from(told: Json) -> ProgressReport:
-    failed = tuple(GivenUpRecord(**one) for one in told["failed"])
+    failed = tuple(ExhaustedRecord(**one) for one in told["failed"])
     return ProgressReport(places_from(told["places"]), told["settled"], failed, epochs_from(told))
 
 
@@ -124,7 +124,7 @@ class BackfillProgress:
     failed: set[tuple[int, int]] = field(default_factory=set)  # partition and offset, of this round
     epochs: dict[int, int] = field(default_factory=dict)  # the newest leader epoch that was read, by partition
 
-    def note(self, report: ProgressReport) -> tuple[GivenUpRecord, ...]:
+    def note(self, report: ProgressReport) -> tuple[ExhaustedRecord, ...]:
         """Gives the failed records that are new."""
         fresh = tuple({(one.partition, one.offset): one for one in report.failed}.values())
         fresh = tuple(one for one in fresh if (one.partition, one.offset) not in self.failed)

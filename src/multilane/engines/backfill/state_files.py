@@ -19,7 +19,7 @@ from typing import Any, Final, Self, TextIO
 
 from multilane.engines.backfill.progress import BackfillPlan, BackfillProgress, new_progress, plan_from, progress_from
 from multilane.errors import ConfigError
-from multilane.outcome.in_place import GivenUpRecord
+from multilane.outcome.in_place import ExhaustedRecord
 
 _PLAN: Final = "plan.json"
 _PROGRESS: Final = "progress.json"
@@ -88,7 +88,7 @@ class StateFiles:
     def failed_path(self, progress: BackfillProgress) -> Path:
         return self.directory / ("failed.jsonl" if progress.round == 1 else f"failed-{progress.round}.jsonl")
 
-    def list_failed(self, progress: BackfillProgress, failed: Iterable[GivenUpRecord]) -> None:
+    def list_failed(self, progress: BackfillProgress, failed: Iterable[ExhaustedRecord]) -> None:
         """Behind those before."""
         text = "".join(json.dumps({"topic": progress.plan.topic, **asdict(one)}) + "\n" for one in failed)
         if not text:

@@ -27,7 +27,7 @@ from multilane.engines.backfill.worker import BackfillTask, Tell
 from multilane.engines.lease_runner import LeaseRunner
 from multilane.errors import ChannelLost, DataLoss, OffsetOutOfRange
 from multilane.lanes.assignment import Start, Starts
-from multilane.lanes.failure_log import FailureNews
+from multilane.lanes.failure_log import FailureCollector
 from multilane.lanes.interpreter import run_to_end, tuned_interpreter
 from multilane.lanes.partition_processor import PartitionProcessor
 from multilane.listeners.context import Context
@@ -54,7 +54,7 @@ class BackfillWorkerApp:
         self._work: asyncio.Task[ProgressReport] | None = None
         self._lease_runner: LeaseRunner | None = None
         self._news = CountBuffer()
-        self._failed = FailureNews()
+        self._failed = FailureCollector()
         self._is_stopped = False
         self._is_given_up = False
 
@@ -109,7 +109,7 @@ class BackfillWorkerApp:
         lane_factory = LaneFactory(
             _for_history(registration),
             cluster,
-            replace(registration.around, last_step=registration.around.last_step or _is_listed),
+            replace(registration.interceptors, last_step=registration.interceptors.last_step or _is_listed),
             self._clock,
             ObserverPair(self._app.observer, self._news),
             in_place,
@@ -162,12 +162,12 @@ class ProgressReporter:
         self._tell(self.report(processors))
 
     def report(self, processors: Collection[PartitionProcessor]) -> ProgressReport:
-        places = {p.partition: processor.whole_place(p) for processor in processors for p in processor.partitions}
+        places = {p.partition: processor.full_commit_point(p) for processor in processors for p in processor.partitions}
         settled = sum(processor.settled for processor in self._processors)
         more, self._told = settled - self._told, settled
         starts = {partition: (place.offset, place.runs) for partition, place in places.items()}
         epochs = {partition: place.end_epoch for partition, place in places.items() if place.end_epoch != NO_EPOCH}
-        return ProgressReport(starts, more, self._in_place.take_given_up(), epochs)
+        return ProgressReport(starts, more, self._in_place.take_exhausted(), epochs)
 
 
 def _start(errand: BackfillTask, partition: int) -> Start:

@@ -144,7 +144,7 @@ class QuerySupervisor:
             )
             self._move(QueryState.OVER)
         if now >= self.progress.due:
-            self.progress.tell(now)
+            self.progress.log_progress(now)
 
     # --- the query ---------------------------------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ class RemoteProcessor:
     def partitions(self) -> frozenset[TopicPartition]:
         return frozenset(self._progress)
 
-    def place(self, partition: TopicPartition) -> CommitPoint:
+    def commit_point(self, partition: TopicPartition) -> CommitPoint:
         return self._progress[partition].point
 
     def has_work(self, ends: Mapping[TopicPartition, int]) -> bool:

@@ -16,8 +16,9 @@ from collections import deque
 from collections.abc import Collection, Iterable
 
 from multilane.commit.completion_map import Run
-from multilane.commit.ledger import NO_EPOCH, CommitPoint
+from multilane.commit.ledger import CommitPoint
 from multilane.lanes.assignment import Start
+from multilane.types import NO_EPOCH
 
 Settled = tuple[int, tuple[Run, ...]]  # everything below the offset, and these runs beyond it
 

@@ -29,7 +29,7 @@ from multilane.engines.batches.messages import (
 from multilane.engines.lease_runner import LeaseRunner
 from multilane.lanes.assignment import Starts, start_of
 from multilane.lanes.consumer_overrides import ConsumerOverrides
-from multilane.lanes.failure_log import FailureNews
+from multilane.lanes.failure_log import FailureCollector
 from multilane.lanes.partition_processor import PartitionProcessor
 from multilane.logs import logger
 from multilane.metrics.observer import CountBuffer
@@ -110,7 +110,7 @@ class LeaseWorkerApp:
         self._app.check_runnable()
         self._clock = SystemClock()
         self._news = CountBuffer()
-        self._failed = FailureNews()
+        self._failed = FailureCollector()
         self._consumers: dict[str, _ConsumerWork] = {}
         self._active: dict[int, _ActiveLease] = {}
         self._carried: dict[asyncio.Task[None], _ActiveLease] = {}
@@ -255,7 +255,7 @@ class LeaseWorkerApp:
             return active.as_known
         self._news.count(_SETTLED, active.settled - active.counted, consumer=active.lease.consumer)
         active.counted = active.settled
-        points = {p: processor.whole_place(p) for p in active.lease.points}
+        points = {p: processor.full_commit_point(p) for p in active.lease.points}
         resets = dict(active.log_resets)
         return replace(active.lease, points=points, held=(), retries=(), settled=active.settled, log_resets=resets)
 
@@ -268,12 +268,12 @@ class LeaseWorkerApp:
         if not processor.unfinished or active.revoke_deadline is not None or self._is_closed:
             await processor.drain(active.revoke_deadline or self._clock.monotonic())
         open_ = {(p, offset) for p in active.lease.points for offset in processor.queue.intakes[p].ledger.unsettled}
-        in_flight = set(processor.in_work)
+        in_flight = set(processor.in_flight)
         held = {
             r: _held(r, fences=r in in_flight) for r in processor.unfinished if (_partition_of(r), r.offset) in open_
         }
         lease = self._progress_of(active)
-        retries = tuple(r for r in processor.tried.values() if (_partition_of(r), r.offset) in open_)
+        retries = tuple(r for r in processor.retried.values() if (_partition_of(r), r.offset) in open_)
         if held:
             processor.listen(lambda processor: None, self._fail)
             self._unfinished.append((active, processor, held))
@@ -304,7 +304,7 @@ class LeaseWorkerApp:
                 settled.append(released)
                 continue
             undone.append(released)
-            retry = processor.tried.get((record.topic, record.offset))
+            retry = processor.retried.get((record.topic, record.offset))
             retries += [] if retry is None else [retry]
         if settled and not await self._consumers[active.lease.consumer].lane_factory.accounts_are_kept():
             settled, undone = [], [*undone, *settled]  # and so they are redelivered
@@ -333,7 +333,7 @@ class LeaseWorkerApp:
         ):
             return
         fencing = {record for record in active.lease.held if record.fences}
-        active.processor.let_go([_record(record) for record in held if record in fencing])
+        active.processor.release_held([_record(record) for record in held if record in fencing])
 
     # --- revoked leases ----------------------------------------------------------------------------------------------
 

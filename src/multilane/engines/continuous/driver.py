@@ -225,4 +225,4 @@ class Supervisor:
 
     def _log_progress(self, now: float) -> None:
         serving = self._roster.count(SparkMemberState.SERVING)
-        self.progress.tell(now, f"{serving} of {self._plan.members} members serve; ")
+        self.progress.log_progress(now, f"{serving} of {self._plan.members} members serve; ")

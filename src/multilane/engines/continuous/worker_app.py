@@ -14,7 +14,7 @@ from multilane.app.targets import find_app
 from multilane.engines.process.driver import ProcessEngine
 from multilane.engines.process.progress import SettledCounts
 from multilane.lanes.consumer_overrides import ConsumerOverrides
-from multilane.lanes.failure_log import FailureNews
+from multilane.lanes.failure_log import FailureCollector
 from multilane.lanes.progress import Count
 from multilane.metrics.observer import CountBuffer
 
@@ -25,7 +25,7 @@ class AppMember:
     def __init__(self, target: str) -> None:
         self._app = find_app(target)
         self._news = CountBuffer()
-        self._failures = FailureNews()
+        self._failures = FailureCollector()
         self._engine: ProcessEngine | None = None  # the running one, or the last one
         self._settled = SettledCounts()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from multilane.commit.journal import CopyPlace, RecordOutcome
+from multilane.commit.journal import RecordOutcome, StoredCopy
 from multilane.outcome.headers import described
 from multilane.wire.records.keyed_rows import TakenRows
 from multilane.wire.records.record import Record
@@ -32,7 +32,7 @@ class RecordVerdicts:
         self._noted: dict[int, RecordVerdict] = {}  # by offset
 
     @property
-    def hears_of_done(self) -> bool:
+    def wants_done(self) -> bool:
         return False
 
     def note_done(self, records: Sequence[Record]) -> None:
@@ -41,14 +41,14 @@ class RecordVerdicts:
     def note_skipped(self, records: Sequence[Record]) -> None:
         self._noted.update((record.offset, _SKIPPED) for record in records)
 
-    def note_passed_over(self, rows: TakenRows) -> None:
+    def note_skipped_rows(self, rows: TakenRows) -> None:
         self._noted.update(dict.fromkeys(rows.skipped.column().tolist(), _SKIPPED))
 
     def note_interrupted(self, records: Sequence[Record]) -> None:
         """It comes again, or fails: that is noted."""
 
     def note_failed(
-        self, record: Record, outcome: RecordOutcome, copy: CopyPlace | None, error: BaseException | None
+        self, record: Record, outcome: RecordOutcome, copy: StoredCopy | None, error: BaseException | None
     ) -> None:
         del copy
         self._noted[record.offset] = RecordVerdict(outcome, None if error is None else described(error).decode())

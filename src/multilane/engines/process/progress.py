@@ -61,7 +61,7 @@ class ProcessProgress:
             await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=_NOTE_EVERY)
             self._note(groups)
             if (now := self._clock.monotonic()) >= self.progress.due:
-                self.progress.tell(now)
+                self.progress.log_progress(now)
 
     def close(self, groups: Groups) -> None:
         self._note(groups)

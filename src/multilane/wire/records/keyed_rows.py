@@ -62,10 +62,10 @@ class KeyedRows:
         if block.columns.header_spans is not None:
             self._keep_headers(block, fresh)
         if is_last:
-            self.release_source()
+            self.release_frame()
         self.takeable = int(self._kept.state[KeepWord.TAKEABLE])
 
-    def release_source(self) -> None:
+    def release_frame(self) -> None:
         """Releases the frame of the last block: no more blocks of its columns follow, or not soon."""
         self._source = None
 

@@ -14,7 +14,7 @@ from multilane.engines.backfill.driver import BackfillDriver, BackfillRunPlan
 from multilane.engines.backfill.progress import BackfillPlan, ProgressReport, new_progress
 from multilane.engines.backfill.worker import attend
 from multilane.errors import ChannelLost, ConfigError, MemberFailed, SparkStartError
-from multilane.outcome.in_place import GivenUpRecord
+from multilane.outcome.in_place import ExhaustedRecord
 from multilane.spark import executor_news
 
 PATIENCE = 20.0
@@ -181,7 +181,7 @@ def test_a_task_that_died_is_told_what_was_known(world):
     def behave(worker):
         if 1 not in worker.errand.starts or next(lives) == 2:
             return worker.work_off()
-        worker.tell(ProgressReport({1: (10, ((12, 13),))}, 12, (GivenUpRecord(1, 4, 2, "ValueError", "never"),)))
+        worker.tell(ProgressReport({1: (10, ((12, 13),))}, 12, (ExhaustedRecord(1, 4, 2, "ValueError", "never"),)))
         assert running.kept.has_listed.wait(PATIENCE)
         raise OSError("killed")
 

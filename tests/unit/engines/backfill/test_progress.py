@@ -18,15 +18,15 @@ from multilane.engines.backfill.progress import (
     report_from,
 )
 from multilane.errors import ConfigError
-from multilane.outcome.in_place import GivenUpRecord
+from multilane.outcome.in_place import ExhaustedRecord
 
 PLAN = BackfillPlan(
     "orders", "shop.orders", "orders", "id-1", "earliest", "latest", {0: (5, 15), 1: (0, 100), 2: (7, 7)}
 )
 
 
-def given_up(partition: int, offset: int) -> GivenUpRecord:
-    return GivenUpRecord(partition, offset, 2, "ValueError", "never")
+def given_up(partition: int, offset: int) -> ExhaustedRecord:
+    return ExhaustedRecord(partition, offset, 2, "ValueError", "never")
 
 
 def through_json(value):

@@ -9,10 +9,10 @@ import pytest
 from multilane.engines.backfill.progress import BackfillPlan, ProgressReport
 from multilane.engines.backfill.state_files import StateFiles
 from multilane.errors import ConfigError
-from multilane.outcome.in_place import GivenUpRecord
+from multilane.outcome.in_place import ExhaustedRecord
 
 PLAN = BackfillPlan("orders", "shop.orders", "orders", None, "earliest", "latest", {0: (0, 10)})
-FAILED = GivenUpRecord(0, 3, 2, "ValueError", "never")
+FAILED = ExhaustedRecord(0, 3, 2, "ValueError", "never")
 
 
 def test_begun_and_gone_on_with(tmp_path):
@@ -45,7 +45,9 @@ def test_killed_between_the_list_and_the_places(tmp_path):
     with StateFiles(tmp_path) as files:
         files.begin(PLAN)
         progress = files.load(PLAN)
-        files.list_failed(progress, progress.note(ProgressReport({0: (2, ())}, 2, (GivenUpRecord(0, 1, 1, "E", "e"),))))
+        files.list_failed(
+            progress, progress.note(ProgressReport({0: (2, ())}, 2, (ExhaustedRecord(0, 1, 1, "E", "e"),)))
+        )
         files.save(progress)
         files.list_failed(progress, [FAILED])
     with (tmp_path / "failed.jsonl").open("a") as half:

@@ -43,7 +43,7 @@ def test_as_many_attempts_as_live(app, consumer, again):
     in_place = in_place_for(
         made.config.consumer("orders"), made.config.cluster("main"), ManualClock(), to_error_topic=False
     )
-    assert in_place.again == again
+    assert in_place.retries == again
     assert in_place.flow.error is None
     assert not in_place.waits
 

@@ -189,7 +189,7 @@ def test_a_lease_is_granted_and_returned(driver, plan):
     [number] = coordinator.plan()
     [lease] = work(plan, coordinator.address, number, Worker)
     assert lease.settled == 5
-    assert app.processor.place(ONE).offset == 5, "it was known before the task ended"
+    assert app.processor.commit_point(ONE).offset == 5, "it was known before the task ended"
     assert coordinator.wait_for_work(0), "more has probably come since"
     assert work(plan, coordinator.address, number, Worker) == [], "its batch is over"
     driver.line.send("stop")

@@ -155,9 +155,9 @@ async def test_a_restarted_task_goes_on_where_its_last_attempt_was(lease_table):
     assert task_lease.leases[0].points[P[0]].runs == ((12, 15),)
     lease_table.note_progress([at(processor, 99)], first)
     lease_table.close(number, first)
-    assert processor.place(P[0]).offset == 10, "messages of the first attempt do not count"
+    assert processor.commit_point(P[0]).offset == 10, "messages of the first attempt do not count"
     lease_table.note_progress([at(processor, 20)], second)
-    assert processor.place(P[0]).offset == 20
+    assert processor.commit_point(P[0]).offset == 20
 
 
 async def test_only_the_later_of_two_attempts_counts(lease_table):
@@ -169,7 +169,7 @@ async def test_only_the_later_of_two_attempts_counts(lease_table):
     lease_table.clock.now += 1.0
     assert lease_table.grant(number, second).seconds == pytest.approx(2.0)
     lease_table.note_progress([at(processor, 99)], first)
-    assert processor.place(P[0]).offset == 0
+    assert processor.commit_point(P[0]).offset == 0
 
 
 async def test_records_carried_over_are_not_leased_and_not_committed(lease_table):
@@ -180,16 +180,16 @@ async def test_records_carried_over_are_not_leased_and_not_committed(lease_table
     lease_table.grant(number, worker)
     lease_table.take_back([at(processor, 4, ((5, 9),), held=(slow,))], worker)
     lease_table.close(number, worker)
-    assert processor.place(P[0]).offset == 4
+    assert processor.commit_point(P[0]).offset == 4
     assert lease_table.has_work, "a worker without a task would be ended, and its call with it"
     [number] = lease_table.plan(1)
     [lease] = lease_table.grant(number, other).leases
     assert lease.points[P[0]].offset == 10
     assert lease.held == (slow,)
     lease_table.note_progress([at(processor, 20)], other)
-    assert (processor.place(P[0]).offset, processor.place(P[0]).runs) == (4, ((5, 19),))
+    assert (processor.commit_point(P[0]).offset, processor.commit_point(P[0]).runs) == (4, ((5, 19),))
     lease_table.release(processor.number, [slow], worker, is_settled=True)
-    assert processor.place(P[0]).offset == 20
+    assert processor.commit_point(P[0]).offset == 20
     assert processor.settled == 1
 
 
@@ -218,7 +218,7 @@ async def test_a_lease_of_revoked_partitions_is_revoked_and_not_granted_again(le
     assert not draining.done()
     lease_table.take_back([at(one, 7)], worker)
     await draining
-    assert one.place(P[0]).offset == 7
+    assert one.commit_point(P[0]).offset == 7
     lease_table.take_back([at(two, 3)], worker)
     lease_table.close(number, worker)
     [number] = lease_table.plan(2)
@@ -268,7 +268,7 @@ async def test_a_key_goes_on_when_its_call_has_ended_elsewhere(lease_table):
     assert other.received == [], "it does not hold it"
     lease_table.release(processor.number, [slow], worker, is_settled=False)
     assert other.received == [], "what is undone comes first, with the next task_lease"
-    assert processor.place(P[0]).offset == 4
+    assert processor.commit_point(P[0]).offset == 4
     again = HeldRecord(P[0], 4, b"slow")
     lease_table.take_back([at(processor, 10, held=())], other)
     lease_table.close(number, other)
@@ -359,7 +359,7 @@ async def test_a_recreated_log_may_be_longer_than_the_old_one_was(lease_table):
     lease_table.note_progress([at(processor, 50, log_resets={P[0]: LogReset(1, 0)})], worker)
     assert processor.note_ids({"orders": uuid4()}) == frozenset()
     lease_table.release(processor.number, [slow], former, is_settled=False)
-    assert processor.place(P[0]).offset == 50, "offset 8 was one of the old log"
+    assert processor.commit_point(P[0]).offset == 50, "offset 8 was one of the old log"
 
 
 async def test_held_records_of_the_new_log_stay_held(lease_table):
@@ -377,7 +377,7 @@ async def test_held_records_of_the_new_log_stay_held(lease_table):
     assert lease.held == (slow,)
     assert processor.note_ids({"orders": uuid4()}) == frozenset()
     lease_table.note_progress([at(processor, 20)], worker)
-    assert processor.place(P[0]).offset == 5
+    assert processor.commit_point(P[0]).offset == 5
     lease_table.lose(former)
     lease_table.take_back([at(processor, 20)], worker)
     lease_table.close(number, worker)
@@ -395,9 +395,9 @@ async def test_a_log_that_was_cut_keeps_what_is_in_flight_before_the_cut(lease_t
     [number] = lease_table.plan(1)
     lease_table.grant(number, worker := Worker())
     lease_table.note_progress([at(processor, 30, log_resets={P[0]: LogReset(1, 10)})], worker)
-    assert processor.place(P[0]).offset == 7
+    assert processor.commit_point(P[0]).offset == 7
     lease_table.release(processor.number, [before, behind], former, is_settled=True)
-    assert processor.place(P[0]).offset == 30
+    assert processor.commit_point(P[0]).offset == 30
 
 
 async def test_a_log_that_ends_before_its_position_is_work(lease_table):

@@ -343,7 +343,7 @@ def test_an_observer_that_fails_is_logged_and_nothing_else(world, caplog):
     assert served.wait(PATIENCE)
     running.supervisor.stop()
     assert running.wait() is None
-    assert "the observer of the application failed" in caplog.text
+    assert "the application's observer failed" in caplog.text
 
 
 def test_a_job_that_never_gets_ready_is_not_retried_for_ever(world):

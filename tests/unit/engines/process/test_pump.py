@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from uuid import uuid4
 
-from lane_world import PLACE, TakenOver, until
+from lane_world import PARTITION, TakenOver, until
 from log_consumer import LogConsumer
 from multilane.clock import SystemClock
 from multilane.commit.ledger import Ledger
@@ -157,7 +157,7 @@ async def test_a_partition_without_a_processor_is_not_read_in_silence():
     consumer.logs, consumer.positions = {ONE: ["a"]}, {ONE: 0}  # assigned, and nobody was told
     running = Running(handler, consumer)
     await asyncio.wait([task := asyncio.create_task(running.pump.run())], timeout=30)
-    assert "nobody has it" in str(task.exception())
+    assert "is read but has no processor" in str(task.exception())
     assert consumer.committed_offsets == {}
 
 
@@ -245,4 +245,4 @@ async def test_a_full_partition_is_paused_and_goes_on():
         await until(lambda: len(handled) == 12_000)
         await until(lambda: consumer.committed_offsets == {ONE: 12_000})
     assert sorted(handled) == list(range(12_000))
-    assert PLACE not in consumer.paused
+    assert PARTITION not in consumer.paused
