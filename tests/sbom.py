@@ -13,6 +13,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from multilane.version import __version__
+
 ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "requirements.lock"
 _PACKAGE = re.compile(
@@ -75,7 +77,7 @@ def document(lock: str, sums: str, project: dict[str, Any]) -> dict[str, Any]:
 def made() -> dict[str, Any]:
     [sums] = ROOT.glob("src/multilane/dev/kafka-*.sha256")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return document(LOCK.read_text(), sums.read_text(), project)
+    return document(LOCK.read_text(), sums.read_text(), project | {"version": __version__})
 
 
 if __name__ == "__main__":
