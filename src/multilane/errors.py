@@ -345,7 +345,7 @@ class GivenUp(MultilaneError):
     """A record has been an error more often than maxErrorCount allows; its last step has it now."""
 
 
-class AccountsNotWritten(MultilaneError):
+class AuditNotWritten(MultilaneError):
     """What became of records cannot be written to the audit's files. `retriable` while that may pass."""
 
 

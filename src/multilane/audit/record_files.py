@@ -30,7 +30,7 @@ from multilane.audit.session_cards import SessionCards
 from multilane.audit.table import table_of
 from multilane.clock import Clock
 from multilane.commit.journal import AuditRecords, RecordJournal
-from multilane.errors import AccountsNotWritten
+from multilane.errors import AuditNotWritten
 from multilane.lanes.intake import Intake
 from multilane.logs import logger
 from multilane.secret import without_credentials
@@ -72,7 +72,7 @@ class AuditRecordFiles:
             await asyncio.to_thread(self._folder.make)
             await asyncio.to_thread(self._cards.open)
         except Exception as error:
-            raise AccountsNotWritten(f"audit: nothing can be written to {self._folder}: {_told(error)}") from error
+            raise AuditNotWritten(f"audit: nothing can be written to {self._folder}: {_told(error)}") from error
         behind = self._cards.newest - self._clock.wall()
         if behind > 0:
             self._ahead += behind
@@ -143,7 +143,7 @@ class AuditRecordFiles:
     async def _flush_early(self) -> None:
         try:
             await self.flush()
-        except AccountsNotWritten as error:  # the next commit says the same, and knows how long that may go on
+        except AuditNotWritten as error:  # the next commit says the same, and knows how long that may go on
             log.warning("%s", error)
 
     def _seal(self) -> None:
@@ -185,10 +185,10 @@ class AuditRecordFiles:
         self._folder.write(file.name, lambda: described(table, self._group, file))
         self._digest = digest
 
-    def _failed(self, error: Exception) -> AccountsNotWritten:
+    def _failed(self, error: Exception) -> AuditNotWritten:
         now = self._clock.monotonic()
         self._failing_since = now if self._failing_since is None else self._failing_since
-        failed = AccountsNotWritten(
+        failed = AuditNotWritten(
             f"audit: accounts cannot be written to {self._folder}: {_told(error)}. Nothing is committed until they are"
         )
         failed.retriable = now - self._failing_since < _PATIENCE

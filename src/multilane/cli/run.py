@@ -95,13 +95,13 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command
 
 def _run_here(target: str, members: int, control: Path | None) -> None:
     from multilane.app.control import controlled_at
-    from multilane.app.member_processes import run_siblings
+    from multilane.app.member_processes import run_member_processes
     from multilane.app.targets import find_app
 
     if members > 1:
         if control is not None:
             raise typer.BadParameter("--control steers one process: leave it out with several --members, or use Spark")
-        run_siblings(target, members, logging.getLevelName(logging.getLogger().level))
+        run_member_processes(target, members, logging.getLevelName(logging.getLogger().level))
         return
     app = find_app(target)
     with controlled_at(app, control):

@@ -79,7 +79,7 @@ def run_on_spark(target: str, settings: SparkSettings) -> None:
         with ended_with(spark):
             told = target, spark.version, shown(settings.master), members
             log.info("%s runs on Spark %s, master %s, with %d members", *told)
-            with app.overrides.heard_by(flow.steer), controlled_at(app, settings.control):
+            with app.overrides.applied_by(flow.steer), controlled_at(app, settings.control):
                 flow.run(spark)
 
 

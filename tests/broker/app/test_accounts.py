@@ -110,7 +110,7 @@ async def test_nothing_is_committed_that_has_no_account(shop, tmp_path):
 
 
 async def test_a_directory_that_cannot_be_written_ends_the_start(shop, tmp_path):
-    from multilane.errors import AccountsNotWritten
+    from multilane.errors import AuditNotWritten
 
     shop.fill(["a"], partitions=1)
     (tmp_path / "books").touch()
@@ -120,7 +120,7 @@ async def test_a_directory_that_cannot_be_written_ends_the_start(shop, tmp_path)
     async def handle(record: Record) -> None:
         raise AssertionError("nothing is handled before it is known that accounts can be kept")
 
-    with pytest.raises(AccountsNotWritten, match="nothing can be written to"):
+    with pytest.raises(AuditNotWritten, match="nothing can be written to"):
         await app.serve()
     assert shop.committed() == {}
 

@@ -50,8 +50,8 @@ def test_an_app_is_found(shop, path):
         ("__main__:app", "a module of their own"),
         ("__mp_main__:app", "a module of their own"),
         ("no_such_shop:app", "there is no module 'no_such_shop'"),
-        ("shop_of_this_test:missing", "leads to nothing"),
-        ("shop_of_this_test:number", "leads to a int"),
+        ("shop_of_this_test:missing", "does not exist: it must be a multilane.App"),
+        ("shop_of_this_test:number", "is of type int: it must be a multilane.App"),
     ],
 )
 def test_what_is_no_app_is_said_clearly(shop, target, said):

@@ -17,8 +17,8 @@ from multilane.wire.records.record import Record
 @pytest.mark.parametrize("keys", [{"retryOrder": "key"}, {"uniqueListener": True, "batchSize": 5}])
 async def test_brokers_that_are_down_are_waited_for(tmp_path, monkeypatch, caplog, unused_tcp_port, keys):
     """The whole app ended with an error, where the same app without retryOrder waits."""
-    monkeypatch.setattr(starting, "_ASK", 0.05)
-    monkeypatch.setattr(starting, "_REST", 0.01)
+    monkeypatch.setattr(starting, "_REQUEST_TIMEOUT", 0.05)
+    monkeypatch.setattr(starting, "_RETRY_BACKOFF", 0.01)
     cluster = {"clientId": "c", "brokers": f"127.0.0.1:{unused_tcp_port}"}
     consumer = {"groupId": "g", "name": "t", "cluster": "main", "retry": "r", "virtualPartitionCount": 2, **keys}
     (tmp_path / "multilane.yaml").write_text(json.dumps({"clusters": {"main": cluster}, "consumers": {"o": consumer}}))

@@ -81,7 +81,7 @@ def backfill(request: BackfillRequest, listeners: Listeners | None = None) -> Ba
     """Until it is through, or a signal; then it can be gone on with."""
     heard = listeners or Listeners()
     app = find_app(request.target)
-    config = app.registered(request.consumer).config
+    config = app.full_registration(request.consumer).config
     if request.to_error_topic and config.error is None:
         raise ConfigError(f"consumer {config.name!r} has no error topic: leave --errors-to-topic out, or configure one")
     session_conf(request.spark)  # what is wrong with it is said before anything is written

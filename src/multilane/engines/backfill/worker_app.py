@@ -103,7 +103,7 @@ class BackfillWorkerApp:
             await self._app.close_producers()
 
     async def _work_off(self, errand: BackfillTask, tell: Tell) -> ProgressReport:
-        registration = self._app.registered(errand.consumer)
+        registration = self._app.full_registration(errand.consumer)
         cluster = self._app.config.cluster(registration.config.cluster)
         in_place = in_place_for(registration.config, cluster, self._clock, to_error_topic=errand.to_error_topic)
         lane_factory = LaneFactory(
@@ -116,7 +116,9 @@ class BackfillWorkerApp:
         )
         lane_factory.failures = self._failed
         reset = {"auto.offset.reset": "earliest" if errand.skips_deleted else "none"}
-        consumer = AsyncConsumer(lane_factory.reading | reset, clock=self._clock, observer=self._app.observer)
+        consumer = AsyncConsumer(
+            lane_factory.source.reader_properties | reset, clock=self._clock, observer=self._app.observer
+        )
         try:
             await lane_factory.open()
             return await self._pass_through(
@@ -135,7 +137,9 @@ class BackfillWorkerApp:
         starts = {TopicPartition(errand.topic, partition): _start(errand, partition) for partition in errand.starts}
         ends = {TopicPartition(errand.topic, partition): end for partition, end in errand.ends.items()}
         patience = lane_factory.config.rebalance_timeout / 2
-        self._lease_runner = LeaseRunner(consumer, lane_factory.topics, build, account.tell, patience, self._clock)
+        self._lease_runner = LeaseRunner(
+            consumer, lane_factory.source.topics, build, account.tell, patience, self._clock
+        )
         if self._is_stopped:
             self._lease_runner.end()
         processors = await self._lease_runner.run(starts, inf, patience, ends)

@@ -117,7 +117,7 @@ class LeaseWorkerApp:
             with self._app.failures_to(self._failed):
                 lane_factories = self._app.lane_factories(self._news)
             for name, lane_factory in lane_factories.items():
-                consumer = AsyncConsumer(lane_factory.reading, clock=self._clock, observer=self._news)
+                consumer = AsyncConsumer(lane_factory.source.reader_properties, clock=self._clock, observer=self._news)
                 self._desks[name] = desk = _ConsumerWork(lane_factory, consumer)
                 lane_factory.fence.watch(desk.lease)
                 await lane_factory.open()
@@ -165,7 +165,7 @@ class LeaseWorkerApp:
         try:
             units = [unit for some in await asyncio.gather(*self._works) for unit in some]
             for name in by_consumer:
-                await self._desks[name].lane_factory.keep_accounts()
+                await self._desks[name].lane_factory.write_audit()
         except BaseException:
             self.end()
             await asyncio.gather(*self._works, return_exceptions=True)
@@ -198,7 +198,7 @@ class LeaseWorkerApp:
                 for one in self._lent.values()
                 if one.unit.consumer == consumer and one.processor is not None
             ]
-            desk.lane_factory.steer(steering, lent)
+            desk.lane_factory.apply_overrides(steering, lent)
 
     async def _work(self, desk: _ConsumerWork, lent: Collection[_ActiveLease], loan: TaskLease) -> list[PartitionLease]:
         unwanted = [one for one in lent if one.wanted_back_by is not None]  # asked back before it was begun
@@ -218,13 +218,13 @@ class LeaseWorkerApp:
 
         async def tell(processors: Collection[PartitionProcessor]) -> None:
             units = {one: self._state(one) for one in lent if one.processor in processors}
-            if await desk.lane_factory.accounts_are_kept():
+            if await desk.lane_factory.try_write_audit():
                 for one, unit in units.items():
                     one.told = unit
                 self._tell("told", units=[unit.to_json() for unit in units.values()])
 
         drain = desk.lane_factory.config.rebalance_timeout / 2
-        desk.lease_runner = LeaseRunner(desk.consumer, desk.lane_factory.topics, build, tell, drain, self._clock)
+        desk.lease_runner = LeaseRunner(desk.consumer, desk.lane_factory.source.topics, build, tell, drain, self._clock)
         if self._ends_early:
             desk.lease_runner.end()
         try:
@@ -289,7 +289,7 @@ class LeaseWorkerApp:
             undone.append(told)
             again = processor.retried.get((record.topic, record.offset))
             tried += [] if again is None else [again]
-        if done and not await self._desks[one.unit.consumer].lane_factory.accounts_are_kept():
+        if done and not await self._desks[one.unit.consumer].lane_factory.try_write_audit():
             done, undone = [], [*undone, *done]  # and so they come again
         self._news.count(_SETTLED, len(done), consumer=one.unit.consumer)
         self._tell(
@@ -309,7 +309,7 @@ class LeaseWorkerApp:
         """Records of a unit that somebody else was at are settled: their keys go on. Not where order survives a retry:
         what is in the retry topic by now is looked at with the next loan."""
         one = self._lent.get(number)
-        if one is None or one.processor is None or self._desks[one.unit.consumer].lane_factory.keeps_order:
+        if one is None or one.processor is None or self._desks[one.unit.consumer].lane_factory.source.keeps_order:
             return
         known = {fenced for fenced in one.unit.held if fenced.fences}
         one.processor.release_held([_record(record) for record in held if record in known])
@@ -328,7 +328,7 @@ class LeaseWorkerApp:
             ended = await desk.lease_runner.give_back(frozenset(one.unit.places), seconds)
             if one.processor in ended:
                 unit = self._state(one)
-                kept = await desk.lane_factory.accounts_are_kept()
+                kept = await desk.lane_factory.try_write_audit()
                 self._tell("given", units=[(unit if kept else one.as_known).to_json()])
 
 

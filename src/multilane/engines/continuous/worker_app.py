@@ -37,7 +37,7 @@ class AppMember:
         self._app.stop()
 
     def steer(self, consumer: str, steering: ConsumerOverrides) -> None:
-        self._app.overrides.steer(consumer, steering)
+        self._app.overrides.set(consumer, steering)
 
     def counts(self) -> list[Count]:
         self._engine = self._app.engine or self._engine

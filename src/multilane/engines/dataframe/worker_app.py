@@ -32,7 +32,7 @@ class DataFrameWorkerApp:
     async def block_runner(self, consumer: str) -> BlockRunner:
         """For one task."""
         lane_factory = await self._lane_factory(consumer)
-        known = lane_factory.topics.names
+        known = lane_factory.source.topics.names
 
         async def build(starts: Starts, verdicts: RecordVerdicts) -> PartitionProcessor:
             unknown = [p.topic for p in starts if p.topic not in known]

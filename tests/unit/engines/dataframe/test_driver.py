@@ -79,7 +79,7 @@ def test_listeners_of_a_notebook_do_not_come_along(tmp_path, modules):
     handle.__module__ = "__main__"
     app.listener("orders")(handle)
     modules(shop_makes_it=("app", app))
-    with pytest.raises(TargetNotFound, match=r"the listener .*handle is in the script"):
+    with pytest.raises(TargetNotFound, match=r"the listener .*handle is in the running script"):
         target_of(app)
 
 
