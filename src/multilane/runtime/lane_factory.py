@@ -206,10 +206,10 @@ class LaneFactory:
             {self.config.retry: retry_listener} if parking is not None and self.config.retry else None,
         )
         work.retried.update(handover.retried)
-        tenure = None
+        bounds = None
         if self._audit is not None and notes is self._audit.journal:
             topic_ids = {p: start.topic_id for p, start in starts.items()}
-            tenure = await self._audit.begin({intake.partition: intake for intake in intakes}, topic_ids)
+            bounds = await self._audit.begin({intake.partition: intake for intake in intakes}, topic_ids)
         lanes = {MAIN: self.config.lanes, **self.config.lane_classes}
 
         def on_end(interrupted: Sequence[Record]) -> None:
@@ -217,14 +217,14 @@ class LaneFactory:
             self._crash_watch.end(intakes)
             if self._gate is not None:
                 self._gate.count_out(queue)
-            if self._audit is not None and tenure is not None:
-                self._audit.end(tenure, interrupted)
+            if self._audit is not None and bounds is not None:
+                self._audit.end(bounds, interrupted)
 
         processor = PartitionProcessor(queue, work, lanes, self._clock, on_end=on_end)
         if self._gate is not None:
             self._gate.count_in(queue)
-        if tenure is not None:
-            tenure.on_allowed = processor.feed
+        if bounds is not None:
+            bounds.on_allowed = processor.feed
         if self._overrides != AS_CONFIGURED:
             self._apply(processor)
         return processor

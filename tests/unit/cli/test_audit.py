@@ -11,7 +11,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from multilane.audit import run
-from multilane.audit.books import Books
+from multilane.audit.books import AuditFiles
 from multilane.audit.order import OrderRule
 from multilane.audit.run import GroupAudit
 from multilane.audit.spans import Span
@@ -66,15 +66,23 @@ def test_the_verdict_is_a_sentence(verdict, exactly_once, said):
 
 
 @pytest.mark.parametrize(
-    ("books", "exactly_once", "said"),
+    ("files", "exactly_once", "said"),
     [
-        (Books(faults=("a file is gone",)), False, "NOT PROVED: 10 read = 6 done + 1 skipped + 2 retried + 1 dead"),
-        (Books(old=("s",)), False, "Proved: 10 read = 6 done + 1 skipped + 2 retried + 1 dead, in order per key; not"),
-        (Books(old=("s",)), True, "but an earlier version wrote some accounts, without what a killed process had"),
+        (
+            AuditFiles(faults=("a file is gone",)),
+            False,
+            "NOT PROVED: 10 read = 6 done + 1 skipped + 2 retried + 1 dead",
+        ),
+        (
+            AuditFiles(old=("s",)),
+            False,
+            "Proved: 10 read = 6 done + 1 skipped + 2 retried + 1 dead, in order per key; not",
+        ),
+        (AuditFiles(old=("s",)), True, "but an earlier version wrote some accounts, without what a killed process had"),
     ],
 )
-def test_books_that_are_not_whole_are_no_proof_of_what_they_cannot_tell(books, exactly_once, said):
-    made = replace(found(WHOLE), books=books)
+def test_books_that_are_not_whole_are_no_proof_of_what_they_cannot_tell(files, exactly_once, said):
+    made = replace(found(WHOLE), files=files)
     assert said in audit_view.sentence(made, exactly_once=exactly_once)
     assert "each once" not in audit_view.sentence(made, exactly_once=exactly_once)
 
@@ -95,7 +103,7 @@ def test_where_it_is_not_known_where_accounts_began_there_is_no_proof():
 
 
 def test_accounts_of_another_log_are_no_proof():
-    told = "orders-0: accounts up to offset 200 are of another log: it ends at offset 200, but the log ends at 103"
+    told = "orders-0: audit records up to offset 200 are of another log: it ends at offset 200, but the log ends at 103"
     made = replace(found(WHOLE), strayed=(told,))
     assert not audit_view.is_proved(made, exactly_once=False)
     assert "but some accounts are of a log that was truncated or deleted since" in shown(made)
@@ -114,19 +122,19 @@ def test_findings_are_named_and_what_was_not_judged():
         (Repeated(ONE, 1, 1, 2, "done"), Repeated(ONE, 20, 39, 2, "done")),
         inverted=(Inverted(ONE, 3, behind=2),),
     )
-    text = shown(found(verdict, OrderRule(None, "orderBy is none"), other=Span(0, 0, why="it has no accounts")))
+    text = shown(found(verdict, OrderRule(None, "orderBy is none"), other=Span(0, 0, why="it has no audit records")))
     assert "orders-0@4: 1 record without an account" in text
     assert "and 3 more without an account" in text
     assert "orders-0@3 was handled before 2 of the same key" in text
     assert "orders-0@1: 1 record with 2 accounts, the last is done" in text
     assert "orders-0@20-39: 20 records with 2 accounts, the last is done" in text
-    assert "other-0 was not judged: it has no accounts" in text
+    assert "other-0 was not judged: it has no audit records" in text
     assert "order was not judged: orderBy is none" in text
     assert "3 accounts are of records that are not in the log any more" in text
 
 
 def test_a_partition_without_any_account_is_no_proof():
-    made = found(WHOLE, other=Span(0, 0, why="it has no accounts", is_hole=True))
+    made = found(WHOLE, other=Span(0, 0, why="it has no audit records", is_hole=True))
     assert not audit_view.is_proved(made, exactly_once=False)
     assert audit_view.sentence(made).endswith("but there are no accounts of other-0.")
 
@@ -165,7 +173,7 @@ def test_the_exit_code_tells(config, monkeypatch, verdict, code):
 def test_a_consumer_without_accounts_is_told_how_to_get_some(config):
     ran = CliRunner().invoke(app, ["audit", "orders", "--config", config])
     assert ran.exit_code == 1
-    assert "consumer orders keeps no accounts: give it a directory with `audit`" in str(ran.exception)
+    assert "consumer orders writes no audit records: set `audit` to a directory" in str(ran.exception)
 
 
 def test_accounts_that_are_not_there_are_told_before_anything_is_started(tmp_path):
@@ -174,7 +182,7 @@ def test_accounts_that_are_not_there_are_told_before_anything_is_started(tmp_pat
     path = tmp_path / "multilane.yaml"
     path.write_text(json.dumps(told))
     ran = CliRunner().invoke(app, ["audit", "orders", "--config", str(path)])
-    assert "there are no accounts of group g in" in str(ran.exception)
+    assert "no audit records of group g in" in str(ran.exception)
 
 
 def test_an_unknown_consumer_is_told(config):
