@@ -95,7 +95,7 @@ def replay_facts(topic: str, report: ReplayReport, *, executed: bool) -> dict[st
         "replayed_before": report.skipped,
         "not_wanted": report.unwanted,
         "targets": dict(sorted(report.targets.items())),
-        "without_allowed_target": dict(sorted(report.homeless.items())),
+        "without_allowed_target": dict(sorted(report.not_allowed.items())),
         "errors": [{"error": g.head, "count": g.count} for g in report.groups.listed()],
     }
 
@@ -110,7 +110,7 @@ def show_replay(reports: Mapping[str, ReplayReport], *, executed: bool) -> None:
         for group in report.groups.listed():
             show_line(console, f"  {group.count} x {escaped(group.head)}")
         show_line(console, f"  replayed before: {report.skipped}, not wanted: {report.unwanted}")
-        for target, count in sorted(report.homeless.items()):
+        for target, count in sorted(report.not_allowed.items()):
             named = f"name {escaped(target)}, which is not allowed" if target else "name no target"
             show_line(console, f"  left alone: {count} that {named}")
     if not executed:
