@@ -244,7 +244,7 @@ def test_when_the_driver_is_gone_the_work_is_given_up(shop, history):
     @past.app.listener("orders")
     async def index(record: Record) -> None:
         past.saw(record)
-        worker.give_up()
+        worker.abort()
 
     with pytest.raises(LineLost, match="the driver of this backfill is gone"):
         past.run(worker)
@@ -327,14 +327,14 @@ def test_what_cannot_be_begun(shop, history):
         past.plan(begin="earliest", failed_only=True)
     with pytest.raises(ConfigError, match="has no partition 7: it has 1"):
         past.plan(begin={7: 0})
-    with pytest.raises(ConfigError, match="ends at 1 by now, and --to says 5"):
+    with pytest.raises(ConfigError, match="now ends at 1, but --to is 5"):
         past.plan(begin="earliest", end={0: 5})
 
 
 def test_another_topic_or_group_is_refused(shop, history):
     fill_at(shop, 1_000)
     history().plan(begin="earliest")
-    with pytest.raises(ConfigError, match=r"of group .*, not other\. To go on with it"):
+    with pytest.raises(ConfigError, match=r"of group .*, not other\. To continue it"):
         history(groupId="other").plan()
     before = shop.main
     fill_at(shop, 1_000)
@@ -385,7 +385,7 @@ def test_those_that_failed_once_more(shop, history):
         past.saw(record)
 
     past.book = past.plan(begin="earliest")
-    with pytest.raises(ConfigError, match="--failed-only is for a backfill that is through"):
+    with pytest.raises(ConfigError, match="--failed-only needs a finished backfill"):
         past.plan(failed_only=True)
     past.run()
     assert past.book.failed == {(0, 3), (0, 17), (0, 29)}

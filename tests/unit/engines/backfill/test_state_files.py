@@ -72,7 +72,7 @@ def test_the_next_round_has_a_list_of_its_own(tmp_path):
 
 
 def test_a_second_run_is_refused_while_one_is_at_it(tmp_path):
-    with StateFiles(tmp_path), pytest.raises(ConfigError, match="a run is at this backfill already"):
+    with StateFiles(tmp_path), pytest.raises(ConfigError, match="this backfill is already running"):
         StateFiles(tmp_path).__enter__()
     with StateFiles(tmp_path):
         pass
@@ -80,7 +80,7 @@ def test_a_second_run_is_refused_while_one_is_at_it(tmp_path):
 
 def test_a_directory_of_something_else(tmp_path):
     (tmp_path / "multilane.yaml").touch()
-    with pytest.raises(ConfigError, match=r"no backfill in it, but multilane.yaml: give --state a directory"):
+    with pytest.raises(ConfigError, match=r"no backfill in it, but multilane.yaml: set --state to a directory"):
         StateFiles(tmp_path).__enter__()
 
 

@@ -93,12 +93,12 @@ SESSION = SimpleNamespace(conf={"spark.speculation": "false"})
         (
             {"retry": "r", "retryCount": 1, "retryOrder": "key", "virtualPartitionCount": 2},
             "orders",
-            "Set retryOrder none",
+            "Set retryOrder: none",
         ),
         (
             {"retry": "r", "retryCount": 1, "uniqueListener": True, "batchSize": 5, "virtualPartitionCount": 2},
             "orders",
-            r"as uniqueListener\).*Leave out its retry topic",
+            r"by uniqueListener\)\..*Remove its retry topic",
         ),
     ],
 )
