@@ -52,7 +52,7 @@ class History:
     def run(self, worker=None, **more) -> None:
         self.book = self.book or self.plan(begin="earliest")
         mine = self.book.open_partitions
-        starts = {p: self.book.places[p] for p in mine}
+        starts = {p: self.book.positions[p] for p in mine}
         ends = {p: self.book.plan.stretches[p][1] for p in mine}
         known = {"epochs": self.book.epochs, "topic_id": self.book.plan.topic_id}
         errand = BackfillTask("orders", self.shop.main, starts, ends, **known, **more)
@@ -218,7 +218,7 @@ def half_done(shop, history, tamper):
 def test_places_are_held_against_the_log_before_they_are_believed(shop, history, caplog, change, places):
     past = half_done(shop, history, lambda told: told | (change if "places" in told else {}))
     found = past.plan()
-    assert found.places == places
+    assert found.positions == places
     assert ("0: the saved progress does not fit the log" in caplog.text) == (places == {0: (0, ())})
     assert found.epochs.get(0, 0) == 0
 
@@ -370,7 +370,7 @@ def test_records_that_were_deleted_before_they_were_read(shop, history):
         past.plan()
     past.run(skips_deleted=True)
     assert past.values == [6, 7, 8, 9]
-    assert past.plan(skips_deleted=True).places == {0: (6, ())}
+    assert past.plan(skips_deleted=True).positions == {0: (6, ())}
 
 
 def test_those_that_failed_once_more(shop, history):

@@ -272,7 +272,7 @@ class BackfillDriver:
         errand = BackfillTask(
             progress.plan.consumer,
             progress.plan.topic,
-            {partition: progress.places[partition] for partition in mine},
+            {partition: progress.positions[partition] for partition in mine},
             {partition: progress.plan.stretches[partition][1] for partition in mine},
             self._plan.to_error_topic,
             self._plan.skips_deleted,

@@ -91,7 +91,7 @@ def check_there(progress: BackfillProgress, logs: Logs, *, skips_deleted: bool) 
     """Skip deleted records, or raise DataLoss."""
     firsts = logs.at("earliest", [p for p in progress.open_partitions if p in logs.partitions])
     for partition, first in firsts.items():
-        offset, _ = progress.places[partition]
+        offset, _ = progress.positions[partition]
         if offset >= min(first, progress.plan.stretches[partition][1]):
             continue
         where = f"{progress.plan.topic}-{partition}"

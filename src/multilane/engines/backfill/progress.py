@@ -2,7 +2,7 @@
 
 Thread: none (pure); one owner.
 
-The plan is made once. The positions (`places`) move as tasks report: everything below the offset of a position is
+The plan is made once. The positions move as tasks report: everything below the offset of a position is
 settled, and so are its runs. A report has positions together with the records that failed up to there, so every settled
 record that failed is listed. It also has the newest leader epoch that was read, so that a later run can check the
 positions against the log.
@@ -74,14 +74,14 @@ def check_format(saved: Json) -> None:
 class ProgressReport:
     """What a task has done since its last one."""
 
-    places: Mapping[int, Start]  # by partition
+    positions: Mapping[int, Start]  # by partition
     settled: int = 0  # records, including failed ones
     failed: tuple[ExhaustedRecord, ...] = ()
     epochs: Mapping[int, int] = field(default_factory=dict)  # the newest leader epoch that was read, by partition
 
     def to_json(self) -> Json:
         return {
-            "places": places_to_json(self.places),
+            "places": positions_to_json(self.positions),
             "epochs": epochs_to_json(self.epochs),
             "settled": self.settled,
             "failed": [asdict(one) for one in self.failed],
@@ -90,14 +90,14 @@ class ProgressReport:
 
 def report_from(message: Json) -> ProgressReport:
     failed = tuple(ExhaustedRecord(**one) for one in message["failed"])
-    return ProgressReport(places_from(message["places"]), message["settled"], failed, epochs_from(message))
+    return ProgressReport(positions_from(message["places"]), message["settled"], failed, epochs_from(message))
 
 
-def places_to_json(places: Mapping[int, Start]) -> Json:
-    return {str(partition): [offset, [list(run) for run in runs]] for partition, (offset, runs) in places.items()}
+def positions_to_json(positions: Mapping[int, Start]) -> Json:
+    return {str(partition): [offset, [list(run) for run in runs]] for partition, (offset, runs) in positions.items()}
 
 
-def places_from(saved: Json) -> dict[int, Start]:
+def positions_from(saved: Json) -> dict[int, Start]:
     return {
         int(partition): (offset, tuple((first, last) for first, last in runs))
         for partition, (offset, runs) in saved.items()
@@ -116,7 +116,7 @@ def epochs_from(saved: Json) -> dict[int, int]:
 @dataclass(slots=True)
 class BackfillProgress:
     plan: BackfillPlan
-    places: dict[int, Start]
+    positions: dict[int, Start]
     records: int = 0  # settled so far, in all runs
     seconds: float = 0.0  # of work, in all runs
     round: int = 1  # increases when the failed records are reprocessed
@@ -128,8 +128,8 @@ class BackfillProgress:
         fresh = tuple({(one.partition, one.offset): one for one in report.failed}.values())
         fresh = tuple(one for one in fresh if (one.partition, one.offset) not in self.failed)
         self.failed |= {(one.partition, one.offset) for one in fresh}
-        for partition, place in report.places.items():
-            self.places[partition] = _before(self.plan.stretches[partition][1], place)
+        for partition, position in report.positions.items():
+            self.positions[partition] = _before(self.plan.stretches[partition][1], position)
         for partition, epoch in report.epochs.items():
             self.epochs[partition] = max(epoch, self.epochs.get(partition, epoch))
         self.records += report.settled
@@ -137,18 +137,18 @@ class BackfillProgress:
 
     def settled_until(self, partition: int) -> int | None:
         """The offset after the last settled record; None if none is settled."""
-        offset, runs = self.places[partition]
+        offset, runs = self.positions[partition]
         until = runs[-1][1] + 1 if runs else offset
         return until if until > self.plan.stretches[partition][0] else None
 
     def begin_again(self, partition: int) -> None:
         """Restart a partition: the saved progress belongs to a log that no longer exists."""
-        self.places[partition] = self.plan.stretches[partition][0], ()
+        self.positions[partition] = self.plan.stretches[partition][0], ()
         self.epochs.pop(partition, None)
 
     @property
     def open_partitions(self) -> list[int]:
-        return [partition for partition in sorted(self.places) if self.remaining_of(partition)]
+        return [partition for partition in sorted(self.positions) if self.remaining_of(partition)]
 
     @property
     def is_through(self) -> bool:
@@ -157,25 +157,25 @@ class BackfillProgress:
     @property
     def remaining(self) -> int:
         """Number of offsets: at least the number of records."""
-        return sum(map(self.remaining_of, self.places))
+        return sum(map(self.remaining_of, self.positions))
 
     def remaining_of(self, partition: int) -> int:
-        offset, runs = self.places[partition]
+        offset, runs = self.positions[partition]
         end = self.plan.stretches[partition][1]
         return max(0, end - offset - sum(last - first + 1 for first, last in runs))
 
     def is_settled(self, partition: int, offset: int) -> bool:
-        known, runs = self.places[partition]
+        known, runs = self.positions[partition]
         return offset < known or any(first <= offset <= last for first, last in runs)
 
     def skip_to(self, partition: int, first: int) -> int:
         """Skip to the new beginning of the log. Returns the number of skipped offsets."""
         before = self.remaining_of(partition)
-        offset, runs = self.places[partition]
+        offset, runs = self.positions[partition]
         kept = tuple((max(begin, first), last) for begin, last in runs if last >= first)
         if kept and kept[0][0] == first:
             first, kept = kept[0][1] + 1, kept[1:]
-        self.places[partition] = _before(self.plan.stretches[partition][1], (max(offset, first), kept))
+        self.positions[partition] = _before(self.plan.stretches[partition][1], (max(offset, first), kept))
         return before - self.remaining_of(partition)
 
     def begin_round_of_failed(self) -> None:
@@ -184,7 +184,7 @@ class BackfillProgress:
             offsets = sorted(offset for failed_in, offset in self.failed if failed_in == partition)
             edges = [*offsets, end]
             gaps = [(low + 1, high - 1) for low, high in zip(offsets, edges[1:], strict=True) if high - low > 1]
-            self.places[partition] = edges[0], tuple(gaps)
+            self.positions[partition] = edges[0], tuple(gaps)
         self.round += 1
         self.failed = set()
 
@@ -205,7 +205,7 @@ class BackfillProgress:
             "failed": len(self.failed),
             "remaining": self.remaining,
             "seconds": round(self.seconds, 3),
-            "places": places_to_json(self.places),
+            "places": positions_to_json(self.positions),
             "epochs": epochs_to_json(self.epochs),
         }
 
@@ -216,21 +216,25 @@ def new_progress(plan: BackfillPlan) -> BackfillProgress:
 
 def progress_from(plan: BackfillPlan, saved: Json) -> BackfillProgress:
     check_format(saved)
-    places = places_from(saved["places"])
-    if places.keys() != plan.stretches.keys() or not all(_is_sound(places[p], s) for p, s in plan.stretches.items()):
+    positions = positions_from(saved["places"])
+    if positions.keys() != plan.stretches.keys() or not all(
+        _is_sound(positions[p], s) for p, s in plan.stretches.items()
+    ):
         raise ConfigError("the offsets in progress.json are damaged: start a new backfill with another --state")
-    return BackfillProgress(plan, places, saved["records"], saved["seconds"], saved["round"], epochs=epochs_from(saved))
+    return BackfillProgress(
+        plan, positions, saved["records"], saved["seconds"], saved["round"], epochs=epochs_from(saved)
+    )
 
 
-def _is_sound(place: Start, stretch: Stretch) -> bool:
+def _is_sound(position: Start, stretch: Stretch) -> bool:
     """Whether the position is within the stretch, and its runs are ordered and separate, as they are written."""
-    offset, runs = place
+    offset, runs = position
     edges = [offset, *(edge for first, last in runs for edge in (first, last + 1))]
     is_ordered = all(isinstance(edge, int) for edge in edges) and edges == sorted(set(edges))
     return is_ordered and stretch[0] <= offset and edges[-1] <= stretch[1]
 
 
-def _before(end: int, place: Start) -> Start:
+def _before(end: int, position: Start) -> Start:
     """Cut the position at the end of the stretch."""
-    offset, runs = place
+    offset, runs = position
     return min(offset, end), tuple((first, min(last, end - 1)) for first, last in runs if first < end)

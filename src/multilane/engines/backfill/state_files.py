@@ -103,7 +103,7 @@ class StateFiles:
         os.fsync(self._failed.fileno())
 
     def _failed_lines(self, progress: BackfillProgress) -> list[dict[str, Any]]:
-        """The last may be half a line, of one who was killed."""
+        """The listed records. Removes a partial last line, which a kill leaves."""
         try:
             text = self.failed_path(progress).read_text(encoding="utf-8")
         except FileNotFoundError:

@@ -24,8 +24,8 @@ from multilane.engines.backfill.progress import (
     Start,
     epochs_from,
     epochs_to_json,
-    places_from,
-    places_to_json,
+    positions_from,
+    positions_to_json,
 )
 from multilane.engines.channel.channel import MessageChannel, call
 from multilane.engines.worker_environment import found, in_worker_environment
@@ -65,7 +65,7 @@ class BackfillTask:
         return {
             "consumer": self.consumer,
             "topic": self.topic,
-            "starts": places_to_json(self.starts),
+            "starts": positions_to_json(self.starts),
             "ends": {str(partition): end for partition, end in self.ends.items()},
             "to_error_topic": self.to_error_topic,
             "skips_deleted": self.skips_deleted,
@@ -77,7 +77,7 @@ class BackfillTask:
 def task_from(message: Json) -> BackfillTask:
     ends = {int(partition): end for partition, end in message["ends"].items()}
     rest = {name: message[name] for name in ("consumer", "topic", "to_error_topic", "skips_deleted", "topic_id")}
-    return BackfillTask(starts=places_from(message["starts"]), ends=ends, epochs=epochs_from(message), **rest)
+    return BackfillTask(starts=positions_from(message["starts"]), ends=ends, epochs=epochs_from(message), **rest)
 
 
 SendReport = Callable[[ProgressReport], None]

@@ -37,7 +37,7 @@ def test_killed_before_the_first_write(tmp_path):
         files.begin(PLAN)
     (tmp_path / ".progress.json.part").write_text('{"places')
     with StateFiles(tmp_path) as files:
-        assert files.load(PLAN).places == {0: (0, ())}
+        assert files.load(PLAN).positions == {0: (0, ())}
 
 
 def test_killed_between_the_list_and_the_places(tmp_path):
@@ -67,7 +67,7 @@ def test_the_next_round_has_a_list_of_its_own(tmp_path):
         files.save(progress)
     with StateFiles(tmp_path) as files:
         progress = files.load(PLAN)
-        assert (progress.failed, progress.remaining, progress.places[0]) == (set(), 1, (3, ((4, 9),)))
+        assert (progress.failed, progress.remaining, progress.positions[0]) == (set(), 1, (3, ((4, 9),)))
         assert files.failed_path(progress).name == "failed-2.jsonl"
 
 
