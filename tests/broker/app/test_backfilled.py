@@ -43,7 +43,7 @@ class History:
         """As the driver does it, up to Spark."""
         config = self.app.config.consumer("orders")
         with StateFiles(self.shop.folder / "state") as files:
-            return driver._book(self.request(**asked), files, config, self.app.config.cluster("main"))
+            return driver._progress(self.request(**asked), files, config, self.app.config.cluster("main"))
 
     def worker(self) -> BackfillWorkerApp:
         self._patch.setattr("multilane.engines.backfill.worker_app.find_app", lambda target: self.app)
@@ -321,9 +321,9 @@ def test_the_range_is_fixed_when_it_is_begun(shop, history):
 def test_what_cannot_be_begun(shop, history):
     fill_at(shop, 1_000)
     past = history()
-    with pytest.raises(ConfigError, match="say where it begins with --from"):
+    with pytest.raises(ConfigError, match="set --from to start one"):
         past.plan()
-    with pytest.raises(ConfigError, match="leave --failed-only out"):
+    with pytest.raises(ConfigError, match="omit --failed-only"):
         past.plan(begin="earliest", failed_only=True)
     with pytest.raises(ConfigError, match="has no partition 7: it has 1"):
         past.plan(begin={7: 0})
@@ -364,7 +364,7 @@ def test_records_that_were_deleted_before_they_were_read(shop, history):
     past.book = past.plan(begin="earliest")
     with Admin({"bootstrap.servers": shop.bootstrap}) as admin:
         admin.delete_records({TopicPartition(shop.main, 0): 6})
-    with pytest.raises(DataLoss, match="With --skip-deleted the backfill goes on where the log begins now"):
+    with pytest.raises(DataLoss, match="With --skip-deleted the backfill continues where the log begins now"):
         past.run()
     with pytest.raises(DataLoss, match="now begins at 6, but offset 0 is next"):
         past.plan()

@@ -228,7 +228,7 @@ def test_another_range_or_directory_is_refused(backfill):
     assert "has no backfill in it, but something: set --state to a directory that is new or empty" in log
     (backfill.state / "something").unlink()
     code, _, log = backfill.run_to_its_end()
-    assert (code, "say where it begins with --from" in log) == (1, True)
+    assert (code, "set --from to start one" in log) == (1, True)
     code, _, log = backfill.run_to_its_end("--from", "earliest", "--master", "bogus")
     assert (code, "'bogus' is no master of Spark's" in log) == (1, True)
     code, _, log = backfill.run_to_its_end("--from", "2026-01-01")
