@@ -8,7 +8,7 @@ QUICK := not broker and not cluster and not slow and not fuzz and not long
 BELOW := tests/unit/client tests/unit/wire
 ABOVE := tests/unit/cli tests/unit/runtime tests/unit/spark
 
-.PHONY: help demo test test-long every-test unit unit-below unit-between unit-above lint sbom audit-dependencies types imports fuzz bench-consume bench-groups bench-lanes bench-spark jars classes lock clean
+.PHONY: help demo test test-long every-test map unit unit-below unit-between unit-above lint sbom audit-dependencies types imports fuzz bench-consume bench-groups bench-lanes bench-spark jars classes lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -23,6 +23,7 @@ help:
 	@echo "make bench-groups   consumer groups, against other clients"
 	@echo "make bench-lanes    lanes, against parallel-consumer and a bare event loop"
 	@echo "make bench-spark    Spark's source and sink for Kafka, against Spark's own; lanes on Spark, and how long records take there"
+	@echo "make map            write what is generated in docs: the file map, the table of metrics"
 	@echo "make lock           resolve requirements.lock anew"
 	@echo "make clean          remove the environment and caches (not the Kafka jars)"
 
@@ -67,6 +68,11 @@ sbom: $(READY)
 audit-dependencies: $(READY)
 	@$(BIN)/python tests/dependency_audit.py
 
+# What docs have from the code: tests fail when it is not up to date.
+map: $(READY)
+	@$(BIN)/python tests/file_map.py
+	@$(BIN)/python tests/metrics_table.py
+
 fuzz: $(READY)
 	@$(BIN)/python tests/fuzz/run.py --batches 100000 --frames 20000 --bounds-share 1.0
 
@@ -105,7 +111,7 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 lock: $(READY)
-	@$(BIN)/uv pip compile pyproject.toml --extra avro --extra connect --extra dev --extra spark --extra test --universal --python-version 3.11 --generate-hashes \
+	@$(BIN)/uv pip compile pyproject.toml --extra avro --extra connect --extra dev --extra prometheus --extra spark --extra test --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --no-header --no-annotate --upgrade --quiet --output-file requirements.lock
 
 clean:

@@ -1,8 +1,8 @@
-"""A module that runs beside a measurement, in a process of its own, until the measurement is over.
+"""Runs a module beside a measurement, in a process of its own, until the measurement ends.
 
 Thread: application.
 
-It is told what to do as JSON, and that it is over by the end of its standard input: also when whoever measures is gone.
+The process gets its order as JSON, and stops at the end of its standard input, also if the measuring process is gone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _END_SECONDS: Final = 60
 
 @contextmanager
 def beside(module: str, order: DataclassInstance) -> Iterator[None]:
-    """Raises when it did not run to the end, or ended with an error."""
+    """Raises if the module ended early, or with an error."""
     arguments: list[Any] = [sys.executable, "-m", module, json.dumps(asdict(order))]
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd=ROOT) as process:
         try:
@@ -35,11 +35,11 @@ def beside(module: str, order: DataclassInstance) -> Iterator[None]:
             early = process.poll()
             process.communicate(timeout=_END_SECONDS)
     if early is not None or process.returncode:
-        raise RuntimeError(f"{module} ended with {process.returncode}")
+        raise RuntimeError(f"{module} exited with {process.returncode}")
 
 
-def until_it_is_over() -> threading.Event:
-    """In the process beside: set when nobody measures any more."""
+def stop_at_end() -> threading.Event:
+    """In the child process: an event that is set when the measurement ends."""
     stop = threading.Event()
 
     def wait_for_the_end() -> None:

@@ -2,8 +2,8 @@
 
 Thread: application.
 
-Reads some records to warm up (kernels loaded, connection up), goes back to the start, and times the passes over the
-whole topic. Prints one line of JSON. The time includes going back and whatever the client does before its first record.
+Reads some records to warm up (loads kernels, connects), seeks back to the start, and times the passes over the whole
+topic. Prints one line of JSON. The time includes the seek and everything that the client does before its first record.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def measure(order: Order) -> dict[str, Any]:
 
 
 def peak_rss_bytes() -> int:
-    """Of this program alone: what getrusage says begins with the parent's size at the fork."""
+    """The peak of this program alone: getrusage starts with the parent's size at the fork."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
@@ -60,7 +60,7 @@ def peak_rss_bytes() -> int:
 
 
 def _start_busy_thread() -> threading.Event:
-    """Pure Python that never waits: it gives the GIL away only when it is made to."""
+    """Pure Python that never waits: it releases the GIL only when it is forced to."""
     stop = threading.Event()
 
     def spin() -> None:

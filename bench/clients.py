@@ -1,9 +1,9 @@
-"""The Python clients that are compared, each behind the same three verbs.
+"""The Python clients that are compared, each with the same three methods.
 
 Thread: application of a child process that measures one client and ends.
 
-Every client is assigned the partitions by hand, reads from offset 0 to the end and touches the key and the value of
-every record. Ours checks checksums; so do the others unless their name says `no-crc`.
+Every client gets its partitions by manual assignment, reads from offset 0 to the end and touches the key and the value
+of every record. All clients verify checksums, except those with `no-crc` in their name.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any, Final, Protocol
 from bench.topics import PARTITIONS
 
 _POLL_SECONDS: Final = 30.0
-# A fetch that waits at the end of the log when a client goes back to the start holds it up for this long.
+# A fetch that waits at the end of the log delays a client that seeks back to the start for this long.
 WAIT_MS: Final = 20
 
 
 @dataclass(slots=True)
 class Tally:
-    """What was read: enough to know that nothing was skipped."""
+    """Counts of the records read: enough to know that none was skipped."""
 
     records: int = 0
     content_bytes: int = 0
@@ -30,7 +30,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where to read, and the fetch sizes to use."""
+    """The topic to read, and the fetch sizes to use."""
 
     bootstrap: str
     topic: str
@@ -74,7 +74,7 @@ class ColumnsClient:
         while tally.records < records:
             blocks = self._consumer.poll(_POLL_SECONDS)
             if not blocks:
-                raise RuntimeError(f"nothing came for {_POLL_SECONDS} s")
+                raise RuntimeError(f"no record arrived for {_POLL_SECONDS} s")
             for block in blocks:
                 self._touch(block, tally)
 
@@ -116,7 +116,7 @@ class RecordsClient(ColumnsClient):
 
 
 class ConfluentClient:
-    """confluent-kafka by `consume()` in large batches."""
+    """confluent-kafka with `consume()` in large batches."""
 
     check_crcs = True
 
@@ -162,7 +162,7 @@ class ConfluentClient:
 
 
 class ConfluentUncheckedClient(ConfluentClient):
-    """The same with checksums off, which is its default."""
+    """The same with checksums off, its default."""
 
     check_crcs = False
 

@@ -1,9 +1,9 @@
-"""Consuming, against other clients: `make bench-consume`, or `python -m bench.consume --help`.
+"""Compares consuming with other clients: `make bench-consume`, or `python -m bench.consume --help`.
 
 Thread: application.
 
 One real broker, one run: fills the topics, then measures one system after the other, each in a process of its own, in
-several rounds so that a slow minute of the machine hits all alike. Figures are medians of the rounds.
+several rounds, so that a slow minute of the machine affects all alike. Figures are medians of the rounds.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from multilane.java import find_java
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PACKAGES: Final = ("aiokafka", "confluent-kafka", "kafka-python", "multilane", "numba", "numpy", "pyarrow", "cramjam")
-PACKAGES_OF_RIVALS: Final = ("crc32c", "lz4")  # without them kafka-python is slow at checksums and cannot read lz4
+PACKAGES_OF_RIVALS: Final = ("crc32c", "lz4")  # without them kafka-python has slow checksums and cannot read lz4
 QUICK_RECORDS: Final = 40_000
 _WARM_SHARE: Final = 5
 _CHILD_SECONDS: Final = 600
-# A server's JVM as Kafka's scripts start it, not the quick one of the tests.
+# The JVM options of Kafka's start scripts, not the quick ones of the tests.
 _BROKER_OPTIONS: Final = ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One measurement: the rate, and what it used: the measured pass (of Java the whole process, start and all)."""
+    """One measurement: the rate and the resources of the measured pass (for Java, of the whole process)."""
 
     rate: float
     cpu_us_per_record: float
@@ -55,7 +55,7 @@ class Outcome:
 class Plan:
     scenarios: tuple[Scenario, ...]
     systems: tuple[str, ...]
-    rounds: int | None = None  # None: as many as the scenario says
+    rounds: int | None = None  # None: the scenario's own number
 
     def fillings(self) -> list[topics.Filling]:
         return list(dict.fromkeys(s.filling(system) for s in self.scenarios for system in self.systems))
@@ -67,21 +67,25 @@ def measure_python(system: str, bootstrap: str, filling: topics.Filling, passes:
     warm = filling.records // _WARM_SHARE
     order = Order(system.removesuffix("-busy"), asdict(source), filling.records, warm, busy, passes)
     arguments = [sys.executable, "-m", "bench.child", json.dumps(asdict(order))]
-    told = subprocess.run(arguments, stdout=subprocess.PIPE, text=True, cwd=ROOT, timeout=_CHILD_SECONDS, check=True)
-    return outcome_of(json.loads(told.stdout), filling, passes)
+    reported = subprocess.run(
+        arguments, stdout=subprocess.PIPE, text=True, cwd=ROOT, timeout=_CHILD_SECONDS, check=True
+    )
+    return outcome_of(json.loads(reported.stdout), filling, passes)
 
 
-def outcome_of(told: dict[str, Any], filling: topics.Filling, passes: int = 1) -> Outcome:
-    """Refuses figures of a reader that did not read every record exactly once in each pass."""
+def outcome_of(reported: dict[str, Any], filling: topics.Filling, passes: int = 1) -> Outcome:
+    """Rejects figures of a reader that did not read every record exactly once in each pass."""
     each = filling.per_partition
     expected = passes * topics.PARTITIONS * (each * (each - 1) // 2)
-    if told["records"] != passes * filling.records or told["offset_sum"] != expected:
-        raise RuntimeError(f"{filling.topic}: read {told['records']} records, offsets add up to {told['offset_sum']}")
+    if reported["records"] != passes * filling.records or reported["offset_sum"] != expected:
+        raise RuntimeError(
+            f"{filling.topic}: read {reported['records']} records, offsets add up to {reported['offset_sum']}"
+        )
     return Outcome(
-        rate=told["records"] / told["seconds"],
-        cpu_us_per_record=told["cpu_seconds"] / told["records"] * 1e6,
-        peak_rss_bytes=told["peak_rss_bytes"],
-        content_bytes_per_record=told["content_bytes"] / told["records"],
+        rate=reported["records"] / reported["seconds"],
+        cpu_us_per_record=reported["cpu_seconds"] / reported["records"] * 1e6,
+        peak_rss_bytes=reported["peak_rss_bytes"],
+        content_bytes_per_record=reported["content_bytes"] / reported["records"],
     )
 
 
@@ -98,7 +102,7 @@ def measure_all(plan: Plan, bootstrap: str, program: java.JavaProgram) -> dict[t
     for scenario in plan.scenarios:
         rounds = plan.rounds or scenario.rounds
         for turn in range(rounds):
-            for system in turned(plan.systems, turn, rounds):
+            for system in rotated(plan.systems, turn, rounds):
                 filling = scenario.filling(system)
                 if system in JAVA:
                     outcome = measure_java(system, bootstrap, filling, program)
@@ -113,8 +117,8 @@ def measure_all(plan: Plan, bootstrap: str, program: java.JavaProgram) -> dict[t
     return outcomes
 
 
-def turned(systems: tuple[str, ...], turn: int, rounds: int) -> tuple[str, ...]:
-    """Another begins each time: whoever comes first after the others' topics finds the machine as they left it."""
+def rotated(systems: tuple[str, ...], turn: int, rounds: int) -> tuple[str, ...]:
+    """The systems in a rotated order: the first one in a round is affected by the system before it."""
     first = turn * len(systems) // rounds
     return systems[first:] + systems[:first]
 
@@ -130,7 +134,7 @@ def add_rows(report: Report, outcomes: dict[tuple[str, str], list[Outcome]]) -> 
 
 
 def check_agreement(outcomes: dict[tuple[str, str], list[Outcome]], plan: Plan) -> None:
-    """Clients that read the same topic must have seen the same number of bytes in keys and values."""
+    """Checks that clients of the same topic have read the same number of bytes in keys and values."""
     seen: dict[str, tuple[str, float]] = {}
     for scenario in plan.scenarios:
         for system in plan.systems:
@@ -145,7 +149,7 @@ def check_agreement(outcomes: dict[tuple[str, str], list[Outcome]], plan: Plan) 
 
 @contextmanager
 def broker(given: str | None, fillings: Sequence[topics.Filling]) -> Iterator[str]:
-    """A broker of our own, gone with its data afterwards; or a given one, whose topics are deleted afterwards."""
+    """A new broker, removed with its data afterwards; or a given one, whose topics are deleted afterwards."""
     if given is not None:
         try:
             _fill(given, fillings)
@@ -162,7 +166,7 @@ def _fill(bootstrap: str, fillings: Sequence[topics.Filling]) -> None:
     for filling in fillings:
         topics.fill_apart(bootstrap, filling)
         print(f"filled {filling.topic}", flush=True)
-    os.sync()  # else whoever is measured first shares the machine with what is still being written
+    os.sync()  # else the first measurement shares the machine with pending writes
 
 
 def plan_of(options: argparse.Namespace) -> Plan:
@@ -170,7 +174,7 @@ def plan_of(options: argparse.Namespace) -> Plan:
     if options.quick:
         scenarios = tuple(s.shrunk(QUICK_RECORDS) for s in scenarios)
     systems = tuple(s for s in SYSTEMS if s in options.system)
-    if options.quick:  # the second half of so few records is over before Java's tool has said anything twice
+    if options.quick:  # the second half of so few records ends before Java's tool has printed two lines
         systems = tuple(s for s in systems if s not in JAVA)
     return Plan(scenarios, systems, 1 if options.quick else options.rounds)
 
@@ -178,12 +182,10 @@ def plan_of(options: argparse.Namespace) -> Plan:
 def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.consume", description="Compare Kafka clients at consuming.")
     names = [s.name for s in SCENARIOS]
-    parser.add_argument("--scenario", nargs="+", choices=names, default=names, help="only these kinds of topics")
+    parser.add_argument("--scenario", nargs="+", choices=names, default=names, help="only these topics")
     parser.add_argument("--system", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), help="only these clients")
-    parser.add_argument("--rounds", type=int, help="measurements of each, of which the median counts (5; 1 KB: 7)")
-    parser.add_argument(
-        "--quick", action="store_true", help="few records, one round, no Java and no bars: does it run?"
-    )
+    parser.add_argument("--rounds", type=int, help="measurements of each; the median counts (default: 5; 1 KB: 7)")
+    parser.add_argument("--quick", action="store_true", help="smoke test: few records, one round, no Java, no bars")
     parser.add_argument("--bootstrap", help="use this broker instead of starting one (its bench topics are deleted)")
     parser.add_argument("--results", type=Path, default=RESULTS, help="directory for the results file")
     return parser.parse_args(arguments)
@@ -192,7 +194,7 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
 def check_packages() -> None:
     missing = [name for name, version in _versions(PACKAGES_OF_RIVALS).items() if version is None]
     if missing:
-        raise SystemExit(f"error: the comparison needs these packages too: {', '.join(missing)}")
+        raise SystemExit(f"error: the comparison also needs these packages: {', '.join(missing)}")
 
 
 def _versions(names: Sequence[str]) -> dict[str, str | None]:

@@ -1,9 +1,9 @@
-"""Consumer groups, against other clients: `make bench-groups`, or `python -m bench.groups --help`.
+"""Compares consumer groups with other clients: `make bench-groups`, or `python -m bench.groups --help`.
 
 Thread: application.
 
-Three real brokers, one run: many consumers in one process, a thousand idle ones, the time to the first record, and the
-pauses of a rebalance. Every measurement has processes of its own; rounds are interleaved; medians count.
+Three real brokers, one run: many consumers in one process, a thousand idle consumers, the time to the first record, and
+the pauses of a rebalance. Every measurement has processes of its own; rounds are interleaved; medians count.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ MANY: Final = 1_000
 DELIVERED_RATE: Final = 20_000
 _SEED_SECONDS: Final = 2.0
 _SEED_RATE: Final = 2_000
-# Kafka's defaults, but for the pause before the first rebalance of a classic group: 0, as in the server.properties that
-# Kafka ships; its built-in 3 s would hide every client's own time. No topic comes into being by a typing error.
+# Kafka's defaults, except the delay before the first rebalance of a classic group: 0, as in the server.properties that
+# Kafka ships; its built-in 3 s would hide every client's own time. A mistyped name must not create a topic.
 BROKER_PROPERTIES: Final = {"auto.create.topics.enable": "false", "group.initial.rebalance.delay.ms": "0"}
 _BROKER_OPTIONS: Final = ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 _TOPICS: Final[dict[str, tuple[int, int]]] = {  # scenario -> (topics, partitions of each)
@@ -67,7 +67,7 @@ _TOPICS: Final[dict[str, tuple[int, int]]] = {  # scenario -> (topics, partition
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`quick`: short waits and few consumers, to see whether it runs; its figures mean nothing."""
+    """`quick`: a smoke test with short waits and few consumers; its figures mean nothing."""
 
     scenarios: tuple[Scenario, ...]
     quick: bool
@@ -78,8 +78,8 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The brokers, and the topics of a scenario; every topic holds records."""
+class GroupBench:
+    """The brokers and the topics of a scenario; every topic has records."""
 
     bootstrap: str
     topics: tuple[str, ...]
@@ -102,24 +102,24 @@ def plan_of(options: argparse.Namespace) -> Plan:
     return Plan(tuple(chosen), options.quick)
 
 
-def setting_of(scenario: str, place: Place) -> Setting:
-    """Times in seconds: between polls, until all is settled, of the quiet and of the busy measurement."""
+def setting_of(scenario: str, environment: GroupBench) -> Setting:
+    """Times in seconds: between polls, to settle, of the quiet and of the busy measurement."""
     many = scenario == THOUSAND
-    # Everything written to the one topic is delivered to every group.
+    # Every record of the one topic is delivered to every group.
     rate = 0.0 if many else DELIVERED_RATE / (GROUPS if scenario == ONE_TOPIC else 1)
-    consumers = (MANY // 20 if place.quick else MANY) if many else GROUPS
-    times = (1.0, 1.0, 2.0, 2.0) if place.quick else (5.0 if many else 1.0, 15.0, 30.0 if many else 20.0, 20.0)
+    consumers = (MANY // 20 if environment.quick else MANY) if many else GROUPS
+    times = (1.0, 1.0, 2.0, 2.0) if environment.quick else (5.0 if many else 1.0, 15.0, 30.0 if many else 20.0, 20.0)
     busy = 0.0 if many else times[3]
-    return Setting(consumers, place.topics, place.partitions, times[0], times[1], times[2], busy, rate)
+    return Setting(consumers, environment.topics, environment.partitions, times[0], times[1], times[2], busy, rate)
 
 
-def measure(scenario: Scenario, system: System, turn: int, place: Place) -> Figures:
+def measure(scenario: Scenario, system: System, turn: int, environment: GroupBench) -> Figures:
     if scenario.name == STARTUP:
-        return measure_startup(system, place.bootstrap, place.topics[0], place.java)
+        return measure_startup(system, environment.bootstrap, environment.topics[0], environment.java)
     if scenario.name == REBALANCE:
-        stage = rebalance.Stage(place.bootstrap, place.topics[0], place.java)
+        stage = rebalance.Stage(environment.bootstrap, environment.topics[0], environment.java)
         return rebalance.measure_rebalance(system, stage, rebalance.phase_of(turn, scenario.rounds))
-    return measure_crowd(system, place.bootstrap, setting_of(scenario.name, place))
+    return measure_crowd(system, environment.bootstrap, setting_of(scenario.name, environment))
 
 
 def measure_all(plan: Plan, bootstrap: str, java: JavaProgram) -> dict[tuple[str, str], list[Figures]]:
@@ -128,8 +128,8 @@ def measure_all(plan: Plan, bootstrap: str, java: JavaProgram) -> dict[tuple[str
     for scenario in plan.scenarios:
         for turn in range(scenario.rounds):
             for system in scenario.systems:
-                with prepared(admin, scenario.name, Place(bootstrap, (), 0, java, plan.quick)) as place:
-                    figures = measure(scenario, system, turn, place)
+                with prepared(admin, scenario.name, GroupBench(bootstrap, (), 0, java, plan.quick)) as environment:
+                    figures = measure(scenario, system, turn, environment)
                 found.setdefault((scenario.name, system.name), []).append(figures)
                 load = load_average()[0]
                 print(f"{scenario.name} round {turn + 1} {system.name}: {figures} (load {load})", flush=True)
@@ -137,9 +137,9 @@ def measure_all(plan: Plan, bootstrap: str, java: JavaProgram) -> dict[tuple[str
 
 
 @contextmanager
-def prepared(admin: AdminClient, scenario: str, bare: Place) -> Iterator[Place]:
-    """Topics of this measurement's own with some records in every partition: what one system was given to read is not
-    there for the next. In a rebalance records come all the time, one for every partition in each tick."""
+def prepared(admin: AdminClient, scenario: str, bare: GroupBench) -> Iterator[GroupBench]:
+    """Topics for this measurement alone, with some records in every partition: systems do not share records. During a
+    rebalance records are produced all the time, one per partition and tick."""
     count, partitions = _TOPICS[scenario]
     topics = tuple(f"bench-{scenario}-{time.time_ns():x}-{number}" for number in range(count))
     for future in admin.create_topics([NewTopic(topic, partitions, 1) for topic in topics]).values():
@@ -167,11 +167,11 @@ def brokers(given: str | None) -> Iterator[str]:
 def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.groups", description="Compare Kafka clients in consumer groups.")
     names = [scenario.name for scenario in SCENARIOS]
-    parser.add_argument("--scenario", nargs="+", choices=names, default=names, help="only these")
+    parser.add_argument("--scenario", nargs="+", choices=names, default=names, help="only these scenarios")
     parser.add_argument("--system", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS), help="only these clients")
     parser.add_argument("--rounds", type=int, default=0, help="measurements of each (default: by scenario, 1 to 5)")
-    parser.add_argument("--quick", action="store_true", help="short, one round, no bars: does it run?")
-    parser.add_argument("--bootstrap", help="use these brokers (every node named) instead of starting three")
+    parser.add_argument("--quick", action="store_true", help="smoke test: short, one round, no bars")
+    parser.add_argument("--bootstrap", help="use these brokers (list every node) instead of starting three")
     parser.add_argument("--results", type=Path, default=RESULTS, help="directory for the results file")
     return parser.parse_args(arguments)
 

@@ -1,4 +1,4 @@
-"""Kafka's own Java consumer, measured by Kafka's own tool (`ConsumerPerformance` of kafka-tools).
+"""Measures Kafka's Java consumer with Kafka's own tool (`ConsumerPerformance` of kafka-tools).
 
 Thread: application.
 
@@ -24,7 +24,7 @@ from bench.clients import WAIT_MS, Source
 
 INTERVAL_MS: Final = 50
 TOOL: Final = "org.apache.kafka.tools.ConsumerPerformance"
-# What Kafka's own start scripts give to a consumer.
+# The options of Kafka's own start scripts for a consumer.
 JVM_OPTIONS: Final = (
     "-Xmx1g",
     "-server",
@@ -47,7 +47,7 @@ appender.out.layout.pattern=%d %p %m (%c)%n
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One line of the tool."""
+    """One line of the tool's output."""
 
     at: float
     records: int
@@ -85,7 +85,7 @@ def command(java: JavaProgram, source: Source, records: int, protocol: str, logg
 
 
 def run(java: JavaProgram, source: Source, records: int, protocol: str) -> tuple[float, resource.struct_rusage]:
-    """(records per second over the second half, what the process used)."""
+    """(records per second over the second half, resources of the process)."""
     with tempfile.TemporaryDirectory(prefix="multilane-bench-") as directory:
         logging = Path(directory, "log4j2.properties")
         logging.write_text(LOGGING)

@@ -1,9 +1,9 @@
-"""Lanes, against parallel-consumer and a bare event loop: `make bench-lanes`, or `python -m bench.lanes --help`.
+"""Compares lanes with parallel-consumer and a bare event loop: `make bench-lanes`, or `python -m bench.lanes --help`.
 
 Thread: application.
 
 One real broker, one run: writes the logs, then measures one scenario after the other, each system in a process of its
-own: the bare loop, ours and parallel-consumer right after one another, so that a slow minute of the machine hits all.
+own: the bare loop, ours and parallel-consumer in direct succession, so that a slow minute of the machine affects all.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Plan:
         return chosen_all and self.seconds >= STEADY_SECONDS and self.warm >= WARM_SECONDS
 
     def log_of(self, scenario: Scenario) -> Log:
-        """Scenarios with the same partitions and keys share a log, which lasts for the fastest of them."""
+        """Scenarios with the same partitions and keys share a log, long enough for the fastest of them."""
         if scenario.skew:
             records = records_lasting(self.seconds, LATENCY, scenario.skew)
             return Log(scenario.partitions, records, scenario.skew)
@@ -67,7 +67,7 @@ class Plan:
         return list(dict.fromkeys(self.log_of(scenario) for scenario in self.scenarios))
 
     def systems_of(self, scenario: Scenario) -> list[str]:
-        """Without those that are measured in another scenario, or in none."""
+        """The systems without those that are measured in another scenario, or in none."""
         measured_here = {
             BARE: scenario.bare == scenario.name,
             OURS: True,
@@ -113,14 +113,16 @@ def measure_all(plan: Plan, bootstrap: str, java: JavaProgram) -> dict[tuple[str
                     order = order_of(scenario, plan.log_of(scenario), bootstrap, port)
                     figures = measure(plan, scenario, command_of(system, order, java), system != BARE)
                     found.setdefault((scenario.name, system), []).append(figures)
-                    told = f"{figures.rate:,.0f} records/s, {figures.cpu:.2f} cores"
-                    print(f"{scenario.name} round {turn + 1} {system}: {told} (load {load_average()[0]})", flush=True)
+                    summary = f"{figures.rate:,.0f} records/s, {figures.cpu:.2f} cores"
+                    print(
+                        f"{scenario.name} round {turn + 1} {system}: {summary} (load {load_average()[0]})", flush=True
+                    )
     return found
 
 
 @contextmanager
 def broker(given: str | None, logs: Sequence[Log]) -> Iterator[str]:
-    """A broker of our own, gone with its data afterwards; or a given one, whose topics are deleted afterwards."""
+    """A new broker, removed with its data afterwards; or a given one, whose topics are deleted afterwards."""
     if given is not None:
         try:
             _fill(given, logs)
@@ -138,7 +140,7 @@ def _fill(bootstrap: str, logs: Sequence[Log]) -> None:
         began = time.monotonic()
         fill_apart(bootstrap, log)
         print(f"filled {log.topic} in {time.monotonic() - began:.0f} s", flush=True)
-    os.sync()  # else whoever is measured first shares the machine with what is still being written
+    os.sync()  # else the first measurement shares the machine with pending writes
 
 
 def plan_of(options: argparse.Namespace) -> Plan:
@@ -152,12 +154,12 @@ def plan_of(options: argparse.Namespace) -> Plan:
 def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.lanes", description="Measure lanes, and compare them.")
     names = [scenario.name for scenario in SCENARIOS]
-    parser.add_argument("--scenario", nargs="+", choices=names, default=names, help="only these")
-    parser.add_argument("--system", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), help="only these")
-    parser.add_argument("--seconds", type=float, default=STEADY_SECONDS, help="of steady state, each")
-    parser.add_argument("--warm", type=float, default=WARM_SECONDS, help="seconds before that which do not count")
-    parser.add_argument("--rounds", type=int, default=1, help="measurements of each (the median counts)")
-    parser.add_argument("--quick", action="store_true", help="short, one round, no bars: does it run?")
+    parser.add_argument("--scenario", nargs="+", choices=names, default=names, help="only these scenarios")
+    parser.add_argument("--system", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), help="only these systems")
+    parser.add_argument("--seconds", type=float, default=STEADY_SECONDS, help="seconds of steady state per measurement")
+    parser.add_argument("--warm", type=float, default=WARM_SECONDS, help="seconds of warm-up, which do not count")
+    parser.add_argument("--rounds", type=int, default=1, help="measurements of each; the median counts")
+    parser.add_argument("--quick", action="store_true", help="smoke test: short, one round, no bars")
     parser.add_argument("--bootstrap", help="use this broker instead of starting one (its bench topics are deleted)")
     parser.add_argument("--results", type=Path, default=RESULTS, help="directory for the results file")
     return parser.parse_args(arguments)

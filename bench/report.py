@@ -1,8 +1,8 @@
-"""The frame of every benchmark: machine facts, rows, bars, a table, and the results file.
+"""The framework of every benchmark: machine facts, rows, bars, a table, and the results file.
 
 Thread: application.
 
-Rows are the only thing a benchmark measures; bars are computed from rows, printed in a fixed form and decide the exit
+Rows are the only thing a benchmark measures; bars are computed from rows, printed in a fixed format and decide the exit
 code. Never measures anything itself.
 """
 
@@ -34,7 +34,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A figure and the least it has to be (the most, with `at_most`)."""
+    """A figure and its lower limit (upper limit with `at_most`)."""
 
     name: str
     value: float
@@ -51,7 +51,7 @@ class Bar:
 
 @dataclass(slots=True)
 class Report:
-    """What one run found. `notes` say how it was measured and go into the file as they are."""
+    """The results of one run. `notes` describe how it was measured and go into the file unchanged."""
 
     name: str
     facts: dict[str, Any]
@@ -61,7 +61,7 @@ class Report:
 
     def add(self, system: str, scenario: str, metric: str, value: float, unit: str) -> None:
         if self.find(system, scenario, metric) is not None:
-            raise ValueError(f"{metric} of {system} in {scenario} is there already")
+            raise ValueError(f"{metric} of {system} in {scenario} was already added")
         self.rows.append(Row(system, scenario, metric, value, unit))
 
     def find(self, system: str, scenario: str, metric: str) -> float | None:
@@ -69,13 +69,13 @@ class Report:
         return next((row.value for row in self.rows if (row.system, row.scenario, row.metric) == wanted), None)
 
     def best(self, systems: Iterable[str], scenario: str, metric: str) -> float | None:
-        """The largest figure among systems; None unless every one of them was measured."""
+        """The largest figure among systems; None unless all of them were measured."""
         found = [self.find(system, scenario, metric) for system in systems]
         known = [value for value in found if value is not None]
         return max(known) if known and len(known) == len(found) else None
 
     def bar_ratio(self, name: str, ours: float | None, theirs: float | None, limit: float) -> None:
-        """A bar on `ours / theirs`; none when one of them was not measured (a run of chosen systems)."""
+        """A bar on `ours / theirs`; none if one of them was not measured (in a run of chosen systems)."""
         if ours is not None and theirs is not None:
             self.bars.append(Bar(name, ours / theirs, limit))
 
@@ -95,8 +95,8 @@ class Report:
     def table(self, metrics: Sequence[str]) -> str:
         """Plain text: a line per system and scenario, a column per metric."""
         heads = ["scenario", "system", *(f"{metric} [{self._unit(metric)}]" for metric in metrics)]
-        places = dict.fromkeys((row.scenario, row.system) for row in self.rows)
-        lines = [[*place, *(_shown(self.find(place[1], place[0], metric)) for metric in metrics)] for place in places]
+        keys = dict.fromkeys((row.scenario, row.system) for row in self.rows)
+        lines = [[*key, *(_shown(self.find(key[1], key[0], metric)) for metric in metrics)] for key in keys]
         widths = [max(map(len, column)) for column in zip(heads, *lines, strict=True)]
         return "\n".join(_aligned(line, widths) for line in (heads, *lines))
 
@@ -105,7 +105,7 @@ class Report:
 
 
 def conclude(report: Report, metrics: Sequence[str], directory: Path = RESULTS) -> int:
-    """Print the table and the bars, write the file; the exit code."""
+    """Print the table and the bars, and write the file; returns the exit code."""
     print(report.table(metrics))
     for bar in report.bars:
         print(bar)
@@ -120,7 +120,7 @@ def _shown(value: float | None) -> str:
 
 
 def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
-    """The two names to the left, figures to the right."""
+    """The two names left-aligned, figures right-aligned."""
     pairs = list(zip(cells, widths, strict=True))
     return "  ".join([*(c.ljust(w) for c, w in pairs[:2]), *(c.rjust(w) for c, w in pairs[2:])]).rstrip()
 
@@ -129,7 +129,7 @@ def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def machine_facts(packages: Iterable[str], java: Path | None = None) -> dict[str, Any]:
-    """What someone else would have to know to compare figures."""
+    """The facts that are needed to compare figures."""
     return {
         "cores": os.cpu_count(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
@@ -155,8 +155,8 @@ def cpu_model(cpuinfo: str) -> str:
 
 
 def java_version(program: Path) -> str:
-    told = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=True)
-    return (told.stderr or told.stdout).splitlines()[0]
+    done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=True)
+    return (done.stderr or done.stdout).splitlines()[0]
 
 
 def installed_version(package: str) -> str | None:

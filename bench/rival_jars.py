@@ -1,9 +1,9 @@
-"""Jars of the systems that ours is compared with: fetched once, and used only if they are what was expected.
+"""Jars of the systems that ours is compared with: fetched once, and used only if their checksums match.
 
 Thread: application.
 
-Ivy fetches them as it does for the embedded Kafka; they are kept in the user's cache, and refused unless every one of
-them is what a list of sums in the repository says.
+Ivy fetches them as it does for the embedded Kafka. They are stored in the user's cache, and refused unless all of them
+match a list of checksums in the repository.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class Dependency:
 
 @dataclass(frozen=True, slots=True)
 class RivalJars:
-    """What they are called together, what they are, and the file with their sums."""
+    """The name of the set, its dependencies, and the file with the checksums."""
 
     name: str
     dependencies: tuple[Dependency, ...]
     sums: Path
 
     def installed(self, java: Java, directory: Path | None = None) -> Path:
-        """The directory with the jars; fetches what is not there, refuses what is not as expected."""
+        """The directory with the jars; fetches them if missing, refuses them if their checksums differ."""
         directory = user_cache() / self.name if directory is None else directory
         if not directory.exists():
             directory.parent.mkdir(parents=True, exist_ok=True)
@@ -65,9 +65,9 @@ class RivalJars:
         if settings := os.environ.get("MULTILANE_IVY_SETTINGS"):
             command += ["-settings", settings]
         command += ["-retrieve", f"{target}/[artifact]-[revision](-[classifier]).[ext]"]
-        told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_FETCH_SECONDS)
-        if told.returncode:
-            raise RuntimeError(f"Ivy could not fetch {self.name}:\n{told.stdout[-2_000:]}")
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_FETCH_SECONDS)
+        if done.returncode:
+            raise RuntimeError(f"Ivy cannot fetch {self.name}:\n{done.stdout[-2_000:]}")
 
     def _modules(self) -> str:
         lines = ['<ivy-module version="2.0">', f'<info organisation="multilane" module="{self.name}"/>']
@@ -81,5 +81,5 @@ class RivalJars:
         if found != expected:
             wrong = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
             raise RuntimeError(
-                f"{directory} is not what {self.sums.name} says ({', '.join(wrong)}): remove it to fetch it anew"
+                f"{directory} does not match {self.sums.name} ({', '.join(wrong)}): remove it to fetch it again"
             )

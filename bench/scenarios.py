@@ -1,4 +1,4 @@
-"""What `bench.consume` measures: scenarios, systems, fetch sizes and bars.
+"""The scenarios, systems, fetch sizes and bars of `bench.consume`.
 
 Thread: none (pure).
 """
@@ -20,7 +20,7 @@ JAVA: Final = (*JAVA_AS_IT_COMES, *JAVA_TUNED)
 RIVALS: Final = ("confluent", "confluent-no-crc", "aiokafka", "kafka-python")
 OURS: Final = ("columns", "arrow", "records", "columns-busy")
 SYSTEMS: Final = (*OURS, *RIVALS, *JAVA)
-# These make an object of every record, or more slowly still: they read the smaller topic.
+# These create an object per record, or are even slower: they read the smaller topic.
 SLOW: Final = frozenset((*RIVALS, "records"))
 
 _SLOWEST: Final = frozenset(("aiokafka", "kafka-python"))
@@ -29,15 +29,15 @@ _MB: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One kind of topic. Java reads `java_records`: more, where its compiler would not be done in the second half."""
+    """One kind of topic. Java reads `java_records`: more, if its compiler would not be done in the second half."""
 
     value_bytes: int
     codec: str
     records: int
     slow_records: int
     java_records: int
-    passes: int = 1  # over the topic, so that a measurement takes seconds
-    rounds: int = 5  # measurements of each system, of which the median counts
+    passes: int = 1  # passes over the topic, so that a measurement takes seconds
+    rounds: int = 5  # measurements of each system; the median counts
 
     @property
     def name(self) -> str:
@@ -49,7 +49,7 @@ class Scenario:
         return Filling(self.value_bytes, self.codec, records)
 
     def passes_of(self, system: str) -> int:
-        """Who takes seconds for one needs no more."""
+        """A system that takes seconds for one pass needs no more."""
         return 1 if system in _SLOWEST else self.passes
 
     def shrunk(self, records: int) -> Scenario:
@@ -86,7 +86,8 @@ def source_of(system: str, bootstrap: str, topic: str) -> Source:
 
 
 def add_bars(report: Report, scenarios: tuple[Scenario, ...]) -> None:
-    """Ratios of median rates, checksums on for ours. Java counts as it comes; the tuned one is told beside it."""
+    """Ratios of median rates, with checksums on for ours. Java counts with its defaults; the tuned one is reported
+    too."""
     for scenario in scenarios:
         name = scenario.name
         small = scenario.value_bytes < 1_000

@@ -1,10 +1,10 @@
-"""Spark's data sources for Kafka, ours and its own: `make bench-spark`, or `python -m bench.spark --help`.
+"""Compares our data source for Kafka with Spark's own: `make bench-spark`, or `python -m bench.spark --help`.
 
 Thread: application.
 
-One real broker, one Spark on two cores of this machine, one run: each system reads the same topic to nowhere and into
-a function over Arrow batches, and writes the same rows, in turns, after a round that counts for nothing. Ours also runs
-lanes in its read, with a handler of columns that does nothing. Figures are medians of the rounds.
+One real broker, one Spark on two cores of this machine, one run: each system reads the same topic into a no-op sink and
+into a function over Arrow batches, and writes the same rows, alternating, after a warm-up round. Ours also runs lanes
+in its read, with a columnar handler that does nothing. Figures are medians of the rounds.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ NOOP, ARROW, LANES, SINK = "source-noop", "source-mapinarrow", "source-lanes", "
 SCENARIOS: Final = (NOOP, ARROW, LANES, SINK)
 RECORDS: Final = 2_000_000
 QUICK_RECORDS: Final = 40_000
-WRITTEN: Final = 4  # the sinks write this part of them
+WRITTEN: Final = 4  # the sinks write one in so many of them
 SOURCE_BAR: Final = 1.7
 LANES_BAR: Final = 2.0  # over the connector and a function over Arrow batches
 SINK_BAR: Final = 1.0
-# The newest connector that was published; the newer Spark takes it with a token provider of an earlier version.
+# The newest published connector; the newer Spark accepts it with a token provider of an earlier version.
 CONNECTOR: Final = RivalJars(
     "spark-connector-4.2.0",
     (
@@ -61,8 +61,8 @@ CONNECTOR: Final = RivalJars(
 _PACKAGES: Final = ("multilane", "pyspark", "pyarrow", "numpy", "confluent-kafka")
 
 
-class Place:
-    """A Spark, a broker, and the topic that is read."""
+class SparkBench:
+    """A Spark session, a broker, and the topic to read."""
 
     def __init__(self, spark: Any, bootstrap: str, filling: topics.Filling, orders: Path) -> None:
         self.spark = spark
@@ -76,7 +76,7 @@ class Place:
         return self.spark.read.format(FORMATS[system]).options(**options).load()
 
     def run(self, scenario: str, system: str) -> float:
-        """Records a second."""
+        """Records per second."""
         if scenario == LANES:
             return rate_in_lanes(self.spark, self.bootstrap, self.filling, self.orders)
         work = {NOOP: self._to_nowhere, ARROW: self._through_a_function, SINK: self._write}[scenario]
@@ -121,14 +121,14 @@ def count_rows(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def place(records: int) -> Iterator[Place]:
+def spark_bench(records: int) -> Iterator[SparkBench]:
     java = find_java()
     jars.installed(java, progress=jars.silent)
     connector = CONNECTOR.installed(java)
     filling = topics.Filling(100, "none", records)
     with KafkaCluster(heap="1g") as cluster, tempfile.TemporaryDirectory(prefix="multilane-bench-") as orders:
         bootstrap = cluster.bootstrap()
-        os.environ[PLACE] = orders  # before Spark starts: its workers have it from there
+        os.environ[PLACE] = orders  # before Spark starts: its workers inherit it
         topics.fill_apart(bootstrap, filling)
         with Admin({"bootstrap.servers": bootstrap}) as admin:
             admin.create_topics({f"bench-spark-{system}": topics.PARTITIONS for system in SYSTEMS})
@@ -139,17 +139,17 @@ def place(records: int) -> Iterator[Place]:
         }
         spark = start_session("local[2]", "bench", settings)
         try:
-            yield Place(spark, bootstrap, filling, Path(orders))
+            yield SparkBench(spark, bootstrap, filling, Path(orders))
         finally:
             spark.stop()
 
 
-def measure(at: Place, scenarios: Sequence[str], rounds: int) -> dict[tuple[str, str], list[float]]:
+def measure(environment: SparkBench, scenarios: Sequence[str], rounds: int) -> dict[tuple[str, str], list[float]]:
     rates: dict[tuple[str, str], list[float]] = {}
     for scenario in scenarios:
-        for turn in range(rounds + 1):  # the first warms up
+        for turn in range(rounds + 1):  # the first round warms up
             for system in SYSTEMS if scenario != LANES else (OURS,):
-                rate = at.run(scenario, system)
+                rate = environment.run(scenario, system)
                 print(f"{scenario} round {turn} {system}: {rate:,.0f} records/s (load {load_average()[0]})", flush=True)
                 if turn:
                     rates.setdefault((scenario, system), []).append(rate)
@@ -178,8 +178,8 @@ def add_bars(report: Report, scenarios: Sequence[str]) -> None:
 def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.spark", description="Compare Spark's data sources for Kafka.")
     parser.add_argument("--scenario", nargs="+", choices=SCENARIOS, default=list(SCENARIOS))
-    parser.add_argument("--rounds", type=int, default=3, help="measurements of each (the median counts)")
-    parser.add_argument("--quick", action="store_true", help="few records, one round, no bars: does it run?")
+    parser.add_argument("--rounds", type=int, default=3, help="measurements of each; the median counts")
+    parser.add_argument("--quick", action="store_true", help="smoke test: few records, one round, no bars")
     parser.add_argument("--results", type=Path, default=RESULTS, help="directory for the results file")
     return parser.parse_args(arguments)
 
@@ -195,8 +195,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rounds = 1 if options.quick else options.rounds
     report.notes = {"rounds": rounds, "records": records, "partitions": topics.PARTITIONS, "master": "local[2]"}
     report.notes["connector"] = [f"{d.name} {d.rev}" for d in CONNECTOR.dependencies]
-    with place(records) as at:
-        add_rows(report, measure(at, scenarios, rounds))
+    with spark_bench(records) as environment:
+        add_rows(report, measure(environment, scenarios, rounds))
     facts["load_after"] = load_average()
     if not options.quick:
         add_bars(report, scenarios)

@@ -1,10 +1,10 @@
-"""Lanes on Spark, as a share of the bare loop: `make bench-spark`, or `python -m bench.spark_lanes --help`.
+"""Measures lanes on Spark, as a share of the bare loop: `make bench-spark`, or `python -m bench.spark_lanes --help`.
 
 Thread: application.
 
 The load test of `bench.lanes` (15 partitions, a handler that takes 20 ms), with the app on Spark, in both flows. One
-broker, one run; the bare loop (the same sleep without Kafka and without Spark), the process engine and Spark right
-after one another, so that a slow minute of the machine hits all.
+broker, one run; the bare loop (the same sleep without Kafka and without Spark), the process engine and Spark in direct
+succession, so that a slow minute of the machine affects all.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BATCHES: Final = "spark-batches"
 SYSTEMS: Final = (BARE, OURS, CONTINUOUS, BATCHES)
 SCENARIOS: Final = (SINGLE_20, COLUMNAR)
 STEADY_SECONDS: Final = 20.0
-# flow, scenario -> the least part of what the bare loop did
+# flow, scenario -> the lowest share of the bare loop's rate
 BARS: Final[Mapping[tuple[str, str], float]] = {
     (CONTINUOUS, SINGLE_20.name): 0.95,
     (CONTINUOUS, COLUMNAR.name): 0.90,
@@ -69,8 +69,8 @@ def measure(
                 order = order_of(reads, log, bootstrap, 0)
                 figures = measure_steady(command_of(system, order), span)
                 found.setdefault((scenario.name, system), []).append(figures)
-                told = f"{figures.rate:,.0f} records/s, {figures.cpu:.2f} cores"
-                print(f"{scenario.name} round {turn + 1} {system}: {told} (load {load_average()[0]})", flush=True)
+                summary = f"{figures.rate:,.0f} records/s, {figures.cpu:.2f} cores"
+                print(f"{scenario.name} round {turn + 1} {system}: {summary} (load {load_average()[0]})", flush=True)
     return found
 
 
@@ -98,11 +98,11 @@ def add_bars(report: Report) -> None:
 def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.spark_lanes", description="Measure lanes on Spark.")
     names = [scenario.name for scenario in SCENARIOS]
-    parser.add_argument("--scenario", nargs="+", choices=names, default=names, help="only these")
-    parser.add_argument("--system", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), help="only these")
-    parser.add_argument("--seconds", type=float, default=STEADY_SECONDS, help="of steady state, each")
-    parser.add_argument("--rounds", type=int, default=1, help="measurements of each (the median counts)")
-    parser.add_argument("--quick", action="store_true", help="short, no bars: does it run?")
+    parser.add_argument("--scenario", nargs="+", choices=names, default=names, help="only these scenarios")
+    parser.add_argument("--system", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), help="only these systems")
+    parser.add_argument("--seconds", type=float, default=STEADY_SECONDS, help="seconds of steady state per measurement")
+    parser.add_argument("--rounds", type=int, default=1, help="measurements of each; the median counts")
+    parser.add_argument("--quick", action="store_true", help="smoke test: short, no bars")
     parser.add_argument("--results", type=Path, default=RESULTS, help="directory for the results file")
     return parser.parse_args(arguments)
 

@@ -1,10 +1,10 @@
-"""How long a record takes on Spark: `make bench-spark`, or `python -m bench.spark_latency --help`.
+"""Measures the latency of records on Spark: `make bench-spark`, or `python -m bench.spark_latency --help`.
 
 Thread: application.
 
-A producer sends 1,000 records a second, evenly in time; a handler takes 20 ms for each. How long it is from the sending
-of a record to the end of its handler: lanes in the process engine and in both flows of Spark's, and Spark's own
-connector with a pool of as many threads as there are lanes. One broker, one run, the systems right after one another.
+A producer sends 1,000 records per second, evenly in time; a handler takes 20 ms for each. Measures the time from
+sending a record to the end of its handler: for lanes in the process engine and in both Spark flows, and for Spark's own
+connector with a pool of as many threads as there are lanes. One broker, one run, the systems in direct succession.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ SCENARIO: Final = "1000-a-second"
 STEADY_SECONDS: Final = 60.0
 WARM_SECONDS: Final = 20.0
 P50, P99, HANDLED = "p50", "p99", "handled"
-# flow -> the largest part of what the connector takes
+# flow -> the largest share of the connector's latency
 BARS: Final[Mapping[str, float]] = {CONTINUOUS: 0.1, BATCHES: 1.0}
 METRICS: Final = (P50, P99, "longest", "sent", HANDLED, "missing", "cpu", "driver_rss", "jvm_rss", "workers_rss")
-MOST_ABOVE_CONTINUOUS: Final = 3.0  # times its p99, for batches
+MOST_ABOVE_CONTINUOUS: Final = 3.0  # times the continuous p99, for batches
 _CHILDREN: Final[Mapping[str, list[str]]] = {
     OURS: ["members"],
     CONTINUOUS: ["members", "continuous"],
@@ -56,7 +56,7 @@ _MEGABYTE: Final = 1e6
 
 
 def order_for(system: str, bootstrap: str) -> Order:
-    """Each has a topic of its own, which grows while it is read."""
+    """Each system has a topic of its own, which grows while it is read."""
     order = order_of(SINGLE_20, Log(SINGLE_20.partitions, CHUNK), bootstrap, 0)
     return replace(order, topic=f"bench-latency-{system}")
 
@@ -68,11 +68,11 @@ def measure_all(systems: Sequence[str], span: Span, bootstrap: str) -> dict[str,
         with Admin({"bootstrap.servers": bootstrap}) as admin:
             admin.create_topics({order.topic: order.partitions})
         found[system] = measure(order, _CHILDREN[system], span, RATE)
-        print(f"{told(system, found[system])} (load {load_average()[0]})", flush=True)
+        print(f"{summary(system, found[system])} (load {load_average()[0]})", flush=True)
     return found
 
 
-def told(system: str, measured: Measured) -> str:
+def summary(system: str, measured: Measured) -> str:
     took = measured.latencies
     behind = "falls behind, " if took.is_behind else ""
     return f"{system}: p50 {took.p50:.0f} ms, p99 {took.p99:.0f} ms, {behind}{took.handled:,} of {took.sent:,} records"
@@ -92,7 +92,7 @@ def add_rows(report: Report, found: Mapping[str, Measured]) -> None:
 
 
 def add_bars(report: Report, found: Mapping[str, Measured]) -> None:
-    """Also that nobody fell behind: the percentiles of one who does say how long it was watched."""
+    """Also requires that no system falls behind: its percentiles would only show how long it was watched."""
     for system, limit in BARS.items():
         for metric in (P50, P99):
             ours, theirs = (report.find(one, SCENARIO, metric) for one in (system, RIVAL))
@@ -109,9 +109,9 @@ def add_bars(report: Report, found: Mapping[str, Measured]) -> None:
 
 def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench.spark_latency", description="Measure how long records take on Spark.")
-    parser.add_argument("--system", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), help="only these")
-    parser.add_argument("--seconds", type=float, default=STEADY_SECONDS, help="of steady state, each")
-    parser.add_argument("--quick", action="store_true", help="short, no bars: does it run?")
+    parser.add_argument("--system", nargs="+", choices=SYSTEMS, default=list(SYSTEMS), help="only these systems")
+    parser.add_argument("--seconds", type=float, default=STEADY_SECONDS, help="seconds of steady state per measurement")
+    parser.add_argument("--quick", action="store_true", help="smoke test: short, no bars")
     parser.add_argument("--results", type=Path, default=RESULTS, help="directory for the results file")
     return parser.parse_args(arguments)
 

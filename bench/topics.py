@@ -1,9 +1,9 @@
-"""The topics that clients are measured on: what is in them, and filling them quickly.
+"""The topics that clients are measured on: their contents, and how they are filled quickly.
 
 Thread: application.
 
-Keys are 8 to 12 bytes (`user-` and a number). Values are text like a small event: fixed field names, digits that grow,
-and a tail of random letters that no codec shrinks; lz4 halves it. Every partition gets the same number of
+Keys are 8 to 12 bytes (`user-` and a number). Values are text like a small event: fixed field names, increasing
+numbers, and a tail of random letters that no codec compresses; lz4 halves it. Every partition gets the same number of
 records, so a reader knows where to stop. Values come from a pool that is larger than any codec's window.
 """
 
@@ -30,7 +30,7 @@ _LETTERS: Final = (string.ascii_letters + string.digits).encode()
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """One topic: its name says all."""
+    """One topic; its name has all its parameters."""
 
     value_bytes: int
     codec: str
@@ -52,7 +52,7 @@ def make_records(value_bytes: int, count: int, seed: int = 7) -> list[tuple[byte
 
 
 def _value(rng: random.Random, number: int, size: int) -> bytes:
-    """Events of about 100 bytes, as many as it takes, cut to size: a third of the bytes is random."""
+    """As many events of about 100 bytes as needed, cut to size: a third of the bytes is random."""
     parts: list[bytes] = []
     have = 0
     while have < size:
@@ -64,7 +64,7 @@ def _value(rng: random.Random, number: int, size: int) -> bytes:
 
 
 def fill(bootstrap: str, filling: Filling) -> None:
-    """Create the topic and write its records, acknowledged; raises when one could not be written."""
+    """Create the topic and write its records, acknowledged; raises if one cannot be written."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(filling.topic, PARTITIONS, 1)])[filling.topic].result(30)
     producer = Producer(
@@ -96,7 +96,7 @@ def fill(bootstrap: str, filling: Filling) -> None:
 
 
 def _produce(producer: Producer, topic: str, partition: int, messages: list[dict[str, Any]]) -> None:
-    """A full queue refuses the rest of a batch and marks it; that rest is offered again once there is room."""
+    """A full queue rejects the rest of a batch and marks it; the rest is sent again once there is room."""
     while messages:
         queued = producer.produce_batch(topic, messages, partition=partition)
         if queued == len(messages):
@@ -106,7 +106,7 @@ def _produce(producer: Producer, topic: str, partition: int, messages: list[dict
 
 
 def check(bootstrap: str, filling: Filling) -> None:
-    """Every partition ends where it should."""
+    """Checks the end offset of every partition."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench-check"})
     try:
         for partition in range(PARTITIONS):
@@ -118,7 +118,7 @@ def check(bootstrap: str, filling: Filling) -> None:
 
 
 def fill_apart(bootstrap: str, filling: Filling) -> None:
-    """`fill` in a process of its own: the memory it takes would count as that of every process started later."""
+    """`fill` in a process of its own: its memory would count for every process started later."""
     arguments = [sys.executable, "-m", "bench.topics", bootstrap, json.dumps(asdict(filling))]
     subprocess.run(arguments, check=True, cwd=Path(__file__).resolve().parents[1])
 

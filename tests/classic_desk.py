@@ -9,7 +9,7 @@ from multilane.client.cluster import Cluster
 from multilane.client.group.assignors import find_assignor
 from multilane.client.group.classic import ClassicMembership, ClassicState
 from multilane.client.group.membership import (
-    EARLY,
+    HEARTBEAT_FRACTION,
     Change,
     MemberListeners,
     MemberPolicy,
@@ -21,7 +21,7 @@ from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import UnsentRequest
 from multilane.config.group import GroupConfig
 from multilane.errors import MultilaneError, NetworkError
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 from multilane.types import NodeId, TopicPartition
 from multilane.wire.messages import ApiKey
 from multilane.wire.subscription import MemberSubscription, write_assignment, write_subscription
@@ -48,7 +48,7 @@ def group_config(instance: str | None = None, strategy: Sequence[str] = ("range"
         "group_remote_assignor": None,
         "partition_assignment_strategy": tuple(strategy),
         "session_timeout": SESSION,
-        "heartbeat_interval": HEARTBEAT / EARLY,
+        "heartbeat_interval": HEARTBEAT / HEARTBEAT_FRACTION,
         "max_poll_interval": MAX_POLL,
         "enable_auto_commit": False,
         "auto_commit_interval": 5.0,
@@ -72,7 +72,7 @@ class KnownCoordinator:
         assert group == "g"
         self.forgotten.append(node)
 
-    def why(self, group: str) -> MultilaneError | None:
+    def last_error(self, group: str) -> MultilaneError | None:
         return None if self.is_looking else NetworkError("no broker answers")
 
 
@@ -106,7 +106,7 @@ class Desk:
                 refresh=self._refresh,
                 step=self.steps.append,
                 failed=self.errors.append,
-                hang_up=self._hang_up,
+                close_connections=self._hang_up,
                 observer=self.counts,
             ),
             chosen,

@@ -10,7 +10,7 @@ from uuid import UUID
 from multilane.client.cluster import Cluster
 from multilane.client.group.consumer_protocol.membership import ConsumerMembership
 from multilane.client.group.membership import (
-    EARLY,
+    HEARTBEAT_FRACTION,
     Change,
     MemberListeners,
     MemberPolicy,
@@ -63,14 +63,14 @@ def heartbeat_response(
     assigned: Mapping[UUID | None, Any] | None = None,
     *,
     code: int = 0,
-    interval: float = INTERVAL / EARLY,
+    interval: float = INTERVAL / HEARTBEAT_FRACTION,
     member_id: str | None = None,
 ) -> Any:
     parts = response_parts(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1)
     assignment = None
     if assigned is not None:
-        told = tuple(parts.TopicPartitions(topic_id=i, partitions=tuple(n)) for i, n in assigned.items())
-        assignment = parts.Assignment(topic_partitions=told)
+        entries = tuple(parts.TopicPartitions(topic_id=i, partitions=tuple(n)) for i, n in assigned.items())
+        assignment = parts.Assignment(topic_partitions=entries)
     return make(
         parts.ConsumerGroupHeartbeatResponse,
         error_code=code,
@@ -114,7 +114,7 @@ class Desk:
                 refresh=self._refresh,
                 step=self.steps.append,
                 failed=self.failures.append,
-                hang_up=lambda _: None,
+                close_connections=lambda _: None,
             ),
             self.unsupported.append,
             self,
@@ -129,7 +129,7 @@ class Desk:
     def forget(self, group: str, node: NodeId) -> None:
         self.forgotten.append(node)
 
-    def why(self, group: str) -> MultilaneError | None:
+    def last_error(self, group: str) -> MultilaneError | None:
         return None if self.is_looking else NetworkError("no broker answers")
 
     def add_ids(self, ids: Any) -> None:

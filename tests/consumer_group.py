@@ -98,8 +98,8 @@ class Group:
         held = member.assigned
         self._reconcile(member, owned, now)
         member.session_ends = now + SESSION
-        told = _by_id(member.assigned) if is_full or member.assigned != held else None
-        return heartbeat_response(member.epoch, told, member_id=member.id)
+        assigned = _by_id(member.assigned) if is_full or member.assigned != held else None
+        return heartbeat_response(member.epoch, assigned, member_id=member.id)
 
     def _reconcile(self, member: Member, owned: Parts | None, now: float) -> None:
         if member.unrevoked:

@@ -1,4 +1,4 @@
-"""A yard with lanes and no Kafka: blocks go in, what came of them is looked at."""
+"""A partition processor without Kafka: blocks go in, and tests look at what became of their records."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from multilane.wire.records.block import Block
 from multilane.wire.records.record import Record
 from span_reading import read
 
-PLACE = TopicPartition("t", 3)
+PARTITION = TopicPartition("t", 3)
 
 
 def block_of(keys: Sequence[str | None], start: int = 0, topic: str = "t") -> Block:
@@ -42,7 +42,7 @@ def record_of(key: str | None, offset: int, topic: str = "t", **more: Any) -> Re
 
 
 async def turns(many: int = 20) -> None:
-    """Let everything run that can."""
+    """Let all ready callbacks run."""
     loop = asyncio.get_running_loop()
     for _ in range(many):
         turn = loop.create_future()
@@ -51,7 +51,7 @@ async def turns(many: int = 20) -> None:
 
 
 async def until(what: Callable[[], object], patience: float = 30.0) -> None:
-    """For what comes from other threads."""
+    """Wait for effects of other threads."""
     async with asyncio.timeout(patience):
         loop = asyncio.get_running_loop()
         while not what():
@@ -60,12 +60,13 @@ async def until(what: Callable[[], object], patience: float = 30.0) -> None:
 
 @dataclass
 class TakenOver:
-    """The failures' side, of which a test decides when it is done."""
+    """The failure side of a test, which decides when a failed record may be settled."""
 
     failed: list[tuple[int, str]] = field(default_factory=list)
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     wants_successes = False
     successes: int = 0
+    interrupted: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.gate.set()
@@ -74,16 +75,19 @@ class TakenOver:
         self.failed.append((record.offset, type(error).__name__))
         await self.gate.wait()
 
-    async def let_follow(self, records, parking):
+    async def follow_key(self, records, parking):
         raise AssertionError("nothing is parked here")
 
     def note_done(self, records):
         self.successes += len(records)
 
     def note_skipped(self, records):
-        """Nobody asks here."""
+        """Ignored."""
 
     note_skipped_rows = note_skipped
+
+    def note_interrupted(self, records):
+        self.interrupted += [record.offset for record in records]
 
 
 class World:
@@ -106,11 +110,11 @@ class World:
     ) -> None:
         self.clock = ManualClock()
         self.failures = TakenOver()
-        self.intake = Intake(PLACE, Ledger(0, in_bulk=as_rows), room)
+        self.intake = Intake(PARTITION, Ledger(0, in_bulk=as_rows), room)
         lanes_by_class = {MAIN: lanes, **(classes or {})}
         chains = {name: Chains(by_key(), many, due_at) for name, many in lanes_by_class.items()}
         is_unique = window is not None and window.select is newest_of_each_key
-        rows = RowChains(*PLACE, lanes, newest=is_unique)
+        rows = RowChains(*PARTITION, lanes, newest=is_unique)
         self.queue = PartitionQueue([self.intake], rows if as_rows else chains, route)
         self.threads = Threads("lane")
         listener = Listener(
@@ -144,7 +148,7 @@ class World:
 
     @property
     def is_done(self) -> bool:
-        return self.processor.is_idle(PLACE)
+        return self.processor.is_idle(PARTITION)
 
     async def sweep_after(self, seconds: float) -> None:
         """Two sweeps, that far apart."""

@@ -26,6 +26,7 @@ class LogConsumer:
         self.epoch = 0
         self.topic_id = uuid4()
         self._woken = False
+        self.polls = 0
         self.disturbed: set[str] = set()  # calls during which a lane wakes the consumer up, once each
 
     @property
@@ -54,6 +55,9 @@ class LogConsumer:
     def leader_epoch(self, partition):
         return -1
 
+    def known_topic_id(self, topic):
+        return self.topic_id
+
     def seek_to_beginning(self, partitions):
         self.positions.update(dict.fromkeys(partitions, 0))
 
@@ -72,6 +76,7 @@ class LogConsumer:
             raise WakeupError("wakeup() was called")
 
     async def poll(self, timeout):
+        self.polls += 1
         await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.001)
         self._check()
         while self.steps:

@@ -54,3 +54,18 @@ def raise_picky() -> None:
 
 def give_a_lock() -> Any:
     return threading.Lock()
+
+
+class Endless:
+    """A function of a module whose import never ends in a worker process."""
+
+    def __call__(self, record: Record) -> None:
+        """Nobody comes here."""
+
+    def __reduce__(self) -> Any:
+        return _import_for_ever, ()
+
+
+def _import_for_ever() -> None:
+    while True:
+        threading.Event().wait(60)

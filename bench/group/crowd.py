@@ -1,4 +1,4 @@
-"""Many consumers in one process: what one child tells, in figures.
+"""Many consumers in one process: the figures of one child process.
 
 Thread: application.
 """
@@ -21,7 +21,7 @@ from bench.group.systems import System
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A crowd: how many, on which topics, for how long. With a rate, records come after the idle time."""
+    """A crowd: how many consumers, on which topics, for how long. With a rate, records arrive after the idle time."""
 
     consumers: int
     topics: tuple[str, ...]
@@ -30,7 +30,7 @@ class Setting:
     settle_seconds: float
     idle_seconds: float
     load_seconds: float = 0.0
-    written_rate: float = 0.0  # records a second, by the producer
+    written_rate: float = 0.0  # records per second, by the producer
 
     def order(self, system: System, bootstrap: str) -> Order:
         group = f"bench-{uuid.uuid4().hex[:12]}"
@@ -40,7 +40,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Crowded:
-    """Memory in bytes above what is named; CPU as a share of a core."""
+    """Memory in bytes above the named baseline; CPU as a share of a core."""
 
     threads: float
     network_threads: float
@@ -71,7 +71,7 @@ def measure_crowd(system: System, bootstrap: str, setting: Setting) -> Crowded:
 
 
 def check_members(bootstrap: str, order: Order) -> None:
-    """The brokers know every group, with a member and no rebalance: who is thrown out uses little, too."""
+    """Checks that every group is stable with a member: an expelled consumer would use little, too."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
     listed = admin.list_consumer_groups(states={ConsumerGroupState.STABLE}).result(30)
     stable = sum(group.group_id.startswith(f"{order.group}-") for group in listed.valid)
@@ -80,7 +80,7 @@ def check_members(bootstrap: str, order: Order) -> None:
 
 
 def crowded_of(idle: dict[str, Any], load: dict[str, Any] | None) -> Crowded:
-    """What is counted is counted in the quiet time; records only tell how much the busy time was."""
+    """Counters are those of the quiet time; records only show the load of the busy time."""
     return Crowded(
         threads=idle["threads"],
         network_threads=idle["network_threads"],

@@ -2,8 +2,8 @@
 
 Thread: application; consumers that block have a thread each.
 
-Opens one consumer, then all, in waves; waits until they are settled; measures what they use while nothing comes; and,
-when told to go on, while records come, or ends. Every consumer reads all of its topic in a group of its own.
+Opens one consumer, then all, in waves; waits until they are settled; measures their resources while no records arrive
+and, on command, while records arrive, or ends. Every consumer reads all of its topic in a group of its own.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RAMP_SECONDS: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """`topics` are shared out in turn. Every one holds records already: who has read some is settled."""
+    """`topics` are distributed in turn. Every topic has records already: a consumer that has read some is settled."""
 
     system: str
     bootstrap: str
@@ -50,14 +50,14 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Of the whole process, over `seconds`; what is counted is counted at the end."""
+    """Of the whole process, over `seconds`; counts are taken at the end."""
 
     seconds: float
     cpu_seconds: float
     records: int
     threads: int
     network_threads: int
-    connections: int  # of the broker that has most
+    connections: int  # of the broker with most of them
     resident_bytes: int
 
 
@@ -69,7 +69,7 @@ class Crowd(Protocol):
 
 
 class TaskCrowd:
-    """Consumers for asyncio: all in this loop, a task each."""
+    """Consumers for asyncio: all in this loop, one task each."""
 
     def __init__(self, open_consumer: Callable[[Seat], Awaitable[tuple[Any, Callable[[], Awaitable[int]]]]]) -> None:
         self.counts: list[int] = []
@@ -95,7 +95,7 @@ class TaskCrowd:
 
 
 class ThreadCrowd:
-    """confluent-kafka: consumers block, so each has a thread of the application's."""
+    """confluent-kafka: consumers block, so each has an application thread."""
 
     def __init__(self, system: System, poll_seconds: float) -> None:
         self.counts: list[int] = []
@@ -195,7 +195,7 @@ class Session:
         tell("end")
 
     async def _gather(self, consumers: int) -> int:
-        """Opens consumers up to this number, waits until all are settled; the memory in use then."""
+        """Opens consumers up to this number and waits until all are settled; returns the memory in use then."""
         while (have := len(self._crowd.counts)) < consumers:
             for number in range(have, min(have + WAVE, consumers)):
                 await self._crowd.add(self._order.seat(number))
@@ -211,11 +211,11 @@ class Session:
             await asyncio.sleep(0.1)
 
     async def _wait_traffic(self, before: int) -> None:
-        """Records come, and the producer is at its pace."""
+        """Waits until records arrive and the producer has reached its rate."""
         deadline = time.monotonic() + GIVE_UP_SECONDS
         while sum(self._crowd.counts) == before:
             if time.monotonic() > deadline:
-                raise RuntimeError("no records came")
+                raise RuntimeError("no records arrived")
             await asyncio.sleep(0.1)
         await asyncio.sleep(_RAMP_SECONDS)
 

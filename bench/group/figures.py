@@ -1,9 +1,9 @@
-"""What `bench.groups` measures: scenarios, rows and bars.
+"""The scenarios, rows and bars of `bench.groups`.
 
 Thread: none (pure).
 
-Every scenario is a list of systems; rounds of them are interleaved by `bench.groups`. A row is the median of its
-rounds; where rounds differ by intent or by noise, the smallest and the largest are rows too.
+Every scenario is a list of systems; `bench.groups` interleaves their rounds. A row is the median of its rounds; if
+rounds differ by intent or by noise, the smallest and the largest are rows too.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ SCENARIOS: Final = (
 )
 
 _MB: Final = 1e6
-# metric -> (unit, what one unit of the measured figure is in it)
+# metric -> (unit, factor from the measured figure)
 UNITS: Final[dict[str, tuple[str, float]]] = {
     "threads": ("threads", 1.0),
     "network_threads": ("threads", 1.0),
@@ -95,7 +95,7 @@ def _values(rounds: Iterable[Figures], metric: str, scale: float) -> list[float]
 
 
 def add_bars(report: Report) -> None:
-    """A bar for whatever was measured; what a bar compares has to be there whole."""
+    """Adds the bars for which every compared figure was measured."""
     for scenario in (OWN_TOPICS, ONE_TOPIC):
         for system in (OURS, OURS_CLASSIC):
             _at_most(report, system, scenario, "network_threads", 1)

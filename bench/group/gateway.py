@@ -1,8 +1,8 @@
-"""A JVM with Kafka's own consumer in it, driven from Python through py4j: no Java has to be compiled.
+"""A JVM with Kafka's own consumer, driven from Python through py4j, without compiling Java.
 
 Thread: application.
 
-The gateway listens on the loopback, asks for a token, and ends with the process that started it. Every call costs a
+The gateway listens on the loopback, requires a token, and ends with the process that started it. Every call costs a
 round trip of some tenths of a millisecond, which counts against Java; a poll takes about four of them.
 """
 
@@ -77,5 +77,5 @@ class JavaMember:
 
 
 def partitions_in(text: str) -> frozenset[int]:
-    """Of `[topic-0, topic-2]`, as Java writes a set of partitions."""
+    """The numbers in `[topic-0, topic-2]`, Java's text of a set of partitions."""
     return frozenset(int(item.rpartition("-")[2]) for item in text.strip("[]").split(", ") if item)

@@ -3,9 +3,9 @@
 Thread: application.
 
 `startup` times the first record of a first and a second consumer and ends. `steered` warms up in a group of its own,
-then does what its standard input says (`subscribe`, then `close`), tells when it has its partitions and, four times a
-second, which it reads, and hands over the times of all records at the end. Times are the wall clock's: two processes
-are compared.
+then follows the commands of its standard input (`subscribe`, then `close`). It reports when it has its partitions and,
+four times a second, which it reads; at the end it reports the times of all records. Times are wall clock times, so that
+two processes can be compared.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Wall clock: the constructor was called, `subscribe` was called, the first record was there."""
+    """Wall clock times of the constructor's call, of `subscribe`, and of the first record."""
 
     created: float
     subscribed: float
@@ -59,12 +59,12 @@ def first_record(opened: Opened, seat: Seat) -> tuple[Member, Started]:
     member.subscribe()
     while not member.poll(1.0):
         if time.time() > subscribed + GIVE_UP_SECONDS:
-            raise RuntimeError(f"{seat.group}: no record came for {GIVE_UP_SECONDS} s")
+            raise RuntimeError(f"{seat.group}: no record arrived for {GIVE_UP_SECONDS} s")
     return member, Started(created, subscribed, time.time())
 
 
 def startup(order: Order) -> dict[str, Any]:
-    """A fresh process, then the same once more in it, in another group, while the first consumer is still open."""
+    """The first consumer of a fresh process, then a second one in another group, while the first is still open."""
     opened = order.open()
     seat = Seat(**order.seat)
     first, cold = first_record(opened, seat)
@@ -76,7 +76,7 @@ def startup(order: Order) -> dict[str, Any]:
 
 
 class Steered:
-    """A member that is told when to come and when to go."""
+    """A member that joins and leaves on command."""
 
     def __init__(self, order: Order) -> None:
         self._commands: queue.SimpleQueue[str] = queue.SimpleQueue()

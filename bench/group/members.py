@@ -1,10 +1,9 @@
-"""One member of a group, of any client, behind the same four verbs.
+"""One member of a group, of any client, with the same four methods.
 
 Thread: application of a child process.
 
-A poll tells which partitions had records and touches nothing more of them: groups are measured here, not reading.
-`holds` is the number of assigned partitions. Everything heavy is imported when the client is opened, before anything is
-timed.
+A poll returns the partitions that had records and does not touch the records: groups are measured here, not reading.
+`holds` is the number of assigned partitions. Heavy imports happen when the client is opened, before anything is timed.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Member(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A client that is loaded. `began` is when its process was started (of Java: the JVM)."""
+    """A loaded client. `began` is when its process was started (for Java: the JVM)."""
 
     began: float
     make: Callable[[Seat], Member]
@@ -61,7 +60,7 @@ def _open_java(system: System, java: JavaProgram | None) -> Opened:
     from bench.group.gateway import JavaMember, open_gateway
 
     if java is None:
-        raise ValueError("no Java was named")
+        raise ValueError("no Java was given")
     directory = tempfile.TemporaryDirectory(prefix="multilane-bench-")
     began = time.time()
     gateway = open_gateway(java, Path(directory.name))
@@ -120,7 +119,7 @@ class ConfluentMember:
 
 
 class AiokafkaMember:
-    """Its group is joined by `start`, which comes after the subscription."""
+    """`start` joins the group, after the subscription."""
 
     def __init__(self, system: System, seat: Seat) -> None:
         self._loop = asyncio.new_event_loop()

@@ -1,9 +1,9 @@
-"""How long partitions stood still in a rebalance, from the times at which records came.
+"""How long partitions paused in a rebalance, from the arrival times of records.
 
 Thread: none (pure).
 
-A partition's records are those of all members together, so a gap runs from the last record of the old owner to the
-first of the new one. Kept are the partitions that only the first member ever read, moved the others.
+A partition's records are those of all members together, so a gap lasts from the last record of the old owner to the
+first of the new one. Partitions that only the first member ever read are "kept", the others "moved".
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Pauses:
     moved_at_join: float
     kept_at_leave: float
     moved_at_leave: float
-    steady: float  # of any partition while nobody came or went: what the machine and the client do on their own
+    steady: float  # of any partition while no member joins or leaves: the noise of machine and client
 
 
 def times_by_partition(arrivals: Iterable[Arrival]) -> dict[int, list[float]]:
@@ -43,7 +43,7 @@ def times_by_partition(arrivals: Iterable[Arrival]) -> dict[int, list[float]]:
 
 
 def longest_gap(times: Sequence[float], window: Window) -> float:
-    """Of gaps that reach into the window. Raises when nothing came after its start: then the gap is not over."""
+    """The longest gap that overlaps the window. Raises if no record arrived after its start: the gap is still open."""
     if not times or times[0] > window.start or times[-1] < window.end:
         raise ValueError(f"the records do not reach from {window.start:.3f} to {window.end:.3f}")
     return max(after - before for before, after in pairwise(times) if after > window.start and before < window.end)
@@ -51,7 +51,7 @@ def longest_gap(times: Sequence[float], window: Window) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Before the second member came, when it came, and when it went."""
+    """Windows before the second member joins, when it joins, and when it leaves."""
 
     steady: Window
     join: Window
@@ -59,7 +59,7 @@ class Windows:
 
 
 def pauses(first: Sequence[Arrival], second: Sequence[Arrival], windows: Windows) -> Pauses:
-    """Of what the member that stayed and the member that came and went have read."""
+    """The pauses, from the reads of the member that stays and of the member that joins and leaves."""
     moved = set(times_by_partition(second))
     together = times_by_partition([*first, *second])
     kept = set(together) - moved

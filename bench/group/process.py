@@ -1,8 +1,8 @@
-"""What a process uses, read from /proc: threads, sockets to the brokers, resident memory.
+"""The resources of a process, from /proc: threads, sockets to the brokers, resident memory.
 
 Thread: any.
 
-Reads only; the parsing is apart from the files, so that it can be tested. Linux alone.
+Reads only; the parsing is separate from the files, so that it can be tested. Linux only.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _sockets(pid: int | str) -> frozenset[str]:
     for entry in Path("/proc", str(pid), "fd").iterdir():
         try:
             match = _INODE.fullmatch(str(entry.readlink()))
-        except FileNotFoundError:  # closed while we looked
+        except FileNotFoundError:  # closed in the meantime
             continue
         if match:
             inodes.add(match[1])

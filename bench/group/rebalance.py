@@ -1,10 +1,10 @@
-"""A rebalance: one member reads, a second one comes and goes, and every partition's longest gap is taken.
+"""A rebalance: one member reads, a second one joins and leaves, and every partition's longest gap is measured.
 
 Thread: application.
 
 Members only learn of each other when they heartbeat, so the pause of a moved partition depends on when within a
-heartbeat interval the other one comes. Every round therefore has its phase, the same for all systems. Clients need not
-keep to the interval (ours is early), so phases are spread over several: they cover shorter periods as evenly.
+heartbeat interval the other member joins. Every round therefore has its phase, the same for all systems. Clients need
+not keep the interval (ours is early), so phases are spread over several intervals: they cover shorter ones as evenly.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ TICK_SECONDS: Final = 0.02
 HEARTBEAT_SECONDS: Final = {"consumer": 5.0, "classic": 3.0}
 _SPREAD: Final = 3  # intervals
 _AFTER_SECONDS: Final = 1.0
-_STEADY_SHARE: Final = 0.8  # of a heartbeat interval; the first member has been reading for a whole one
+_STEADY_SHARE: Final = 0.8  # of a heartbeat interval; the first member has been reading for a full one
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Where all rounds take place."""
+    """The brokers, topic and Java of all rounds."""
 
     bootstrap: str
     topic: str
@@ -50,7 +50,7 @@ def phase_of(turn: int, rounds: int) -> float:
 
 
 def measure_rebalance(system: System, stage: Stage, phase: float) -> Pauses:
-    """`phase`: after how many heartbeat intervals, besides one to settle, the second member comes, and later goes."""
+    """`phase`: after how many heartbeat intervals, plus one to settle, the second member joins, and later leaves."""
     seat = Seat(stage.bootstrap, f"bench-{uuid.uuid4().hex[:12]}", stage.topic, "latest", cooperative=True)
     interval = HEARTBEAT_SECONDS[system.protocol]
     with stage.member(system, seat, PARTITIONS) as first, stage.member(system, seat, PARTITIONS // 2) as second:
@@ -75,7 +75,7 @@ def measure_rebalance(system: System, stage: Stage, phase: float) -> Pauses:
 
 
 class Reading:
-    """Adds up the partitions that a member says it reads. From `after` on: what it said before is old."""
+    """Collects the partitions that a member reports reading from `after` on: earlier reports are stale."""
 
     def __init__(self, partitions: int, after: float = 0.0) -> None:
         self._wanted = partitions

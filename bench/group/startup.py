@@ -1,4 +1,4 @@
-"""From `subscribe` to the first record: what one process tells, in figures.
+"""From `subscribe` to the first record: the figures of one process.
 
 Thread: application.
 """
@@ -19,7 +19,7 @@ from bench.java import JavaProgram
 
 @dataclass(frozen=True, slots=True)
 class Startup:
-    """Seconds. The process counts from its start (of Java: the JVM's), imports and all."""
+    """Seconds. The process counts from its start (for Java: the JVM's), including imports."""
 
     cold: float
     warm: float

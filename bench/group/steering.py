@@ -1,9 +1,9 @@
-"""The parent's side of a child process that tells events, a line of JSON each.
+"""The parent's side of a child process that reports events, one line of JSON each.
 
 Thread: application; a thread reads the child's output.
 
 Owns the process: leaving the `with` closes its standard input, which ends every child of these benchmarks, and kills it
-when it does not end.
+if it does not end.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Child:
         return self._process.pid
 
     def tell(self, command: str) -> float:
-        """When it was told, by the wall clock."""
+        """The wall clock time at which the command was sent."""
         if self._process.stdin is None:
             raise RuntimeError("the child has no input")
         now = time.time()
@@ -53,7 +53,7 @@ class Child:
         return now
 
     def wait(self, wanted: Callable[[Event], bool], what: str, timeout: float = WAIT_SECONDS) -> Event:
-        """The first event from now on that is wanted; raises when the child ends or says nothing of the kind."""
+        """The first wanted event from now on; raises if the child ends or does not report one in time."""
         deadline = time.monotonic() + timeout
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Which clients are compared in groups, and with which properties.
+"""The clients that are compared in groups, and their properties.
 
 Thread: none (pure).
 
@@ -35,13 +35,13 @@ SYSTEMS: Final = {
     system.name: system for system in (OURS, JAVA, OURS_CLASSIC, JAVA_CLASSIC, CONFLUENT, CONFLUENT_CLASSIC, AIOKAFKA)
 }
 
-# Like against like: what ours is held against under each protocol.
+# The clients that ours is compared with, per protocol.
 PAIRS: Final = ((OURS, JAVA), (OURS_CLASSIC, JAVA_CLASSIC))
 
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """One member of one group: where, what it reads, and from where on."""
+    """One member of one group: its brokers, its topics, and where it starts."""
 
     bootstrap: str
     group: str
@@ -51,7 +51,7 @@ class Seat:
 
 
 def properties(system: System, seat: Seat) -> dict[str, str]:
-    """By Kafka's names, for ours and for Java."""
+    """Under Kafka's names, for ours and for Java."""
     made = {
         "bootstrap.servers": seat.bootstrap,
         "group.id": seat.group,

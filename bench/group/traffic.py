@@ -1,9 +1,9 @@
-"""Records at a steady pace, from a process of its own: `python -m bench.group.traffic '<order as JSON>'`.
+"""Produces records at a steady rate, in a process of its own: `python -m bench.group.traffic '<order as JSON>'`.
 
 Thread: application.
 
-Writes until its standard input is closed. Every tick has the records of that tick, spread evenly over all partitions in
-turn; a tick that comes late is made up for at once.
+Writes until its standard input is closed. Every tick writes its records, spread evenly over all partitions in turn; a
+late tick is made up for at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final
 
 from confluent_kafka import Producer
 
-from bench.beside import beside, until_it_is_over
+from bench.beside import beside, stop_at_end
 
 VALUE: Final = b"x" * 100
 
@@ -30,12 +30,12 @@ class Order:
     bootstrap: str
     topics: Sequence[str]
     partitions: int
-    rate: float  # records a second, all partitions together
+    rate: float  # records per second, all partitions together
     tick: float  # seconds
 
 
 def write(order: Order, stop: threading.Event) -> int:
-    """Until told to stop; how many records were written."""
+    """Writes until it is stopped; returns how many records were written."""
     producer = Producer({"bootstrap.servers": order.bootstrap, "linger.ms": 1, "delivery.report.only.error": True})
     places = cycle([(topic, partition) for partition in range(order.partitions) for topic in order.topics])
     written = ticks = 0
@@ -56,4 +56,4 @@ def traffic(order: Order) -> AbstractContextManager[None]:
 
 
 if __name__ == "__main__":
-    write(Order(**json.loads(sys.argv[1])), until_it_is_over())
+    write(Order(**json.loads(sys.argv[1])), stop_at_end())

@@ -2,7 +2,7 @@
 
 Thread: application; lanes of sync handlers have a thread each.
 
-What it reaches is what this machine's timers and event loop give at best, just now.
+Its rate is the best that this machine's timers and event loop allow at the moment.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Thread: none (pure).
 
-Every figure stands beside two others of the same run: what lanes over latency allow, and what the bare loop reached.
+Every figure is compared with two others of the same run: the limit of lanes over latency, and the bare loop's rate.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CPU: Final = "cpu"
 RSS: Final = "peak_rss"
 METRICS: Final = (RATE, OF_LIMIT, OF_BARE, CPU, RSS)
 
-# scenario -> the least part of its limit
+# scenario -> the lowest share of its limit
 OF_LIMIT_BARS: Final[Mapping[str, float]] = {
     SINGLE_20.name: 0.90,
     SINGLE_200.name: 0.40,
@@ -55,14 +55,14 @@ OF_LIMIT_BARS: Final[Mapping[str, float]] = {
 OF_BARE_BAR: Final = 0.95
 NO_OP_BAR: Final = 15.0
 AHEAD_BAR: Final = 1.0
-HUNG_RSS_BAR: Final = 1.25  # of what the same takes without a hung key; what only grows is beyond it within seconds
+HUNG_RSS_BAR: Final = 1.25  # times the same without a hung key; a leak exceeds it within seconds
 
 Found = Mapping[tuple[str, str], Sequence[Figures]]
 _MEGABYTE: Final = 1e6
 
 
 def add_rows(report: Report, scenarios: Sequence[Scenario], found: Found, limits: Mapping[str, float]) -> None:
-    """`limits` are records a second by scenario; those of a skewed log come from the log."""
+    """`limits` are records per second by scenario; those of a skewed log come from the log."""
     for scenario in scenarios:
         if scenario.name in limits:
             report.add(LIMIT, scenario.name, RATE, limits[scenario.name], "records/s")
@@ -96,7 +96,7 @@ def _add_share(
 
 
 def add_published(report: Report, scenarios: Sequence[Scenario]) -> None:
-    """As the seed's README has them; nothing is divided by them."""
+    """The figures of the seed's README, for display only."""
     names = {scenario.name for scenario in scenarios}
     for published in PUBLISHED:
         if published.scenario in names:
@@ -114,7 +114,7 @@ def rival_rate(report: Report, scenario: Scenario) -> float | None:
 
 
 def add_bars(report: Report, scenarios: Sequence[Scenario], limits: Mapping[str, float]) -> None:
-    """On a machine with two cores: what one is too little for has both, as parallel-consumer has."""
+    """For a machine with two cores: a scenario that needs more than one core gets both, as parallel-consumer does."""
     for scenario in scenarios:
         name = scenario.name
         ours = report.find(OURS_TWICE if scenario.spreads else OURS, name, RATE)

@@ -2,7 +2,7 @@
 
 Thread: application.
 
-Raises when a record could not be written or a partition does not end where it should.
+Raises if a record cannot be written, or if a partition has an unexpected end offset.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from bench.lane.logs import KEYS, VALUE_BYTES, Log, Numbers, key_name, partition
 
 _VALUES: Final = 5_000
 _QUEUE: Final = 2_000_000
-_HIGH: Final = 1_000_000  # a refused record could not be told from its twin in the same batch: nothing is ever refused
+_HIGH: Final = (
+    1_000_000  # a rejected record could not be told apart from an equal one in the same batch: nothing is ever rejected
+)
 _FLUSH_SECONDS: Final = 120
 
 
@@ -75,7 +77,7 @@ def check(bootstrap: str, topic: str, ends: Numbers) -> None:
 
 
 def fill_apart(bootstrap: str, log: Log) -> None:
-    """`fill` in a process of its own: the memory it takes would count as that of every process started later."""
+    """`fill` in a process of its own: its memory would count for every process started later."""
     arguments = [sys.executable, "-m", "bench.lane.filling", bootstrap, json.dumps(asdict(log))]
     subprocess.run(arguments, check=True, cwd=Path(__file__).resolve().parents[2])
 

@@ -1,9 +1,9 @@
-"""Lanes in the read of a Spark source: an app in the batches flow reads a whole topic, with nothing to do for a record.
+"""Lanes in the read of a Spark source: an app in the batches flow reads a whole topic with a no-op handler.
 
 Thread: application; the run has a thread of its own.
 
-The Spark is the caller's, so that others are measured in the same one. Time begins when the first records were handled
-and ends with the last: what a run takes to start is not part of it.
+The Spark session is the caller's, so that all systems are measured in the same one. The time runs from the first
+handled records to the last, without the start of the run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bench.topics import PARTITIONS, Filling
 from multilane.engines.batches.driver import QuerySupervisor
 from multilane.engines.batches.lease_coordinator import CoordinatorPlan
 from multilane.engines.batches.lease_table import LeaseTerms
-from multilane.engines.spark_run import KEPT, LEASED
+from multilane.engines.spark_run import COORDINATOR, WORKER
 
 LANES: Final = 10
 WINDOW: Final = 1_000
@@ -33,7 +33,7 @@ _DRAIN_SECONDS: Final = 60.0
 
 
 def rate_in_lanes(spark: Any, bootstrap: str, filling: Filling, place: Path) -> float:
-    """Records a second."""
+    """Records per second."""
     group = f"bench-{uuid.uuid4().hex[:12]}"
     order = Order(
         bootstrap, filling.topic, group, PARTITIONS, lanes=LANES, batch=WINDOW, shape=COLUMNS, work=NOTHING,
@@ -42,8 +42,8 @@ def rate_in_lanes(spark: Any, bootstrap: str, filling: Filling, place: Path) -> 
     members = give(order, place)
     plan = CoordinatorPlan(
         run=group,
-        factory=KEPT,
-        worker_factory=LEASED,
+        factory=COORDINATOR,
+        worker_factory=WORKER,
         target=TARGET,
         home=os.getcwd(),
         worker_home=os.getcwd(),

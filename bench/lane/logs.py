@@ -1,10 +1,10 @@
-"""The logs that lanes are measured on: which key every record has, where it lies, and how long a log must take.
+"""The logs that lanes are measured on: every record's key and partition, and the least time that a log takes.
 
 Thread: none (pure).
 
-All is drawn from a fixed seed: the same log has the same records in the same order in every run. A key goes where
-Kafka's own producer would send it (murmur2), as the low bits of that hash are the same for all keys of a partition and
-whoever spreads keys over lanes has to cope with it.
+Everything is drawn from a fixed seed: a log has the same records in the same order in every run. A key goes to the
+partition that Kafka's own producer chooses (murmur2): the low bits of that hash are equal for all keys of a partition,
+and a system that spreads keys over lanes has to cope with that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """One topic: its name says all. `skew` is Zipf's exponent, 0 makes all keys alike."""
+    """One topic; its name has all its parameters. `skew` is Zipf's exponent; 0 makes all keys equally frequent."""
 
     partitions: int
     records: int
@@ -38,7 +38,7 @@ class Log:
         return f"bench-lanes-{self.partitions}-{'zipf' if self.skew else 'uniform'}-{self.records}"
 
     def draws(self) -> Iterator[Numbers]:
-        """The numbers of the records' keys, in the order of writing."""
+        """The numbers of the records' keys, in write order."""
         rng = np.random.default_rng(_SEED)
         edges = np.cumsum(shares(self.skew))
         left = self.records
@@ -51,20 +51,20 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one partition of a log holds."""
+    """The contents of one partition of a log."""
 
     records: int
-    hottest: int  # records of the key that has most
+    hottest: int  # records of the most frequent key
 
 
 def shares(skew: float) -> npt.NDArray[np.float64]:
-    """What part of the records each key has."""
+    """Each key's share of the records."""
     weights = 1.0 / np.arange(1, KEYS + 1) ** skew
     return np.asarray(weights / weights.sum())
 
 
 def records_lasting(seconds: float, latency: float, skew: float) -> int:
-    """So many that the hottest key alone keeps its lane busy for that long."""
+    """As many records as keep the hottest key's lane busy for that long."""
     return int(np.ceil(seconds / latency / shares(skew)[0]))
 
 
@@ -80,7 +80,7 @@ def loads(log: Log) -> list[Load]:
 
 
 def drain_seconds(found: list[Load], lanes: int, latency: float) -> float:
-    """The least time in which a log can be handled: of each partition its lanes' share or its hottest key's row."""
+    """The least time to handle a log: per partition, its lanes' share or the sequence of its hottest key."""
     return max(max(load.records * latency / lanes, load.hottest * latency) for load in found)
 
 

@@ -4,8 +4,8 @@
 
 Thread: application in the driver; in workers the handlers run where the app runs them.
 
-The same app and handlers as in `bench.lane.ours`. Each worker writes what it has handled into a file of its own, many
-times a second; the driver adds up and tells, as every child does.
+The same app and handlers as in `bench.lane.ours`. Each worker writes its count into a file of its own, many times a
+second; the driver adds them up and reports, as every child does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from multilane.app.member_processes import run_member_processes
 if TYPE_CHECKING:
     from multilane.app.app import App
 
-PLACE: Final = "BENCH_PLACE"  # a directory, where the order is
+PLACE: Final = "BENCH_PLACE"  # a directory with the order
 TARGET: Final = "bench.lane.members:told_app"
 MEMBERS: Final = 2
 PROCESSES: Final = "processes"
@@ -38,7 +38,7 @@ _WRITE_SECONDS: Final = 0.05
 
 
 def told_app() -> App:
-    """The app of a member. The driver makes one too, which runs nothing."""
+    """The app of a member. The driver creates one too, which runs nothing."""
     told = json.loads(Path(os.environ[PLACE], "order.json").read_text())
     app, counts = made_app(Order(**told["order"]))
     threading.Thread(target=_write, args=(counts, told["counted"]), name="tally", daemon=True).start()
@@ -46,7 +46,7 @@ def told_app() -> App:
 
 
 def give(order: Order, place: Path) -> AllMembers:
-    """Apps that are made from now on follow this order."""
+    """Apps created from now on follow this order."""
     counted = Path(tempfile.mkdtemp(dir=place))
     (place / "order.json").write_text(json.dumps({"order": asdict(order), "counted": str(counted)}))
     return AllMembers(counted)
@@ -63,7 +63,7 @@ def _write(counts: Counts, directory: str) -> None:
 
 
 class AllMembers:
-    """What they have handled together."""
+    """The records that all members have handled together."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

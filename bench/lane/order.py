@@ -1,4 +1,4 @@
-"""What a child is told, and what it tells: one line of JSON for each tick, and one when a log is drained.
+"""A child's order and its reports: one line of JSON for each tick, and one when a log is drained.
 
 Thread: none (pure).
 
@@ -23,7 +23,7 @@ HUNG_KEY: Final = key_name(0).decode()
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """`drain`: end after so many records (0: never). `hung_key`: its first record is never done (empty: none)."""
+    """`drain`: end after so many records (0: never). `hung_key`: its first record never ends (empty: none)."""
 
     bootstrap: str
     topic: str
@@ -48,7 +48,7 @@ class Order:
         return json.dumps(asdict(self))
 
     def settings(self) -> list[str]:
-        """For a program that reads no JSON."""
+        """For a program that does not read JSON."""
         return [f"{name}={_plain(value)}" for name, value in asdict(self).items()]
 
 
@@ -57,7 +57,7 @@ def _plain(value: object) -> str:
 
 
 def order_of(scenario: Scenario, log: Log, bootstrap: str, port: int) -> Order:
-    """A group of its own reads the log from its beginning."""
+    """A new group reads the log from its beginning."""
     return Order(
         bootstrap=bootstrap,
         topic=log.topic,
@@ -86,7 +86,7 @@ class Drained:
 
 
 def told(lines: Iterator[str]) -> Iterator[Tick | Drained]:
-    """The lines of a child; those that are none of ours (a library's) are passed over."""
+    """The reports of a child; other lines (a library's) are skipped."""
     for line in lines:
         if not line.startswith("{"):
             continue

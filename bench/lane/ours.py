@@ -2,8 +2,8 @@
 
 Thread: application; handlers run where the app runs them.
 
-Owns the configuration of such an app and its handlers. Counts in the handlers, as the other systems do: what is handled
-counts, what is only fetched does not. Ends when it is told to (SIGTERM) as any app does.
+Owns the configuration of such an app and its handlers. Counts in the handlers, as the other systems do: handled records
+count, fetched ones do not. Ends on SIGTERM, as any app does.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Handler = Callable[..., Any]
 
 
 def settings_of(order: Order) -> dict[str, Any]:
-    """The app's file. What is not named here has its default; what would change with a default is named."""
+    """The app's file. Everything else has its default; settings that must not change with a default are set."""
     consumer: dict[str, Any] = {
         "cluster": CLUSTER,
         "groupId": order.group,
@@ -49,7 +49,7 @@ def settings_of(order: Order) -> dict[str, Any]:
     if order.batch > 1:
         consumer |= {"batchSize": order.batch, "uniqueListener": order.unique}
     if order.hung_key:
-        consumer["maxProcessingTime"] = "1h"  # else it would be given up after a second
+        consumer["maxProcessingTime"] = "1h"  # else it would be abandoned after a second
     clusters = {CLUSTER: {"clientId": "bench-lanes", "brokers": order.bootstrap}}
     return {"clusters": clusters, "consumers": {LISTENER: consumer}}
 
@@ -82,7 +82,7 @@ def _hanging(order: Order, tally: Tally) -> Handler:
 
     async def handle(record: Record) -> None:
         if record.key == hung:
-            await asyncio.get_running_loop().create_future()  # of which nobody else knows
+            await asyncio.get_running_loop().create_future()  # unknown to other groups
         tally.handled += 1
 
     return handle
@@ -149,7 +149,7 @@ def _on_threads(order: Order) -> tuple[Handler, Counts]:
 
 
 def made_app(order: Order) -> tuple[App, Counts]:
-    """The app, and what its handlers count."""
+    """The app, and the counts of its handlers."""
     handler, counts = handler_of(order)
     return app_with(order, handler), counts
 

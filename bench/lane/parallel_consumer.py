@@ -2,7 +2,7 @@
 
 Thread: application.
 
-Java compiles the class when it starts it, so it takes a JDK.
+Java compiles the class at start, so it needs a JDK.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ JARS: Final = RivalJars(
     (Dependency("io.confluent.parallelconsumer", "parallel-consumer-core", VERSION),),
     Path(__file__).with_name(f"parallel-consumer-{VERSION}.sha256"),
 )
-# Java keeps 5 connections to a host unless it is told otherwise: lanes would open a new one for almost every call.
+# Java keeps 5 connections per host by default: lanes would open a new one for almost every call.
 _CONNECTIONS: Final = 1_000
 _SERIAL_BUFFER: Final = 200_000
 
@@ -37,5 +37,5 @@ def command(java: JavaProgram, order: Order) -> list[str]:
 
 
 def tuning(order: Order) -> list[str]:
-    """Its defaults, but for the serial consumer: its buffer would hold records of one partition or two."""
+    """The defaults, except for the serial consumer: its buffer would hold records of only one or two partitions."""
     return [f"buffer={_SERIAL_BUFFER}"] if order.lanes == 0 else []

@@ -1,9 +1,9 @@
-"""One child, watched: its rate over a steady stretch or a whole log, its CPU and its memory.
+"""Samples one child: its rate over a steady period or a whole log, its CPU and its memory.
 
 Thread: application.
 
-A child counts and tells; what it uses is read from /proc whenever it tells something. Nothing it did before its first
-record or while it warmed up counts. Whatever happens, the child is gone afterwards.
+A child counts and reports; its resources are read from /proc at each report. Nothing before its first record or during
+the warm-up counts. The child is always ended afterwards.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """`at` is what the child's clock said when it counted; `seen` is ours when we looked what it uses: a child that is
-    short of processors tells late."""
+    """`at` is the child's clock when it counted; `seen` is our clock when its resources were read: a child that is
+    short of CPU reports late."""
 
     at: float
     handled: int
@@ -48,8 +48,8 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """`cpu` in cores; memory is the most that was resident while it was measured, of all processes together and of
-    those of each role."""
+    """`cpu` in cores; memory is the peak of resident memory during the measurement, of all processes together and per
+    role."""
 
     rate: float
     seconds: float
@@ -60,7 +60,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """`records` is what there is to read: a steady stretch that reaches the end of it was none."""
+    """`records` is the size of the log: a period that reaches its end is not steady."""
 
     warm: float
     seconds: float
@@ -73,14 +73,14 @@ class Span:
 
 @dataclass(slots=True)
 class Window:
-    """Takes samples until the steady stretch is complete. Time begins with the first handled record."""
+    """Takes samples until the steady period is complete. The time starts with the first handled record."""
 
     span: Span
     _began: float | None = None
     _samples: list[Sample] = field(default_factory=list)
 
     def add(self, sample: Sample) -> bool:
-        """Whether there is enough."""
+        """Whether there are enough samples."""
         if self._began is None:
             if sample.handled:
                 self._began = sample.at
@@ -92,7 +92,7 @@ class Window:
 
     @property
     def is_open(self) -> bool:
-        """Whether the steady stretch has begun."""
+        """Whether the steady period has begun."""
         return bool(self._samples)
 
     def figures(self) -> Figures:
@@ -135,7 +135,7 @@ def measure_drain(command: Sequence[str], span: Span, records: int) -> Figures:
 
 
 def sample_of(pid: int, tick: Tick) -> Sample | None:
-    """None when the process is gone already: what it said last comes with the end of its lines."""
+    """None if the process is gone already: its last report is read with the end of its output."""
     try:
         family = [one for one in tree(pid) if not is_zombie(one)]
         resident: Counter[str] = Counter()
@@ -147,7 +147,7 @@ def sample_of(pid: int, tick: Tick) -> Sample | None:
 
 
 def tree(pid: int) -> Iterator[int]:
-    """The process and all below it."""
+    """The process and all its descendants."""
     yield pid
     for children in Path("/proc", str(pid), "task").glob("*/children"):
         for below in children.read_text().split():
@@ -155,7 +155,7 @@ def tree(pid: int) -> Iterator[int]:
 
 
 def is_zombie(pid: int) -> bool:
-    """Ended, and its parent has not asked how: it has no memory to speak of."""
+    """A zombie: it has ended and its parent has not waited for it, so it uses no memory."""
     return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
@@ -170,7 +170,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def cpu_of(stat: str) -> float:
-    """User and system time of all threads; the name before them may hold anything, parentheses too."""
+    """User and system time of all threads; the name before them may contain anything, parentheses too."""
     cells = stat.rpartition(")")[2].split()
     return (int(cells[11]) + int(cells[12])) / _TICKS
 
@@ -180,16 +180,16 @@ def cpu_of(stat: str) -> float:
 
 @contextmanager
 def child(command: Sequence[str], patience: float) -> Iterator[tuple[subprocess.Popen[str], Iterator[Tick | Drained]]]:
-    """The process and what it tells. It ends with the block; should it end before that, its last words are raised."""
+    """The process and its reports. It ends with the block; if it ends earlier, its last output is raised."""
     with tempfile.TemporaryFile("w+") as words:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=words, text=True, cwd=ROOT
         )
-        # Nothing else would wake the reader of a child that says nothing any more.
+        # Nothing else would wake the reader of a child that is silent.
         watchdog = threading.Timer(patience, process.kill)
         watchdog.start()
         try:
-            assert process.stdout is not None  # noqa: S101 (narrows the type: PIPE was asked for)
+            assert process.stdout is not None  # noqa: S101 (narrows the type: stdout is PIPE)
             yield process, _events(process, process.stdout, words)
         finally:
             watchdog.cancel()
@@ -205,10 +205,10 @@ def _events(process: subprocess.Popen[str], stdout: IO[str], words: IO[str]) -> 
 
 
 def end(process: subprocess.Popen[str]) -> None:
-    """Asks, then insists."""
+    """Terminates, then kills."""
     process.terminate()
     try:
-        # Whoever is being told to end may still have something to say, and must not wait for a reader.
+        # A process that is ending may still write output, and must not wait for a reader.
         process.communicate(timeout=_STOP_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()

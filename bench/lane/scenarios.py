@@ -1,9 +1,9 @@
-"""What `bench.lanes` measures: partitions, lanes, what the handler is given and what it does.
+"""The scenarios of `bench.lanes`: partitions, lanes, the handler's input and its work.
 
 Thread: none (pure).
 
-A limit is lanes over latency: no lane can begin its next call before the last one is over. Where parallel-consumer or
-the bare loop would do the very same in two scenarios, one of them names the other and it is measured once.
+A limit is lanes over latency: no lane can begin its next call before the last one has ended. If parallel-consumer or
+the bare loop would do exactly the same in two scenarios, one of them names the other and it is measured once.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Final
 LATENCY: Final = 0.02
 ZIPF: Final = 1.1
 
-# What the handler is given.
+# The handler's input.
 SINGLE: Final = "single"
 RECORDS: Final = "records"
 COLUMNS: Final = "columns"
-THREAD: Final = "thread"  # single, and the handler is no coroutine
+THREAD: Final = "thread"  # single, and the handler is not a coroutine
 
-# What it does with it.
+# The handler's work.
 SLEEP: Final = "sleep"
 HTTP: Final = "http"
 AIOHTTP: Final = "aiohttp"
@@ -29,11 +29,11 @@ NOTHING: Final = "nothing"
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """`lanes` are of one partition, 0 is the serial consumer; `most` bounds the rate, so that no log runs dry.
+    """`lanes` are per partition, 0 is the serial consumer; `most` bounds the rate, so that no log runs dry.
 
-    `spreads`: one core is too little for it, so it is measured with two processes beside the one.
+    `spreads`: one core is not enough, so it is also measured with two processes.
     `rival` and `bare` name the scenario in which parallel-consumer and the bare loop are measured for this one; None:
-    there is nothing to compare with.
+    no comparison.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Scenario:
 
     @property
     def limit(self) -> float | None:
-        """Records a second; None when the handler takes no time. With skewed keys the log decides."""
+        """Records per second; None if the handler takes no time. With skewed keys the log decides."""
         if self.work == NOTHING or self.skew:
             return None
         return self.lanes_in_all * self.batch / LATENCY

@@ -1,9 +1,9 @@
-"""A mock HTTP service that answers every request after some time: `python -m bench.lane.service <seconds>`.
+"""A mock HTTP service that answers every request after a delay: `python -m bench.lane.service <seconds>`.
 
 Thread: loop.
 
-Prints its port, listens on the loopback alone. Answers in order and keeps connections open; it is as plain as it can
-be, because it shares the machine with who is measured.
+Prints its port, listens on the loopback only. Answers in order and keeps connections open; it is as simple as possible,
+because it shares the machine with the measured system.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BACKLOG: Final = 4_096
 
 
 class Served(asyncio.Protocol):
-    """One connection. Requests have no body, so one ends with its head."""
+    """One connection. Requests have no body, so a request ends with its head."""
 
     def __init__(self, latency: float) -> None:
         self._latency = latency
@@ -55,11 +55,11 @@ async def serve(latency: float) -> None:
 
 @contextmanager
 def service(latency: float) -> Iterator[int]:
-    """Its port."""
+    """Starts the service; yields its port."""
     command = [sys.executable, "-m", "bench.lane.service", str(latency)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     try:
-        assert process.stdout is not None  # noqa: S101 (narrows the type: PIPE was asked for)
+        assert process.stdout is not None  # noqa: S101 (narrows the type: stdout is PIPE)
         yield json.loads(process.stdout.readline())["port"]
     finally:
         end(process)

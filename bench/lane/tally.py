@@ -1,8 +1,8 @@
-"""Counts what handlers did and tells it, tick by tick.
+"""Counts handled records and reports them, tick by tick.
 
-Thread: `Tally` any one thread at a time, `ThreadTally` any; a thread of their own tells.
+Thread: `Tally` any one thread at a time, `ThreadTally` any; a thread of their own reports.
 
-Adding to a tally is part of what is measured, so it does as little as it can.
+Adding to a tally is part of the measurement, so it does as little as possible.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Tally:
         self.began: float | None = None
 
     def begin(self) -> None:
-        """The first call of a handler; only asked where a whole log is timed."""
+        """The time of a handler's first call; only used if a whole log is timed."""
         if self.began is None:
             self.began = time.perf_counter()
 

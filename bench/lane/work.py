@@ -1,10 +1,10 @@
-"""What a handler does: it waits for a timer, or for an HTTP service.
+"""A handler's work: it waits for a timer, or for an HTTP service.
 
 Thread: loop.
 
-The same code for lanes and for the bare loop. `Http` keeps one connection for each call that is under way at a time and
-does no more than HTTP/1.1 asks of someone who knows the service: what is measured is lanes, not an HTTP library.
-aiohttp's client does the same with all that such a library brings.
+The same code for lanes and for the bare loop. `Http` keeps one connection per concurrent call and does no more than
+HTTP/1.1 requires for a known service: lanes are measured, not an HTTP library. aiohttp's client does the same with the
+overhead of such a library.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Connection(asyncio.Protocol):
 
 
 def body_of(received: bytes) -> bytes | None:
-    """The body of a whole answer; None when some of it is missing."""
+    """The body of a complete response; None if it is incomplete."""
     head, gap, rest = received.partition(_END_OF_HEAD)
     if not gap:
         return None

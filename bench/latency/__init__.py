@@ -1,1 +1,1 @@
-"""What `bench.spark_latency` is made of."""
+"""The parts of `bench.spark_latency`."""

@@ -1,10 +1,10 @@
-"""Spark's own connector, and a pool of threads: `python -m bench.latency.connector '<order as JSON>' DIRECTORY`.
+"""Spark's own connector with a thread pool: `python -m bench.latency.connector '<order as JSON>' DIRECTORY`.
 
-Thread: application; batches come on a thread of Spark's, handlers run in the pool.
+Thread: application; batches arrive on a Spark thread, handlers run in the pool.
 
-A query whose `foreachBatch` has the rows of the batch handled by as many threads as there are lanes, waits for all of
-them, and begins the next batch at once: no trigger is set. The rows come to the driver, where the pool is kept from
-batch to batch: no Python worker is asked, and no thread is started, which would only cost it time.
+A query whose `foreachBatch` handles the rows of a batch with as many threads as there are lanes, waits for all of them,
+and begins the next batch at once: no trigger is set. The rows are collected in the driver, which keeps the pool from
+batch to batch: Python workers and new threads would only cost time.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def run(order: Order, directory: Path) -> None:
 
 
 def _run(writing: Any) -> None:
-    """Until it is told to end; a query that ends by itself has failed."""
+    """Runs until it is stopped; a query that ends by itself has failed."""
     stop = threading.Event()
     with signals_stop(stop.set):
         query = writing.start()

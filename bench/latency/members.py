@@ -1,9 +1,9 @@
-"""Lanes that note how long records took: `python -m bench.latency.members '<order as JSON>' DIRECTORY [FLOW]`.
+"""Lanes that record latencies: `python -m bench.latency.members '<order as JSON>' DIRECTORY [FLOW]`.
 
 Thread: application; handlers run where the app runs them.
 
-The app of `bench.lane.ours` with a handler that notes, in the process engine or in a flow of Spark's. Every process
-that has handlers writes into the directory; the one that was started tells how many pairs there are.
+The app of `bench.lane.ours` with a handler that records times, in the process engine or in a Spark flow. Every process
+with handlers writes into the directory; the started one reports how many pairs there are.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NOTED: Final = "BENCH_NOTED"  # a directory
 
 
 def noting_app() -> App:
-    """The app of a process. A driver makes one too, which runs nothing."""
+    """The app of a process. A driver creates one too, which runs nothing."""
     order = Order(**json.loads(os.environ[ORDER]))
     notes = Notes(Path(os.environ[NOTED]))
     notes.write_regularly()

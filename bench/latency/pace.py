@@ -1,9 +1,9 @@
-"""Records at an even pace, stamped with the time of their sending: `python -m bench.latency.pace '<order as JSON>'`.
+"""Produces records at an even pace, stamped with their send time: `python -m bench.latency.pace '<order as JSON>'`.
 
 Thread: application.
 
-In a process of its own, until its standard input is closed. One record at a time, each at its own moment; who comes
-late sends what is due at once, with the time at which it is really sent. Notes the number and the time of each.
+In a process of its own, until its standard input is closed. Sends one record at a time, each at its own moment; a late
+producer sends due records at once, stamped with the actual send time. Records the number and the time of each.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final
 
 from confluent_kafka import Producer
 
-from bench.beside import beside, until_it_is_over
+from bench.beside import beside, stop_at_end
 from bench.lane.logs import CHUNK, VALUE_BYTES, Log, key_name
 from bench.latency.samples import Notes, stamped
 
@@ -29,12 +29,12 @@ _FLUSH_SECONDS: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """`directory` is for the notes."""
+    """`directory` is for the recorded times."""
 
     bootstrap: str
     topic: str
     partitions: int
-    rate: float  # records a second, all partitions together
+    rate: float  # records per second, all partitions together
     directory: str
 
 
@@ -69,4 +69,4 @@ def paced(pace: Pace) -> AbstractContextManager[None]:
 
 
 if __name__ == "__main__":
-    write(Pace(**json.loads(sys.argv[1])), until_it_is_over())
+    write(Pace(**json.loads(sys.argv[1])), stop_at_end())

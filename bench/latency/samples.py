@@ -1,9 +1,9 @@
-"""Pairs of times: each process writes its own into a file of its own, and someone adds them up.
+"""Pairs of times: each process writes its pairs into a file of its own, and one process adds them up.
 
-Thread: `Notes.add` any, a thread of its own writes; the rest is pure but for reading files.
+Thread: `Notes.add` any, a thread of its own writes; the rest is pure except for reading files.
 
-Noting a pair is part of what is measured, so it does as little as it can. All times are those of the machine's wall
-clock, in nanoseconds: the one clock that the processes have in common.
+Recording a pair is part of the measurement, so it does as little as possible. All times are wall clock times in
+nanoseconds: the only clock that the processes share.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 WRITE_SECONDS: Final = 0.1
-BEHIND: Final = 0.95  # who handles a smaller part of what is sent falls behind
+BEHIND: Final = 0.95  # a system that handles a smaller share of the sent records falls behind
 _PAIR_BYTES: Final = 16
 _STAMP_BYTES: Final = 8
 _MILLISECOND: Final = 1e6
@@ -32,7 +32,7 @@ Pairs = npt.NDArray[np.int64]  # two columns
 
 
 def stamped(sent: int, size: int) -> bytes:
-    """A value of `size` bytes that begins with the time of its sending."""
+    """A value of `size` bytes that starts with its send time."""
     return sent.to_bytes(_STAMP_BYTES, "big").ljust(size, b"x")
 
 
@@ -54,7 +54,7 @@ class Notes:
         self._kept.extend((first, second))  # one call: no thread sees half of a pair
 
     def write(self) -> None:
-        """What was noted since the last time. One thread at a time."""
+        """The pairs since the last call. One thread at a time."""
         count = len(self._kept)
         taken = array("q", self._kept[:count])
         del self._kept[:count]
@@ -83,7 +83,7 @@ class Written:
 
 
 def read_pairs(directory: Path) -> Pairs:
-    """Of all files; a pair that is being written does not count yet."""
+    """The pairs of all files; an incomplete pair does not count yet."""
     found = [np.zeros((0, 2), np.int64)]
     for path in directory.iterdir():
         content = path.read_bytes()
@@ -108,8 +108,8 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """Milliseconds. `sent` and `handled` are what was sent and what ended in the stretch; `missing` of what was sent in
-    it had not ended when it was last looked for."""
+    """Milliseconds. `sent` and `handled` count records sent and handled in the period; `missing` are records sent in it
+    that were not handled by the last check."""
 
     p50: float
     p99: float
@@ -128,11 +128,11 @@ class Latencies:
 
 
 def latencies(handled: Pairs, sent: Pairs, stretch: Stretch, now: int) -> Latencies:
-    """`handled` are pairs of sending and end, `sent` the times of sending. Of a record that was handled more than once
-    its first end counts; one that was not handled until `now` has taken at least so long."""
+    """`handled` are pairs of send and end times, `sent` the send times. The first end of a record counts; a record that
+    is not handled by `now` has taken at least so long."""
     asked = sent[stretch.holds(sent)]
     if not asked.size:
-        raise RuntimeError("nothing was sent in the stretch that counts")
+        raise RuntimeError("nothing was sent in the measured period")
     by_end = handled[np.argsort(handled[:, 1], kind="stable")]
     known, firsts = np.unique(by_end[:, 0], return_index=True)
     ends = by_end[firsts, 1]

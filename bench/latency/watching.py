@@ -1,9 +1,9 @@
-"""One system under an even load: how long its records took, and what it used meanwhile.
+"""One system under an even load: the latencies of its records, and its resources meanwhile.
 
 Thread: application.
 
-The producer runs before the system does, so that it begins with what has piled up; that is over when it has warmed up.
-Afterwards what was sent in the stretch is waited for: leaving it out would leave out what took longest.
+The producer starts before the system, so the system starts with a backlog, which it has handled when it is warm.
+Afterwards the bench waits for all records sent in the period: leaving them out would leave out the slowest.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Measured:
 
 
 def measure(order: Order, arguments: list[str], span: Span, rate: float) -> Measured:
-    """`arguments`: the module of the child, and what it is told besides order and directory."""
+    """`arguments`: the module of the child, and its arguments besides order and directory."""
     module, *rest = arguments
     with tempfile.TemporaryDirectory(prefix="multilane-bench-") as work:
         sent, handled = Path(work, "sent"), Path(work, "handled")
@@ -61,7 +61,7 @@ def _steady(window: Window, pid: int, events: Iterator[Tick | Drained]) -> Stret
 
 
 def _settled(stretch: Stretch, sent: Path, handled: Path, events: Iterator[Tick | Drained]) -> Latencies:
-    """When all that was sent in the stretch has been handled, or after some time without it."""
+    """Returns when all records sent in the period are handled, or after a timeout."""
     patience = time.monotonic() + GRACE_SECONDS
     for _ in events:  # which also keeps the child from waiting for a reader
         now = time.time_ns()

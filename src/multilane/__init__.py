@@ -1,14 +1,14 @@
 """multilane: Kafka consumption with many ordered lanes per partition.
 
-The names below are the public interface. They are loaded when first used: importing the package imports nothing heavy
-and compiles nothing.
+The names below are the public interface, with those of `multilane.dev`, `multilane.spark` and `multilane.testing`. They
+load on first use: importing the package imports nothing heavy and compiles nothing. Every other module is private.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from multilane.lazy_exports import lazy_exports
 from multilane.version import __version__
 
 if TYPE_CHECKING:
@@ -21,12 +21,17 @@ if TYPE_CHECKING:
     from multilane.client.group.wanted_topics import ServerPattern
     from multilane.client.produce.producer import Producer
     from multilane.client.rebalance import RebalanceListener
+    from multilane.clock import Clock, SystemClock
+    from multilane.config.app.loading import load_app
     from multilane.config.security import Token
     from multilane.errors import MultilaneError
     from multilane.lanes.partition_events import Partitions
     from multilane.listeners.acknowledgement import Acknowledgement
     from multilane.listeners.context import Context, current_context
+    from multilane.listeners.opentelemetry import OpenTelemetryTracer
     from multilane.listeners.window import Selection
+    from multilane.metrics.observer import Observer
+    from multilane.metrics.prometheus import PrometheusObserver
     from multilane.runtime.produced_messages import CustomMessage, Message
     from multilane.runtime.registration import Interceptors
     from multilane.secret import Secret
@@ -39,29 +44,35 @@ _HOMES = {
     "Acknowledgement": "multilane.listeners.acknowledgement",
     "Admin": "multilane.client.admin.admin",
     "App": "multilane.app.app",
-    "Interceptors": "multilane.runtime.registration",
-    "Partitions": "multilane.lanes.partition_events",
     "Assignor": "multilane.client.group.assignors",
     "AsyncConsumer": "multilane.client.async_consumer",
     "Avro": "multilane.spark.avro.payload",
     "Block": "multilane.wire.records.block",
     "Blocks": "multilane.client.blocks",
+    "Clock": "multilane.clock",
     "Consumer": "multilane.client.consumer",
     "Context": "multilane.listeners.context",
     "CustomMessage": "multilane.runtime.produced_messages",
+    "Interceptors": "multilane.runtime.registration",
     "Message": "multilane.runtime.produced_messages",
     "MultilaneError": "multilane.errors",
+    "Observer": "multilane.metrics.observer",
     "OffsetAndMetadata": "multilane.types",
     "OffsetAndTimestamp": "multilane.types",
+    "OpenTelemetryTracer": "multilane.listeners.opentelemetry",
+    "Partitions": "multilane.lanes.partition_events",
+    "PrometheusObserver": "multilane.metrics.prometheus",
     "Producer": "multilane.client.produce.producer",
     "RebalanceListener": "multilane.client.rebalance",
     "Record": "multilane.wire.records.record",
     "Secret": "multilane.secret",
     "Selection": "multilane.listeners.window",
     "ServerPattern": "multilane.client.group.wanted_topics",
+    "SystemClock": "multilane.clock",
     "Token": "multilane.config.security",
     "TopicPartition": "multilane.types",
     "current_context": "multilane.listeners.context",
+    "load_app": "multilane.config.app.loading",
 }
 
 __all__ = [
@@ -73,34 +84,31 @@ __all__ = [
     "Avro",
     "Block",
     "Blocks",
+    "Clock",
     "Consumer",
     "Context",
     "CustomMessage",
     "Interceptors",
     "Message",
     "MultilaneError",
+    "Observer",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
+    "OpenTelemetryTracer",
     "Partitions",
     "Producer",
+    "PrometheusObserver",
     "RebalanceListener",
     "Record",
     "Secret",
     "Selection",
     "ServerPattern",
+    "SystemClock",
     "Token",
     "TopicPartition",
     "__version__",
     "current_context",
+    "load_app",
 ]
 
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'multilane' has no attribute {name!r}")
-    return getattr(import_module(home), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES)

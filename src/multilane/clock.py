@@ -1,9 +1,9 @@
-"""Time as a value that is handed in, so that a test owns it.
+"""Time as a dependency that is passed in, so that tests control it.
 
 Thread: any.
 
-The only module that reads the system's clocks. `monotonic()` drives every timer and deadline, and counts the time while
-the machine sleeps where the system can tell; `wall()` (seconds since the epoch) is for what people read and for Kafka
+The only module that reads the system's clocks. `monotonic()` drives every timer and deadline; it includes the time that
+the machine sleeps, where the system supports that. `wall()` (seconds since the epoch) is for display and for Kafka
 timestamps.
 """
 
@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 
 class Clock(Protocol):
-    """Where `now` comes from."""
+    """The source of the current time."""
 
     def monotonic(self) -> float: ...
     def wall(self) -> float: ...
@@ -34,7 +34,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves when told to."""
+    """A clock that moves only by `advance`."""
 
     def __init__(self, now: float = 0.0, wall: float = 1_700_000_000.0) -> None:
         self._now = now

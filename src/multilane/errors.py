@@ -1,10 +1,10 @@
-"""Every error multilane raises: one tree, and three facts a caller may act on.
+"""Every error that multilane raises: one tree, and three facts that a caller may act on.
 
 Thread: any (values).
 
-`retriable` says that the same request may succeed later, `refresh_metadata` that our picture of the cluster is old,
-`fatal` that the client cannot go on. The facts are class attributes (or set per broker code), so that code asks the
-error and never keeps a list of its own.
+`retriable` means that the same request may succeed later, `refresh_metadata` that the cluster metadata is outdated,
+`fatal` that the client cannot continue. The facts are class attributes (or set per broker code), so that code reads
+them from the error and never keeps its own list.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class MultilaneError(Exception):
 
 
 class ConfigError(MultilaneError):
-    """The configuration is wrong; the text names the key, the value's fault and what to write instead."""
+    """The configuration is wrong; the message names the key, the fault and what to write instead."""
 
 
 class ConfigProblems(ConfigError):
-    """All that is wrong with an app's files, each thing in a line of its own; `problems` has them one by one."""
+    """Every problem in an app's files, one per line; `problems` has them as objects."""
 
     def __init__(self, problems: Sequence[object]) -> None:
         self.problems = tuple(problems)
@@ -43,7 +43,7 @@ class ConfigProblems(ConfigError):
 
 
 class TargetNotFound(ConfigError):
-    """MODULE:NAME leads to no application."""
+    """MODULE:NAME does not name an application."""
 
 
 class ClientClosed(MultilaneError):
@@ -51,13 +51,13 @@ class ClientClosed(MultilaneError):
 
 
 class ClientFailed(MultilaneError):
-    """The network thread met an unexpected exception; every client on it is lost. The cause is chained."""
+    """The network thread failed with an unexpected exception; every client on it is lost. The cause is chained."""
 
     fatal = True
 
 
 class ForkedClient(ClientClosed):
-    """The client was made before a fork: its threads and sockets belong to the parent."""
+    """The client was created before a fork: its threads and sockets belong to the parent process."""
 
 
 class NotAssigned(MultilaneError, ValueError):
@@ -65,15 +65,15 @@ class NotAssigned(MultilaneError, ValueError):
 
 
 class WrongSubscription(MultilaneError, ValueError):
-    """subscribe() and assign() exclude each other, and subscribe() needs a group."""
+    """subscribe() and assign() were combined, or subscribe() was called without a group."""
 
 
 class ConcurrentUse(MultilaneError):
-    """A consumer belongs to one thread (or task) at a time; only wakeup() may come from another."""
+    """Two threads (or tasks) used a consumer at the same time; only wakeup() is allowed from another thread."""
 
 
 class WakeupError(MultilaneError):
-    """wakeup() was called from another thread while this one waited."""
+    """Another thread called wakeup() while this one waited."""
 
 
 class OperationTimeout(MultilaneError, TimeoutError):
@@ -86,14 +86,14 @@ class OperationTimeout(MultilaneError, TimeoutError):
 
 
 class NetworkError(MultilaneError):
-    """A connection could not be made or was lost."""
+    """A connection could not be established or was lost."""
 
     retriable = True
     refresh_metadata = True
 
 
 class AuthenticationError(MultilaneError):
-    """The broker or we refused the other's identity. It stays refused until someone changes something."""
+    """The broker or the client rejected the other's identity. A retry fails until the configuration changes."""
 
     fatal = True
 
@@ -103,7 +103,7 @@ class TlsError(AuthenticationError):
 
 
 class WrongListener(AuthenticationError):
-    """What answers there does not speak Kafka in the way we do: another security.protocol, or no Kafka at all."""
+    """The listener uses another security.protocol, or is not Kafka at all."""
 
 
 class SaslError(AuthenticationError):
@@ -111,11 +111,11 @@ class SaslError(AuthenticationError):
 
 
 class UnsendableRequest(MultilaneError):
-    """A value of the caller does not fit into the protocol's request."""
+    """A caller's value does not fit into the protocol's request."""
 
 
 class UnsupportedVersion(MultilaneError):
-    """Broker and client have no version of a request in common."""
+    """Broker and client share no version of a request."""
 
     fatal = True
 
@@ -124,7 +124,7 @@ class UnsupportedVersion(MultilaneError):
 
 
 class WireError(MultilaneError):
-    """What a broker sent does not follow the protocol."""
+    """Data from a broker violates the protocol."""
 
     retriable = True
 
@@ -134,7 +134,7 @@ class FrameError(WireError):
 
 
 class RecordBatchError(WireError):
-    """A record batch cannot be read. The position stays in front of it."""
+    """A record batch cannot be read. The position stays before it."""
 
     what: ClassVar[str] = "record batch cannot be read"
 
@@ -157,7 +157,7 @@ class RecordBatchError(WireError):
         super().__init__(f"{self.what}:{where} at offset {offset}{source}: {reason}")
 
     def at(self, *, topic: str, partition: int, broker: str) -> RecordBatchError:
-        """The same error with its place named; the decoder knows only the offset."""
+        """The same error with its topic, partition and broker; the decoder knows only the offset."""
         return type(self)(self.reason, offset=self.offset, topic=topic, partition=partition, broker=broker)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -177,21 +177,21 @@ class CorruptBatch(RecordBatchError):
 
 
 class UnsupportedBatch(RecordBatchError):
-    """A record format older than v2, or a codec we do not know."""
+    """A record format older than v2, or an unknown codec."""
 
     what = "unsupported record batch"
     retriable = False
 
 
 class OversizedBatch(RecordBatchError):
-    """A batch decompresses to more than the cap."""
+    """A batch decompresses to more than max.decompressed.batch.bytes."""
 
     what = "oversized record batch"
     retriable = False
 
 
 class BlockFull(RecordBatchError):
-    """One fetch's batches hold more than a block may; what follows is sound and must be fetched again."""
+    """The batches of one fetch exceed the limits of a block; the rest is sound and must be fetched again."""
 
     what = "block is full"
 
@@ -200,7 +200,7 @@ class BlockFull(RecordBatchError):
 
 
 class OffsetOutOfRange(MultilaneError):
-    """The wanted offset is not in the log and no reset policy was asked for."""
+    """The requested offset is not in the log, and no reset policy is set."""
 
     def __init__(self, message: str, *, topic: str, partition: int, offset: int) -> None:
         self.topic, self.partition, self.offset = topic, partition, offset
@@ -212,7 +212,7 @@ class NoOffsetForPartition(MultilaneError):
 
 
 class LogTruncated(MultilaneError):
-    """Records that we had read are gone from the log: it diverges below our position (an unclean election)."""
+    """The log lost records that were already read: it diverges below our position (an unclean election)."""
 
     def __init__(self, message: str, *, topic: str, partition: int, offset: int, diverges_at: int | None) -> None:
         self.topic, self.partition, self.offset, self.diverges_at = topic, partition, offset, diverges_at
@@ -220,14 +220,14 @@ class LogTruncated(MultilaneError):
 
 
 class DataLoss(MultilaneError):
-    """Records that were to be read are not in the log any more."""
+    """Records that should be read are no longer in the log."""
 
 
-# --- errors that brokers answer --------------------------------------------------------------------------------------
+# --- errors that brokers return --------------------------------------------------------------------------------------
 
 
 def printable(text: str | None, limit: int = _BROKER_TEXT_LIMIT) -> str:
-    """A broker's own words, made safe to log: control characters out, length bounded."""
+    """A text made safe to log: without control characters, of limited length."""
     if not text:
         return ""
     clean = "".join(c if c.isprintable() else " " for c in text[: limit + 1])
@@ -235,7 +235,7 @@ def printable(text: str | None, limit: int = _BROKER_TEXT_LIMIT) -> str:
 
 
 class BrokerError(MultilaneError):
-    """A broker answered with an error code."""
+    """A broker returned an error code."""
 
     def __init__(self, code: int, context: str = "", text: str | None = None) -> None:
         self.code = code
@@ -248,11 +248,11 @@ class BrokerError(MultilaneError):
 
 
 class UnknownBrokerCode(BrokerError):
-    """An error code that this client's tables do not have: the broker is newer than we are."""
+    """An error code that is not in this client's tables: the broker is newer than the client."""
 
 
 def broker_error(code: int, context: str = "", text: str | None = None) -> BrokerError:
-    """The error for a code; an unknown code is a typed error too, and not retried."""
+    """The error for a code; an unknown code also has a type and is not retried."""
     kind = BrokerError if code in BROKER_CODES else UnknownBrokerCode
     return kind(code, context, text)
 
@@ -261,39 +261,39 @@ def broker_error(code: int, context: str = "", text: str | None = None) -> Broke
 
 
 class GroupError(MultilaneError):
-    """Something about this member's place in its group."""
+    """An error of group membership."""
 
 
 class GroupRefused(GroupError):
-    """The group will not have us as we are: no permission, another protocol, a timeout out of range, a full group."""
+    """The group rejects this member: no permission, another protocol, a timeout out of range, or a full group."""
 
     fatal = True
 
 
 class InstanceFenced(GroupError):
-    """Another process joined with our group.instance.id and took our place (classic groups fence the old member)."""
+    """Another process joined with our group.instance.id and replaced us (classic groups fence the old member)."""
 
     fatal = True
 
 
 class InstanceInUse(GroupError):
-    """A live member has our group.instance.id already (KIP-848 groups fence the one that joins)."""
+    """A live member already has our group.instance.id (KIP-848 groups fence the new member)."""
 
     fatal = True
 
 
 class CommitRefused(GroupError):
-    """Offsets were not committed because this member no longer owns what they are about. Do not retry: read again."""
+    """Offsets were not committed: this member no longer owns their partitions. Do not retry; read again."""
 
 
 class CommitDuringRebalance(CommitRefused):
-    """The group is rebalancing. Poll to finish that, then commit what is still owned."""
+    """The group is rebalancing. Poll to finish the rebalance, then commit the partitions that are still assigned."""
 
     retriable = True
 
 
 class TooManyCommits(GroupError):
-    """Commits are made faster than the coordinator takes them. Commit less often, or wait for the futures."""
+    """Commits are sent faster than the coordinator accepts them. Commit less often, or wait for the futures."""
 
     retriable = True
 
@@ -302,25 +302,25 @@ class TooManyCommits(GroupError):
 
 
 class LibrdkafkaError(MultilaneError):
-    """librdkafka, through which everything is written, failed for a reason that has no other name here."""
+    """librdkafka, which sends all records, failed for a reason without a class of its own here."""
 
 
 class PublishStopped(MultilaneError):
-    """Publishing ended before the broker acknowledged a copy: the record it is a copy of is not settled."""
+    """Publishing ended before the broker acknowledged a copy: the original record is not settled."""
 
 
 class MarksDoNotFit(MultilaneError):
-    """What was replayed of an error topic is too scattered to be marked; nothing more was sent."""
+    """The replayed records of an error topic are too scattered to be marked; nothing more was sent."""
 
 
 class ProduceFailed(MultilaneError):
-    """Some messages of a bulk were not stored; `failures` has the place of each in the bulk, and why."""
+    """Some messages of a bulk were not stored; `failures` has the index of each in the bulk, and its error."""
 
     def __init__(self, failures: tuple[tuple[int, Exception], ...], total: int) -> None:
         self.failures = failures
         self.total = total
-        place, first = failures[0]
-        super().__init__(f"{len(failures)} of {total} messages were not stored; the first, message {place}: {first}")
+        index, first = failures[0]
+        super().__init__(f"{len(failures)} of {total} messages were not stored; the first, message {index}: {first}")
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.failures, self.total))
@@ -330,71 +330,71 @@ class ProduceFailed(MultilaneError):
 
 
 class UndecodablePayload(MultilaneError):
-    """A value is not what the function asked for, and never will be. Its record goes to the error topic at once."""
+    """A value cannot be decoded to the type that the function requires. Its record goes to the error topic at once."""
 
 
 class ProcessingTimeout(MultilaneError, TimeoutError):
-    """A function took longer than maxProcessingTime: make it faster, allow it more, or call less in it."""
+    """A function took longer than maxProcessingTime: make it faster, do less in it, or allow more time."""
 
 
 class WrongFailures(MultilaneError):
-    """A batch function returned failures that are not of its batch, so nobody knows which records are meant."""
+    """A batch function returned failures that are not records of its batch."""
 
 
 class GivenUp(MultilaneError):
-    """A record has been an error more often than maxErrorCount allows; its last step has it now."""
+    """A record failed more often than maxErrorCount allows; its last step handles it now."""
 
 
 class AuditNotWritten(MultilaneError):
-    """What became of records cannot be written to the audit's files. `retriable` while that may pass."""
+    """Audit records cannot be written to their files. `retriable` if the cause may be temporary."""
 
 
 class BreakerOpen(MultilaneError):
-    """Too large a share of the records failed: the group was stopped before it flooded the error topic."""
+    """The share of failed records was too large: the group was stopped before it flooded the error topic."""
 
 
 # --- the Kafka for development ---------------------------------------------------------------------------------------
 
 
 class DevKafkaError(MultilaneError):
-    """The embedded Kafka could not be set up or started; the text says what to do about it."""
+    """The embedded Kafka could not be set up or started; the message states the remedy."""
 
 
 class JavaNotFound(DevKafkaError):
-    """No Java, or only one that is too old for Kafka and Spark."""
+    """There is no Java, or only one that is too old for Kafka and Spark."""
 
 
 class DamagedJars(DevKafkaError):
-    """A file of the Kafka installation is not the one that was pinned."""
+    """A file of the Kafka installation differs from the pinned one."""
 
 
 class PortInUse(DevKafkaError):
-    """Someone else listens on a port that was asked for."""
+    """Another process listens on a requested port."""
 
 
 class BrokerStartError(DevKafkaError):
-    """A broker ended, or did not answer in time; the end of its log is in the text."""
+    """A broker exited or did not respond in time; the message has the end of its log."""
 
 
 # --- Spark -----------------------------------------------------------------------------------------------------------
 
 
 class SparkStartError(MultilaneError):
-    """Spark could not be started, or has no room for what is to run; nothing was read or committed."""
+    """Spark could not be started, or has too few slots for the run; nothing was read or committed."""
 
 
 class WrongRows(MultilaneError):
-    """Rows of a DataFrame that are to be handled are no records of Kafka's any more, or not in their order."""
+    """The rows of a DataFrame are no longer Kafka records, or not in their order."""
 
 
 class MemberFailed(MultilaneError):
-    """A member of the application cannot run, and would not if it were started again; or one of several processes has
-    ended by itself."""
+    """A member of the application cannot run, and a restart would not help; or one of several processes exited by
+    itself."""
 
 
 class NoHistory(MultilaneError):
-    """A topic has no records, or Spark could not read them; the text says which."""
+    """A topic has no records, or Spark could not read them; the message states which."""
 
 
-class LineLost(MultilaneError):
-    """The connection between a driver and one of its members is gone."""
+class ChannelLost(MultilaneError):
+    """The connection between a driver and one of its workers is lost."""

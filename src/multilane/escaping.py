@@ -1,9 +1,9 @@
-"""Foreign text, made safe to log or print: control characters escaped, length bounded.
+"""Makes foreign text safe to log or print: escapes control characters, bounds the length.
 
 Thread: none (pure).
 
-Keys, headers, error messages and names come from anywhere. A newline in one of them must not start a log line, and an
-escape sequence must not reach a terminal.
+Keys, headers, error messages and names come from anywhere. A newline in them must not start a log line, and an escape
+sequence must not reach a terminal.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ _LONGEST: Final = 2_000
 
 
 def escaped(content: bytes | str | None, limit: int = _LONGEST) -> str:
-    """Text as it is but for what is not printable; bytes that are no text with backslashes; cut."""
+    """Text with unprintable characters escaped, bytes that are not UTF-8 as backslash escapes; cut at the limit."""
     if content is None:
         return "null"
     is_bytes = isinstance(content, bytes)
     text = content[: 4 * limit + 4].decode("utf-8", "backslashreplace") if isinstance(content, bytes) else content
-    shown = escape_controls(text[:limit])
-    return shown if len(text) <= limit else f"{shown}... ({len(content)} {'bytes' if is_bytes else 'characters'})"
+    visible = escape_controls(text[:limit])
+    return visible if len(text) <= limit else f"{visible}... ({len(content)} {'bytes' if is_bytes else 'characters'})"
 
 
 def escape_controls(text: str) -> str:
@@ -31,7 +31,7 @@ def escape_controls(text: str) -> str:
 
 
 def text_of(value: object) -> str:
-    """`str(value)`, also where that raises: an error whose own text fails is still an error to report."""
+    """`str(value)`, with a fallback if that raises: an error whose text fails still has to be reported."""
     try:
         return str(value)
     except Exception:  # noqa: BLE001 - __str__ is the user's

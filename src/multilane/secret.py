@@ -1,9 +1,9 @@
-"""A string that does not show itself, and addresses without the credentials in them.
+"""A string that is never displayed, and addresses with their credentials masked.
 
 Thread: any (a frozen value).
 
-Passwords, tokens and private keys live in `Secret` from the moment they are read. Only `reveal()` gives the text back,
-and only the code that sends or loads it may call that. Pickling is refused: a pickle is a file with the secret in it.
+Passwords, tokens and private keys are held in a `Secret` from the moment they are read. Only `reveal()` returns the
+text, and only the code that sends or loads it may call that. Pickling is refused: the pickle would contain the secret.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Secret:
         return hash((Secret, self._text))
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Secret is not pickled: hand its source over (environment, file), not its text")
+        raise TypeError("a Secret cannot be pickled: pass on its source (environment, file), not its text")
 
 
 def without_credentials(text: str) -> str:
-    """The text with the logins and secret parameters of all addresses in it masked.
+    """The text with the logins and secret parameters of all addresses masked.
 
     A secret may contain a raw `/` or `@`, so everything between `://` and the last `@` before the query is masked.
     """

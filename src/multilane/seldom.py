@@ -1,4 +1,4 @@
-"""A rate limit for log lines: the first at once, then one per interval with the number of events since.
+"""A rate limit for log lines: logs the first event at once, then one line per interval with the number of events since.
 
 Thread: one owner.
 """
@@ -16,9 +16,10 @@ class Seldom:
         self._since = 0
 
     def tell(self, now: float) -> int:
-        """One more event. When a line is due: how many there were since the last line, this one included; else 0."""
+        """Counts an event. Returns the number of events since the last line, this one included, if a line is due; else
+        0."""
         self._since += 1
         if now - self._last < self._every:
             return 0
-        self._last, many, self._since = now, self._since, 0
-        return many
+        self._last, count, self._since = now, self._since, 0
+        return count

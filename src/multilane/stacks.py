@@ -2,9 +2,9 @@
 
 Thread: any.
 
-Formatting is cheap enough for every failed record: lines of frames are cached, and only the first time is a source file
-read. The text of an error is foreign: its control characters are escaped, and its further lines carry a prefix, so
-that none of them can pass for a log line.
+Formatting is cheap enough for every failed record: frames are cached, so a source line is read only once. The text of
+an error is foreign: its control characters are escaped, and its further lines get a prefix, so that none of them can
+pass for a log line.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LIBRARIES: Final = ("site-packages", "dist-packages")
 _MOST_CAUSES: Final = 4
 _MOST_TEXT: Final = 1_000  # characters of an error's own text
 _MORE_TEXT: Final = "\n    | "
-_REMOTE: Final = re.compile(r'File "([^"]+)", line ([0-9]+)')  # how a worker process tells of its frames
+_REMOTE: Final = re.compile(r'File "([^"]+)", line ([0-9]+)')  # frames of a worker process, as text
 
 
 class StackFrame(NamedTuple):
@@ -37,14 +37,15 @@ class StackFrame(NamedTuple):
 
 
 def stack_of(error: BaseException, limit: int = 20_000, *, hides_ours: bool = False) -> str:
-    """The traceback, causes first, without a newline at the end; where it is too long its middle is left out.
-    `hides_ours`: without the outer frames of this library, where code of others failed."""
-    parts = [_one(cause, hides_ours=hides_ours) for cause in _chain(error)]
+    """The traceback, causes first, without a newline at the end; the middle of a long one is left out. `hides_ours`
+    leaves out the outer frames of this library if other code failed."""
+    parts = [_traceback(cause, hides_ours=hides_ours) for cause in _chain(error)]
     return _bounded("\nwhich led to:\n".join(parts), limit)
 
 
 def raised_at(error: BaseException) -> str:
-    """`shop/orders.py:20`: the innermost line of user code, or of any code that is not ours; empty without one."""
+    """`shop/orders.py:20`: the innermost line of user code, else of any code outside this library, else of any code;
+    empty without frames."""
     frames = [*_frames(_first_of(error)), *_remote_frames(error)] or _frames(error)
     users = [frame for frame in frames if _is_users(frame.file)]
     others = [frame for frame in frames if not frame.file.startswith(_OURS)]
@@ -53,8 +54,8 @@ def raised_at(error: BaseException) -> str:
 
 
 def class_of(error: BaseException) -> str:
-    """`httpx.HTTPStatusError`; built-in errors without their module. A group, as `asyncio.TaskGroup` raises it, names
-    the class of its first error: `ExceptionGroup[ValueError]`."""
+    """`httpx.HTTPStatusError`; built-in errors without their module. An exception group, as `asyncio.TaskGroup` raises
+    it, includes the class of its first error: `ExceptionGroup[ValueError]`."""
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     first = _first_of(error)
@@ -62,52 +63,54 @@ def class_of(error: BaseException) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """The error's own text; a group's with its first error, for its own tells only how many there are. Not escaped."""
+    """The error's own text, not escaped. A group's text only has the number of errors, so its first error is added."""
     first = _first_of(error)
     return text_of(error) if first is error else f"{text_of(error)}: {class_of(first)}: {text_of(first)}"
 
 
 def _first_of(error: BaseException) -> BaseException:
-    """The first error in a group, and in the groups inside it; any other error is its own."""
+    """The first error of a group, also of nested groups; the error itself if it is not a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """The causes of an error, the first one first; the errors in a group are its causes too."""
+    """An error and its causes, the root cause first; the errors of a group count as its causes."""
     found: list[BaseException] = []
     waiting = deque([error])
     while waiting and len(found) < _MOST_CAUSES:
-        at = waiting.popleft()
-        if any(at is known for known in found):
+        current = waiting.popleft()
+        if any(current is known for known in found):
             continue
-        found.append(at)
-        waiting.extend(at.exceptions[:_MOST_CAUSES] if isinstance(at, BaseExceptionGroup) else ())
-        cause = at.__cause__ if at.__cause__ is not None or at.__suppress_context__ else at.__context__
+        found.append(current)
+        waiting.extend(current.exceptions[:_MOST_CAUSES] if isinstance(current, BaseExceptionGroup) else ())
+        cause = (
+            current.__cause__ if current.__cause__ is not None or current.__suppress_context__ else current.__context__
+        )
         waiting.extend(() if cause is None else (cause,))
     return found[::-1]
 
 
-def _one(error: BaseException, *, hides_ours: bool) -> str:
+def _traceback(error: BaseException, *, hides_ours: bool) -> str:
     frames = _frames(error)
     if hides_ours:
         first = next((n for n, frame in enumerate(frames) if not frame.file.startswith(_OURS)), 0)
         frames = frames[first:]
     head = ["Traceback (most recent call last):"] if frames else []
-    return "\n".join([*head, *(_shown(*frame) for frame in frames), _told(error)])
+    return "\n".join([*head, *(_frame_text(*frame) for frame in frames), _error_line(error)])
 
 
-def _told(error: BaseException) -> str:
+def _error_line(error: BaseException) -> str:
     text = "\n".join([text_of(error), *_notes(error)])
     lines = text[:_MOST_TEXT].splitlines()
     ending = "..." if len(text) > _MOST_TEXT else ""
-    told = _MORE_TEXT.join(escape_controls(line) for line in lines)
-    return f"{class_of(error)}: {told}{ending}" if told else class_of(error)
+    message = _MORE_TEXT.join(escape_controls(line) for line in lines)
+    return f"{class_of(error)}: {message}{ending}" if message else class_of(error)
 
 
 def _notes(error: BaseException) -> list[str]:
-    """What was added by `add_note`."""
+    """The notes of `add_note`."""
     notes = getattr(error, "__notes__", None)
     return [text_of(note) for note in notes] if isinstance(notes, list) else []
 
@@ -118,13 +121,13 @@ def _frames(error: BaseException) -> list[StackFrame]:
 
 
 def _remote_frames(error: BaseException) -> Iterator[StackFrame]:
-    told = getattr(error.__cause__, "tb", None)  # concurrent.futures carries it as text
-    for file, line in _REMOTE.findall(told) if isinstance(told, str) else ():
+    remote = getattr(error.__cause__, "tb", None)  # concurrent.futures passes it on as text
+    for file, line in _REMOTE.findall(remote) if isinstance(remote, str) else ():
         yield StackFrame(file, int(line), "")
 
 
 @lru_cache(maxsize=4_096)
-def _shown(file: str, line: int, function: str) -> str:
+def _frame_text(file: str, line: int, function: str) -> str:
     source = escape_controls(linecache.getline(file, line).strip())
     return f'  File "{escape_controls(file)}", line {line}, in {escape_controls(function)}' + (
         f"\n    {source}" if source else ""
@@ -144,7 +147,7 @@ def _is_users(file: str) -> bool:
 
 
 def _bounded(text: str, limit: int) -> str:
-    """A quarter of it from the beginning, the rest from the end: there are the raising line and the error."""
+    """A quarter of the limit from the beginning, the rest from the end, which has the raising line and the error."""
     if len(text) <= limit:
         return text
     gap = "\n  ...\n"

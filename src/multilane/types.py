@@ -1,12 +1,13 @@
-"""The small values that every layer speaks of.
+"""The small value types that every layer uses.
 
 Thread: any (frozen values).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, NewType, TypeAlias
+from uuid import UUID
 
 Offset = NewType("Offset", int)
 LeaderEpoch = NewType("LeaderEpoch", int)
@@ -26,12 +27,12 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-PartitionLike: TypeAlias = TopicPartition | tuple[str, int]  # what callers may write for a partition
+PartitionLike: TypeAlias = TopicPartition | tuple[str, int]  # accepted from callers as a partition
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A broker's address as the cluster tells it."""
+    """A broker's address from the cluster's metadata."""
 
     id: NodeId
     host: str
@@ -44,7 +45,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndTimestamp:
-    """What a look-up by time found."""
+    """The result of an offset lookup by time."""
 
     offset: Offset
     timestamp: int
@@ -52,7 +53,7 @@ class OffsetAndTimestamp:
 
 
 class OffsetAndEpoch(NamedTuple):
-    """Where a log, or a leader epoch of it, ends."""
+    """The end of a log, or of a leader epoch in it."""
 
     offset: Offset
     leader_epoch: LeaderEpoch
@@ -60,9 +61,11 @@ class OffsetAndEpoch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """What a group keeps for a partition: the offset of the next record to read, the leader epoch of the last one read
-    (so that a cut log is noticed), and a text of the committer's own."""
+    """A group's commit for a partition: the offset of the next record to read, the leader epoch of the last one read
+    (which shows whether the log was truncated), and a text of the committer. With a topic id it is not committed for a
+    topic that was deleted and created again."""
 
     offset: Offset
     leader_epoch: LeaderEpoch = NO_EPOCH
     metadata: str = ""
+    topic_id: UUID | None = field(default=None, compare=False)

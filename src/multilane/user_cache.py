@@ -1,9 +1,9 @@
-"""Where this user's machine keeps what is costly to make again (Kafka's jars, compiled kernels), and what outlives a
-process (begun tables).
-
-Owns: who may have written there. What is run from a cache must come from this user or from root.
+"""The user's cache directory, for files that are costly to recreate (Kafka's jars, compiled kernels), and the state
+directory, for files that outlive a process (begun tables).
 
 Thread: any.
+
+Owns the check of who wrote a file: code that is run from a cache must come from this user or from root.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 
 
 def user_cache(environ: Mapping[str, str] | None = None) -> Path:
-    """`MULTILANE_CACHE`, `XDG_CACHE_HOME/multilane` or `~/.cache/multilane`; for a user without a home, a directory of
-    his own among the temporary ones."""
+    """`MULTILANE_CACHE`, `XDG_CACHE_HOME/multilane` or `~/.cache/multilane`; for a user without a home directory, a
+    private directory below the temporary one."""
     environ = os.environ if environ is None else environ
     if own := environ.get("MULTILANE_CACHE"):
         return Path(own)
@@ -30,8 +30,8 @@ def user_cache(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def user_state(environ: Mapping[str, str] | None = None) -> Path:
-    """What has to outlive a process but not a machine: `MULTILANE_STATE`, `XDG_STATE_HOME/multilane` or
-    `~/.local/state/multilane`; for a user without a home, a directory of his own among the temporary ones."""
+    """For files that outlive a process but not the machine: `MULTILANE_STATE`, `XDG_STATE_HOME/multilane` or
+    `~/.local/state/multilane`; for a user without a home directory, a private directory below the temporary one."""
     environ = os.environ if environ is None else environ
     if own := environ.get("MULTILANE_STATE"):
         return Path(own)
@@ -45,11 +45,14 @@ def user_state(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def make_private(directory: Path) -> None:
-    """Make it and what is missing above it, for this user alone."""
-    for level in (*reversed(directory.parents), directory):  # mkdir's `parents` gives those above what the umask says
+    """Creates the directory and its missing parents, for this user alone."""
+    for level in (
+        *reversed(directory.parents),
+        directory,
+    ):  # mkdir(parents=True) creates the parents with the umask's mode
         level.mkdir(mode=0o700, exist_ok=True)
 
 
 def is_trusted(facts: os.stat_result) -> bool:
-    """Whether nobody but this user and root can have written it."""
+    """Whether only this user and root can have written it."""
     return facts.st_uid in (os.getuid(), 0) and not facts.st_mode & 0o022

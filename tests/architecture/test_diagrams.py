@@ -13,7 +13,8 @@ from multilane.client.fetch import cursor
 from multilane.client.group.classic import states as classic
 from multilane.client.group.consumer_protocol import states as consumer_protocol
 from multilane.client.net import connection
-from multilane.engines.continuous import roster
+from multilane.engines.batches import states as batches
+from multilane.engines.continuous import states as spark_member
 from multilane.outcome import outage
 
 DESIGN = Path(__file__).parents[2] / "docs" / "DESIGN.md"
@@ -22,7 +23,9 @@ TABLES = {
     "connection": connection.TRANSITIONS,
     "classic": classic.TRANSITIONS,
     "consumer protocol": consumer_protocol.TRANSITIONS,
-    "member on Spark": roster.TRANSITIONS,
+    "member on Spark": spark_member.TRANSITIONS,
+    "partition lease": batches.LEASE_TRANSITIONS,
+    "query in batches": batches.QUERY_TRANSITIONS,
     "outage": outage.TRANSITIONS,
 }
 

@@ -19,7 +19,7 @@ from broker.topics import topic_factory
 from multilane import Consumer, TopicPartition
 from multilane.dev.kafka import KafkaCluster
 from multilane.errors import CorruptBatch, LogTruncated, OffsetOutOfRange
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 
 pytestmark = pytest.mark.broker
 
@@ -192,7 +192,7 @@ def test_a_topic_made_again_is_read_from_its_beginning(kafka, topic, caplog, eve
         assert read_rows(consumer, records) == new
         assert consumer.position(TopicPartition(name, 0)) == records
     assert counts.total("topic.recreated") == 1
-    assert f"{name}-0: the topic was deleted and made again" in caplog.text
+    assert f"{name}-0: the topic was deleted and created again" in caplog.text
 
 
 @pytest.mark.parametrize("records", [30, 200])
@@ -385,4 +385,4 @@ def test_records_that_an_unclean_election_took_away_are_missed(cluster, eventual
         assert counts.total("log.truncated") == 1
         strict.seek(partition, 50)
         assert read_to(strict, partition, 50 + new_records) == others
-    assert f"{name}-0: the log was cut below offset 100" in caplog.text
+    assert f"{name}-0: the log was truncated below offset 100" in caplog.text

@@ -182,7 +182,7 @@ def test_a_paused_partition_does_not_starve_the_others(kafka, topic):
     with consumer_of(kafka, auto_offset_reset="earliest", **properties) as consumer:
         consumer.assign([paused])
         head = read_rows(consumer, 100)
-        buffer = consumer._front._buffer
+        buffer = consumer._state._buffer
         deadline = Deadline(20)
         while buffer.charged_bytes < 1_000_000:  # fetched ahead
             deadline.check("the buffer does not fill")
@@ -257,7 +257,7 @@ def test_wakeup_ends_a_poll(kafka, timed):
 
 def wait_busy(consumer: Consumer) -> bool:
     deadline = Deadline(10)
-    while not consumer._front._users.is_busy:
+    while not consumer._state._users.is_busy:
         deadline.check("nobody uses the consumer")
         threading.Event().wait(LOOK)
     return True

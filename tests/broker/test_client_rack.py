@@ -9,7 +9,7 @@ from broker.flow import Flow
 from broker.produce import numbered, produce
 from broker.reading import poll_until, read_rows, row
 from multilane import Consumer, TopicPartition
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 
 pytestmark = [pytest.mark.broker, pytest.mark.cluster]
 

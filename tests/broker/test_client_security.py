@@ -25,7 +25,7 @@ from multilane.dev.certificates import Authority
 from multilane.dev.kafka import KafkaCluster
 from multilane.dev.settings import KafkaListener
 from multilane.errors import AuthenticationError, MultilaneError, OperationTimeout, SaslError, TlsError
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 
 pytestmark = pytest.mark.broker
 
@@ -206,7 +206,7 @@ BAD_CERTIFICATES: dict[str, tuple[Callable[[Secured], Properties], str]] = {
     "expired": (lambda s: s.tls("EXPIRED"), "its certificate has expired"),
     "self-signed": (lambda s: s.tls("SELF_SIGNED"), "its certificate is self-signed"),
     "plaintext broker": (lambda s: s.tls("PLAINTEXT"), "may not speak TLS"),
-    "no client certificate": (lambda s: s.tls("MTLS"), "it asks for a client certificate"),
+    "no client certificate": (lambda s: s.tls("MTLS"), "it requires a client certificate"),
     "untrusted client certificate": (
         lambda s: s.tls("MTLS") | dict(s.clients["untrusted"]),
         "it does not accept our client certificate",
@@ -356,6 +356,6 @@ def test_private_keys_stay_private(secured):
         with Consumer({**secured.tls("MTLS"), **texts, "ssl.keystore.type": "PEM"}) as consumer:
             partition = TopicPartition(secured.topic, 0)
             assert consumer.end_offsets([partition])[partition] >= 0
-            shown = repr(consumer._front.config)
+            shown = repr(consumer._state.config)
     assert no_secret_in(shown)
     assert no_secret_in("\n".join(lines))

@@ -77,7 +77,7 @@ def test_thirty_one_consumers_read_everything_over_three_connections(kafka, writ
             consumer.seek(partition, start)
         consumers.append(consumer)
         expected.append([r for r in written[name] if r.offset >= start])
-    assert len({id(consumer._front._lease.thread) for consumer in consumers}) == 1
+    assert len({id(consumer._state._lease.thread) for consumer in consumers}) == 1
     read = _read_all([(c, len(rows)) for c, rows in zip(consumers, expected, strict=True)], Deadline(60))
     for rows, wanted in zip(read, expected, strict=True):
         assert Counter(rows) == Counter(wanted)
@@ -85,7 +85,7 @@ def test_thirty_one_consumers_read_everything_over_three_connections(kafka, writ
             assert [r for r in rows if r.partition == partition] == sorted(
                 r for r in wanted if r.partition == partition
             )
-    delegate = consumers[0]._front._lease.thread._delegate
+    delegate = consumers[0]._state._lease.thread._delegate
     settled = 2 + 1  # fetches and control
     poll_until(consumers[0], lambda: delegate.connection_count <= settled, lambda _: None)
     for _ in range(20):  # and there it stays
@@ -131,23 +131,26 @@ def test_a_lagging_partition_does_not_wait_behind_a_fetch_that_waits(kafka, writ
     patient = {"fetch.max.wait.ms": 20_000}
     waiting = opened.consumer(**patient)
     waiting.assign([TopicPartition(empty, number) for number in range(4)])
-    thread = waiting._front._lease.thread
-    poll_until(waiting, lambda: _all_lines_wait(thread), lambda _: None)
+    thread = waiting._state._lease.thread
+    poll_until(waiting, lambda: _all_connections_wait(thread), lambda _: None)
     (manager,) = thread._fetching._classes.values()
     late = opened.consumer(**patient)
     name = next(iter(written))
     late.assign([TopicPartition(name, 0)])
     answered: list[str] = []
     honest = manager._on_frame
-    manager._on_frame = lambda line, raw, now: (answered.append(line.channel.owner), honest(line, raw, now))[1]
+    manager._on_frame = lambda connection, raw, now: (
+        answered.append(connection.channel.owner),
+        honest(connection, raw, now),
+    )[1]
     assert read_rows(late, ROWS) == [r for r in written[name] if r.partition == 0]
     assert manager._owner not in answered, "a fetch of the base was answered: it did not wait"
     assert answered
 
 
-def _all_lines_wait(thread: Any) -> bool:
-    bundles = [bundle for m in thread._fetching._classes.values() for bundle in m._lines._bundles.values()]
-    return bool(bundles) and all(line.state.in_flight for bundle in bundles for line in bundle.base)
+def _all_connections_wait(thread: Any) -> bool:
+    brokers = [broker for m in thread._fetching._classes.values() for broker in m._connections._brokers.values()]
+    return bool(brokers) and all(connection.state.in_flight for broker in brokers for connection in broker.base)
 
 
 def test_one_that_closes_or_is_slow_changes_nothing_for_the_others(kafka, topic, opened):
@@ -174,7 +177,7 @@ def test_the_thread_is_gone_with_the_last_of_them(kafka, topic):
     for consumer in consumers:
         consumer.assign([TopicPartition(name, 0)])
         consumer.poll(0.05)
-    thread = consumers[0]._front._lease.thread
+    thread = consumers[0]._state._lease.thread
     for consumer in consumers:
         assert not thread.ended.done()
         consumer.close()

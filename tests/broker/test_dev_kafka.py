@@ -105,7 +105,7 @@ def test_a_first_start_without_network_says_so_and_leaves_nothing(tmp_path):
         check=False,
     )
     assert told.returncode == 1
-    assert "error: Ivy could not fetch Kafka" in told.stderr
+    assert "error: Ivy cannot fetch Kafka" in told.stderr
     assert "Traceback" not in told.stderr
     assert [path.name for path in tmp_path.iterdir()] == [f"kafka-{ivy.KAFKA_VERSION}.lock"]
 
@@ -132,7 +132,7 @@ def test_a_port_in_use_is_named():
 
 
 def test_a_broker_that_dies_while_starting_shows_its_log():
-    with pytest.raises(BrokerStartError, match=r"node 1 ended with 1[^0-9](?s:.)*num\.io\.threads"):
+    with pytest.raises(BrokerStartError, match=r"node 1 exited with 1[^0-9](?s:.)*num\.io\.threads"):
         KafkaCluster(properties={"num.io.threads": "no number"}).start_all()
 
 

@@ -21,14 +21,14 @@ from multilane.client.group.committed import CommittedListeners, CommittedManage
 from multilane.client.group.coordinators import CoordinatorListeners, CoordinatorManager
 from multilane.client.group.membership import Identity
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
-from multilane.client.net.delegate import NetworkDelegate, Reach
+from multilane.client.net.delegate import ConnectionSetup, NetworkDelegate
 from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.resolver import Resolver
 from multilane.client.net.wakeup import Wakeup
 from multilane.clock import SystemClock
 from multilane.config.connection import parse_connection
 from multilane.errors import BrokerError, CommitRefused, MultilaneError
-from multilane.metrics import NO_OBSERVER
+from multilane.metrics.observer import NO_OBSERVER
 from multilane.types import LeaderEpoch, Offset, OffsetAndMetadata, TopicPartition
 from multilane.wire.messages import ApiKey, request_type
 
@@ -56,8 +56,8 @@ class Loop:
         config = parse_connection({"bootstrap.servers": bootstrap})
         self.wakeup = Wakeup()
         self.backoff = RequestBackoff(0.05, 0.5)
-        reach = Reach(Resolver(_no_pool, self.wakeup.set, CLOCK.monotonic), None, None)
-        self.delegate = NetworkDelegate(config, reach, self.wakeup, NO_OBSERVER)
+        setup = ConnectionSetup(Resolver(_no_pool, self.wakeup.set, CLOCK.monotonic), None, None)
+        self.delegate = NetworkDelegate(config, setup, self.wakeup, NO_OBSERVER)
         self.metadata = MetadataManager(
             MetadataPolicy(300.0, self.backoff, PATIENCE),
             MetadataListeners(

@@ -20,8 +20,8 @@ def kafka() -> Iterator[KafkaCluster]:
         yield started
 
 
-# With Spark each member has a JVM to start, and in batches a keeper too: two cores have enough with one of them. In
-# every run an app is handed over from engine to engine (test_engines.py); the rest is of `make test-long`.
+# With Spark each member has a JVM to start, and in batches a coordinator too: two cores have enough with one of them.
+# In every run an app is handed over from engine to engine (test_engines.py); the rest is of `make test-long`.
 _WITH_SPARK = ("spark]", "batches]")
 _PATIENCE = 600.0  # for a run of the matrix, which is made by the first test that looks at it
 

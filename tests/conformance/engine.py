@@ -191,7 +191,7 @@ class SparkMember(ProcessMember):
 
 
 class BatchesMember(SparkMember):
-    """The member of the group is the keeper, a process of the query's own; the worker has no group."""
+    """The member of the group is the coordinator, a process of the query's own; the worker has no group."""
 
     arguments = ("batches",)
 
@@ -206,14 +206,14 @@ class BatchesMember(SparkMember):
         self._kill_above_coordinator(self.pid)
 
     def _kill_above_coordinator(self, pid: int) -> None:
-        """Calls end with the worker; the keeper lives a moment longer, and leaves its groups in order."""
+        """Calls end with the worker; the coordinator lives a moment longer, and leaves its groups in order."""
         jvm, worker = self._tree()[1], self._logged("worker")
         _signal(pid, signal.SIGKILL)
         self._wait_gone([pid, jvm, worker])
 
     def kill_coordinator(self) -> None:
         """The query fails, and is started again with another one. Its worker ends with its task."""
-        self._kill_logged("keeper", "worker")
+        self._kill_logged("coordinator", "worker")
 
     def _kill_logged(self, who: str, *beside: str) -> None:
         pids = [self._logged(one) for one in (who, *beside)]

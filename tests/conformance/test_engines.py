@@ -43,7 +43,7 @@ def test_an_app_goes_on_on_the_other_engine(run_on_either, times):
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("flow", "what"),
-    [*itertools.product("SB", ("worker", "jvm", "driver")), ("B", "keeper")],
+    [*itertools.product("SB", ("worker", "jvm", "driver")), ("B", "coordinator")],
 )
 def test_a_process_of_sparks_is_killed(run_on_either, flow, what):
     """Half way, while others of the group work. What it was at is repeated, and nothing else is wrong."""
@@ -58,7 +58,7 @@ def test_a_process_of_sparks_is_killed(run_on_either, flow, what):
     run.look_until(lambda: sum(len(run.started(case, first)) for case in cases) >= seen)
     member = run.members[first]
     getattr(member, f"kill_{what}")()
-    goes_on = what in ("worker", "keeper")
+    goes_on = what in ("worker", "coordinator")
     if goes_on:
         assert member.running
     else:

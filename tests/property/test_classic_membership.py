@@ -16,7 +16,7 @@ from classic_desk import BACKOFF, group_config, picture, response
 from classic_group import NOT_COORDINATOR, ClassicGroup, Phase
 from multilane.client.group.assignors import find_assignor
 from multilane.client.group.classic import ClassicMembership, ClassicState
-from multilane.client.group.classic.dialogue import LOOK_AGAIN
+from multilane.client.group.classic.dialogue import COORDINATOR_WAIT
 from multilane.client.group.membership import (
     Change,
     MemberListeners,
@@ -57,7 +57,7 @@ class World:
                 self.check()
             if not acted:
                 for process in self.processes:
-                    gone = process.pulse.idle(self.now) > MAX_POLL + LOOK_AGAIN
+                    gone = process.pulse.idle(self.now) > MAX_POLL + COORDINATOR_WAIT
                     assert process.frozen or not gone or process.member.identity is None, "nobody reads for it"
                 return
         raise AssertionError("they never come to rest")
@@ -141,7 +141,7 @@ class Process:
         if self._node == node:
             self._node = None
 
-    def why(self, group: str) -> MultilaneError | None:
+    def last_error(self, group: str) -> MultilaneError | None:
         return NetworkError("no broker answers")
 
     # --- the application ---------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ class BufferMachine(RuleBasedStateMachine):
         self.cursors = {p: Cursor(p, 1, At(Offset(0))) for p in PARTITIONS}
         self.buffer.expect(dict.fromkeys(PARTITIONS, 1))
         self.model: dict[TopicPartition, list[Entry]] = {p: [] for p in PARTITIONS}
-        self.told: dict[TopicPartition, tuple[int, int]] = {}  # a bad batch's word on its way: (run, offset)
+        self.reported: dict[TopicPartition, tuple[int, int]] = {}  # a bad batch's word on its way: (run, offset)
         self.pending: list[tuple[Slot, Block, Entry | None]] = []
 
     # --- network -----------------------------------------------------------------------------------------------------
@@ -74,8 +74,8 @@ class BufferMachine(RuleBasedStateMachine):
                 fetch_offset=slot.offset,
             )
             entry = None
-            assert slot.void == (partition in self.told)
-            if partition not in self.told:
+            assert slot.void == (partition in self.reported)
+            if partition not in self.reported:
                 entry = Entry(list(range(batch.base_offset, batch.end)), batch.end, slot)
                 self.model[partition].append(entry)
             self.pending.append((slot, block, entry))
@@ -83,7 +83,7 @@ class BufferMachine(RuleBasedStateMachine):
 
     @rule(partition=st.sampled_from(PARTITIONS))
     def move(self, partition: TopicPartition) -> None:
-        if partition in self.told:
+        if partition in self.reported:
             return
         cursor = self.cursors[partition]
         moved = Moved(partition, Offset(cursor.offset + 100), LeaderEpoch(1))
@@ -95,8 +95,8 @@ class BufferMachine(RuleBasedStateMachine):
 
     @rule(partition=st.sampled_from(PARTITIONS))
     def hear_of_a_bad_batch(self, partition: TopicPartition) -> None:
-        if partition in self.told:
-            run, offset = self.told.pop(partition)
+        if partition in self.reported:
+            run, offset = self.reported.pop(partition)
             self.cursors[partition].rewound(Offset(offset), run)
 
     @rule(partition=st.sampled_from(PARTITIONS))
@@ -110,7 +110,7 @@ class BufferMachine(RuleBasedStateMachine):
         assert given_up is not None
         assert given_up[0] == entries[kept].offsets[0]
         del entries[kept:]
-        self.told.pop(partition, None)  # its word comes from an older run now
+        self.reported.pop(partition, None)  # its word comes from an older run now
         self.cursors[partition].rewound(*given_up)
 
     # --- decoders ----------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class BufferMachine(RuleBasedStateMachine):
         assert (run is not None) == wanted
         if run is not None:
             del entries[next(i for i, e in enumerate(entries) if e is entry) :]
-            self.told[slot.partition] = (run, slot.offset)
+            self.reported[slot.partition] = (run, slot.offset)
 
     # --- application -------------------------------------------------------------------------------------------------
 
@@ -170,7 +170,7 @@ class BufferMachine(RuleBasedStateMachine):
         self.cursors[partition] = Cursor(partition, generation, At(Offset(offset)))
         self.buffer.expect({p: c.generation for p, c in self.cursors.items()})
         self.model[partition].clear()
-        self.told.pop(partition, None)
+        self.reported.pop(partition, None)
 
     # --- what must hold ----------------------------------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class BufferMachine(RuleBasedStateMachine):
     def settled_means_nothing_is_open(self) -> None:
         for partition, cursor in self.cursors.items():
             decoded = all(e.ready for e in self.model[partition])
-            assert self.buffer.is_settled(cursor) == (decoded and partition not in self.told)
+            assert self.buffer.is_offset_certain(cursor) == (decoded and partition not in self.reported)
 
     def teardown(self) -> None:
         while self.pending:

@@ -1,7 +1,7 @@
 """The whole network side of several consumers against a log: whatever is late, broken or moved, each reads the log.
 
 The machine plays broker, decoders and applications at once, in any order. Consumers share the fetching: one request
-carries the wishes of all. Batches arrive cut, with broken checksums, broken headers or lies about their last offset;
+carries what all want. Batches arrive cut, with broken checksums, broken headers or lies about their last offset;
 connections answer and decoders finish in any order; leaders change; answers are lost; partitions are paused, sought and
 evicted; consumers come and go. What comes out of each must be the log: in order, nothing twice, nothing left out, and
 every byte of memory given back.
@@ -26,7 +26,7 @@ from multilane.client.fetch.backend import Backend, BackendContext
 from multilane.client.fetch.buffer import Failed, FetchBuffer, Moved
 from multilane.client.fetch.cursor import At
 from multilane.client.fetch.decoder import FrameJob
-from multilane.client.fetch.fetch_connections import MOST_LINES
+from multilane.client.fetch.fetch_connections import MAX_CONNECTIONS
 from multilane.client.fetch.fetching import FetchContext
 from multilane.client.fetch.shared import SharedFetching
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
@@ -34,7 +34,7 @@ from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import CONTROL, RawResponse, UnsentRequest, then
 from multilane.config.consumer import parse_consumer
 from multilane.errors import NetworkError, RecordBatchError
-from multilane.metrics import NO_OBSERVER
+from multilane.metrics.observer import NO_OBSERVER
 from multilane.types import NO_EPOCH, NodeId, Offset, TopicPartition
 from multilane.wire.messages import ApiKey
 from multilane.wire.records.decode import DecodeOptions, load_kernels
@@ -114,7 +114,7 @@ class Application:
         for item in self.buffer.take(limit, self.paused):
             assert not isinstance(item, Moved), "nothing moved the log"
             if isinstance(item, Failed):
-                self._told_of(item)
+                self._on_failed(item)
                 continue
             partition = TopicPartition(item.topic, item.partition)
             assert partition not in self.paused
@@ -125,7 +125,7 @@ class Application:
             rows += len(item)
         assert limit is None or rows <= limit
 
-    def _told_of(self, failed: Failed) -> None:
+    def _on_failed(self, failed: Failed) -> None:
         """Only a batch that stayed unreadable stops a partition, and the position is in front of it."""
         assert isinstance(failed.error, RecordBatchError)
         assert self.position[failed.partition] <= failed.error.offset + 3
@@ -156,7 +156,7 @@ class Sessions:
         self.fetched: dict[int, dict[TopicPartition, int]] = {}
 
     def take(self, entity: Any) -> tuple[int, dict[TopicPartition, int], bool]:
-        """(session id, what is to be fetched, whether every partition must be told of)."""
+        """(session id, what is to be fetched, whether every partition must be answered)."""
         wanted = self.wanted(entity)
         if entity.session_epoch == -1:
             del self.fetched[entity.session_id]
@@ -270,8 +270,10 @@ class PipelineMachine(RuleBasedStateMachine):
                 self.wire.append(request)
         asked = self.fetching.poll(self.now).requests  # which may hang up
         self.wire += asked
-        lines = [request.channel for request in self.wire if request.channel != CONTROL]
-        assert len(set(lines)) == len(lines) <= MOST_LINES, "one request at a time on each of a few lines"
+        channels = [request.channel for request in self.wire if request.channel != CONTROL]
+        assert len(set(channels)) == len(channels) <= MAX_CONNECTIONS, (
+            "one request at a time on each of a few connections"
+        )
 
     @rule(data=st.data(), rounds=st.integers(1, 3))
     def go_on(self, data: st.DataObject, rounds: int) -> None:
@@ -316,9 +318,9 @@ class PipelineMachine(RuleBasedStateMachine):
     def _respond(self, request: UnsentRequest, draw: Callable[[], tuple[int, list[str]]]) -> None:
         assert request.api is ApiKey.FETCH
         session, wanted, is_full = self.sessions.take(request.build(FETCH_VERSION))
-        told = {p: _told(p, offset, *draw()) for p, offset in wanted.items()}
-        told = {p: t for p, t in told.items() if is_full or t.get("records") or "code" in t}
-        frame = as_array(frame_of(fetch_response(FETCH_VERSION, told, session=session), 7))
+        answers = {p: _answer_for(p, offset, *draw()) for p, offset in wanted.items()}
+        answers = {p: t for p, t in answers.items() if is_full or t.get("records") or "code" in t}
+        frame = as_array(frame_of(fetch_response(FETCH_VERSION, answers, session=session), 7))
         request.on_response(RawResponse(frame, FETCH_VERSION, 7, NodeId(1), "broker 1"), self.now)
 
     @rule(what=st.sampled_from(["leader", "connection"]))
@@ -393,22 +395,22 @@ class PipelineMachine(RuleBasedStateMachine):
         return application.position == dict.fromkeys(PARTITIONS, LOG_END)
 
     def _settle(self) -> None:
-        """With all at the end of the log, the lines come down to the base, one partition on one of them."""
+        """With all at the end of the log, the connections to a broker come down to the base."""
         if not self.applications:
             return
         for _ in range(8):
             self.turn(5.0)
-            lines = [request for request in self.wire if request.channel != CONTROL]
+            fetches = [request for request in self.wire if request.channel != CONTROL]
             if self.wire:
                 self._answer_honestly(self.wire.pop(0))
-        assert len(lines) <= self.config.fetch_connections
+        assert len(fetches) <= self.config.fetch_connections
         for application in tuple(self.applications[1:]):
             application.backend.close()
         self.applications[0].backend.close()
         asked = self.fetching.poll(self.now).requests
         self.wire += asked
         while self.wire:
-            assert self.wire[0].channel == CONTROL, "only farewells are left"
+            assert self.wire[0].channel == CONTROL, "only closing requests are left"
             self._answer_honestly(self.wire.pop(0))
         assert set(self.sessions.fetched) <= {0}, "every session was ended"
 
@@ -423,7 +425,7 @@ def _at(offset: int) -> At:
     return At(Offset(offset), NO_EPOCH)
 
 
-def _told(partition: TopicPartition, offset: int, most: int, faults: list[str]) -> dict[str, Any]:
+def _answer_for(partition: TopicPartition, offset: int, most: int, faults: list[str]) -> dict[str, Any]:
     if not 0 <= offset <= LOG_END:
         return {"code": 1, "high": LOG_END}
     batches = [b for b in LOGS[partition] if b.end > offset][:most]

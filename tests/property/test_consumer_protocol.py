@@ -35,7 +35,7 @@ class App(Desk):
         self.holds: frozenset[TopicPartition] = frozenset()
         self.assigned: frozenset[TopicPartition] = frozenset()  # in the newest answer that arrived
         self.is_live = True
-        self.member._parts._steps._tell = self.told
+        self.member._reconciler._steps._send = self.told
 
     def told(self, step: RebalanceStep) -> None:
         assert self.open is None, "one step at a time"

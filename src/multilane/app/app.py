@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
@@ -36,7 +36,7 @@ from multilane.lanes.partition_events import PartitionFunction
 from multilane.lanes.progress import Progress
 from multilane.listeners.interceptors import ConsumerInterceptor, ErrorInterceptor, Tracer
 from multilane.logs import logger
-from multilane.metrics import NO_OBSERVER, Both, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer, ObserverPair
 from multilane.runtime.crash_watch import CrashWatch
 from multilane.runtime.lane_factory import LaneFactory
 from multilane.runtime.producing import ProducerInterceptor, Producers
@@ -85,6 +85,7 @@ class App:
         self._producer_interceptors: list[ProducerInterceptor] = []
         self._producers: Producers | None = None
         self._engine: ProcessEngine | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # of the last run
         self._is_stopped = False
         self.overrides = RuntimeOverrides()
         self._failure_sink: FailureSink | None = None
@@ -109,6 +110,10 @@ class App:
         config = self.config.consumer(name)
         if config.name in self._registrations:
             raise ConfigError(f"consumer {config.name!r} already has a listener")
+        unknown = sorted(options.keys() - ListenerOptions.__annotations__.keys())
+        if unknown:
+            known = ", ".join(sorted(ListenerOptions.__annotations__))
+            raise TypeError(f"consumer {config.name!r}: listener() has no option {unknown[0]!r}. Options: {known}")
         if "retry" in options and "batch_retry" in options:
             raise ConfigError(f"consumer {config.name!r}: give either retry or batch_retry, whichever the listener is")
 
@@ -234,11 +239,14 @@ class App:
         return max((r.config.rebalance_timeout / 2 for r in self._registrations.values()), default=0.0)
 
     def _call_on_loop(self, function: Callable[[], object]) -> None:
-        engine = self._engine
-        if engine is None:
-            function()  # the engine has not started, or has ended
-        else:
-            engine.call_on_loop(function)
+        """Call it on the loop until the loop is closed: after the engine has ended, tasks that a function has left may
+        still block the loop."""
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            function()
+            return
+        with suppress(RuntimeError):  # closed meanwhile
+            loop.call_soon_threadsafe(function)
 
     def lane_factories(self, observer: Observer = NO_OBSERVER, *, for_rows: bool = False) -> dict[str, LaneFactory]:
         """A factory for the lanes of each consumer, by name, for engines that feed them. `for_rows`: they are fed from
@@ -250,7 +258,7 @@ class App:
                 self.config.cluster(registration.config.cluster),
                 registration.interceptors.within(self._interceptors),
                 self._clock,
-                Both(self.observer, observer),
+                ObserverPair(self.observer, observer),
             ).share_crash_watch(crash_watch)
             for name, registration in self._registrations.items()
         }
@@ -265,7 +273,7 @@ class App:
 
     def error_consumers(self, observer: Observer = NO_OBSERVER) -> ErrorConsumers:
         return ErrorConsumers(
-            self.config, self._registrations, self._interceptors, self._clock, Both(self.observer, observer)
+            self.config, self._registrations, self._interceptors, self._clock, ObserverPair(self.observer, observer)
         )
 
     def check_runnable(self) -> None:
@@ -277,6 +285,7 @@ class App:
         if self._engine is not None:
             raise ConfigError("this application is already running")
         self.check_runnable()
+        self._loop = asyncio.get_running_loop()
         self._engine = self._build_engine()
         if self._is_stopped:
             self._engine.stop()
@@ -291,7 +300,7 @@ class App:
     def _build_engine(self) -> ProcessEngine:
         if self._failure_sink is not None:  # the owner of the sink logs the progress too
             return ProcessEngine(self.lane_factories(), self.error_consumers(), self._clock, self.observer)
-        reporter = ProcessProgress(self._clock)
+        reporter = ProcessProgress(self._clock, self.observer)
         self.progress = reporter.progress
         with self.failures_to(reporter.progress.failures):
             return ProcessEngine(
@@ -346,7 +355,7 @@ class App:
     @contextmanager
     def observed_by(self, observer: Observer) -> Iterator[None]:
         """Add an observer for runs that begin in this context."""
-        before, self.observer = self.observer, Both(self.observer, observer)
+        before, self.observer = self.observer, ObserverPair(self.observer, observer)
         try:
             yield
         finally:

@@ -3,8 +3,9 @@
 Thread: application (the main thread: signals).
 
 Owns the processes. A signal shuts them down gracefully. A killed process is restarted after a back-off that grows with
-each death, and the others go on. If one exits by itself, the others are shut down and its failure is raised. If this
-process disappears, for any reason, they shut down by themselves.
+each death, and the others go on. If one exits by itself, the others are shut down and its failure is raised. Exit codes
+cannot tell the two apart, because a library may end the process with any code: a member reports its exit on a pipe. If
+this process disappears, for any reason, they shut down by themselves.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Final
@@ -32,7 +34,7 @@ from multilane.logs import logger
 
 log = logger(__name__)
 
-_LOGGED_EXITS: Final = (0, 1)  # exit codes of a member that ended by itself and logged why
+_EXIT_REPORT: Final = b"exit"  # of a member that ends by itself and logged why, whatever its exit code
 _MOST_RESTARTS: Final = 8  # of a killed member that then exits by itself: about three minutes
 
 
@@ -50,7 +52,8 @@ def run_member_processes(target: str, members: int, log_level: str) -> None:
             raise
     failed = next((one for one in processes.started if _has_failed(one, one is ended)), None)
     if failed is not None:
-        raise MemberFailed(f"{failed.name} {_exit_text(failed.exitcode or 0)}; the other members were shut down")
+        text = _exit_text(failed.exitcode or 0, by_itself=True)
+        raise MemberFailed(f"{failed.name} {text}; the other members were shut down")
 
 
 class MemberProcesses:
@@ -62,6 +65,7 @@ class MemberProcesses:
         self._log_level = log_level
         self._clock = clock
         self._processes: dict[int, SpawnProcess] = {}
+        self._exit_receivers: dict[int, Connection] = {}
         self._restarts = [Restarts() for _ in range(members)]
         self._due: dict[int, float] = dict.fromkeys(range(members), clock.monotonic())
 
@@ -86,15 +90,18 @@ class MemberProcesses:
         now = self._clock.monotonic()
         for number in [number for number, due in self._due.items() if due <= now]:
             del self._due[number]
+            spawn = multiprocessing.get_context("spawn")
+            self._exit_receivers[number], exit_sender = spawn.Pipe(duplex=False)
             # Not daemons: daemons may not have child processes, and `processes: n` needs some.
-            process = multiprocessing.get_context("spawn").Process(
+            process = spawn.Process(
                 target=_member,
-                args=(self._target, number, self._log_level),
+                args=(self._target, number, self._log_level, exit_sender),
                 name=f"member {number + 1} of {self._members}",
             )
             self._processes[number] = process
             self._restarts[number].start(now)
             process.start()
+            exit_sender.close()  # so that the receiver reads the end of the pipe when the member has ended
 
     def _until_due(self) -> float | None:
         return max(0.0, min(self._due.values()) - self._clock.monotonic()) if self._due else None
@@ -106,14 +113,15 @@ class MemberProcesses:
         process = self._processes[number]
         process.join()
         code, now = process.exitcode or 0, self._clock.monotonic()
-        if code in _LOGGED_EXITS and not (code and 0 < self._restarts[number].deaths_in_a_row(now) < _MOST_RESTARTS):
+        by_itself = _has_reported_exit(self._exit_receivers.pop(number))
+        if by_itself and not (code and 0 < self._restarts[number].deaths_in_a_row(now) < _MOST_RESTARTS):
             return False
         seconds = self._restarts[number].wait_after_death(now)
         self._due[number] = now + seconds
         del self._processes[number]
         deaths = self._restarts[number].deaths
         text = "%s %s. Restarting it in %g s (death %d in a row)"
-        log.error(text, process.name, _exit_text(code), seconds, deaths)
+        log.error(text, process.name, _exit_text(code, by_itself=by_itself), seconds, deaths)
         return True
 
     def terminate(self) -> None:
@@ -136,16 +144,25 @@ def _has_failed(process: SpawnProcess, ended_first: bool) -> bool:
     return bool(process.exitcode) and (ended_first or process.exitcode != -signal.SIGTERM)
 
 
-def _exit_text(code: int) -> str:
+def _has_reported_exit(receiver: Connection) -> bool:
+    with receiver:
+        try:
+            return receiver.poll() and receiver.recv_bytes() == _EXIT_REPORT
+        except (EOFError, OSError):  # the process has ended without a report
+            return False
+
+
+def _exit_text(code: int, *, by_itself: bool) -> str:
     if code < 0:
         return f"was killed by signal {-code}"
-    return f"exited with code {code}; see its log" if code in _LOGGED_EXITS else f"exited with code {code}"
+    why = "see its log" if by_itself else "something in it ended the process (os._exit, or exit() of a library)"
+    return f"exited with code {code}; {why}"
 
 
 # --- in a process of its own -----------------------------------------------------------------------------------------
 
 
-def _member(target: str, number: int, log_level: str) -> None:
+def _member(target: str, number: int, log_level: str, exit_sender: Connection) -> None:
     os.environ[MEMBER_VARIABLE] = str(number)
     os.setsid()  # the parent forwards Ctrl-C: a second signal would end this process at once
     log_format = f"%(asctime)s %(levelname)s %(name)s [{multiprocessing.current_process().name}]: %(message)s"
@@ -159,6 +176,9 @@ def _member(target: str, number: int, log_level: str) -> None:
         for line in str(error).splitlines():  # without a traceback; each problem of a configuration has its own line
             log.error("%s", line)  # noqa: TRY400
         sys.exit(1)
+    finally:
+        with suppress(OSError):  # the parent is gone
+            exit_sender.send_bytes(_EXIT_REPORT)
 
 
 def _end_with_parent(app: App) -> None:

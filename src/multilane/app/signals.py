@@ -38,7 +38,7 @@ def signals_stop(stop: Callable[[], object], on_signal: Callable[[], object] = l
 
     def end(number: int, frame: Any) -> None:
         del frame
-        log.warning("%s: shutting down; send it again to exit at once", signal.Signals(number).name)
+        log.warning("%s: stopping; a second signal ends the process at once", signal.Signals(number).name)
         stop()
         on_signal()
         restore()

@@ -11,8 +11,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from multilane.config.app.loading import MEMBER_VARIABLE
 from multilane.errors import TargetNotFound
@@ -57,10 +58,17 @@ def find_app(target: str) -> App:
 
 def _check_listeners(app: App) -> None:
     """Listeners in `__main__` would be missing where a worker imports the app."""
-    for function in app.functions:
+    for function in map(_unwrapped, app.functions):
         if function.__module__ in _MAIN:
             name = getattr(function, "__qualname__", type(function).__qualname__)
             raise TargetNotFound(f"the listener {name} is in the running script: {_NOT_MAIN}")
+
+
+def _unwrapped(function: Any) -> Any:
+    """The function itself: the module of a partial is `functools`."""
+    while isinstance(function, partial):
+        function = function.func
+    return function
 
 
 def target_of(app: App) -> str:
@@ -71,12 +79,17 @@ def target_of(app: App) -> str:
     found = [
         (module_name, name)
         for module_name, module in list(sys.modules.items())
-        if module is not main and module_name not in _MAIN and isinstance(module, ModuleType)
+        if module is not main and module_name not in _MAIN and _is_imported(module)
         for name, value in list(vars(module).items())
         if value is app
     ]
     if not found:
         raise TargetNotFound(f'no loaded module has the application: {_NOT_MAIN}, or give target="module:name"')
-    own = {function.__module__ for function in app.functions}
+    own = {_unwrapped(function).__module__ for function in app.functions}
     module_name, name = min(found, key=lambda candidate: candidate[0] not in own)
     return f"{module_name}:{name}"
+
+
+def _is_imported(module: object) -> bool:
+    """Whether others can import it too: modules made by `exec` or `runpy` have no spec, like a script."""
+    return isinstance(module, ModuleType) and getattr(module, "__spec__", None) is not None

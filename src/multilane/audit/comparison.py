@@ -20,7 +20,7 @@ from multilane.audit.spans import Span
 from multilane.audit.verdict import AuditCounts, AuditVerdict, Doubtful, Inverted, Repeated, Unaccounted
 from multilane.commit.completion_map import Run
 from multilane.commit.journal import RecordOutcome
-from multilane.spark.reasons import told_plainly
+from multilane.spark.reasons import plain_errors
 from multilane.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class ComparisonRequest:
 
 def read_audit_records(spark: SparkSession, path: str, files: Sequence[str] | None = None) -> DataFrame:
     """The audit records of a group, or those of the given files."""
-    with told_plainly("the audit records"):
+    with plain_errors("the audit records"):
         if files is None:
             return spark.read.schema(_SCHEMA).parquet(path)
         if not files:
@@ -66,7 +66,7 @@ def first_offsets(records: DataFrame) -> dict[TopicPartition, int]:
     """Where the audit records of each partition begin."""
     from pyspark.sql import functions as F
 
-    with told_plainly("the audit records"):
+    with plain_errors("the audit records"):
         rows = records.groupBy(*_PARTITION).agg(F.min("offset").alias("first")).collect()
     return {TopicPartition(row.topic, row.partition): row.first for row in rows}
 
@@ -76,7 +76,7 @@ def compare(spark: SparkSession, records: DataFrame, request: ComparisonRequest)
     spans = {partition: span for partition, span in request.spans.items() if len(span)}
     if not spans:
         return AuditVerdict({})
-    with told_plainly("the logs or the audit records"):
+    with plain_errors("the logs or the audit records"):
         settled = _by_offset(_within(spark, records, spans))
         compared = _log(spark, spans, request.settings).join(settled, [*_RECORD], "full_outer")
         compared = compared.withColumn("doubtful", _is_doubtful(request.doubts)).persist()

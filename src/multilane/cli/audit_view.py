@@ -1,4 +1,4 @@
-"""How `multilane audit` shows what it found: a table and sentences for people, plain facts for programs.
+"""How `multilane audit` shows its result: a table and sentences for people, plain facts for programs.
 
 Thread: application.
 """
@@ -23,26 +23,26 @@ _MOST_PARTITIONS: Final = 24
 _MOST_FAULTS: Final = 10
 _COLUMNS: Final = ("read", "done", "skipped", "retried", "dead", "unaccounted", "repeated", "doubtful", "inverted")
 _ALWAYS: Final = ("read", "done")
-_TITLES: Final = {"unaccounted": "no account", "inverted": "out of order", "doubtful": "maybe repeated"}
+_TITLES: Final = {"inverted": "out of order", "doubtful": "maybe repeated"}
 
 
 def is_proved(made: GroupAudit, *, exactly_once: bool) -> bool:
-    """Nothing is no proof of anything."""
+    """An audit that read no records proves nothing."""
     return bool(made.verdict.total.read) and _objection(made, exactly_once=exactly_once) is None
 
 
 def _holes(made: GroupAudit) -> list[str]:
-    """Partitions of which something is settled and nothing is written."""
+    """Partitions with settled records and without any audit record."""
     return [str(partition) for partition, span in sorted(made.spans.items()) if span.is_hole]
 
 
 def _objection(made: GroupAudit, *, exactly_once: bool) -> str | None:
-    """Why it is no proof, if it is none."""
+    """Why this is no proof; None when it is one."""
     found = made.verdict.total
     if found.unaccounted:
-        return f"{found.unaccounted:,} records have no account"
+        return f"{found.unaccounted:,} records have no audit record"
     if holes := _holes(made):
-        return f"there are no accounts of {', '.join(holes)}"
+        return f"there are no audit records for {', '.join(holes)}"
     if (unusable := _unusable(made)) is not None:
         return unusable
     if found.inverted:
@@ -51,25 +51,25 @@ def _objection(made: GroupAudit, *, exactly_once: bool) -> str | None:
 
 
 def _unusable(made: GroupAudit) -> str | None:
-    """Why the accounts do not tell what they should."""
+    """Why the audit records are incomplete."""
     if made.files.faults:
-        return "account files are missing or damaged"
+        return "audit files are missing or damaged"
     if made.strayed:
-        return "some accounts are of a log that was truncated or deleted since"
+        return "some audit records belong to a log that was truncated or deleted since"
     if any(span.is_loose for span in made.spans.values()):
-        return "an earlier version wrote the accounts, so it is unknown where they begin: set --since"
+        return "an earlier version wrote the audit records, so their beginning is unknown: set --since"
     return None
 
 
 def _not_once(made: GroupAudit) -> str | None:
-    """Why it is not known that each was handled once."""
+    """Why it is not known that each record was handled once."""
     found, books = made.verdict.total, made.files
     if found.repeated:
-        return f"{found.repeated:,} have more than one account"
+        return f"{found.repeated:,} have more than one audit record"
     if found.doubtful:
         return f"{found.doubtful:,} may have been handled more than once"
     if books.old:
-        return "an earlier version wrote some accounts, without what a killed process had in progress"
+        return "an earlier version wrote some audit records, without the records in flight at a kill"
     return None
 
 
@@ -84,7 +84,7 @@ def show(made: GroupAudit, *, exactly_once: bool = False, console: Console | Non
 
 
 def sentence(made: GroupAudit, *, exactly_once: bool = False) -> str:
-    """The verdict. It says of nothing that it is proved but of what is."""
+    """The verdict. It never claims more than is proved."""
     found = made.verdict.total
     if not found.read:
         return f"Group {made.group}: nothing could be judged."
@@ -95,10 +95,10 @@ def sentence(made: GroupAudit, *, exactly_once: bool = False) -> str:
     if objection is not None:
         return f"NOT PROVED: {found.read:,} read = {sums}, but {objection}."
     order = "" if made.order.by is None else f", in order per {made.order.by}"
-    return f"Proved: {found.read:,} read = {sums}{order}{_told_of_repeats(made)}."
+    return f"Proved: {found.read:,} read = {sums}{order}{_repeat_clause(made)}."
 
 
-def _told_of_repeats(made: GroupAudit) -> str:
+def _repeat_clause(made: GroupAudit) -> str:
     found = made.verdict.total
     known = [f"{found.repeated:,} were handled more than once"] if found.repeated else []
     if found.doubtful:
@@ -129,10 +129,10 @@ def facts(made: GroupAudit, *, exactly_once: bool = False) -> dict[str, Any]:
             "other_logs": list(made.strayed),
         },
         "examples": {
-            "unaccounted": [_placed(one) for one in verdict.unaccounted],
-            "repeated": [_placed(one) for one in verdict.repeated],
-            "doubtful": [_placed(one) for one in verdict.doubtful],
-            "inverted": [_placed(one) for one in verdict.inverted],
+            "unaccounted": [_finding_facts(one) for one in verdict.unaccounted],
+            "repeated": [_finding_facts(one) for one in verdict.repeated],
+            "doubtful": [_finding_facts(one) for one in verdict.doubtful],
+            "inverted": [_finding_facts(one) for one in verdict.inverted],
         },
     }
 
@@ -141,14 +141,14 @@ def _numbers(tally: AuditCounts) -> dict[str, int]:
     return {name: getattr(tally, name) for name in (*_COLUMNS, "gone")}
 
 
-def _placed(finding: Any) -> dict[str, Any]:
+def _finding_facts(finding: Any) -> dict[str, Any]:
     rest = asdict(finding)
     rest.pop("partition")
     return {"topic": finding.partition.topic, "partition": finding.partition.partition, **rest}
 
 
 def _table(made: GroupAudit) -> Table:
-    """Without columns that have nothing in them."""
+    """Columns without any count are left out."""
     table = Table(title=f"group {made.group}", title_justify="left", show_footer=True)
     everything = made.verdict.total
     columns = [name for name in _COLUMNS if name in _ALWAYS or getattr(everything, name)]
@@ -161,7 +161,7 @@ def _table(made: GroupAudit) -> Table:
 
 
 def _rows(made: GroupAudit) -> Iterator[tuple[str, AuditCounts]]:
-    """Each partition, or each topic where there are too many; those with findings first."""
+    """One row per partition, or per topic when there are too many; rows with findings come first."""
     tallies = made.verdict.tallies
     if len(tallies) > _MOST_PARTITIONS:
         for topic in made.topics:
@@ -182,23 +182,23 @@ def _findings(made: GroupAudit) -> Iterator[str]:
         yield f"and {len(made.files.faults) - _MOST_FAULTS:,} more faulty files (--output json lists all)"
     yield from made.strayed
     for one in verdict.unaccounted:
-        yield f"{_range(one)} without an account"
+        yield f"{_range(one)} without an audit record"
     for two in verdict.inverted:
         yield f"{two.partition}@{two.offset} was handled before {two.behind} of the same key"
     for three in verdict.repeated:
-        yield f"{_range(three)} with {three.times} accounts, the last is {three.outcome}"
+        yield f"{_range(three)} with {three.times} audit records, the last is {three.outcome}"
     for four in verdict.doubtful:
-        yield f"{_range(four)} may have been in progress at a kill or a timeout: maybe handled more than once"
+        yield f"{_range(four)} may have been in flight at a kill or a timeout: possibly handled more than once"
     for many, named, what in (
-        (found.unaccounted, verdict.unaccounted, "without an account"),
-        (found.repeated, verdict.repeated, "with more than one account"),
+        (found.unaccounted, verdict.unaccounted, "without an audit record"),
+        (found.repeated, verdict.repeated, "with more than one audit record"),
         (found.doubtful, verdict.doubtful, "that may have been handled more than once"),
     ):
         left = many - sum(one.last - one.offset + 1 for one in named)
         if left > 0:
-            yield f"and {left:,} more {what} (--examples names more)"
+            yield f"and {left:,} more {what} (raise --examples to list more)"
     if found.inverted > len(verdict.inverted):
-        yield f"and {found.inverted - len(verdict.inverted):,} more out of order (--examples names more)"
+        yield f"and {found.inverted - len(verdict.inverted):,} more out of order (raise --examples to list more)"
 
 
 def _range(found: Unaccounted | Repeated | Doubtful) -> str:
@@ -213,24 +213,24 @@ def _limits(made: GroupAudit) -> Iterator[str]:
         if span.why:
             yield f"{partition} was not judged: {span.why}"
         elif span.expired:
-            yield f"{partition}: {span.expired:,} offsets before {span.start} are gone from the log, and not judged"
+            yield f"{partition}: {span.expired:,} offsets before {span.start} are gone from the log and were not judged"
     yield from _uncovered(made)
     if made.files.old:
-        yield f"{len(made.files.old):,} sessions of an earlier version lack what a killed process had in progress"
+        yield f"{len(made.files.old):,} sessions of an earlier version lack the records in flight at a kill"
     if made.order.by is None:
         yield f"order was not judged: {made.order.why}"
     gone = made.verdict.total.gone
     if gone:
-        yield f"{gone:,} accounts are of records that are not in the log any more"
+        yield f"{gone:,} audit records refer to records that are no longer in the log"
 
 
 def _uncovered(made: GroupAudit) -> Iterator[str]:
-    """What was asked for and is from before there were accounts."""
+    """Requested offsets from before the first audit record."""
     spans = {partition: span for partition, span in sorted(made.spans.items()) if span.uncovered}
     if len(spans) > _MOST_PARTITIONS:
         many = sum(span.uncovered for span in spans.values())
-        yield f"{many:,} offsets of {len(spans)} partitions precede their first account and were not judged"
+        yield f"{many:,} offsets of {len(spans)} partitions precede their first audit record and were not judged"
         return
     for partition, span in spans.items():
         before = span.start - span.expired
-        yield f"{partition}: {span.uncovered:,} offsets before {before} precede its first account and were not judged"
+        yield f"{partition}: {span.uncovered:,} offsets before {before} precede its first audit record: not judged"

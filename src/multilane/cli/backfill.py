@@ -1,9 +1,9 @@
-"""`multilane backfill MODULE:APP CONSUMER`: a listener over history, as a batch job, without its group.
+"""`multilane backfill MODULE:APP CONSUMER`: runs a listener over history as a batch job, without its group.
 
 Thread: application.
 
-Exit codes: 0 all of it is handled, 1 records failed or something else did (the text says what), 2 the command was used
-wrongly, 3 the cluster cannot be reached, 4 it was ended by a signal before it was through: start it again.
+Exit codes: 0 every record was handled, 1 records or the run failed (the message says what), 2 usage error, 3 cluster
+unreachable, 4 a signal stopped the run before its end: start it again to resume.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from multilane.cli.brokers import connected
 from multilane.cli.foreign_text import as_json
 from multilane.cli.option_values import Output, moment
 from multilane.cli.run import Level
-from multilane.cli.spark_options import Conf, conf_pairs, hush_libraries
+from multilane.cli.spark_options import Conf, conf_pairs, quiet_libraries
 from multilane.errors import TargetNotFound
 from multilane.logs import logger
 
@@ -30,27 +30,42 @@ if TYPE_CHECKING:
     from multilane.engines.backfill.driver import BackfillStatus
     from multilane.engines.backfill.run import Listeners
 
-NOT_THROUGH: Final = 4  # the exit code
+INTERRUPTED: Final = 4  # the exit code
 _LOG_EVERY: Final = 10  # seconds
 _WORDS: Final[dict[str | None, Literal["earliest", "latest"]]] = {"earliest": "earliest", "latest": "latest"}
 
-Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the App is, as in shop.consumers:app.")]
-Consumer = Annotated[str, typer.Argument(help="The consumer of the configuration whose listener runs.")]
-State = Annotated[Path, typer.Option(file_okay=False, help="The directory of this backfill; started again it goes on.")]
+Target = Annotated[
+    str, typer.Argument(metavar="MODULE:APP", help="Import path of the App, such as shop.consumers:app.")
+]
+Consumer = Annotated[str, typer.Argument(help="Name of the configured consumer whose listener runs.")]
+State = Annotated[Path, typer.Option(file_okay=False, help="Directory for this backfill's state; reuse it to resume.")]
 From = Annotated[
     str | None,
-    typer.Option("--from", help='Where it begins: earliest, a time (ISO 8601; UTC), or offsets as {"0": 10}.'),
+    typer.Option("--from", help='Where to begin: earliest, a time (ISO 8601, UTC), or offsets such as {"0": 10}.'),
 ]
-To = Annotated[str | None, typer.Option("--to", help="Where it ends, the same way; else the latest at its beginning.")]
-Master = Annotated[str, typer.Option(help="Where Spark runs: local[*], spark://HOST:PORT, k8s://..., yarn.")]
-Tasks = Annotated[int | None, typer.Option(min=1, help="How many; else one for each slot, or for each partition.")]
-Host = Annotated[str | None, typer.Option(help="This machine's address as executors reach it; else spark.driver.host.")]
-Archive = Annotated[Path | None, typer.Option(help="What `multilane pack` made, for executors of a cluster.")]
-ErrorsToTopic = Annotated[bool, typer.Option("--errors-to-topic", help="Copy what failed to the error topic, too.")]
-SkipDeleted = Annotated[bool, typer.Option("--skip-deleted", help="Go on where a log begins if records are gone.")]
-FailedOnly = Annotated[bool, typer.Option("--failed-only", help="Of one that is through: what failed, once more.")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")]
-LogLevel = Annotated[Level, typer.Option(help="How much is logged, to the error stream.")]
+To = Annotated[
+    str | None, typer.Option("--to", help="Where to end, in the same forms (default: latest when it first starts).")
+]
+Master = Annotated[str, typer.Option(help="Spark master: local[*], spark://HOST:PORT, k8s://..., yarn.")]
+Tasks = Annotated[
+    int | None,
+    typer.Option(min=1, help="Number of Spark tasks (default: one per slot of a local master, else per partition)."),
+]
+Host = Annotated[
+    str | None, typer.Option(help="This machine's address as executors reach it (default: spark.driver.host).")
+]
+Archive = Annotated[
+    Path | None, typer.Option(help="The archive from `multilane pack`, for the executors of a cluster.")
+]
+ErrorsToTopic = Annotated[bool, typer.Option("--errors-to-topic", help="Also copy failed records to the error topic.")]
+SkipDeleted = Annotated[
+    bool, typer.Option("--skip-deleted", help="Skip records that were deleted from the log instead of failing.")
+]
+FailedOnly = Annotated[
+    bool, typer.Option("--failed-only", help="Reprocess only the failed records of a finished backfill.")
+]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
+LogLevel = Annotated[Level, typer.Option(help="Lowest level to log (to stderr).")]
 
 
 def backfill(  # noqa: PLR0913 - each is an option of the command
@@ -71,14 +86,14 @@ def backfill(  # noqa: PLR0913 - each is an option of the command
     output: OutputOption = Output.table,
     log_level: LogLevel = Level.warning,
 ) -> None:
-    """Run a listener over a topic's history: ordered per key, resumable, and without touching its group."""
+    """Run a listener over a topic's history, ordered per key and resumable, without touching its group."""
     from multilane.cli import backfill_view  # commands import when they run
     from multilane.engines.backfill import run as runtime
     from multilane.engines.spark_run import CONTINUOUS, SparkSettings
 
     level = log_level.value.upper()
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    hush_libraries()
+    quiet_libraries()
     request = runtime.BackfillRequest(
         target,
         consumer,
@@ -100,13 +115,13 @@ def backfill(  # noqa: PLR0913 - each is an option of the command
         typer.echo(as_json(backfill_view.facts(outcome, state)))
     else:
         backfill_view.show(outcome)
-    backfill_view.tell_what_is_left(outcome, state)
+    backfill_view.report_unfinished(outcome, state)
     if not outcome.is_through or outcome.failed_list is not None:
-        raise typer.Exit(1 if outcome.is_through else NOT_THROUGH)
+        raise typer.Exit(1 if outcome.is_through else INTERRUPTED)
 
 
 def bound(text: str | None, name: str) -> Bound | None:
-    """What `--from` and `--to` accept."""
+    """The value of `--from` or `--to`."""
     from multilane.engines.backfill.bounds import parse_offsets
 
     if text in _WORDS:
@@ -121,7 +136,7 @@ def bound(text: str | None, name: str) -> Bound | None:
 
 @contextmanager
 def _progress() -> Iterator[Listeners]:
-    """On a terminal how it goes is shown as long as it does; else it is in the log."""
+    """Shows progress on a terminal; elsewhere it goes to the log."""
     from rich.console import Console
 
     from multilane.cli.backfill_view import line
@@ -133,14 +148,14 @@ def _progress() -> Iterator[Listeners]:
 
         calls = count()
 
-        def tell(standing: BackfillStatus) -> None:
+        def on_status(status: BackfillStatus) -> None:
             if next(calls) % _LOG_EVERY == 0:
-                log.info("%s", line(standing))
+                log.info("%s", line(status))
 
-        yield Listeners(on_standing=tell)
+        yield Listeners(on_standing=on_status)
         return
-    with console.status("") as status:
+    with console.status("") as spinner:
         yield Listeners(
-            lambda step: status.update(f"{step} ..."),
-            lambda standing: status.update(line(standing)),
+            lambda step: spinner.update(f"{step} ..."),
+            lambda status: spinner.update(line(status)),
         )

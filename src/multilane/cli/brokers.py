@@ -1,4 +1,4 @@
-"""Where the brokers are, as options of commands say it, and what happens when they do not answer.
+"""The options that name the brokers, and the exit code when they do not answer.
 
 Thread: application.
 """
@@ -18,10 +18,12 @@ from multilane.escaping import text_of
 
 CANNOT_CONNECT: Final = 3  # the exit code
 
-Bootstrap = Annotated[str | None, typer.Option("--bootstrap-server", "--brokers", help="HOST:PORT of some brokers.")]
+Bootstrap = Annotated[
+    str | None, typer.Option("--bootstrap-server", "--brokers", help="HOST:PORT of one or more brokers.")
+]
 CommandConfig = Annotated[
     Path | None,
-    typer.Option("--command-config", exists=True, dir_okay=False, help="Properties for the connection, as Java's."),
+    typer.Option("--command-config", exists=True, dir_okay=False, help="Java properties file for the connection."),
 ]
 Timeout = Annotated[float, typer.Option(min=1.0, help="Seconds to wait for the brokers.")]
 

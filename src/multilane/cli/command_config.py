@@ -1,8 +1,8 @@
 """`--bootstrap-server` and `--command-config`, as Kafka's own tools have them.
 
-Thread: none (pure, but for reading the file).
+Thread: none (pure, except for reading the file).
 
-Reads Java's properties format: comments, continued lines, escapes. What it returns may hold secrets: it is handed to a
+Reads Java's properties format: comments, continued lines, escapes. The result may hold secrets: it is passed to a
 client and never shown.
 """
 
@@ -20,46 +20,46 @@ _LETTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def client_properties(bootstrap_server: str | None, command_config: Path | None, timeout: float) -> dict[str, object]:
-    """The properties of a client; exits with code 2 when nothing says where the brokers are."""
+    """The properties of a client. Without any broker address this is a usage error (exit code 2)."""
     found: dict[str, object] = {}
     if command_config is not None:
         found |= parse_properties(command_config.read_text(encoding="utf-8"))
     if bootstrap_server is not None:
         found["bootstrap.servers"] = bootstrap_server
     if not found.get("bootstrap.servers"):
-        raise typer.BadParameter("say where the brokers are: --bootstrap-server HOST:PORT", param_hint="bootstrap")
+        raise typer.BadParameter("name the brokers: --bootstrap-server HOST:PORT", param_hint="bootstrap")
     return {"default.api.timeout.ms": round(timeout * 1_000), **found}
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Keys and values; of a key that is given twice the last counts."""
+    """Keys and values; for a repeated key the last value wins."""
     found: dict[str, str] = {}
     for line in _logical_lines(text):
         parts = _SEPARATOR.split(line, maxsplit=1)
-        found[_plain(parts[0])] = _plain(parts[1]) if len(parts) > 1 else ""
+        found[_unescaped(parts[0])] = _unescaped(parts[1]) if len(parts) > 1 else ""
     return found
 
 
 def _logical_lines(text: str) -> list[str]:
-    """Lines without comments; one that ends in an odd number of backslashes goes on in the next."""
+    """Lines without comments; a line that ends in an odd number of backslashes continues on the next."""
     lines: list[str] = []
-    begun = ""
+    pending = ""
     for natural in text.splitlines():
         line = natural.lstrip()
-        if not begun and (not line or line[0] in "#!"):
+        if not pending and (not line or line[0] in "#!"):
             continue
-        begun += line
-        if (len(begun) - len(begun.rstrip("\\"))) % 2:
-            begun = begun[:-1]
+        pending += line
+        if (len(pending) - len(pending.rstrip("\\"))) % 2:
+            pending = pending[:-1]
             continue
-        lines.append(begun)
-        begun = ""
-    return [*lines, begun] if begun else lines
+        lines.append(pending)
+        pending = ""
+    return [*lines, pending] if pending else lines
 
 
-def _plain(text: str) -> str:
-    def put(match: re.Match[str]) -> str:
+def _unescaped(text: str) -> str:
+    def replacement(match: re.Match[str]) -> str:
         escaped = match[1]
         return chr(int(escaped[1:], 16)) if len(escaped) > 1 else _LETTERS.get(escaped, escaped)
 
-    return _ESCAPE.sub(put, text)
+    return _ESCAPE.sub(replacement, text)

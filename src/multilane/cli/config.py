@@ -1,9 +1,9 @@
-"""`multilane config`: checks an app's files, explains where each value came from, and prints their schema.
+"""`multilane config`: checks an app's configuration files, explains the source of each value, prints the schema.
 
 Thread: application.
 
-Exit codes: 0 all is well, 1 problems were found, 2 the command was used wrongly. What is printed holds no secret:
-problems and settings are made without them.
+Exit codes: 0 no problems, 1 problems found, 2 usage error. The output holds no secret: problems and settings are made
+without them.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     from multilane.config.app.loading import Loaded
     from multilane.config.app.model import AppConfig
 
-app = typer.Typer(help="The configuration of an app.", no_args_is_help=True)
+app = typer.Typer(help="Check and explain the configuration of an app.", no_args_is_help=True)
 
 Files = Annotated[
     list[Path],
-    typer.Argument(exists=True, dir_okay=False, help="multilane.yaml, or files of clusters, consumers, producers."),
+    typer.Argument(exists=True, dir_okay=False, help="multilane.yaml, or files with clusters, consumers, producers."),
 ]
-Profile = Annotated[str | None, typer.Option(help="The profile that counts.")]
+Profile = Annotated[str | None, typer.Option(help="Active profile.")]
 
 
 @app.command("check")
 def check(files: Files, profile: Profile = None) -> None:
-    """Print every problem at its line, then advice."""
+    """Print every problem with its file and line, then advice."""
     from multilane.config.app.advice import advice  # commands import when they run
 
     config = _loaded(files, profile).config
-    for told in advice(config):
-        typer.echo(f"advice: {told}")
+    for sentence in advice(config):
+        typer.echo(f"advice: {sentence}")
     typer.echo(f"ok: {_counted(config)}")
 
 
@@ -45,9 +45,9 @@ def check(files: Files, profile: Profile = None) -> None:
 def explain(
     files: Files,
     profile: Profile = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.table,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = (Output.table),
 ) -> None:
-    """Print every value and where it came from: file and line, profile, environment variable, or default."""
+    """Print every value and its source: file and line, profile, environment variable, or default."""
     from multilane.config.app.explain import explain as settings_of
 
     settings = settings_of(_loaded(files, profile))
@@ -66,7 +66,7 @@ def schema() -> None:
 
 
 def _loaded(files: list[Path], profile: str | None) -> Loaded:
-    """The configuration; without one, its problems are printed and the program ends."""
+    """The configuration. If it has problems, prints them and exits with code 1."""
     from multilane.config.app.loading import load
     from multilane.errors import ConfigProblems
 
@@ -87,19 +87,19 @@ def _counted(config: AppConfig) -> str:
         "producer": len(config.producers),
         "error consumer": len(config.shovels),
     }
-    return ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for what, count in counts.items())
+    return ", ".join(f"{count} {kind}{'' if count == 1 else 's'}" for kind, count in counts.items())
 
 
 def _as_json(setting: Setting) -> dict[str, object]:
     origin = setting.origin
-    place = origin.place
+    location = origin.location
     return {
         "path": setting.path,
         "value": setting.value,
-        "origin": "default" if place is None else "environment" if origin.variables else "file",
-        "file": None if place is None else place.file,
-        "line": None if place is None else place.line,
-        "column": None if place is None else place.column,
+        "origin": "default" if location is None else "environment" if origin.variables else "file",
+        "file": None if location is None else location.file,
+        "line": None if location is None else location.line,
+        "column": None if location is None else location.column,
         "profile": origin.profile,
         "variables": list(origin.variables),
     }
@@ -115,6 +115,6 @@ def _print_table(settings: tuple[Setting, ...]) -> None:
     for heading in ("setting", "value", "from"):
         table.add_column(heading)
     for setting in settings:
-        # As plain texts: a value in brackets is not rich's markup.
+        # As plain text: rich would take a value in brackets for markup.
         table.add_row(Text(setting.path), Text(setting.shown), Text(str(setting.origin)))
     show_table(output(), table)

@@ -1,6 +1,6 @@
-"""What to tell a person who wants to connect to the development Kafka.
+"""Instructions for connecting to the development Kafka.
 
-Thread: none (pure, but for the random password).
+Thread: none (pure, except for the random password).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class DevLogin:
 
 
 def new_login(kind: str) -> DevLogin:
-    """A user with a password that lives as long as the cluster's process."""
+    """A user whose password lives as long as the cluster's process."""
     return DevLogin(kind, "dev", Secret(secrets.token_urlsafe(12)))
 
 
 def instructions(cluster: KafkaCluster, listeners: Sequence[str], login: DevLogin | None) -> list[str]:
-    """Client properties for each listener, ready to be copied into a file."""
+    """Client properties for each listener, ready to copy into a file."""
     nodes = "1 node" if cluster.nodes == 1 else f"{cluster.nodes} nodes"
     lines = [f"Kafka is ready: {nodes}, data in {cluster.directory}"]
     for name in listeners:
@@ -46,7 +46,7 @@ def instructions(cluster: KafkaCluster, listeners: Sequence[str], login: DevLogi
 
 
 def client_properties(cluster: KafkaCluster, name: str, login: DevLogin | None) -> dict[str, str]:
-    """What a client needs beside the addresses; Java's names."""
+    """The properties that a client needs besides the addresses, by their Java names."""
     if name == "PLAINTEXT":
         return {}
     made = {"security.protocol": "SSL" if name == "MTLS" else name}
@@ -56,7 +56,8 @@ def client_properties(cluster: KafkaCluster, name: str, login: DevLogin | None) 
         made |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(cluster.certificates.client.keystore)}
     if name.startswith("SASL") and login is not None:
         mechanism, module = _MODULES[login.kind]
-        # The one place that shows it: a person has to type it, and it opens a loopback port of a throw-away cluster.
+        # The only place that shows the password: a person has to type it, and it opens a loopback port of a throw-away
+        # cluster.
         quoted = f'username="{login.user}" password="{login.password.reveal()}"'
         made |= {"sasl.mechanism": mechanism, "sasl.jaas.config": f"{module} required {quoted};"}
     return made

@@ -1,8 +1,8 @@
-"""`multilane control SOCKET`: pauses consumers of a running application, lets them go on, changes their lanes.
+"""`multilane control SOCKET`: pauses and resumes consumers of a running application, and changes their lanes.
 
 Thread: application.
 
-Exit codes: 0 it is so now, 1 it could not be done (the text says what), 2 the command was used wrongly.
+Exit codes: 0 done, 1 failure (the message says what failed), 2 usage error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from multilane.cli.option_values import Output
 
 
 class ControlCommand(StrEnum):
-    """What is to be done."""
+    """The action of the command."""
 
     show = "show"
     pause = "pause"
@@ -27,17 +27,17 @@ class ControlCommand(StrEnum):
 
 
 def control(
-    socket: Annotated[Path, typer.Argument(help="What `multilane run --control` was given.")],
-    do: Annotated[ControlCommand, typer.Argument(help="What to do.")] = ControlCommand.show,
-    consumer: Annotated[str | None, typer.Argument(help="The consumer, by its name in the configuration.")] = None,
-    lanes: Annotated[int | None, typer.Argument(help="Lanes for each partition; left out: as configured.")] = None,
-    output: Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")] = Output.table,
+    socket: Annotated[Path, typer.Argument(help="The socket of `multilane run --control`.")],
+    do: Annotated[ControlCommand, typer.Argument(help="The action.")] = ControlCommand.show,
+    consumer: Annotated[str | None, typer.Argument(help="Name of the consumer in the configuration.")] = None,
+    lanes: Annotated[int | None, typer.Argument(help="Lanes per partition (default: as configured).")] = None,
+    output: Annotated[Output, typer.Option("--output", "-o", help="Output format.")] = (Output.table),
 ) -> None:
-    """Pause a consumer of a running app, resume it, or change its lanes, until the run ends."""
+    """Pause or resume a consumer of a running app, or change its lanes, for the rest of the run."""
     from multilane.app.control import ask
 
     if do is not ControlCommand.show and consumer is None:
-        raise typer.BadParameter(f"say which consumer: multilane control {socket} {do} CONSUMER", param_hint="consumer")
+        raise typer.BadParameter(f"name the consumer: multilane control {socket} {do} CONSUMER", param_hint="consumer")
     if lanes is not None and do is not ControlCommand.lanes:
         raise typer.BadParameter(f"{do} takes no number", param_hint="lanes")
     answer = ask(socket, {"do": do.value, "consumer": consumer, "lanes": lanes})
@@ -57,7 +57,7 @@ def _show(consumers: dict[str, Any]) -> None:
     table = Table()
     for name in ("consumer", "state", "lanes", "configured"):
         table.add_column(name, justify="right" if name in ("lanes", "configured") else "left", no_wrap=True)
-    for name, told in consumers.items():
-        state = "paused" if told["paused"] else "running"
-        table.add_row(*map(Text, (escaped(name, 100), state, str(told["lanes"]), str(told["configured"]))))
+    for name, status in consumers.items():
+        state = "paused" if status["paused"] else "running"
+        table.add_row(*map(Text, (escaped(name, 100), state, str(status["lanes"]), str(status["configured"]))))
     show_table(output(), table)

@@ -1,9 +1,9 @@
-"""`multilane demo`: a real Kafka, a day of orders with the usual trouble, an application on Spark, and the audit of it.
+"""`multilane demo`: a real Kafka, a day of orders with the usual failures, an application on Spark, and its audit.
 
 Thread: application.
 
-Everything the demo starts ends with it. It says what happened in plain words, on a terminal and in a pipe, and its exit
-code is 1 when the audit is no proof, or when what was handled is not what was written.
+The demo stops everything it starts. It reports each step in plain words, on a terminal and in a pipe. Its exit code is
+1 when the audit proves nothing, or when the handled records differ from the written ones.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from multilane.audit.run import GroupAudit
 
 _PATIENCE: Final = 30.0
-_TELL_EVERY: Final = 3.0  # seconds, where there is no terminal
+_REPORT_EVERY: Final = 3.0  # seconds, without a terminal
 
 
 @dataclass(slots=True)
 class Demo:
-    """One run: where it speaks, and what it has measured."""
+    """One run: its console, its settings and its measurements."""
 
     console: Console
     folder: Path
@@ -44,17 +44,17 @@ class Demo:
     took: float = 0.0
 
     @contextmanager
-    def step(self, doing: str, done: Callable[[], str]) -> Iterator[None]:
-        """Says what is going on, then how long it took and what came of it."""
+    def step(self, activity: str, done: Callable[[], str]) -> Iterator[None]:
+        """Shows the activity, then how long it took and its result."""
         begin = self.clock.monotonic()
         if self.console.is_terminal:
-            with self.console.status(f"{doing} ..."):
+            with self.console.status(f"{activity} ..."):
                 yield
         else:
             yield
-        self.tell(begin, done)
+        self.report(begin, done)
 
-    def tell(self, begin: float, done: Callable[[], str]) -> None:
+    def report(self, begin: float, done: Callable[[], str]) -> None:
         self.took = self.clock.monotonic() - begin
         self.console.print(f"[green]{self.took:6.1f} s[/]  {done()}", highlight=False)
 
@@ -67,8 +67,8 @@ class Demo:
         from multilane.client.admin.admin import Admin
         from multilane.wire.records.decode import load_kernels
 
-        made = f"made `{TOPIC}`, `{RETRY}` and `{ERROR}`, {self.partitions} partitions each; loaded the decoder"
-        with self.step("making topics", lambda: made):
+        made = f"created `{TOPIC}`, `{RETRY}` and `{ERROR}`, {self.partitions} partitions each; loaded the decoder"
+        with self.step("creating topics", lambda: made):
             with Admin({"bootstrap.servers": self.bootstrap}) as admin:
                 admin.create_topics(dict.fromkeys((TOPIC, RETRY, ERROR), self.partitions))
             load_kernels()
@@ -78,27 +78,27 @@ class Demo:
         from multilane.client.produce.producer import Producer
 
         with (
-            self.step("writing orders", lambda: f"wrote {self.orders:,} orders, acknowledged: {self.rate()}"),
+            self.step("writing orders", lambda: f"wrote {self.orders:,} orders, all acknowledged: {self.rate()}"),
             Producer({"bootstrap.servers": self.bootstrap}) as producer,
         ):
             producer.send_many((TOPIC, value, key) for key, value in orders(self.orders)).result(_PATIENCE)
         odd = odd_ones(self.orders)
         usual = f"{CALL_SECONDS * 1_000:.0f} ms"
         self.console.print(
-            f"          of them {odd.slow} take {SLOW_SECONDS * 1_000:.0f} ms instead of {usual}, "
-            f"{odd.fail_once} fail once, {odd.fail_always} fail always, {odd.unreadable} are no orders at all",
+            f"          {odd.slow} of them take {SLOW_SECONDS * 1_000:.0f} ms instead of {usual}, "
+            f"{odd.fail_once} fail once, {odd.fail_always} always fail, {odd.unreadable} are not orders at all",
             highlight=False,
         )
         return odd
 
     def read_columns(self) -> int:
-        """All of it as columns over the bytes that came from the broker; no object per record."""
+        """Reads everything as columns over the broker's bytes, without an object per record."""
         from multilane.client.consumer import Consumer
         from multilane.types import TopicPartition
 
         rows = 0
         with (
-            self.step("reading into columns", lambda: f"read them as columns, for comparison: {self.rate()}"),
+            self.step("reading as columns", lambda: f"read them as columns, for comparison: {self.rate()}"),
             Consumer({"bootstrap.servers": self.bootstrap, "auto.offset.reset": "earliest"}) as consumer,
         ):
             consumer.assign(TopicPartition(TOPIC, p) for p in range(self.partitions))
@@ -110,7 +110,7 @@ class Demo:
         return rows
 
     def handle(self) -> float:
-        """On Spark; gives the seconds in which the orders were handled."""
+        """Handles the orders on Spark; returns the seconds this took, without the start of Spark."""
         from multilane.cli.demo_run import running, settle_all
         from multilane.cli.demo_shop import configuration
         from multilane.client.admin.admin import Admin
@@ -122,11 +122,11 @@ class Demo:
         with (
             Admin({"bootstrap.servers": self.bootstrap}) as admin,
             running(self.folder) as check,
-            self._progress() as tell,
+            self._progress() as on_settled,
         ):
-            seconds = settle_all(admin, check, tell, self.clock)
+            seconds = settle_all(admin, check, on_settled, self.clock)
         lanes = self.partitions * LANES
-        self.tell(begin, lambda: f"handled them on Spark with {lanes} lanes, its start and its end included")
+        self.report(begin, lambda: f"handled them on Spark with {lanes} lanes, including Spark's start and shutdown")
         return seconds
 
     def audit(self) -> GroupAudit:
@@ -136,7 +136,7 @@ class Demo:
 
         app = load_app(self.folder / "multilane.yaml", None)
         consumer = app.consumer(TOPIC)
-        with self.step("auditing", lambda: "compared the topics with what the application wrote of each record"):
+        with self.step("auditing", lambda: "compared the topics with the application's audit records"):
             return audit_group(AuditRequest(consumer, app.cluster(consumer.cluster), conf=QUICK_START))
 
     def errors(self) -> int:
@@ -146,9 +146,9 @@ class Demo:
 
         with Admin({"bootstrap.servers": self.bootstrap}) as admin:
             ends = admin.offsets([TopicPartition(ERROR, p) for p in range(self.partitions)], "latest")
-        return sum(0 if place is None else int(place.offset) for place in ends.values())
+        return sum(0 if end is None else int(end.offset) for end in ends.values())
 
-    # --- what is shown -----------------------------------------------------------------------------------------------
+    # --- output ------------------------------------------------------------------------------------------------------
 
     def _show_app(self) -> None:
         from rich.panel import Panel
@@ -160,9 +160,9 @@ class Demo:
 
     @contextmanager
     def _progress(self) -> Iterator[Callable[[int], None]]:
-        """A bar, or a line every few seconds where there is no terminal."""
+        """A progress bar; without a terminal, a line every few seconds."""
         if not self.console.is_terminal:
-            yield self._line_now_and_then()
+            yield self._progress_lines()
             return
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -171,29 +171,29 @@ class Demo:
             task = bar.add_task("starting Spark", total=self.orders)
 
             def show(settled: int) -> None:
-                said = "starting Spark" if not settled else "handling orders"
-                bar.update(task, completed=settled, description=said)
+                description = "starting Spark" if not settled else "handling orders"
+                bar.update(task, completed=settled, description=description)
 
             yield show
 
-    def _line_now_and_then(self) -> Callable[[int], None]:
+    def _progress_lines(self) -> Callable[[int], None]:
         last = self.clock.monotonic()
 
-        def tell(settled: int) -> None:
+        def on_settled(settled: int) -> None:
             nonlocal last
             now = self.clock.monotonic()
-            if settled and now - last >= _TELL_EVERY:
+            if settled and now - last >= _REPORT_EVERY:
                 last = now
                 self.console.print(f"          {settled:,} of {self.orders:,} orders handled", highlight=False)
 
-        return tell
+        return on_settled
 
 
 @dataclass(frozen=True, slots=True)
 class DemoFinding:
-    """One thing that was checked."""
+    """One check and its result."""
 
-    what: str
+    subject: str
     wanted: object
     found: object
 
@@ -203,29 +203,27 @@ class DemoFinding:
 
 
 def findings(demo: Demo, odd: Odd, columns: int, made: GroupAudit, errors: int) -> list[DemoFinding]:
-    """What was written against what came of it."""
+    """Compares what was written with what was handled."""
     read = sum(tally.read for partition, tally in made.verdict.tallies.items() if partition.topic == TOPIC)
     dead = odd.fail_always + odd.unreadable
     return [
         DemoFinding("orders read as columns", demo.orders, columns),
-        DemoFinding("orders that the application read", demo.orders, read),
-        DemoFinding(
-            "orders that ended in the error topic: those that fail always, and those that are none", dead, errors
-        ),
-        DemoFinding("accounts that say so", dead, made.verdict.total.dead),
+        DemoFinding("orders read by the application", demo.orders, read),
+        DemoFinding("records in the error topic (always failing, or unreadable)", dead, errors),
+        DemoFinding("audit records that agree", dead, made.verdict.total.dead),
     ]
 
 
 def _show_findings(console: Console, checked: list[DemoFinding]) -> None:
     for finding in checked:
         if finding.holds:
-            console.print(f"[green]     ok[/]  {finding.what}: {finding.found:,}", highlight=False)
+            console.print(f"[green]     ok[/]  {finding.subject}: {finding.found:,}", highlight=False)
         else:
-            console.print(f"[red]  WRONG[/]  {finding.what}: {finding.found}, not {finding.wanted}", highlight=False)
+            console.print(f"[red]  WRONG[/]  {finding.subject}: {finding.found}, not {finding.wanted}", highlight=False)
 
 
 def run(demo: Demo) -> bool:
-    """The demo on a Kafka that is there; whether everything was right."""
+    """Runs the demo on a running Kafka; returns whether every check passed."""
     from multilane.cli import audit_view
     from multilane.config.app.units import format_duration
 
@@ -240,8 +238,8 @@ def run(demo: Demo) -> bool:
     alone = demo.orders * CALL_SECONDS / demo.partitions
     rate = f"{demo.orders / max(seconds, 1e-9):,.0f}/s"
     demo.console.print(
-        f"[bold]{demo.orders:,} orders in {seconds:.1f} s: {rate}.[/] With one worker for each of the "
-        f"{demo.partitions} partitions it would take {format_duration(round(alone))} (computed, not measured: "
+        f"[bold]{demo.orders:,} orders in {seconds:.1f} s: {rate}.[/] With one worker per partition "
+        f"({demo.partitions}) it would take {format_duration(round(alone))} (computed, not measured: "
         f"{demo.orders:,} calls of {CALL_SECONDS * 1_000:.0f} ms / {demo.partitions}).",
         highlight=False,
     )
@@ -249,7 +247,7 @@ def run(demo: Demo) -> bool:
 
 
 def _require_spark() -> None:
-    """Now, not when a Kafka is running and the orders are written."""
+    """Fails now, rather than after Kafka has started and the orders are written."""
     from importlib.util import find_spec
 
     from multilane.errors import SparkStartError
@@ -261,20 +259,20 @@ def _require_spark() -> None:
 
 
 def demo(
-    orders: Annotated[int, typer.Option(min=1, help="How many orders.")] = 100_000,
-    partitions: Annotated[int, typer.Option(min=1, max=100, help="Partitions of the topics.")] = 4,
+    orders: Annotated[int, typer.Option(min=1, help="Number of orders.")] = 100_000,
+    partitions: Annotated[int, typer.Option(min=1, max=100, help="Partitions per topic.")] = 4,
 ) -> None:
-    """Start a Kafka, write orders with the usual trouble, handle them on Spark, audit what happened, and clean up."""
+    """Start Kafka, write orders with the usual failures, handle them on Spark, audit the result, and clean up."""
     from rich.console import Console
 
     from multilane.cli.progress import fetching
-    from multilane.cli.spark_options import hush_libraries
+    from multilane.cli.spark_options import quiet_libraries
     from multilane.dev.kafka import KafkaCluster
 
     _require_spark()
-    # Brokers that are just starting make librdkafka complain; what matters to a reader is raised.
+    # librdkafka complains while brokers start; errors that matter to the reader are raised.
     logging.getLogger("multilane").addHandler(logging.NullHandler())
-    hush_libraries()
+    quiet_libraries()
     with cleaned_up(), TemporaryDirectory(prefix="multilane-demo-") as folder:
         shown = Demo(Console(soft_wrap=True), Path(folder), orders, partitions)
         cluster = KafkaCluster(progress=fetching)
@@ -288,6 +286,6 @@ def demo(
             cluster.close()
     took = shown.clock.monotonic() - begin
     if not right:
-        shown.console.print("[red]Something is not as it should be: see above.[/]")
+        shown.console.print("[red]Some checks failed: see above.[/]")
         raise typer.Exit(1)
-    shown.console.print(f"[green]No order was lost, and each customer's came in their order.[/] {took:.1f} s in all.")
+    shown.console.print(f"[green]No order was lost, and each customer's stayed in order.[/] {took:.1f} s in all.")

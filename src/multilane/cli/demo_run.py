@@ -1,4 +1,4 @@
-"""Runs the demo's application as a person would, with `multilane run`, and looks at its group until all is settled.
+"""Runs the demo's application as a person would, with `multilane run`, and polls its group until all is settled.
 
 Thread: application.
 """
@@ -21,22 +21,22 @@ from multilane.commit import completion_map
 from multilane.errors import MultilaneError
 from multilane.types import TopicPartition
 
-_LOOK: Final = 0.25
+_POLL_EVERY: Final = 0.25
 _PATIENCE: Final = 300.0
-_LAST_WORDS: Final = 2_000
+_LOG_TAIL: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class DemoStanding:
-    """How far the group is."""
+class DemoProgress:
+    """The progress of the group."""
 
     settled: int  # records of the topic
-    waiting: int  # in topic and retry topic together
+    waiting: int  # in the topic and the retry topic together
 
 
 @contextmanager
 def running(folder: Path, *options: str) -> Iterator[Callable[[], None]]:
-    """The application on Spark; the function it gives raises when that has ended. Ends it in order."""
+    """Runs the application on Spark; the yielded function raises once it has exited. Shuts it down cleanly."""
     log = folder / "run.log"
     command = [sys.executable, "-m", "multilane", "run", f"{MODULE}:app", "--log-level", "warning", *options]
     with log.open("wb") as out:
@@ -44,7 +44,7 @@ def running(folder: Path, *options: str) -> Iterator[Callable[[], None]]:
 
     def check() -> None:
         if process.poll() is not None:
-            raise MultilaneError(f"the application has ended: {log.read_text(errors='replace')[-_LAST_WORDS:]}")
+            raise MultilaneError(f"the application has exited: {log.read_text(errors='replace')[-_LOG_TAIL:]}")
 
     try:
         yield check
@@ -58,36 +58,36 @@ def running(folder: Path, *options: str) -> Iterator[Callable[[], None]]:
             process.wait()
 
 
-def settle_all(admin: Admin, check: Callable[[], None], tell: Callable[[int], object], clock: Clock) -> float:
-    """Seconds from the first records that were settled to the last. `tell` hears how many are."""
+def settle_all(admin: Admin, check: Callable[[], None], on_settled: Callable[[int], object], clock: Clock) -> float:
+    """Seconds from the first settled records to the last. Calls `on_settled` with their number."""
     begin, deadline = None, clock.monotonic() + _PATIENCE
     while clock.monotonic() < deadline:
         check()
-        standing = _standing(admin)
+        progress = _progress(admin)
         now = clock.monotonic()
-        if begin is None and standing.settled:
+        if begin is None and progress.settled:
             begin = now
-        tell(standing.settled)
-        if not standing.waiting and begin is not None:
+        on_settled(progress.settled)
+        if not progress.waiting and begin is not None:
             return now - begin
-        threading.Event().wait(_LOOK)
+        threading.Event().wait(_POLL_EVERY)
     raise MultilaneError(f"the orders were not settled within {_PATIENCE:.0f} s")
 
 
-def _standing(admin: Admin) -> DemoStanding:
-    """By what is committed: that is what anybody can see of a group."""
+def _progress(admin: Admin) -> DemoProgress:
+    """Reads the committed offsets, which show the progress of a group from outside."""
     described = admin.topics([TOPIC, RETRY])
     partitions = [TopicPartition(t, one.number) for t, found in described.items() for one in found.partitions]
-    ends = {p: 0 if place is None else int(place.offset) for p, place in admin.offsets(partitions, "latest").items()}
+    ends = {p: 0 if end is None else int(end.offset) for p, end in admin.offsets(partitions, "latest").items()}
     settled = waiting = 0
     try:
         committed = admin.group_offsets(GROUP)
     except MultilaneError:
-        committed = {}  # the group is not there yet
+        committed = {}  # the group does not exist yet
     for partition, end in ends.items():
-        place = committed.get(partition)
-        runs = () if place is None else completion_map.decode(place.metadata, place.offset)
-        done = (0 if place is None else int(place.offset)) + sum(last - first + 1 for first, last in runs)
+        commit = committed.get(partition)
+        runs = () if commit is None else completion_map.decode(commit.metadata, commit.offset)
+        done = (0 if commit is None else int(commit.offset)) + sum(last - first + 1 for first, last in runs)
         settled += done if partition.topic == TOPIC else 0
         waiting += end - done
-    return DemoStanding(settled, waiting)
+    return DemoProgress(settled, waiting)

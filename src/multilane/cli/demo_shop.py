@@ -1,9 +1,9 @@
-"""The demo's shop: an application as anybody would write it, its configuration, and a day of made-up orders.
+"""The demo's shop: a typical application, its configuration, and a day of made-up orders.
 
 Thread: none (pure).
 
-The orders are the same in every run. Most take 20 ms; some take 0.4 s, some fail once, some always, and some are no
-orders at all.
+The orders are the same in every run. Most take 20 ms; some take 0.4 s, some fail once, some always fail, and some are
+not orders at all.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ async def deliver(order: Order, record: Record) -> None:
 _SEED: Final = 2_026
 _ORDERS_OF_A_CUSTOMER: Final = 20
 _ITEMS: Final = ("apples", "bread", "coffee", "dates", "eggs", "grapes", "honey", "jam")
-_ODD_ONES: Final = {"unicorn": 5_000, "piano": 2_000, "figs": 1_000}  # one of so many
-_NO_ORDER: Final = 10_000  # one of so many is not even JSON
+_ODD_ONES: Final = {"unicorn": 5_000, "piano": 2_000, "figs": 1_000}  # one order in this many
+_NO_ORDER: Final = 10_000  # one record in this many is not even JSON
 
 
 @dataclass(frozen=True, slots=True)
 class Odd:
-    """How many of the orders are not like the others."""
+    """How many orders differ from the usual ones."""
 
     slow: int
     fail_once: int
@@ -64,7 +64,7 @@ class Odd:
 
 
 def configuration(bootstrap: str, audit: str) -> str:
-    """JSON is YAML too; what people write has fewer brackets."""
+    """The configuration as JSON, which is also YAML."""
     consumer = {
         "groupId": GROUP,
         "name": TOPIC,
@@ -78,12 +78,12 @@ def configuration(bootstrap: str, audit: str) -> str:
         "offsetInitial": "oldest",
         "audit": audit,
     }
-    told = {"clusters": {"demo": {"clientId": "multilane-demo", "brokers": bootstrap}}, "consumers": {TOPIC: consumer}}
-    return json.dumps(told, indent=2)
+    clusters = {"demo": {"clientId": "multilane-demo", "brokers": bootstrap}}
+    return json.dumps({"clusters": clusters, "consumers": {TOPIC: consumer}}, indent=2)
 
 
 def orders(count: int) -> Iterator[tuple[bytes, bytes]]:
-    """(customer, order)"""
+    """Pairs of customer and order."""
     random = Random(_SEED)  # noqa: S311 - made-up orders, not secrets
     customers = max(1, count // _ORDERS_OF_A_CUSTOMER)
     for number in range(count):
@@ -108,5 +108,5 @@ def odd_ones(count: int) -> Odd:
 
 
 def _is_one_of(many: int, number: int) -> bool:
-    """Each at another place, so that they do not fall on each other."""
+    """Offset by a third of the interval, so that the kinds of odd orders do not coincide."""
     return number % many == many // 3

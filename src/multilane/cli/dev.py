@@ -13,11 +13,11 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="A real Apache Kafka for development.", no_args_is_help=True)
+app = typer.Typer(help="Run a real Apache Kafka for development.", no_args_is_help=True)
 
 
 class Sasl(StrEnum):
-    """What `--sasl` accepts."""
+    """The values of `--sasl`."""
 
     scram = "scram"
     plain = "plain"
@@ -25,7 +25,7 @@ class Sasl(StrEnum):
 
 @app.command("fetch-jars")
 def fetch_jars() -> None:
-    """Fetch Kafka's jars into the user cache, or check those that are there."""
+    """Download Kafka's jars into the user cache, or verify the cached ones."""
     from multilane.cli.progress import fetching  # commands import when they run
     from multilane.dev import jars
     from multilane.java import find_java
@@ -36,11 +36,11 @@ def fetch_jars() -> None:
 
 @app.command("archive-spark")
 def archive_spark() -> None:
-    """Let Spark start in half the time: write its classes into this Python environment, as Java has them in memory.
+    """Halve Spark's start time: archive its loaded classes in this Python environment (Java class data sharing).
 
-    Once for each Java and Spark; again it only looks whether that is there.
+    Needed once per Java and Spark version; later runs only check that the archive exists.
     """
-    from multilane.cli.progress import doing  # commands import when they run
+    from multilane.cli.progress import progress_steps  # commands import when they run
     from multilane.errors import SparkStartError
     from multilane.java import find_java
     from multilane.spark.class_archive import make
@@ -49,30 +49,36 @@ def archive_spark() -> None:
     if find_spec("pyspark") is None:
         raise SparkStartError('pyspark is not installed: pip install "multilane[spark]"')
     try:
-        with doing() as tell:
-            tell("archiving Spark's classes (once)")
+        with progress_steps() as on_step:
+            on_step("archiving Spark's classes (once)")
             archive = make(java, os.environ)
-    except SparkStartError as error:  # not all of them can, and all does without
-        typer.echo(f"{error}. Spark starts as slowly as it does by itself")
+    except SparkStartError as error:  # not every Java can, and everything works without the archive
+        typer.echo(f"{error}. Spark keeps its normal start time")
     else:
         size = archive.stat().st_size / 1e6
-        typer.echo(f"Spark's classes are in {archive}, {size:.0f} MB: it starts faster with them")
+        typer.echo(f"Spark's classes are in {archive} ({size:.0f} MB): Spark now starts faster")
 
 
 @app.command("kafka")
 def kafka(
-    nodes: Annotated[int, typer.Option(help="Nodes of the cluster: 1 or 3.")] = 1,
+    nodes: Annotated[int, typer.Option(help="Number of nodes: 1 or 3.")] = 1,
     port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="First port; the next follow. 0 takes free ones.")
+        int, typer.Option(min=0, max=65_535, help="First port; other listeners use the next ones. 0 picks free ports.")
     ] = 9092,
     tls: Annotated[bool, typer.Option("--tls", help="Add a TLS listener.")] = False,
-    mtls: Annotated[bool, typer.Option("--mtls", help="Add a TLS listener that asks for a certificate.")] = False,
-    sasl: Annotated[Sasl | None, typer.Option(help="Add a SASL listener, over TLS too with --tls.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Keep the data in this directory.")] = None,
+    mtls: Annotated[
+        bool, typer.Option("--mtls", help="Add a TLS listener that requires a client certificate.")
+    ] = False,
+    sasl: Annotated[
+        Sasl | None, typer.Option(help="Add a SASL listener; with --tls, also one with SASL over TLS.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Keep the data in this directory (default: a temporary one).")
+    ] = None,
 ) -> None:
     """Run Apache Kafka on 127.0.0.1 until Ctrl-C."""
     from multilane.cli import connecting  # commands import when they run
-    from multilane.cli.foreground import run_until_told
+    from multilane.cli.foreground import run_until_signal
     from multilane.cli.progress import fetching
     from multilane.dev.kafka import KafkaCluster
 
@@ -88,11 +94,11 @@ def kafka(
         progress=fetching,
     )
     with cluster:
-        _say(connecting.instructions(cluster, listeners, login))
-        run_until_told(cluster)
-        _say(["stopping"])
+        _print(connecting.instructions(cluster, listeners, login))
+        run_until_signal(cluster)
+        _print(["stopping"])
 
 
-def _say(lines: list[str]) -> None:
+def _print(lines: list[str]) -> None:
     for line in lines:
         typer.echo(line)

@@ -1,9 +1,9 @@
-"""`multilane errors`: what is in error topics, one record of them, and replaying them.
+"""`multilane errors`: lists the records of error topics, shows one of them, and replays them.
 
 Thread: application.
 
-Exit codes: 0 all is well, 1 something could not be done (a record that is not there, or has no allowed target), 2 the
-command was used wrongly, 3 the cluster cannot be reached. Nothing is sent without `--execute`.
+Exit codes: 0 success, 1 failure (a record does not exist, or has no allowed target), 2 usage error, 3 cluster
+unreachable. The commands send nothing without `--execute`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from multilane.cli.option_values import Output, moment, rate_of
 if TYPE_CHECKING:
     from multilane.error_consumer.replay import ReplayPlan, ReplayReport
 
-app = typer.Typer(help="What is in error topics, and replaying it.", no_args_is_help=True)
+app = typer.Typer(help="List, show and replay the records of error topics.", no_args_is_help=True)
 
-_PLACE: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)/(?P<partition>[0-9]{1,9})@(?P<offset>[0-9]{1,18})")
+_ADDRESS: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)/(?P<partition>[0-9]{1,9})@(?P<offset>[0-9]{1,18})")
 
 Topics = Annotated[list[str], typer.Argument(help="Error topics.")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
 
 
 @app.command("list")
@@ -53,36 +53,38 @@ def list_(
                 for record in log.records():
                     groups.add(record, is_replayed=record.offset in marks[record.partition])
     if output is Output.json:
-        _tell([errors_view.group_facts(topic, g) for topic, groups in found.items() for g in groups.listed()])
+        _print_json([errors_view.group_facts(topic, g) for topic, groups in found.items() for g in groups.listed()])
     else:
         errors_view.show_groups(found)
 
 
 @app.command("show")
 def show(
-    place: Annotated[str, typer.Argument(help="TOPIC/PARTITION@OFFSET, as `list` prints it.")],
+    address: Annotated[
+        str, typer.Argument(metavar="TOPIC/PARTITION@OFFSET", help="The record, in the form that `list` prints.")
+    ],
     bootstrap_server: Bootstrap = None,
     command_config: CommandConfig = None,
     timeout: Timeout = 15.0,
     output: OutputOption = Output.table,
 ) -> None:
-    """Show one record: its headers, key and value, cut and escaped."""
+    """Show one record: its headers, key and value, truncated and escaped."""
     from multilane.cli import errors_view
     from multilane.error_consumer.reading import ErrorLog
 
-    named = _PLACE.fullmatch(place)
+    named = _ADDRESS.fullmatch(address)
     if named is None:
-        raise typer.BadParameter(f"{place!r} is not TOPIC/PARTITION@OFFSET", param_hint="place")
+        raise typer.BadParameter(f"{address!r} is not TOPIC/PARTITION@OFFSET", param_hint="TOPIC/PARTITION@OFFSET")
     properties = client_properties(bootstrap_server, command_config, timeout)
     partition = int(named["partition"])
     with connected(), ErrorLog(properties, named["topic"], {partition}) as log:
         record = log.record(partition, int(named["offset"]))
         is_replayed = record is not None and any(record.offset in m for m in log.marks().values())
     if record is None:
-        typer.echo(f"error: there is no record at {place} (any more)", err=True)
+        typer.echo(f"error: there is no record at {address}; it never existed or was deleted", err=True)
         raise typer.Exit(1)
     if output is Output.json:
-        _tell(errors_view.record_facts(record, is_replayed=is_replayed))
+        _print_json(errors_view.record_facts(record, is_replayed=is_replayed))
     else:
         errors_view.show_record(record, is_replayed=is_replayed)
 
@@ -93,28 +95,33 @@ def replay(  # noqa: PLR0913 - each is an option of the command line
     *,
     bootstrap_server: Bootstrap = None,
     command_config: CommandConfig = None,
-    to: Annotated[str | None, typer.Option(help="Send all of them to this topic.")] = None,
+    to: Annotated[str | None, typer.Option(help="Send all records to this topic.")] = None,
     allow_target: Annotated[
-        list[str] | None, typer.Option(help="Let records go where they say they belong, if it is this topic.")
+        list[str] | None,
+        typer.Option(help="Allow this topic as the target that a record names in its headers; may be repeated."),
     ] = None,
     error: Annotated[str | None, typer.Option(help="Only records whose error contains this text.")] = None,
     key: Annotated[str | None, typer.Option(help="Only records with this key.")] = None,
-    since: Annotated[str | None, typer.Option(help="Only records as late as this (ISO 8601; UTC).")] = None,
-    until: Annotated[str | None, typer.Option(help="Only records before this (ISO 8601; UTC).")] = None,
-    partition: Annotated[list[int] | None, typer.Option(min=0, help="Only this partition.")] = None,
-    rate: Annotated[str | None, typer.Option(help="Records a second, for example 100/s.")] = None,
-    execute: Annotated[bool, typer.Option("--execute/--dry-run", help="Really do it.")] = False,
+    since: Annotated[str | None, typer.Option(help="Only records from this time on (ISO 8601, UTC).")] = None,
+    until: Annotated[str | None, typer.Option(help="Only records before this time (ISO 8601, UTC).")] = None,
+    partition: Annotated[
+        list[int] | None, typer.Option(min=0, help="Only this partition; may be repeated (default: all).")
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option(help="Maximum records per second, such as 100/s (default: no limit).")
+    ] = None,
+    execute: Annotated[bool, typer.Option("--execute/--dry-run", help="Send the records, or only report.")] = False,
     timeout: Timeout = 15.0,
     output: OutputOption = Output.table,
 ) -> None:
-    """Send records of error topics back, in the order of their partitions; those sent before are left out."""
+    """Send the records of error topics back, in partition order, skipping those already replayed."""
     from multilane.error_consumer.replay import ReplayPlan
     from multilane.outcome.redrive import Filter
 
     if to is None and not allow_target:
         raise typer.BadParameter(
-            "say where the records go: --to TOPIC, or --allow-target TOPIC for those that name it themselves; a header "
-            "alone does not decide",
+            "name a target: --to TOPIC, or --allow-target TOPIC for records that name it in their headers; a header "
+            "alone is not enough",
             param_hint="to",
         )
     if to is not None and to in topics:
@@ -150,12 +157,12 @@ def _report(reports: dict[str, ReplayReport], *, execute: bool, output: Output) 
     from multilane.cli import errors_view
 
     if output is Output.json:
-        _tell([errors_view.replay_facts(topic, r, executed=execute) for topic, r in reports.items()])
+        _print_json([errors_view.replay_facts(topic, r, executed=execute) for topic, r in reports.items()])
     else:
         errors_view.show_replay(reports, executed=execute)
     if any(report.not_allowed for report in reports.values()):
         raise typer.Exit(1)
 
 
-def _tell(facts: Any) -> None:
+def _print_json(facts: Any) -> None:
     typer.echo(as_json(facts))

@@ -1,8 +1,8 @@
-"""How `multilane errors` shows what it found: tables for people, plain facts for programs.
+"""How `multilane errors` shows its result: tables for people, plain facts for programs.
 
 Thread: application.
 
-What is shown of a record is made safe by `foreign_text`.
+`foreign_text` makes all record contents safe to print.
 """
 
 from __future__ import annotations
@@ -44,13 +44,14 @@ def show_groups(found: Mapping[str, Groups]) -> None:
         if not listed:
             show_line(console, f"{topic}: no records")
             continue
-        table = Table(title=Text(f"{topic}: {sum(g.count for g in listed)} records, {len(listed)} kinds of error"))
+        kinds = f"{len(listed)} {'kind' if len(listed) == 1 else 'kinds'} of error"
+        table = Table(title=Text(f"{topic}: {sum(g.count for g in listed)} records, {kinds}"))
         for name in ("error", "count", "replayed", "first", "last", "partitions", "last record"):
             table.add_column(name, justify="right" if name in ("count", "replayed") else "left")
         for group in listed:
             numbers = (str(group.count), str(group.replayed), moment(group.first), moment(group.last))
-            places = ", ".join(map(str, sorted(group.partitions)))
-            table.add_row(*map(Text, (escaped(group.head), *numbers, places, group.example)))
+            partitions = ", ".join(map(str, sorted(group.partitions)))
+            table.add_row(*map(Text, (escaped(group.head), *numbers, partitions, group.example)))
         show_table(console, table)
 
 
@@ -72,18 +73,18 @@ def record_facts(record: Record, *, is_replayed: bool) -> dict[str, Any]:
 
 def show_record(record: Record, *, is_replayed: bool) -> None:
     table = Table(show_header=False, title=Text(f"{record.topic}/{record.partition}@{record.offset}"))
-    table.add_column("what", no_wrap=True)
+    table.add_column("field", no_wrap=True)
     table.add_column("content")
     rows = [("time", moment(record.timestamp)), ("replayed", "yes" if is_replayed else "no")]
-    rows += [("error", error_in(record.headers) or "none told")]
-    rows += [("target", target_in(record.headers) or "none told"), ("key", escaped(record.key))]
+    rows += [("error", error_in(record.headers) or "not in the headers")]
+    rows += [("target", target_in(record.headers) or "not in the headers"), ("key", escaped(record.key))]
     rows += [(f"header {escaped(name, 100)}", escaped(value)) for name, value in record.headers if name != ERROR_STACK]
     rows += [("value", escaped(record.value))]
-    rows = [(what, escaped(content)) for what, content in rows]
+    rows = [(name, escaped(content)) for name, content in rows]
     stack = error_stack(record.headers)
-    rows += [] if stack is None else [("stack", by_line(stack))]  # the only one that has lines of its own
-    for what, content in rows:
-        table.add_row(Text(what), Text(content))
+    rows += [] if stack is None else [("stack", by_line(stack))]  # the only field that keeps its line breaks
+    for name, content in rows:
+        table.add_row(Text(name), Text(content))
     show_table(output(), table)
 
 
@@ -109,9 +110,9 @@ def show_replay(reports: Mapping[str, ReplayReport], *, executed: bool) -> None:
             show_line(console, f"  to {target}: {count}")
         for group in report.groups.listed():
             show_line(console, f"  {group.count} x {escaped(group.head)}")
-        show_line(console, f"  replayed before: {report.skipped}, not wanted: {report.unwanted}")
+        show_line(console, f"  already replayed: {report.skipped}, filtered out: {report.unwanted}")
         for target, count in sorted(report.not_allowed.items()):
-            named = f"name {escaped(target)}, which is not allowed" if target else "name no target"
-            show_line(console, f"  left alone: {count} that {named}")
+            reason = f"name {escaped(target)}, which is not allowed" if target else "name no target"
+            show_line(console, f"  not sent: {count} that {reason}")
     if not executed:
-        show_line(console, "Nothing was sent. Add --execute to do it.")
+        show_line(console, "Nothing was sent. Add --execute to send the records.")

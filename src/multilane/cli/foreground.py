@@ -1,4 +1,4 @@
-"""Keeps a cluster in the foreground until a signal comes or a broker ends.
+"""Keeps a cluster in the foreground until a signal arrives or a broker exits.
 
 Thread: application (the main thread: signal handlers).
 """
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
     from multilane.dev.kafka import KafkaCluster
 
-_LOOK_SECONDS: Final = 0.5
+_CHECK_SECONDS: Final = 0.5
 
 
-def run_until_told(cluster: KafkaCluster) -> None:
-    """Returns on SIGINT or SIGTERM; raises when a broker ends by itself."""
-    told = threading.Event()
+def run_until_signal(cluster: KafkaCluster) -> None:
+    """Returns on SIGINT or SIGTERM; raises when a broker exits by itself."""
+    signalled = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         del number, frame
-        told.set()
+        signalled.set()
 
     previous = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        while not told.wait(_LOOK_SECONDS):
+        while not signalled.wait(_CHECK_SECONDS):
             for node in range(1, cluster.nodes + 1):
                 if not cluster.running(node):
-                    raise BrokerStartError(f"node {node} ended by itself:\n{cluster.logs(node)}")
+                    raise BrokerStartError(f"node {node} exited by itself:\n{cluster.logs(node)}")
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

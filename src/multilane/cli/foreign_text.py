@@ -1,9 +1,9 @@
-"""What records hold, made fit to be shown: times, texts, bytes and JSON.
+"""Makes record contents safe to print: times, texts, bytes and JSON.
 
 Thread: none (pure).
 
-Records come from anywhere: what is shown of them is cut, and control characters are escaped, so that no record can
-write to the terminal in its own way.
+Records come from anywhere. Their contents are truncated and control characters are escaped, so that no record can
+control the terminal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LARGEST: Final = 1_000_000
 
 
 def moment(milliseconds: float) -> str:
-    """ISO 8601 in UTC; the number itself where that is no date."""
+    """ISO 8601 in UTC, or the number itself if it is not a valid date."""
     try:
         return datetime.fromtimestamp(milliseconds / 1_000, UTC).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):
@@ -31,7 +31,7 @@ def moment(milliseconds: float) -> str:
 
 
 def payload(content: bytes | None) -> dict[str, Any] | None:
-    """Bytes for JSON: as text where they are text, else in base64; with their size, for they may be cut."""
+    """Bytes for JSON: text if they are UTF-8, else base64. Includes the size, because the content may be truncated."""
     if content is None:
         return None
     part = content[:_LARGEST]
@@ -42,7 +42,7 @@ def payload(content: bytes | None) -> dict[str, Any] | None:
 
 
 def as_json(facts: Any, indent: int | None = 2) -> str:
-    """JSON that a terminal takes: readable characters as they are, all others in JSON's own escapes."""
+    """JSON that is safe on a terminal: printable characters as they are, all others as JSON escapes."""
     return _NOT_ASCII.sub(_in_json, json.dumps(facts, indent=indent, ensure_ascii=False))
 
 
@@ -51,5 +51,5 @@ def _in_json(found: re.Match[str]) -> str:
 
 
 def by_line(text: str) -> str:
-    """A text of several lines, each of them escaped."""
+    """Escapes each line of a text and keeps the line breaks."""
     return "\n".join(map(escape_controls, text.split("\n")))

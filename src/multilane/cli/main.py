@@ -1,9 +1,9 @@
-"""The `multilane` program: its commands, its version, and how errors look.
+"""The `multilane` program: commands, version and error output.
 
 Thread: application.
 
-Commands import what they need when they run, so that `multilane --help` is quick. Our own errors are one line on the
-error stream and exit code 1; anything else is a defect and keeps its traceback.
+Commands import what they need when they run, so that `multilane --help` is fast. Multilane's own errors print one line
+to stderr and exit with code 1; any other exception is a defect and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ app.command("offsets-partition")(offsets_partition.offsets_partition)
 app.command("backfill")(backfill.backfill)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        from importlib.metadata import version  # costs 20 ms that other commands need not pay
+def _show_version(requested: bool) -> None:
+    if requested:
+        from importlib.metadata import version  # costs 20 ms, which other commands need not pay
 
         typer.echo(f"multilane {version('multilane')}")
         raise typer.Exit
@@ -50,7 +50,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Options of the program itself."""
@@ -61,6 +61,6 @@ def main() -> None:
     """The entry point."""
     try:
         app()
-    except (MultilaneError, OSError) as error:  # a file or port of the user's: the text names it
+    except (MultilaneError, OSError) as error:  # OSError: a file or port of the user's, which the text names
         typer.echo(f"error: {by_line(without_credentials(text_of(error)))}", err=True)
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""`multilane offsets-partition`: where the offsets of groups are kept.
+"""`multilane offsets-partition`: finds the partition that stores a group's offsets.
 
 Thread: application.
 """
@@ -22,7 +22,7 @@ def offsets_partition(
     command_config: CommandConfig = None,
     timeout: Timeout = 15.0,
 ) -> None:
-    """Show which partition of __consumer_offsets keeps the offsets of each group: abs(hash(group.id)) % partitions.
+    """Show which partition of __consumer_offsets stores the offsets of each group: abs(hash(group.id)) % partitions.
 
     The leader of that partition coordinates the group.
     """

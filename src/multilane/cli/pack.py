@@ -1,4 +1,4 @@
-"""`multilane pack APP.zip`: what executors of a cluster need of an application.
+"""`multilane pack APP.zip`: packs an application for the executors of a cluster.
 
 Thread: application.
 """
@@ -14,18 +14,18 @@ from multilane.cli.termination import cleaned_up
 
 Allow = Annotated[
     list[str] | None,
-    typer.Option(metavar="PATTERN", help="Pack matches even if they look like keys or passwords; may be repeated."),
+    typer.Option(metavar="PATTERN", help="Pack matching files that look like keys or passwords; may be repeated."),
 ]
 Exclude = Annotated[
     list[str] | None,
-    typer.Option(metavar="PATTERN", help="Leave out matches (names or paths); may be repeated."),
+    typer.Option(metavar="PATTERN", help="Leave out matching names or paths; may be repeated."),
 ]
 
 
 def pack(
     archive: Annotated[Path, typer.Argument(metavar="APP.zip", help="The archive to write.", dir_okay=False)],
     directory: Annotated[
-        Path, typer.Option(help="Where the application is imported from.", exists=True, file_okay=False)
+        Path, typer.Option(help="The directory that the application is imported from.", exists=True, file_okay=False)
     ] = Path(),
     allow: Allow = None,
     exclude: Exclude = None,

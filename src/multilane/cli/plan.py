@@ -1,9 +1,9 @@
-"""`multilane plan TOPIC`: which settings a topic needs, by its history.
+"""`multilane plan TOPIC`: recommends the settings of a topic from its history.
 
 Thread: application.
 
-Exit codes: 0 a plan was made, 1 it could not be (no such topic, no records, no Spark; the text says what), 2 the
-command was used wrongly, 3 the cluster cannot be reached. Nothing is written and no group is touched.
+Exit codes: 0 a plan was made, 1 failure (no such topic, no records, no Spark; the message says which), 2 usage error,
+3 cluster unreachable. The command writes nothing and touches no group.
 """
 
 from __future__ import annotations
@@ -17,31 +17,33 @@ from multilane.cli import foreign_text
 from multilane.cli.brokers import Bootstrap, CommandConfig, Timeout, connected
 from multilane.cli.command_config import client_properties
 from multilane.cli.option_values import Output, duration, time_span
-from multilane.cli.progress import doing
-from multilane.cli.spark_options import Conf, conf_pairs, hush_libraries
+from multilane.cli.progress import progress_steps
+from multilane.cli.spark_options import Conf, conf_pairs, quiet_libraries
 
 if TYPE_CHECKING:
     from multilane.config.app.consumer import ConsumerGroupConfig
 
-Latency = Annotated[str, typer.Option(help="How long one call of your function takes, as 20ms or 1.5s.")]
+Latency = Annotated[str, typer.Option(help="Duration of one call of your function, such as 20ms or 1.5s.")]
 Config = Annotated[
-    Path | None, typer.Option(exists=True, dir_okay=False, help="multilane.yaml: brokers and login of a cluster in it.")
+    Path | None, typer.Option(exists=True, dir_okay=False, help="A multilane.yaml with the brokers and the login.")
 ]
-Cluster = Annotated[str | None, typer.Option(help="Which cluster of --config; else that of the topic's consumer.")]
-Profile = Annotated[str | None, typer.Option(help="The profile of --config that counts.")]
-Last = Annotated[str | None, typer.Option(help="Only the last of it, as 24h.")]
-Since = Annotated[str | None, typer.Option(help="Only records as late as this (ISO 8601; UTC).")]
-Until = Annotated[str | None, typer.Option(help="Only records before this (ISO 8601; UTC).")]
-Slot = Annotated[str, typer.Option(help="Rates are those of slots of this length; the busiest is the peak.")]
-PeakFactor = Annotated[float, typer.Option(min=0.01, help="Plan for so many times the peak.")]
-Utilisation = Annotated[float, typer.Option(min=0.05, max=0.95, help="How busy lanes and processes may be.")]
-MaxWait = Annotated[str, typer.Option(help="How long 99 of 100 records may wait for a lane.")]
-MaxLanes = Annotated[int, typer.Option(min=1, help="Lanes for each partition at most.")]
-MaxBatch = Annotated[int, typer.Option(min=1, help="Records in a call at most; 1 if the function takes one.")]
-ProcessCalls = Annotated[float, typer.Option(min=1, help="Calls a second that one process manages.")]
-Master = Annotated[str, typer.Option(help="Where Spark reads: local[*], spark://HOST:PORT, k8s://..., yarn.")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="For people or for programs.")]
-Json = Annotated[bool, typer.Option("--json", help="The same as --output json.")]
+Cluster = Annotated[
+    str | None, typer.Option(help="The cluster of --config (default: the cluster of the topic's consumer).")
+]
+Profile = Annotated[str | None, typer.Option(help="Active profile of --config.")]
+Last = Annotated[str | None, typer.Option(help="Only the most recent part, such as 24h.")]
+Since = Annotated[str | None, typer.Option(help="Only records from this time on (ISO 8601, UTC).")]
+Until = Annotated[str | None, typer.Option(help="Only records before this time (ISO 8601, UTC).")]
+Slot = Annotated[str, typer.Option(help="Length of the slots that rates are measured over; the busiest is the peak.")]
+PeakFactor = Annotated[float, typer.Option(min=0.01, help="Plan for this multiple of the peak.")]
+Utilisation = Annotated[float, typer.Option(min=0.05, max=0.95, help="Maximum utilisation of lanes and processes.")]
+MaxWait = Annotated[str, typer.Option(help="How long 99 of 100 records may wait for a lane at most.")]
+MaxLanes = Annotated[int, typer.Option(min=1, help="Maximum lanes per partition.")]
+MaxBatch = Annotated[int, typer.Option(min=1, help="Maximum records per call; 1 if the function takes one.")]
+ProcessCalls = Annotated[float, typer.Option(min=1, help="Calls per second that one process can make.")]
+Master = Annotated[str, typer.Option(help="Spark master: local[*], spark://HOST:PORT, k8s://..., yarn.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
+Json = Annotated[bool, typer.Option("--json", help="Short for --output json.")]
 
 
 def plan(  # noqa: PLR0913 - each is an option of the command
@@ -69,7 +71,7 @@ def plan(  # noqa: PLR0913 - each is an option of the command
     output: OutputOption = Output.table,
     as_json: Json = False,
 ) -> None:
-    """Recommend lanes, batch size, consumers and partitions for a topic, by its history (read with Spark)."""
+    """Recommend lanes, batch size, consumers and partitions for a topic, from its history (read with Spark)."""
     from multilane.cli import plan_view  # commands import when they run
     from multilane.sizing.goals import Goals
     from multilane.spark.topic_plan import PlanRequest, plan_topic
@@ -92,10 +94,12 @@ def plan(  # noqa: PLR0913 - each is an option of the command
         properties, consumer = _configured(topic, config, profile, cluster)
         properties.setdefault("default.api.timeout.ms", round(timeout * 1_000))
     else:
-        raise typer.BadParameter("it says where the brokers are: leave other options for that out", param_hint="config")
-    hush_libraries()
-    with connected(), doing() as tell:
-        made = plan_topic(PlanRequest(topic, properties, goals, seconds, begin, end, master, pairs), tell)
+        raise typer.BadParameter(
+            "it names the brokers: omit --bootstrap-server and --command-config", param_hint="config"
+        )
+    quiet_libraries()
+    with connected(), progress_steps() as on_step:
+        made = plan_topic(PlanRequest(topic, properties, goals, seconds, begin, end, master, pairs), on_step)
     if as_json or output is Output.json:
         typer.echo(foreign_text.as_json(plan_view.facts(made, consumer)))
     else:
@@ -105,7 +109,7 @@ def plan(  # noqa: PLR0913 - each is an option of the command
 def _configured(
     topic: str, config: Path, profile: str | None, cluster: str | None
 ) -> tuple[dict[str, object], ConsumerGroupConfig | None]:
-    """The connection to a cluster, and the consumer of the topic there if there is one."""
+    """The connection to a cluster, and the topic's consumer on it, if any."""
     from multilane.config.app.clients import admin_properties
     from multilane.config.app.loading import load_app
 
@@ -113,7 +117,7 @@ def _configured(
     readers = [one for one in app.consumers.values() if one.topic == topic]
     names = {cluster} if cluster else {one.cluster for one in readers} or set(app.clusters)
     if len(names) != 1:
-        raise typer.BadParameter(f"say which: {', '.join(sorted(names)) or 'there is none'}", param_hint="cluster")
+        raise typer.BadParameter(f"choose one of: {', '.join(sorted(names)) or '(none)'}", param_hint="cluster")
     chosen = app.cluster(names.pop())
     here = [one for one in readers if app.cluster(one.cluster) is chosen]
     return admin_properties(chosen), here[0] if here else None

@@ -1,4 +1,4 @@
-"""What a plan tells beside its numbers: keys that no lane helps, loads that are uneven, and what was assumed.
+"""The sentences of a plan: keys that are too hot for lanes, uneven loads, and the plan's assumptions.
 
 Thread: none (pure).
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _LONGEST_KEY: Final = 60
 _UNEVEN: Final = 2.0  # times the average
 _SHORT: Final = 6  # slots
-_DEFAULT_PROCESSING_TIME: Final = 1.0  # maxProcessingTime, where nothing else is said
+_DEFAULT_PROCESSING_TIME: Final = 1.0  # seconds: the default of maxProcessingTime
 
 
 def key_name(key: bytes) -> str:
@@ -30,22 +30,22 @@ def rate_text(rate: float) -> str:
 
 
 def advice(plan: TopicPlan) -> list[str]:
-    """Sentences, what matters most first."""
+    """Sentences, the most important first."""
     return [*_of_keys(plan), *_of_partitions(plan), *_of_the_rest(plan)]
 
 
 def assumptions(plan: TopicPlan) -> list[str]:
-    """What the numbers rest on, in two lines."""
+    """The assumptions behind the numbers, in two lines."""
     goals, history = plan.goals, plan.history
     slot, busiest = format_duration(history.slot), history.heaviest_load
     batch = ", with one record or a batch" if plan.recommended.batch > 1 else ""
     part = "all" if len(plan.arrivals) == busiest.busiest.records else f"the first {len(plan.arrivals):,}"
     return [
         f"Simulated: {part} of the {busiest.busiest.records:,} records in the busiest {slot} of partition "
-        f"{busiest.partition} as they came, at {rate_text(plan.recommended.rate)}; every call takes "
+        f"{busiest.partition} as they arrived, at {rate_text(plan.recommended.rate)}; every call takes "
         f"{format_duration(goals.latency)}{batch}, and nothing fails.",
-        f"Aimed at: lanes and processes busy for {goals.utilisation:.0%} at most; 99 of 100 records wait "
-        f"{format_duration(goals.wait)} for a lane at most; a process manages {goals.process_calls:,.0f} calls/s and "
+        f"Goals: lanes and processes are busy at most {goals.utilisation:.0%} of the time; 99 of 100 records wait at "
+        f"most {format_duration(goals.wait)} for a lane; a process makes {goals.process_calls:,.0f} calls/s with "
         f"{goals.process_records:,.0f} records/s.",
     ]
 
@@ -56,39 +56,39 @@ def _of_keys(plan: TopicPlan) -> Iterator[str]:
         if hot.is_too_hot:
             yield f"{name} {_too_hot(plan, hot)}"
         else:
-            yield f"{name} takes {hot.busy:.0%} of a lane's time at its peak: it has little room to grow."
+            yield f"{name} takes {hot.busy:.0%} of a lane's time at its peak and has little room to grow."
 
 
 def _too_hot(plan: TopicPlan, hot: HotKey) -> str:
     possible = rate_text(1 / plan.goals.latency)
     if hot.batch is not None:
-        helps = f"A function that takes batches does: batchSize {hot.batch}, if a call takes no longer with it."
+        remedy = f"A function that takes batches helps: batchSize {hot.batch}, if a call takes no longer with it."
     else:
-        helps = f"A batchSize of {plan.goals.batches[-1]} does not either."
+        remedy = f"Even a batchSize of {plan.goals.batches[-1]} does not help."
     return (
-        f"gets {rate_text(hot.rate)} at its peak, and one after the other {possible} are possible: no number of lanes "
-        f"helps, and its partition falls behind with it. {helps} Else: a finer key, a faster function, uniqueListener "
-        "where only the newest of a key counts, orderBy none where order does not."
+        f"gets {rate_text(hot.rate)} at its peak, but one record at a time allows only {possible}: no number of lanes "
+        f"helps, and the whole partition falls behind. {remedy} Otherwise use a finer key, a faster function, "
+        "uniqueListener if only the newest record of a key matters, or orderBy none if order does not."
     )
 
 
 def _of_partitions(plan: TopicPlan) -> Iterator[str]:
-    history, told = plan.history, plan.recommended
+    history, recommended = plan.history, plan.recommended
     load = history.heaviest_load
-    if not told.is_met:
+    if not recommended.is_met:
         yield (
-            f"Partition {load.partition} alone has too much for {plan.goals.most_lanes} lanes or for one process, and "
-            "the topic as a whole has not: spread its keys, or allow more with --max-lanes and --max-batch."
+            f"Partition {load.partition} alone is too much for {plan.goals.most_lanes} lanes or for one process; the "
+            "topic as a whole is not: spread its keys, or allow more with --max-lanes and --max-batch."
         )
-    if told.partitions > history.partitions:
+    if recommended.partitions > history.partitions:
         yield (
-            "More partitions move keys: records of a key may be handled out of order across the change, unless what "
-            "was there before is worked off first."
+            "Adding partitions moves keys: records of a key may be handled out of order across the change, unless all "
+            "existing records are handled first."
         )
     times = load.records * history.partitions / history.records
     if history.partitions > 1 and times > _UNEVEN:
         yield (
-            f"Partition {load.partition} has {times:.1f} times the average load: all partitions get the lanes that "
+            f"Partition {load.partition} has {times:.1f} times the average load: every partition gets as many lanes as "
             "this one needs."
         )
 
@@ -97,9 +97,9 @@ def _of_the_rest(plan: TopicPlan) -> Iterator[str]:
     history = plan.history
     if history.unkeyed:
         share = history.unkeyed / history.records
-        yield f"{share:.1%} of the records have no key: they have no order, and any lane takes them."
+        yield f"{share:.1%} of the records have no key: they are unordered, and any lane takes them."
     if 2 * plan.goals.latency > _DEFAULT_PROCESSING_TIME:
-        yield "A call may take maxProcessingTime, which is 1s unless it is set: set it well above the latency."
+        yield "maxProcessingTime limits each call (default: 1s): set it well above the latency."
     seconds = (history.last - history.first) / 1_000
     if seconds < _SHORT * history.slot:
-        yield f"The history is {seconds:,.0f} s long: what came in it may say little of other times."
+        yield f"The history covers only {seconds:,.0f} s: it may not represent other times."

@@ -2,7 +2,7 @@
 
 Thread: application.
 
-Keys come from anywhere: they are cut, and control characters are escaped.
+Keys come from anywhere: they are truncated, and control characters are escaped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _UNITS: Final = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB"))
 
 
 def show(plan: TopicPlan, consumer: ConsumerGroupConfig | None = None) -> None:
-    """`consumer` is how the topic is configured now."""
+    """`consumer` is the current configuration of the topic."""
     console = output()
     for line in _head(plan):
         show_line(console, line)
@@ -52,7 +52,7 @@ def _head(plan: TopicPlan) -> Iterator[str]:
     yield f"{past.topic}: {past.records:,} records ({size}) in {past.partitions} partitions"
     yield f"from {moment(past.first)} to {moment(past.last)}"
     slot = format_duration(past.slot)
-    peak = f"{rate_text(past.peak)} in the busiest {slot}, from {moment(past.busiest.begin)} on"
+    peak = f"{rate_text(past.peak)} in the busiest {slot}, starting at {moment(past.busiest.begin)}"
     yield f"arrivals: {rate_text(past.average)} on average, {peak}"
 
 
@@ -74,34 +74,35 @@ def _settings(plan: TopicPlan, consumer: ConsumerGroupConfig | None) -> Table:
 
 
 def _values(plan: TopicPlan) -> Iterator[tuple[str, str, str]]:
-    told, goals = plan.recommended, plan.goals
-    work = goals.work(told.batch)
-    lanes = told.rate * work.latency / work.batch
+    recommended, goals = plan.recommended, plan.goals
+    work = goals.work(recommended.batch)
+    lanes = recommended.rate * work.latency / work.batch
     yield (
         "virtualPartitionCount",
-        str(told.lanes),
-        f"{rate_text(told.rate)} in one partition keep {lanes:,.1f} lanes busy; 99 of 100 records wait "
-        f"{_milliseconds(told.lane_wait)} for a lane and {_milliseconds(told.key_wait)} for their key at most",
+        str(recommended.lanes),
+        f"{rate_text(recommended.rate)} in one partition keep {lanes:,.1f} lanes busy; 99 of 100 records wait at most "
+        f"{_milliseconds(recommended.lane_wait)} for a lane and {_milliseconds(recommended.key_wait)} for their key",
     )
-    yield "batchSize", str(told.batch), _why_batch(plan)
-    if told.batch > 1:
-        yield "consumeBatchListenerLatency", format_duration(work.fill), "half of what records may wait"
-    share = goals.process_share(told.rate, told.batch)
+    yield "batchSize", str(recommended.batch), _why_batch(plan)
+    if recommended.batch > 1:
+        yield "consumeBatchListenerLatency", format_duration(work.fill), "half the time that records may wait"
+    share = goals.process_share(recommended.rate, recommended.batch)
     yield (
         "consumers",
-        str(told.consumers),
+        str(recommended.consumers),
         f"processes, or members on Spark; the busiest partition takes {share:.1%} of one",
     )
-    grown = told.partitions > plan.history.partitions
-    yield "partitions", str(told.partitions), f"there are {plan.history.partitions}" if grown else "as there are"
+    current = plan.history.partitions
+    why = f"currently {current}" if recommended.partitions > current else "no change needed"
+    yield "partitions", str(recommended.partitions), why
 
 
 def _why_batch(plan: TopicPlan) -> str:
-    told = plan.recommended
-    if told.batch == 1:
+    recommended = plan.recommended
+    if recommended.batch == 1:
         return "single records"
-    if any(hot.is_too_hot and hot.batch == told.batch for hot in told.hot_keys):
-        return "a key is hotter than single records allow"
+    if any(hot.is_too_hot and hot.batch == recommended.batch for hot in recommended.hot_keys):
+        return "one key is too hot for single records"
     return "single records would need more lanes or processes than are allowed"
 
 
@@ -111,7 +112,7 @@ def _milliseconds(seconds: float) -> str:
 
 # --- charts ----------------------------------------------------------------------------------------------------------
 
-_Row = tuple[str, float, str]  # a name, how long its bar is, and what stands behind it
+_Row = tuple[str, float, str]  # a name, the length of its bar, and the text behind it
 
 
 def _partitions(plan: TopicPlan) -> tuple[str, Iterator[_Row]]:
@@ -133,16 +134,16 @@ def _partitions(plan: TopicPlan) -> tuple[str, Iterator[_Row]]:
 
 
 def _lanes(plan: TopicPlan) -> tuple[str, Iterator[_Row]]:
-    told = plan.recommended
+    recommended = plan.recommended
 
     def rows() -> Iterator[_Row]:
-        for lanes, rate in told.throughputs:
-            mark = "  <- recommended" if lanes == told.lanes else ""
+        for lanes, rate in recommended.throughputs:
+            mark = "  <- recommended" if lanes == recommended.lanes else ""
             yield str(lanes), rate, f"{rate_text(rate)}{mark}"
-        yield "needed", told.rate, rate_text(told.rate)
+        yield "needed", recommended.rate, rate_text(recommended.rate)
 
     partition = plan.history.heaviest_load.partition
-    return f"what lanes work off, simulated with the keys of partition {partition}", rows()
+    return f"throughput by lanes, simulated with the keys of partition {partition}", rows()
 
 
 def _chart(title: str, rows: list[_Row], bar: str) -> Table:
@@ -175,16 +176,16 @@ def _keys(plan: TopicPlan) -> Table:
 
 
 def facts(plan: TopicPlan, consumer: ConsumerGroupConfig | None = None) -> dict[str, Any]:
-    past, told = plan.history, plan.recommended
+    past, recommended = plan.history, plan.recommended
     made: dict[str, Any] = {
         "topic": past.topic,
         "recommended": {
-            "virtualPartitionCount": told.lanes,
-            "batchSize": told.batch,
-            "consumers": told.consumers,
-            "partitions": told.partitions,
+            "virtualPartitionCount": recommended.lanes,
+            "batchSize": recommended.batch,
+            "consumers": recommended.consumers,
+            "partitions": recommended.partitions,
         },
-        "met": told.is_met,
+        "met": recommended.is_met,
         "history": {
             "records": past.records,
             "bytes": past.size,
@@ -202,17 +203,17 @@ def facts(plan: TopicPlan, consumer: ConsumerGroupConfig | None = None) -> dict[
         "simulated": {
             "partition": past.heaviest_load.partition,
             "records": len(plan.arrivals),
-            "rate": told.rate,
-            "lane_wait_seconds_p99": told.lane_wait,
-            "key_wait_seconds_p99": told.key_wait,
-            "throughputs": [{"lanes": lanes, "rate": rate} for lanes, rate in told.throughputs],
+            "rate": recommended.rate,
+            "lane_wait_seconds_p99": recommended.lane_wait,
+            "key_wait_seconds_p99": recommended.key_wait,
+            "throughputs": [{"lanes": lanes, "rate": rate} for lanes, rate in recommended.throughputs],
         },
         "goals": asdict(plan.goals),
         "advice": advice(plan),
         "assumptions": assumptions(plan),
     }
-    if told.batch > 1:
-        made["recommended"]["consumeBatchListenerLatency"] = format_duration(plan.goals.work(told.batch).fill)
+    if recommended.batch > 1:
+        made["recommended"]["consumeBatchListenerLatency"] = format_duration(plan.goals.work(recommended.batch).fill)
     if consumer is not None:
         made["now"] = {"virtualPartitionCount": consumer.lanes, "batchSize": consumer.batch_size}
     return made

@@ -1,4 +1,4 @@
-"""What is going on, on a terminal: the steps of a command, and the one-time download (two plain lines elsewhere).
+"""Progress on a terminal: the steps of a command, and the one-time download (two plain lines elsewhere).
 
 Thread: application.
 """
@@ -11,14 +11,14 @@ from contextlib import contextmanager
 
 import typer
 
-_WHAT = "fetching Apache Kafka (45 MB, once)"
+_TITLE = "fetching Apache Kafka (45 MB, once)"
 
 
 @contextmanager
 def fetching(total: int) -> Iterator[Callable[[], None]]:
-    """Shows `total` steps; the function it gives is called after each."""
+    """Shows a bar of `total` steps; call the yielded function after each step."""
     if not sys.stderr.isatty():
-        typer.echo(f"{_WHAT} ...", err=True)
+        typer.echo(f"{_TITLE} ...", err=True)
         yield lambda: None
         typer.echo("fetched", err=True)
         return
@@ -27,14 +27,14 @@ def fetching(total: int) -> Iterator[Callable[[], None]]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as bar:
-        task = bar.add_task(_WHAT, total=total)
+        task = bar.add_task(_TITLE, total=total)
         yield lambda: bar.advance(task)
         bar.update(task, completed=total)
 
 
 @contextmanager
-def doing() -> Iterator[Callable[[str], object]]:
-    """On a terminal what is going on is shown as long as it does."""
+def progress_steps() -> Iterator[Callable[[str], object]]:
+    """Shows the current step on a terminal; call the yielded function with each step."""
     from rich.console import Console
 
     console = Console(stderr=True)

@@ -1,4 +1,4 @@
-"""What commands that start Spark have in common: its settings as options, and libraries that talk too much.
+"""What the commands that start Spark share: Spark settings as options, and quieter libraries.
 
 Thread: application.
 """
@@ -15,9 +15,9 @@ from multilane.cli.option_values import duration
 if TYPE_CHECKING:
     from multilane.engines.batches.lease_table import LeaseTerms
 
-_SHORTEST: Final = 1.0  # below that Spark is at planning for as long as anybody works
+_SHORTEST: Final = 1.0  # seconds; below this Spark plans for as long as the tasks work
 
-Conf = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of Spark's; may be repeated.")]
+Conf = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Spark setting; may be repeated.")]
 
 
 def conf_pairs(conf: list[str]) -> dict[str, str]:
@@ -25,13 +25,15 @@ def conf_pairs(conf: list[str]) -> dict[str, str]:
     for one in conf:
         name, is_set, value = one.partition("=")
         if not is_set or not name.startswith("spark."):
-            raise typer.BadParameter(f"--conf {one!r} is not NAME=VALUE of Spark's, as in spark.executor.memory=2g")
+            raise typer.BadParameter(
+                f"--conf {one!r} is not a Spark setting: write NAME=VALUE, such as spark.executor.memory=2g"
+            )
         pairs[name] = value
     return pairs
 
 
-def loan_terms(target: str | None, longest: str | None) -> LeaseTerms:
-    """How long a batch works, and when it ends without what is still in work."""
+def lease_terms(target: str | None, longest: str | None) -> LeaseTerms:
+    """How long a batch works, and how long it then waits for calls that are still running."""
     from multilane.engines.batches.lease_table import LeaseTerms
 
     usual = LeaseTerms()
@@ -41,17 +43,17 @@ def loan_terms(target: str | None, longest: str | None) -> LeaseTerms:
         seconds = duration(target, "--target-batch-duration")
     if seconds < _SHORTEST:
         raise typer.BadParameter(
-            f"{target!r}: Spark takes up to half a second between two batches; let them last 1s or more",
+            f"{target!r} is too short: Spark needs up to 0.5s between batches; use 1s or more",
             param_hint="--target-batch-duration",
         )
     patience = usual.patience if most is None else most - seconds
     if patience < 0:
         raise typer.BadParameter(
-            f"{longest!r} is shorter than the {seconds:g}s that a batch works (--target-batch-duration)",
+            f"{longest!r} is shorter than the target of {seconds:g}s (--target-batch-duration)",
             param_hint="--max-batch-duration",
         )
     return LeaseTerms(seconds, patience)
 
 
-def hush_libraries() -> None:
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every call
+def quiet_libraries() -> None:
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it logs every call

@@ -1,9 +1,9 @@
-"""Tables and lines on the output stream, in whatever width there is: words stay whole.
+"""Tables and lines on the output stream, fitted to its width without breaking words.
 
 Thread: application.
 
-Output that goes to a pipe or a file is never wrapped: a line is a line, for grep. On a terminal cells are wrapped
-between words; where even the longest words do not fit beside each other, each row becomes lines with its headings.
+Output to a pipe or a file is never wrapped, so that grep sees whole lines. On a terminal, cells wrap between words. If
+even the longest words do not fit next to each other, each row becomes lines with its headings.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-UNWRAPPED: Final = 1_000_000  # columns, where there is no terminal
+UNWRAPPED: Final = 1_000_000  # columns, without a terminal
 
 
 def output() -> Console:
-    """The output stream. Whether colours are forced does not make a terminal of a pipe."""
+    """The output stream. Forced colours do not turn a pipe into a terminal."""
     console = Console(highlight=False)
     if console.file.isatty():
         return console
@@ -37,7 +37,7 @@ def show_line(console: Console, text: str, style: str = "") -> None:
 
 
 def show_table(console: Console, table: Table) -> None:
-    """The title is a line of its own: a narrow table does not break it."""
+    """Prints the title as a separate line, so that a narrow table does not break it."""
     if table.title:
         show_line(console, str(table.title), "italic")
         table.title = None
@@ -48,7 +48,7 @@ def show_table(console: Console, table: Table) -> None:
 
 
 def _fit(table: Table, console: Console) -> bool:
-    """Gives columns their widths; False when some word would have to be broken."""
+    """Sets the widths of the columns; returns False if a word would have to be broken."""
     natural = [max(map(_width, _texts(column))) for column in table.columns]
     measured = console.measure(table, options=console.options.update(width=UNWRAPPED)).maximum
     room = console.width - (measured - sum(natural))
@@ -60,7 +60,7 @@ def _fit(table: Table, console: Console) -> bool:
     left = room - sum(widths)
     if left < 0:
         return False
-    for number in sorted(range(len(widths)), key=lambda n: natural[n] - widths[n]):  # those that need least first
+    for number in sorted(range(len(widths)), key=lambda n: natural[n] - widths[n]):  # smallest need first
         more = min(natural[number] - widths[number], left)
         widths[number] += more
         left -= more

@@ -1,4 +1,4 @@
-"""SIGTERM as an exception, for commands that have something to clean up.
+"""SIGTERM as an exception, for commands that must clean up.
 
 Thread: application (the main thread: signal handlers).
 """
@@ -18,7 +18,7 @@ _ENDED_BY_SIGNAL: Final = 128
 
 @contextmanager
 def cleaned_up() -> Iterator[None]:
-    """While this lasts SIGTERM raises SystemExit, with the exit code that shells give it."""
+    """Inside the block SIGTERM raises SystemExit with the exit code that shells expect."""
     before = signal.signal(signal.SIGTERM, _end)
     try:
         yield

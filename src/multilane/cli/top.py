@@ -1,10 +1,10 @@
-"""`multilane top`: running consumers as their groups show them, on whichever engine they run.
+"""`multilane top`: shows running consumers as the brokers see their groups, on any engine.
 
 Thread: application (the main thread: signal handlers).
 
-Exit codes: 0 it was ended (Ctrl-C, SIGTERM, `--once`), 1 the configuration or the brokers refuse it, 2 the command was
-used wrongly, 3 the cluster cannot be reached. Once it has been reached, a look that fails is shown and the next one
-is tried. Nothing is written and no group is joined.
+Exit codes: 0 stopped (Ctrl-C, SIGTERM, `--once`), 1 refused by the configuration or the brokers, 2 usage error, 3
+cluster unreachable. After the first successful poll, a failed poll is shown and the next one is tried. The command
+writes nothing and joins no group.
 """
 
 from __future__ import annotations
@@ -33,23 +33,27 @@ if TYPE_CHECKING:
     from multilane.group.snapshot import Subject
 
 Clusters = Mapping[str, Mapping[str, object]]
-Show = Callable[[list["GroupReport"], str], object]  # what was found, and what went wrong with the last look
+Show = Callable[[list["GroupReport"], str], object]  # the reports, and the error of the last poll
 
-Config = Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="multilane.yaml: whose consumers.")]
-Profile = Annotated[str | None, typer.Option(help="The profile of --config that counts.")]
-Groups = Annotated[list[str] | None, typer.Option("--group", help="A group by its name; may be repeated.")]
-Every = Annotated[str, typer.Option(help="How often to look, as 1s.")]
-StalledAfter = Annotated[str, typer.Option(help="For how long a partition with lag may settle nothing.")]
-Control = Annotated[
-    Path | None, typer.Option(help="Socket of `multilane run --control`: shows failures as the app itself counts them.")
+Config = Annotated[
+    Path | None, typer.Option(exists=True, dir_okay=False, help="The multilane.yaml with the consumers.")
 ]
-Once = Annotated[bool, typer.Option("--once", help="Look twice, --every apart, show it and end.")]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="For people, or one JSON object a line.")]
+Profile = Annotated[str | None, typer.Option(help="Active profile of --config.")]
+Groups = Annotated[list[str] | None, typer.Option("--group", help="Name of a group; may be repeated.")]
+Every = Annotated[str, typer.Option(help="Polling interval, such as 1s.")]
+StalledAfter = Annotated[
+    str, typer.Option(help="Report a partition as stalled if it has lag and settles nothing for this long.")
+]
+Control = Annotated[
+    Path | None, typer.Option(help="Socket of `multilane run --control`: adds the failures that the app itself counts.")
+]
+Once = Annotated[bool, typer.Option("--once", help="Poll twice, --every apart, print the result and exit.")]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Output format; json prints one object per line.")]
 
 
 def top(  # noqa: PLR0913 - each is an option of the command
     consumers: Annotated[
-        list[str] | None, typer.Argument(metavar="CONSUMER", help="Consumers of --config; else all.")
+        list[str] | None, typer.Argument(metavar="CONSUMER", help="Consumers of --config (default: all).")
     ] = None,
     *,
     config: Config = None,
@@ -64,37 +68,38 @@ def top(  # noqa: PLR0913 - each is an option of the command
     timeout: Timeout = 15.0,
     output: OutputOption = Output.table,
 ) -> None:
-    """Show members, lag, rates, failures and standstills of running consumers, live, as the brokers see them."""
+    """Show members, lag, rates, failures and stalls of running consumers, live, as the brokers see them."""
     from multilane.group.poller import GroupPoller  # commands import when they run
 
     seconds, patience = duration(every, "every"), duration(stalled_after, "stalled-after")
     if config is not None:
         if group or bootstrap_server is not None or command_config is not None:
             raise typer.BadParameter(
-                "it says groups and brokers: leave other options for that out", param_hint="config"
+                "it names groups and brokers: omit --group, --bootstrap-server and --command-config",
+                param_hint="config",
             )
         subjects, clusters = _configured(config, profile, consumers or [], timeout)
     else:
         if consumers or not group:
             raise typer.BadParameter(
-                "say whom to look at: --config multilane.yaml, or --group NAME --bootstrap-server HOST:PORT",
+                "name the groups: --config multilane.yaml, or --group NAME --bootstrap-server HOST:PORT",
                 param_hint="config",
             )
         subjects, clusters = _named(group, client_properties(bootstrap_server, command_config, timeout))
-    with _told_to_end(), GroupPoller(subjects, clusters) as poller:
-        histories = _Trails(poller, patience, _watched(control))
-        reports = _first_look(histories, seconds if once else None)
+    with _ended_by_signal(), GroupPoller(subjects, clusters) as poller:
+        histories = _Histories(poller, patience, _watched(control))
+        reports = _first_poll(histories, seconds if once else None)
         with _shown(output, every, once) as show:
             show(reports, "")
             if not once:
                 _watch(histories, show, seconds)
 
 
-# --- who -------------------------------------------------------------------------------------------------------------
+# --- groups ----------------------------------------------------------------------------------------------------------
 
 
 def _configured(config: Path, profile: str | None, names: list[str], timeout: float) -> tuple[list[Subject], Clusters]:
-    """Consumers of a configuration, and how their clusters are reached."""
+    """The consumers of a configuration, and the connection properties of their clusters."""
     from multilane.config.app.clients import admin_properties
     from multilane.config.app.loading import load_app
 
@@ -138,8 +143,8 @@ def _named(groups: list[str], properties: Mapping[str, object]) -> tuple[list[Su
 # --- the loop --------------------------------------------------------------------------------------------------------
 
 
-class _Trails:
-    """One for each subject."""
+class _Histories:
+    """One snapshot history for each subject."""
 
     def __init__(self, poller: GroupPoller, stalled_after: float, app: AppWatch | None = None) -> None:
         from multilane.group.snapshot_history import SnapshotHistory
@@ -150,14 +155,14 @@ class _Trails:
         self._histories: dict[Subject, SnapshotHistory] = {}
         self.last: list[GroupReport] = []
 
-    def look(self) -> list[GroupReport]:
+    def poll(self) -> list[GroupReport]:
         found = self._poller.look()
         for snapshot in found:
             if snapshot.subject not in self._histories:
                 self._histories[snapshot.subject] = self._make()
         reports = [self._histories[snapshot.subject].add(snapshot) for snapshot in found]
-        told = {} if self._app is None else self._app.look()
-        self.last = [replace(report, app=told.get(report.snapshot.subject.name)) for report in reports]
+        failures = {} if self._app is None else self._app.poll()
+        self.last = [replace(report, app=failures.get(report.snapshot.subject.name)) for report in reports]
         return self.last
 
 
@@ -167,37 +172,37 @@ def _watched(control: Path | None) -> AppWatch | None:
     return None if control is None else AppWatch(control)
 
 
-def _first_look(histories: _Trails, again_after: float | None) -> list[GroupReport]:
-    """Before the screen is taken: what goes wrong has to be seen. A second one makes rates."""
+def _first_poll(histories: _Histories, again_after: float | None) -> list[GroupReport]:
+    """Polls before the screen is taken, so that errors stay visible. A second poll gives rates."""
     with connected():
-        histories.look()
+        histories.poll()
         if again_after is not None:
             _pause(again_after)
-            histories.look()
+            histories.poll()
     return histories.last
 
 
-def _watch(histories: _Trails, show: Show, every: float) -> None:
+def _watch(histories: _Histories, show: Show, every: float) -> None:
     while True:
         _pause(every)
         try:
-            trouble = ""
-            histories.look()
+            failure = ""
+            histories.poll()
         except MultilaneError as error:
-            trouble = str(error)
-        show(histories.last, trouble)
+            failure = str(error)
+        show(histories.last, failure)
 
 
 def _pause(seconds: float) -> None:
-    threading.Event().wait(seconds)  # nobody sets it; signals end it
+    threading.Event().wait(seconds)  # the event is never set; signals interrupt it
 
 
 @contextmanager
-def _told_to_end() -> Iterator[None]:
-    """Ctrl-C and SIGTERM end it in order: the terminal is given back as it was."""
+def _ended_by_signal() -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the command cleanly: the terminal is restored."""
     try:
         before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    except ValueError:  # not the main thread: signals are somebody else's
+    except ValueError:  # not the main thread, which owns the signals
         before = None
     try:
         yield
@@ -218,16 +223,17 @@ def _shown(output: Output, every: str, once: bool) -> Iterator[Show]:
 
     clock = SystemClock()
     if output is Output.json:
-        yield lambda reports, trouble: typer.echo(top_view.line(reports, clock.wall(), trouble))
+        yield lambda reports, failure: typer.echo(top_view.line(reports, clock.wall(), failure))
         return
     console = tables.output()
 
-    def screen(reports: list[GroupReport], trouble: str, height: int | None) -> Group:
-        return top_view.screen(reports, top_view.ScreenFrame(clock.wall(), every, trouble, height, console.width))
+    def screen(reports: list[GroupReport], failure: str, height: int | None) -> Group:
+        return top_view.screen(reports, top_view.ScreenFrame(clock.wall(), every, failure, height, console.width))
 
     if once or not console.file.isatty():
-        yield lambda reports, trouble: console.print(screen(reports, trouble, None))
+        yield lambda reports, failure: console.print(screen(reports, failure, None))
         return
-    logging.getLogger("multilane").addHandler(logging.NullHandler())  # it would write over the screen, which tells too
+    # Log lines would overwrite the screen, which shows failures itself.
+    logging.getLogger("multilane").addHandler(logging.NullHandler())
     with Live(console=console, screen=True, auto_refresh=False) as live:
-        yield lambda reports, trouble: live.update(screen(reports, trouble, console.height), refresh=True)
+        yield lambda reports, failure: live.update(screen(reports, failure, console.height), refresh=True)

@@ -1,9 +1,9 @@
-"""What a running application tells of its failures over its control socket, for `multilane top --control`.
+"""Reads the failures of a running application from its control socket, for `multilane top --control`.
 
 Thread: application.
 
-The application knows what brokers do not: failures that leave no copy, and the raising line. It tells totals; rates are
-their growth over some seconds.
+The application knows what brokers do not: failures that leave no copy, and the raising line. It reports totals; rates
+are their growth over a few seconds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from multilane.clock import Clock, SystemClock
 from multilane.group.failures import AppFailures
 from multilane.group.snapshot_history import WINDOW
 
-Told = Mapping[str, Any]  # by consumer, as `Progress.facts` makes it
+Facts = Mapping[str, Any]  # by consumer, as `Progress.facts` returns them
 
 
 class AppWatch:
@@ -26,20 +26,20 @@ class AppWatch:
         self._path = path
         self._clock = clock or SystemClock()
         self._window = window
-        self._told: deque[tuple[float, Told]] = deque()  # the oldest first
+        self._samples: deque[tuple[float, Facts]] = deque()  # the oldest first
 
-    def look(self) -> dict[str, AppFailures]:
-        """By consumer. Raises ConfigError when nobody answers."""
-        told: Told = ask(self._path, {"do": "progress"})["progress"]
+    def poll(self) -> dict[str, AppFailures]:
+        """Failures by consumer. Raises ConfigError when the application does not answer."""
+        progress: Facts = ask(self._path, {"do": "progress"})["progress"]
         now = self._clock.monotonic()
-        while len(self._told) > 1 and self._told[1][0] <= now - self._window:
-            self._told.popleft()
-        self._told.append((now, told))
-        at, before = self._told[0]
-        return {name: _compared(before.get(name, {}), facts, now - at) for name, facts in told.items()}
+        while len(self._samples) > 1 and self._samples[1][0] <= now - self._window:
+            self._samples.popleft()
+        self._samples.append((now, progress))
+        at, before = self._samples[0]
+        return {name: _compared(before.get(name, {}), facts, now - at) for name, facts in progress.items()}
 
 
-def _compared(before: Told, now: Told, seconds: float) -> AppFailures:
+def _compared(before: Facts, now: Facts, seconds: float) -> AppFailures:
     known = dict(_counted(before))
     errors = [(text, count - known.get(text, 0)) for text, count in _counted(now)]
     grown = sorted(((text, count) for text, count in errors if count > 0), key=lambda pair: -pair[1])
@@ -49,7 +49,7 @@ def _compared(before: Told, now: Told, seconds: float) -> AppFailures:
     return AppFailures(now["settled"], now["failed"], now["retried"], now["dead"], rate, tuple(shown), is_paused)
 
 
-def _counted(facts: Told) -> Iterator[tuple[str, int]]:
+def _counted(facts: Facts) -> Iterator[tuple[str, int]]:
     for one in facts.get("errors", ()):
-        place = f" at {one['line']}" if one["line"] else ""
-        yield f"{one['error']}{place}: {one['message']}", one["count"]
+        location = f" at {one['line']}" if one["line"] else ""
+        yield f"{one['error']}{location}: {one['message']}", one["count"]

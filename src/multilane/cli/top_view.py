@@ -2,7 +2,7 @@
 
 Thread: application.
 
-Names come from anywhere: they are cut, and control characters are escaped.
+Names come from anywhere: they are truncated, and control characters are escaped.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from multilane.cli.foreign_text import as_json, escaped, moment
 from multilane.group.comparison import GroupReport, Movement, PartitionRow, named_members
 from multilane.types import TopicPartition
 
-WIDE: Final = 160  # columns, where there is no terminal
+WIDE: Final = 160  # columns, without a terminal
 _LONGEST_NAME: Final = 100
 _COLUMNS: Final = ("partition", "member", "committed", "end", "lag", "beyond", "settled/s", "arriving/s", "drained", "")
 _LEFT: Final = ("partition", "member", "")
-_LEFT_OUT: Final = ("end", "arriving/s", "member", "drained", "committed")  # where it is narrow, one after the other
-_SHORT_PLACE: Final = 24
+_LEFT_OUT: Final = ("end", "arriving/s", "member", "drained", "committed")  # in this order, on a narrow screen
+_SHORT_NAME: Final = 24  # columns of a partition's name on a narrow screen
 _GAP: Final = 2
 _LONGEST_ERROR: Final = 200
 _MOST_ERRORS: Final = 3
@@ -45,18 +45,18 @@ _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 
 @dataclass(frozen=True, slots=True)
 class ScreenFrame:
-    """What is around the groups; `height` None: as many lines as there are."""
+    """Everything on the screen except the groups; `height` None means unlimited lines."""
 
     wall: float
     every: str
-    trouble: str = ""
+    failure: str = ""
     height: int | None = None
     width: int = WIDE
 
 
 @dataclass(frozen=True, slots=True)
 class ScreenShare:
-    """How much of a group is shown."""
+    """How many members and rows of a group are shown."""
 
     members: int
     rows: int
@@ -67,18 +67,18 @@ class ScreenShare:
 
 def screen(reports: Sequence[GroupReport], frame: ScreenFrame) -> Group:
     head = [_text(f"multilane top, every {frame.every}: {moment(frame.wall * 1_000)}", "dim")]
-    if frame.trouble:
-        head.append(_text(f"the last look failed, what follows is older: {escaped(frame.trouble, 300)}", "bold red"))
+    if frame.failure:
+        head.append(_text(f"the last poll failed, showing older data: {escaped(frame.failure, 300)}", "bold red"))
     shares = fitted(reports, None if frame.height is None else frame.height - len(head))
     parts = (_parts(report, share, frame.width) for report, share in zip(reports, shares, strict=True))
     return Group(*head, *chain.from_iterable(parts))
 
 
 def fitted(reports: Sequence[GroupReport], room: int | None) -> list[ScreenShare]:
-    """How much of each fits into so many lines: all of them have their summary, and share what is left."""
+    """How much of each group fits: every group keeps its summary, and they share the remaining lines."""
     if room is None:
         return [ScreenShare(len(report.snapshot.members), len(report.rows)) for report in reports]
-    left = max(0, room - sum(2 + len(_remarks(report)) for report in reports))  # with an empty line each
+    left = max(0, room - sum(2 + len(_remarks(report)) for report in reports))  # each with an empty line
     wanted = [_lines(ScreenShare(len(report.snapshot.members), len(report.rows)), report) for report in reports]
     given = dict.fromkeys(range(len(reports)), 0)
     for turn, (_, number) in enumerate(sorted((many, number) for number, many in enumerate(wanted))):
@@ -88,19 +88,19 @@ def fitted(reports: Sequence[GroupReport], room: int | None) -> list[ScreenShare
 
 
 def _share(report: GroupReport, lines: int) -> ScreenShare:
-    """A quarter for members, the rest for partitions."""
+    """Members get a quarter of the lines, partitions the rest."""
     members, rows = len(report.snapshot.members), len(report.rows)
     if _lines(ScreenShare(members, rows), report) <= lines:
         return ScreenShare(members, rows)
-    told = min(members, lines // 4)
-    for shown in range(min(rows, lines), 0, -1):
-        if _lines(ScreenShare(told, shown), report) <= lines:
-            return ScreenShare(told, shown)
+    members_shown = min(members, lines // 4)
+    for rows_shown in range(min(rows, lines), 0, -1):
+        if _lines(ScreenShare(members_shown, rows_shown), report) <= lines:
+            return ScreenShare(members_shown, rows_shown)
     return ScreenShare(0, 0)
 
 
 def _lines(share: ScreenShare, report: GroupReport) -> int:
-    """What members and partitions take: themselves, a heading, and a line that tells of those left out."""
+    """Lines of members and partitions: themselves, a heading, and a line that counts those left out."""
     members = share.members + (0 < share.members < len(report.snapshot.members))
     return members + (share.rows + 1 + (share.rows < len(report.rows)) if share.rows else 0)
 
@@ -112,15 +112,15 @@ def _parts(report: GroupReport, share: ScreenShare, width: int) -> Iterator[Rend
         yield _text(f"  {remark}", "yellow")
     members = named_members(report.snapshot.members)
     for member, name in members[: share.members]:
-        having = "not a consumer" if member.partitions is None else ranges(member.partitions) or "nothing"
-        yield _text(f"  {escaped(name, _LONGEST_NAME)} @ {escaped(member.host, _LONGEST_NAME)}: {having}", "dim")
+        assigned = "not a consumer" if member.partitions is None else ranges(member.partitions) or "no partitions"
+        yield _text(f"  {escaped(name, _LONGEST_NAME)} @ {escaped(member.host, _LONGEST_NAME)}: {assigned}", "dim")
     if 0 < share.members < len(members):
-        yield _text(f"  and {len(members) - share.members} members more", "dim")
+        yield _text(f"  and {len(members) - share.members} more members", "dim")
     if share.rows:
         yield _table(report.rows[: share.rows], width)
         left_out = report.rows[share.rows :]
         if left_out:
-            yield _text(f"  and {len(left_out)} partitions more, with a lag of {left_out[0].lag or 0:,} at most", "dim")
+            yield _text(f"  and {len(left_out)} more partitions, with a lag of at most {left_out[0].lag or 0:,}", "dim")
 
 
 def _summary(report: GroupReport) -> str:
@@ -141,7 +141,7 @@ def _summary(report: GroupReport) -> str:
         f"arriving {_rate(report.arrival_rate)}/s",
     ]
     if report.lag and report.drain is not None:
-        parts.append("never drained like this" if math.isinf(report.drain) else f"drained in {brief(report.drain)}")
+        parts.append("never drained" if math.isinf(report.drain) else f"drained in {brief(report.drain)}")
     return ", ".join(parts)
 
 
@@ -150,7 +150,7 @@ def _fails(report: GroupReport) -> bool:
 
 
 def _failing(report: GroupReport) -> str:
-    """The app's own count where it is known: it includes failures that leave no copy."""
+    """The app's own count if known, because it includes failures that leave no copy."""
     failures, app = report.failures, report.app
     rate = failures.rate if app is None or app.rate is None else app.rate
     dead = f", {_rate(failures.dead)}/s to the error topic" if failures.dead else ""
@@ -159,7 +159,7 @@ def _failing(report: GroupReport) -> str:
 
 
 def _errors(report: GroupReport) -> list[str]:
-    """The most frequent errors now: as the app tells them, else by the newest copies."""
+    """The most frequent current errors: as the app reports them, else from the newest copies."""
     if report.app is not None and report.app.errors:
         found, where = report.app.errors, "in the app"
     elif report.failures.are_there:
@@ -170,48 +170,48 @@ def _errors(report: GroupReport) -> list[str]:
 
 
 def _remarks(report: GroupReport) -> list[str]:
-    """What a person should know besides the numbers."""
+    """Remarks besides the numbers."""
     snapshot = report.snapshot
     remarks = _errors(report)
     remarks += [f"topic {escaped(topic, _LONGEST_NAME)} does not exist" for topic in snapshot.missing]
     if snapshot.is_there and not snapshot.members and report.lag:
-        remarks.append("nobody is in the group: nothing is handled")
+        remarks.append("the group has no members: no records are handled")
     if snapshot.is_there and not snapshot.partitions and not snapshot.missing:
-        remarks.append("it has committed nothing, and nobody in it has a partition")
+        remarks.append("the group has no committed offsets, and no member has a partition")
     return remarks
 
 
 def _table(rows: Sequence[PartitionRow], width: int) -> Table:
-    """Numbers are never cut: where it is narrow names are cut, and then there are fewer columns."""
+    """Numbers are never truncated. On a narrow screen names are truncated first, then columns are left out."""
     columns = dict(zip(_COLUMNS, zip(*map(_cells, rows), strict=True), strict=True))
     widths = {name: max(map(cell_len, (name, *cells))) + _GAP for name, cells in columns.items()}
-    place = widths.pop("partition")
+    longest_name = widths.pop("partition")
     for name in _LEFT_OUT:
-        if sum(widths.values()) + min(place, _SHORT_PLACE) > width:
+        if sum(widths.values()) + min(longest_name, _SHORT_NAME) > width:
             del columns[name], widths[name]
-    room = max(_SHORT_PLACE // 2, width - sum(widths.values()) - _GAP)
+    room = max(_SHORT_NAME // 2, width - sum(widths.values()) - _GAP)
     columns["partition"] = tuple(_end_of(text, room) for text in columns["partition"])
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in columns:
         side: JustifyMethod = "left" if name in _LEFT else "right"
         table.add_column(f"  {name}" if name == "partition" else name, justify=side, no_wrap=True, overflow="ellipsis")
     for row, cells in zip(rows, zip(*columns.values(), strict=True), strict=True):
-        *others, told = cells
-        table.add_row(*map(Text, others), Text(told, style=_STYLES.get(row.verdict, "")))
+        *others, state_text = cells
+        table.add_row(*map(Text, others), Text(state_text, style=_STYLES.get(row.verdict, "")))
     return table
 
 
 def _end_of(text: str, room: int) -> str:
-    """The number of a partition is behind its topic."""
+    """Keeps the end of a name: the partition number comes after the topic."""
     return text if len(text) <= room else f"  \u2026{text[3 - room :]}"
 
 
 def _cells(row: PartitionRow) -> tuple[str, ...]:
-    """In the order of the columns."""
+    """Cells in column order."""
     topic, number = row.partition
     return (
         f"  {escaped(topic, _LONGEST_NAME)}/{number}{' (retry)' if row.is_retry else ''}",
-        "nobody" if row.member is None else escaped(row.member, _LONGEST_NAME),
+        "none" if row.member is None else escaped(row.member, _LONGEST_NAME),
         *(_number(value) for value in (row.committed, row.end, row.lag, row.beyond)),
         _rate(row.settled_rate),
         _rate(row.arrival_rate),
@@ -221,7 +221,7 @@ def _cells(row: PartitionRow) -> tuple[str, ...]:
 
 
 def state(row: PartitionRow) -> str:
-    """The verdict in words, and at which offset somebody should look."""
+    """The verdict in words, with the offset to inspect."""
     match row.verdict:
         case Movement.STALLED:
             return f"stalled {brief(row.still)}" + ("" if row.committed is None else f" at {row.committed}")
@@ -232,26 +232,26 @@ def state(row: PartitionRow) -> str:
         case Movement.EXPIRED:
             return "expired: the log begins later"
         case Movement.REWOUND:
-            return "rewound: its offset went back"
+            return "rewound: the offset moved back"
         case _:
             return row.verdict.value
 
 
 def ranges(partitions: Iterable[TopicPartition]) -> str:
     """`orders 0-3, 7; orders.retry 0`."""
-    told = []
-    for topic, having in groupby(sorted(partitions), key=lambda p: p.topic):
-        numbers = [p.partition for p in having]
+    texts = []
+    for topic, of_topic in groupby(sorted(partitions), key=lambda p: p.topic):
+        numbers = [p.partition for p in of_topic]
         runs = []
         for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
             (_, first), *_rest = several = list(run)
             runs.append(str(first) if len(several) == 1 else f"{first}-{several[-1][1]}")
-        told.append(f"{escaped(topic, _LONGEST_NAME)} {', '.join(runs)}")
-    return "; ".join(told)
+        texts.append(f"{escaped(topic, _LONGEST_NAME)} {', '.join(runs)}")
+    return "; ".join(texts)
 
 
 def brief(seconds: float) -> str:
-    """In its two largest units: 45 s, 2 m 5 s, 3 h 10 m."""
+    """A duration in its two largest units: 45 s, 2 m 5 s, 3 h 10 m."""
     left = round(seconds)
     if not left:
         return "0 s" if seconds < 0.05 else f"{seconds:.1f} s"
@@ -286,11 +286,11 @@ def _text(words: str, style: str = "") -> Text:
 # --- for programs ----------------------------------------------------------------------------------------------------
 
 
-def line(reports: Iterable[GroupReport], wall: float, trouble: str = "") -> str:
-    """One JSON object. After a look that failed it says why, and nothing that was seen before."""
-    told: dict[str, Any] = {"at": moment(wall * 1_000)}
-    told |= {"error": trouble} if trouble else {"groups": [_group_facts(report) for report in reports]}
-    return as_json(told, indent=None)
+def line(reports: Iterable[GroupReport], wall: float, failure: str = "") -> str:
+    """One JSON object. After a failed poll it holds the error and no older data."""
+    facts: dict[str, Any] = {"at": moment(wall * 1_000)}
+    facts |= {"error": failure} if failure else {"groups": [_group_facts(report) for report in reports]}
+    return as_json(facts, indent=None)
 
 
 def _group_facts(report: GroupReport) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""The Kafka client: one network thread for any number of consumers, and what they hold."""
+"""The Kafka client: one network thread for any number of consumers."""

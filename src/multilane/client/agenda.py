@@ -1,9 +1,9 @@
-"""Who wants to be asked when: of a thousand consumers only those are asked that have something to say.
+"""Decides which items to poll next, so that a thousand idle consumers cost nothing.
 
 Thread: none (pure); owned by the network thread.
 
-An item is due when it was touched (an event came for it, a request of its was answered) or when the time has come that
-it named. Touching is cheap and may be done in vain. An item that is not on the agenda is not touched.
+An item is due after a touch (an event or a response arrived for it) or at the time for which it was scheduled. A touch
+is cheap and need not lead to any work. Touching an item that is not on the agenda does nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Agenda(Generic[T]):
     def __init__(self) -> None:
         self._times: dict[T, float] = {}
         self._touched: dict[T, None] = {}  # a set that keeps the order
-        self._queued: dict[T, float] = {}  # when each is next looked at: one entry of the heap for each
+        self._queued: dict[T, float] = {}  # the time of each item's entry in the heap
         self._heap: list[tuple[float, int, T]] = []
         self._numbers = count()
 
@@ -51,15 +51,15 @@ class Agenda(Generic[T]):
         self._touched = dict.fromkeys(self._times)
 
     def due(self, now: float) -> Iterable[T]:
-        """Those to be asked now. Each is to be given its next time by `schedule`, or it waits for a touch."""
+        """The items to poll now. An item that is not scheduled again waits for a touch."""
         while self._heap and self._heap[0][0] <= now:
             time, _, item = heapq.heappop(self._heap)
             if self._queued.get(item) != time:
-                continue  # it has been brought forward since, or is gone
+                continue  # since moved to an earlier time, or removed
             del self._queued[item]
             if self._times[item] <= now:
                 self._touched[item] = None
-            else:  # it was put off since
+            else:  # since moved to a later time
                 self._queue(item, self._times[item])
         due, self._touched = self._touched, {}
         for item in due:
@@ -72,13 +72,13 @@ class Agenda(Generic[T]):
             self._queue(item, time)
 
     def wait(self, now: float) -> float:
-        """Seconds until somebody may be due; never too long."""
+        """Seconds until an item may be due; never too long."""
         if self._touched:
             return 0.0
         return max(0.0, self._heap[0][0] - now) if self._heap else NEVER
 
     def _queue(self, item: T, time: float) -> None:
-        """What is put off keeps its entry, so that one who changes his mind all the time does not fill the heap."""
+        """Moving an item to a later time keeps its entry, so that frequent rescheduling does not fill the heap."""
         if time < self._queued.get(item, NEVER):
             self._queued[item] = time
             heapq.heappush(self._heap, (time, next(self._numbers), item))

@@ -1,4 +1,4 @@
-"""What callers may give: partitions, offsets and times, checked before anyone is asked.
+"""Validates arguments of public calls: partitions, offsets and times.
 
 Thread: any (pure).
 """
@@ -27,15 +27,15 @@ def at_time(timestamp: int) -> Lookup:
 
 
 def at_offset(offset: int, leader_epoch: int | None = None, topic_id: UUID | None = None) -> At:
-    place = _within("offset", offset, _LARGEST_INT64, "a number from 0; or use seek_to_beginning or seek_to_end")
+    checked = _within("offset", offset, _LARGEST_INT64, "a number from 0; or use seek_to_beginning or seek_to_end")
     if leader_epoch is None:
-        return At(Offset(place), topic_id=topic_id)
+        return At(Offset(checked), topic_id=topic_id)
     epoch = _within("leader epoch", leader_epoch, _LARGEST_INT32, "a number from 0")
-    return At(Offset(place), LeaderEpoch(epoch), topic_id)
+    return At(Offset(checked), LeaderEpoch(epoch), topic_id)
 
 
 def _within(what: str, value: Any, largest: int, instead: str) -> int:
-    """A whole number that the protocol can carry."""
+    """An integer that fits the protocol's field."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -63,6 +63,24 @@ def checked_partitions(partitions: Any) -> frozenset[TopicPartition]:
     return frozenset(partition_list(partitions))
 
 
+def name_list(names: Any, what: str) -> tuple[Any, ...]:
+    """Rejects a string, which would be read as a list of letters."""
+    if isinstance(names, str | bytes) or not isinstance(names, Iterable):
+        raise TypeError(f"{_shown(names)} is not a list of {what}: write ['orders']")
+    return tuple(names)
+
+
+def topic_list(topics: Any) -> tuple[str, ...]:
+    return tuple(map(checked_topic, name_list(topics, "topics")))
+
+
+def checked_callback(callback: Any) -> Any:
+    """A later poll() calls it and must not fail because of it."""
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback={_shown(callback)} cannot be called: write a function of (offsets, error)")
+    return callback
+
+
 def by_partition(given: Any, what: str) -> Mapping[Any, Any]:
     if not isinstance(given, Mapping):
         raise TypeError(f"{_shown(given)} does not map partitions to {what}: write {{TopicPartition(topic, 0): ...}}")
@@ -70,9 +88,9 @@ def by_partition(given: Any, what: str) -> Mapping[Any, Any]:
 
 
 def seconds(timeout: Any) -> float:
-    """How long a call may wait."""
+    """A timeout that the standard library accepts."""
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or math.isnan(timeout):
-        raise TypeError(f"timeout={_shown(timeout)} is not a number of seconds: write 1.0, or 0 not to wait")
+        raise TypeError(f"timeout={_shown(timeout)} is not a number of seconds: write 1.0, or 0 to return at once")
     return min(float(timeout), TIMEOUT_MAX)
 
 
@@ -81,17 +99,17 @@ def _shown(value: Any) -> str:
 
 
 def checked_commit(offsets: Any) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Offsets to commit: plain numbers, or with a leader epoch and a text of the caller's."""
+    """Offsets to commit: plain numbers, or `OffsetAndMetadata` with a leader epoch and the caller's metadata."""
     by_partition(offsets, "the offset")
     checked = {}
     for partition, value in offsets.items():
         wanted = value if isinstance(value, OffsetAndMetadata) else OffsetAndMetadata(value)
-        place = at_offset(wanted.offset, None if wanted.leader_epoch == NO_EPOCH else wanted.leader_epoch)
+        at = at_offset(wanted.offset, None if wanted.leader_epoch == NO_EPOCH else wanted.leader_epoch)
         if not isinstance(wanted.metadata, str):
-            raise TypeError(f"the metadata of {partition} is not a text")
+            raise TypeError(f"the metadata of {partition} is not a string")
         if not _is_short_text(wanted.metadata):
             raise ValueError(f"the metadata of {partition} must be UTF-8 of at most {_LONGEST_TEXT} bytes")
-        checked[checked_partition(partition)] = OffsetAndMetadata(place.offset, place.epoch, wanted.metadata)
+        checked[checked_partition(partition)] = OffsetAndMetadata(at.offset, at.epoch, wanted.metadata, wanted.topic_id)
     return checked
 
 

@@ -1,4 +1,4 @@
-"""The consumer for asyncio: the same as `Consumer`, awaiting where that one blocks.
+"""The consumer for asyncio: like `Consumer`, but awaits instead of blocking.
 
 Thread: the event loop's, one task at a time; `wakeup` from any.
 """
@@ -13,14 +13,15 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from multilane.client.admin.topics import ids_of, partitions_of, topic_metadata_call
-from multilane.client.arguments import seconds
+from multilane.client.arguments import seconds, topic_list
 from multilane.client.blocks import Blocks
 from multilane.client.consumer_base import ConsumerBase, Offsets, warn_unless_closed
 from multilane.client.consumer_state import ConsumerState
+from multilane.client.departures import LEAVE_SECONDS
 from multilane.client.fetch.offsets import Found
 from multilane.client.group.wanted_topics import checked_topic
 from multilane.client.iteration import RecordStream
-from multilane.client.lookups import at_times, beginning, end, newest, only_offsets, with_epochs
+from multilane.client.lookups import at_epochs, at_times, beginning, end, newest, only_offsets, with_epochs
 from multilane.client.plans import Plan, Wait
 from multilane.client.sharing import THREADS
 from multilane.client.subscriber import Subscriber
@@ -29,7 +30,7 @@ from multilane.config.consumer import parse_consumer
 from multilane.config.values import merged
 from multilane.errors import OperationTimeout
 from multilane.logs import logger
-from multilane.metrics import Observer
+from multilane.metrics.observer import Observer
 from multilane.types import Offset, OffsetAndEpoch, OffsetAndMetadata, OffsetAndTimestamp, PartitionLike, TopicPartition
 from multilane.wire.records.record import Record
 
@@ -38,29 +39,29 @@ log = logger(__name__)
 T = TypeVar("T")
 
 _GRACE: Final = 1.0
-_PATIENCE: Final = 1.0  # of a poll in a loop over records; it is repeated
+_LOOP_POLL_SECONDS: Final = 1.0  # timeout of each poll in a loop over records
 
 
 class LoopSignal:
-    """A bell that other threads ring and the loop hears. Rung once, it stays quiet until cleared: the loop is not
-    flooded with callbacks."""
+    """Wakes the event loop from other threads. Once set, it does nothing until cleared, so that the loop is not flooded
+    with callbacks."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._event = asyncio.Event()
-        self._rung = False
+        self._is_set = False
 
     def set(self) -> None:
-        if self._rung:
+        if self._is_set:
             return
-        self._rung = True
+        self._is_set = True
         try:
             self._loop.call_soon_threadsafe(self._event.set)
         except RuntimeError:
-            return  # the loop is closed: nobody listens any more
+            return  # the loop is closed
 
     def clear(self) -> None:
-        self._rung = False
+        self._is_set = False
         self._event.clear()
 
     async def wait(self, timeout: float) -> bool:
@@ -72,7 +73,7 @@ class LoopSignal:
 
 
 class AsyncConsumer(ConsumerBase):
-    """Reads partitions into columns; make it inside a running event loop. See `Consumer` for the properties."""
+    """Reads partitions into columns. Create it inside a running event loop. See `Consumer` for the properties."""
 
     def __init__(
         self,
@@ -87,10 +88,10 @@ class AsyncConsumer(ConsumerBase):
         for warning in config.warnings:
             log.warning("%s", warning)
         self._clock = clock or SystemClock()
-        self._ring = LoopSignal(asyncio.get_running_loop())
+        self._signal = LoopSignal(asyncio.get_running_loop())
         with THREADS.acquire(config.connection, clock, observer).kept_on_success() as lease:
-            self._front = ConsumerState(config, lease, self._ring, self._clock, asyncio.current_task)
-        self._subscriber = Subscriber(self._front, self._clock.monotonic)
+            self._state = ConsumerState(config, lease, self._signal, self._clock, asyncio.current_task)
+        self._subscriber = Subscriber(self._state, self._clock.monotonic)
         self._timeout = config.connection.default_api_timeout
 
     def __del__(self) -> None:
@@ -102,61 +103,61 @@ class AsyncConsumer(ConsumerBase):
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """After an exception what the last poll handed out is not committed: it may not be done."""
+        """After an exception the rows of the last poll are not committed: they may not be processed."""
         await self._close(None, keep_last=kind is not None)
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[TopicPartition, ...]:
-        with self._front.used() as front:
+        with self._state.used() as state:
             call = topic_metadata_call((checked_topic(topic),), self._deadline(timeout))
-            return partitions_of(await self._wait(front.call(call), timeout), topic)
+            return partitions_of(await self._wait(state.call(call), timeout), topic)
 
     async def topic_ids(self, topics: Collection[str], timeout: float | None = None) -> dict[str, UUID]:
-        """As the brokers know them now: a topic that is made again has another one."""
-        with self._front.used() as front:
-            call = topic_metadata_call(tuple(map(checked_topic, topics)), self._deadline(timeout))
-            return ids_of(await self._wait(front.call(call), timeout))
+        """The brokers' current ids: a topic that was deleted and created again has a new one."""
+        with self._state.used() as state:
+            call = topic_metadata_call(topic_list(topics), self._deadline(timeout))
+            return ids_of(await self._wait(state.call(call), timeout))
 
     # --- records -----------------------------------------------------------------------------------------------------
 
     async def poll(self, timeout: float = 0.0) -> Blocks:
-        """Blocks that have arrived; awaits the first for at most `timeout` seconds. See `Consumer.poll`."""
-        with self._front.used() as front:
+        """Return the blocks that have arrived; await the first for at most `timeout` seconds. See `Consumer.poll`."""
+        with self._state.used() as state:
             self._subscriber.enter_poll()
             try:
-                return await self._poll(front, timeout)
+                return await self._poll(state, timeout)
             finally:
                 self._subscriber.leave_poll()
 
-    async def _poll(self, front: ConsumerState, timeout: float) -> Blocks:
+    async def _poll(self, state: ConsumerState, timeout: float) -> Blocks:
         deadline = self._clock.monotonic() + seconds(timeout)
-        await asyncio.sleep(0)  # noqa: TID251 - not a wait: a loop around polls that find data must not keep others out
+        await asyncio.sleep(0)  # noqa: TID251 - yields: a loop around polls that find data must not starve other tasks
         while True:
-            self._ring.clear()
-            front.check_wakeup()
-            while (event := front.next_event()) is not None:
-                await self._drive(self._subscriber.attend(event))
+            self._signal.clear()
+            state.check_wakeup()
+            while (event := state.next_event()) is not None:
+                await self._drive(self._subscriber.handle(event))
             blocks = self._subscriber.collect()
             if blocks:
                 return blocks
-            left = deadline - self._clock.monotonic()
-            if left <= 0 or not await self._ring.wait(left):
-                if timeout > 0 and front.is_warming_up:
+            remaining = deadline - self._clock.monotonic()
+            if remaining <= 0 or not await self._signal.wait(remaining):
+                if timeout > 0 and state.is_warming_up:
                     deadline = self._clock.monotonic() + timeout
                     continue
-                front.check_wakeup()
-                front.raise_standing_failure()
+                state.check_wakeup()
+                state.raise_current_failure()
                 self._subscriber.raise_refusal()
                 return blocks
 
     async def __aiter__(self) -> AsyncIterator[Record]:
-        """Records one at a time, for ever; see `Consumer.__iter__`."""
-        stream = RecordStream(self._front, self._subscriber)
+        """Iterate over single records until the consumer is closed; see `Consumer.__iter__`."""
+        stream = RecordStream(self._state, self._subscriber)
         try:
-            while not self._front.is_done:
-                with self._front.used():
+            while not self._state.is_done:
+                with self._state.used():
                     record = stream.next()
                 if record is None:
-                    stream.add(await self.poll(_PATIENCE))
+                    stream.add(await self.poll(_LOOP_POLL_SECONDS))
                 else:
                     yield record
         finally:
@@ -165,8 +166,8 @@ class AsyncConsumer(ConsumerBase):
     # --- the group ---------------------------------------------------------------------------------------------------
 
     async def unsubscribe(self) -> None:
-        """Give up all partitions, commit if that happens by itself, and leave the group."""
-        with self._front.used():
+        """Release all partitions, auto-commit if enabled, and leave the group."""
+        with self._state.used():
             await self._drive(self._subscriber.unsubscribe())
 
     async def commit(
@@ -174,31 +175,31 @@ class AsyncConsumer(ConsumerBase):
         offsets: Offsets | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Commit these offsets, or how far each partition was handed out; returns when the group has them."""
-        with self._front.used():
+        """Commit these offsets (default: the position of each partition); return when the group has stored them."""
+        with self._state.used():
             await self._drive(self._subscriber.commit(offsets, timeout))
 
     async def committed(
         self, partitions: Collection[PartitionLike], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed; None where it has not."""
-        with self._front.used():
+        """The group's committed offsets; None where it has committed none."""
+        with self._state.used():
             return await self._drive(self._subscriber.committed(partitions, timeout))
 
     # --- positions ---------------------------------------------------------------------------------------------------
 
     async def position(self, partition: PartitionLike, timeout: float | None = None) -> Offset:
-        """The offset of the next record that poll hands out."""
-        with self._front.used() as front:
+        """The offset of the next record that poll() returns."""
+        with self._state.used() as state:
             deadline = self._deadline(timeout)
             while True:
-                self._ring.clear()
-                front.absorb()
-                position = front.position(partition)
+                self._signal.clear()
+                state.update_positions()
+                position = state.position(partition)
                 if position is not None:
                     return position
-                if not await self._ring.wait(max(0.0, deadline - self._clock.monotonic())):
-                    raise front.unplaced(partition)
+                if not await self._signal.wait(max(0.0, deadline - self._clock.monotonic())):
+                    raise state.position_timeout(partition)
 
     # --- look-ups ----------------------------------------------------------------------------------------------------
 
@@ -220,47 +221,48 @@ class AsyncConsumer(ConsumerBase):
     async def log_ends(
         self, partitions: Collection[PartitionLike], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndEpoch]:
-        """Where each log ends, and the epoch of the leader that says so."""
+        """The end of each log, and the leader epoch that reported it."""
         return with_epochs(await self._find(end(partitions), timeout))
 
     async def epoch_ends(
         self, epochs: Mapping[TopicPartition, int], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndEpoch]:
-        """Where a leader epoch ends in each log: the newest epoch up to the one given, and the offset after its last
-        record. Left out where the leader knows of no such epoch."""
-        return with_epochs(await self._find(epochs, timeout, by_epoch=True))
+        """The end of a leader epoch in each log: the newest epoch up to the given one, and the offset after its last
+        record. Omits partitions whose leader has no such epoch."""
+        return with_epochs(await self._find(at_epochs(epochs), timeout, by_epoch=True))
 
     async def max_timestamp_offsets(
         self, partitions: Collection[PartitionLike], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         return await self._find(newest(partitions), timeout)
 
-    # --- life --------------------------------------------------------------------------------------------------------
+    # --- closing -----------------------------------------------------------------------------------------------------
 
     async def close(self, timeout: float | None = None) -> None:
-        """Commit if that happens by itself, leave the group, and end. Returns within `timeout` (default 30 s) whatever
-        the brokers do; a second call does nothing."""
+        """Auto-commit if enabled, leave the group and close. Returns within `timeout` (default: 30s) whatever the
+        brokers do. A second call does nothing."""
         await self._close(timeout, keep_last=False)
 
     async def _close(self, timeout: float | None, *, keep_last: bool) -> None:
         if self._subscriber.is_closing:
-            return  # from within the last call of a listener: whoever made that goes on
-        deadline = self._clock.monotonic() + (30.0 if timeout is None else timeout)
+            return  # a listener calls this during close(); the outer call continues
+        deadline = self._clock.monotonic() + (30.0 if timeout is None else seconds(timeout))
         try:
-            with self._front.parting() as alone:
+            with self._state.exclusive_if_free() as alone:
                 if alone:
                     await self._drive(self._subscriber.close(deadline, keep_last=keep_last))
         finally:
             try:
-                await self._settle(self._front.begin_close(), deadline)
-            finally:  # even when this task is cancelled, our share of the network thread is given back
-                left = self._front.end_close()
-        await self._settle(left, deadline)
+                leave_until = min(deadline, self._clock.monotonic() + LEAVE_SECONDS)
+                await self._wait_until(self._state.begin_close(leave_until), deadline)
+            finally:  # release our share of the network thread, even if this task is cancelled
+                ended = self._state.end_close()
+        await self._wait_until(ended, deadline)
 
-    async def _settle(self, future: Future[None] | None, deadline: float) -> None:
+    async def _wait_until(self, future: Future[None] | None, deadline: float) -> None:
         if future is not None:
-            left = max(0.0, deadline - self._clock.monotonic())
-            await asyncio.wait([asyncio.wrap_future(future)], timeout=left)
+            remaining = max(0.0, deadline - self._clock.monotonic())
+            await asyncio.wait([asyncio.wrap_future(future)], timeout=remaining)
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 
@@ -280,16 +282,16 @@ class AsyncConsumer(ConsumerBase):
 
     async def _await(self, wanted: Wait | Awaitable[Any]) -> Any:
         if isinstance(wanted, Wait):
-            left = max(0.0, wanted.deadline - self._clock.monotonic())
-            grace = _GRACE if wanted.is_kept else 0.0
-            return await self._wait(wanted.future, left, grace, is_interruptible=wanted.is_interruptible)
+            remaining = max(0.0, wanted.deadline - self._clock.monotonic())
+            grace = _GRACE if wanted.with_grace else 0.0
+            return await self._wait(wanted.future, remaining, grace, is_interruptible=wanted.is_interruptible)
         return await wanted
 
     async def _find(
         self, wanted: Mapping[TopicPartition, int], timeout: float | None, *, by_epoch: bool = False
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        with self._front.used() as front:
-            future = front.find_offsets(wanted, self._deadline(timeout), by_epoch=by_epoch)
+        with self._state.used() as state:
+            future = state.find_offsets(wanted, self._deadline(timeout), by_epoch=by_epoch)
             found: Found = await self._wait(future, timeout)
             return dict(found)
 
@@ -299,14 +301,14 @@ class AsyncConsumer(ConsumerBase):
     async def _wait(
         self, future: Future[T], timeout: float | None, grace: float = _GRACE, *, is_interruptible: bool = True
     ) -> T:
-        """The network thread keeps the deadline; ours is a little later, in case it cannot."""
+        """The network thread enforces the deadline. Ours is a little later, in case it cannot."""
         end = self._clock.monotonic() + (self._timeout if timeout is None else seconds(timeout)) + grace
-        future.add_done_callback(lambda _: self._ring.set())
+        future.add_done_callback(lambda _: self._signal.set())
         while not future.done():
-            self._ring.clear()
+            self._signal.clear()
             if is_interruptible:
-                self._front.check_wakeup()
-            if not future.done() and not await self._ring.wait(max(0.0, end - self._clock.monotonic())):
+                self._state.check_wakeup()
+            if not future.done() and not await self._signal.wait(max(0.0, end - self._clock.monotonic())):
                 break
         if not future.done():
             raise OperationTimeout("the network thread did not answer in time")

@@ -1,4 +1,4 @@
-"""When offsets are committed automatically, and which of them the group has not been told yet.
+"""Decides when offsets are committed automatically, and which of them changed since the last commit.
 
 Thread: application; owned by the subscriber. Pure: `now` is a parameter.
 """
@@ -18,7 +18,7 @@ class AutoCommit:
     def __init__(self, interval: float, now: float) -> None:
         self._interval = interval
         self._next = now + interval
-        self._told: Offsets = {}
+        self._committed: Offsets = {}
 
     def is_due(self, now: float) -> bool:
         if now < self._next:
@@ -26,16 +26,17 @@ class AutoCommit:
         self._next = now + self._interval
         return True
 
-    def news(self, consumed: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What was consumed and is not committed yet; counts as committed from now on."""
-        before, self._told = self._told, consumed
+    def changed(self, consumed: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Consumed offsets that are not committed yet. They count as committed from now on."""
+        before, self._committed = self._committed, consumed
         return {p: offset for p, offset in consumed.items() if before.get(p) != offset}
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """What the group has for these may be something else by now: others had them, or the application committed."""
+        """The group's offsets of these partitions may have changed: another member owned them, or the application
+        committed."""
         gone = frozenset(partitions)
-        self._told = {p: offset for p, offset in self._told.items() if p not in gone}
+        self._committed = {p: offset for p, offset in self._committed.items() if p not in gone}
 
     def failed(self) -> None:
-        """Next time everything is told again."""
-        self._told = {}
+        """The next commit covers all offsets again."""
+        self._committed = {}

@@ -1,4 +1,4 @@
-"""What one poll hands out: blocks of columns, and ways to look at them all.
+"""The result of a poll: blocks of columns, and views over all of them.
 
 Thread: any (immutable).
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Blocks(Sequence["Block"]):
-    """A sequence of blocks; false when there is nothing in it. Rows of one partition are in the order of its log."""
+    """A sequence of blocks, false when empty. Rows of one partition are in log order."""
 
     __slots__ = ("_blocks",)
 
@@ -41,12 +41,12 @@ class Blocks(Sequence["Block"]):
         return sum(len(b) for b in self._blocks)
 
     def records(self) -> Iterator[Record]:
-        """Every record, made in chunks as they are asked for."""
+        """Every record, created in chunks on demand."""
         for block in self._blocks:
             yield from block.records()
 
     def arrow(self, *, copy: bool = False) -> pa.Table:
-        """One table over all blocks. Without `copy` its binaries are views that keep the received bytes alive."""
+        """One table over all blocks. Without `copy`, binary columns are views that keep the received bytes alive."""
         import pyarrow as pa
 
         from multilane.wire.records.arrow import schema

@@ -1,9 +1,9 @@
-"""Single requests that have no manager of their own: administrative reads.
+"""Sends single requests that have no manager of their own, such as administrative reads.
 
 Thread: none (pure state machine); owned by the network thread.
 
-A call is tried again after errors that pass, until its deadline. What the response itself says (error codes in its
-body) is judged by the call's `judge`.
+Retries a call after transient errors until its deadline. The call's `judge` reads the error codes in the body of a
+response.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 Judge = Callable[[Any], MultilaneError | None]
 
 
-def no_complaint(_response: Any) -> MultilaneError | None:
+def no_error(_response: Any) -> MultilaneError | None:
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """`judge` returns the error that a response amounts to, if any."""
+    """`judge` returns the error in a response, if there is one."""
 
     api: ApiKey
     build: Callable[[int], Any]
@@ -39,7 +39,7 @@ class Call:
     future: Future[Any]
     node: NodeId | None = None
     at_least: int = 0
-    judge: Judge = no_complaint
+    judge: Judge = no_error
 
 
 @dataclass(slots=True, eq=False)
@@ -55,13 +55,13 @@ class CallManager:
     def __init__(
         self,
         backoff: RequestBackoff,
-        why: Callable[[], MultilaneError | None] = lambda: None,
+        last_failure: Callable[[], MultilaneError | None] = lambda: None,
         refresh: Callable[[], None] = lambda: None,
     ) -> None:
-        """`why` tells what keeps requests from leaving, if anything does; `refresh` asks for a new picture of the
-        cluster."""
+        """`last_failure` returns what keeps requests from being sent, if anything does. `refresh` requests new cluster
+        metadata."""
         self._backoff = backoff
-        self._why = why
+        self._last_failure = last_failure
         self._refresh = refresh
         self._open: list[_OpenCall] = []
 
@@ -73,9 +73,9 @@ class CallManager:
         wait = NEVER
         for entry in list(self._open):
             if now >= entry.call.deadline:
-                error = entry.error or self._why()
+                error = entry.error or self._last_failure()
                 cause = f": {error}" if error else ""
-                self._finish(entry, error=OperationTimeout(f"no answer to {entry.call.api.name} in time{cause}"))
+                self._finish(entry, error=OperationTimeout(f"no response to {entry.call.api.name} in time{cause}"))
                 continue
             wait = min(wait, entry.call.deadline - now)
             if entry.in_flight:
@@ -92,7 +92,7 @@ class CallManager:
             self._finish(entry, error=error)
 
     def _request(self, entry: _OpenCall) -> UnsentRequest:
-        """Under the connection's own time-out: a caller in a hurry must not end a connection that others share."""
+        """Uses the connection's own timeout: a short call must not close a connection that others share."""
         return UnsentRequest(
             api=entry.call.api,
             build=entry.call.build,

@@ -1,10 +1,10 @@
-"""The cluster as we know it: brokers, topics, leaders. A frozen picture, replaced and never changed.
+"""An immutable snapshot of the cluster: brokers, topics and leaders.
 
 Thread: none (pure values); any thread may read one.
 
-Two sources feed it: Metadata responses (`merged`) and the leader hints that come with errors (`with_leader`, KIP-951).
-A hint or response with an older leader epoch never overwrites a newer one of the same topic id: brokers lag behind each
-other, and going back would send fetches to a deposed leader.
+Two sources update it: Metadata responses (`merged`) and the leader hints in error responses (`with_leader`, KIP-951).
+An older leader epoch never overwrites a newer one of the same topic id. Brokers lag behind each other, and an older
+epoch would send fetches to a former leader.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from multilane.types import NO_EPOCH, LeaderEpoch, Node, NodeId, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """Who leads a partition, and since which epoch. `node` is None while there is no leader."""
+    """The leader of a partition and its epoch. `node` is None while there is no leader."""
 
     node: NodeId | None
     epoch: LeaderEpoch = NO_EPOCH
@@ -51,16 +51,16 @@ class Cluster:
         return None if found is None else found.id
 
     def topic_named(self, topic_id: UUID) -> Topic | None:
-        """The topic that has this id, in one look-up."""
+        """The topic with this id, in one look-up."""
         found = self._by_id
         if found is None:
-            # Made at the first question and kept. Two threads may both make it: they make the same.
+            # Built on first use and kept. Two threads may both build it: the results are equal.
             found = {t.id: t for t in self.topics.values() if t.id is not None}
             object.__setattr__(self, "_by_id", found)
         return found.get(topic_id)
 
     def racks_of(self, topic: str) -> tuple[frozenset[str], ...]:
-        """The racks of each partition's replicas, from partition 0 on; nothing where no broker names a rack."""
+        """The racks of each partition's replicas, from partition 0 on; empty if no broker has a rack."""
         found = self.topics.get(topic)
         racks = {n.id: n.rack for n in self.nodes.values() if n.rack}
         if found is None or not racks:
@@ -76,7 +76,7 @@ class Cluster:
         return replace(self, topics=MappingProxyType({n: self.topics[n] for n in topics if n in self.topics}))
 
     def with_leader(self, partition: TopicPartition, leader: Leadership, endpoints: Iterable[Node] = ()) -> Cluster:
-        """This cluster after a hint; the same object when the hint tells nothing newer."""
+        """This cluster after a hint, or the same object if the hint is not newer."""
         topic = self.topics.get(partition.topic)
         known = None if topic is None else topic.partitions.get(partition.partition)
         if topic is None or known is None or leader.epoch <= known.epoch:
@@ -92,8 +92,8 @@ class Cluster:
         )
 
     def merged(self, response: Any, asked: Collection[str] | None, ids: Collection[UUID] = ()) -> Cluster:
-        """This cluster after a Metadata response about the topics `asked` (None: about all), or about those with `ids`.
-        A topic that is asked for by id and not found is gone, whatever its name was."""
+        """This cluster after a Metadata response for the topics `asked` (None: all topics) or for those with `ids`. A
+        topic that was requested by id and is not in the response no longer exists, whatever its name was."""
         nodes = {
             NodeId(int(b.node_id)): Node(NodeId(int(b.node_id)), str(b.host), int(b.port), b.rack)
             for b in response.brokers
@@ -104,9 +104,9 @@ class Cluster:
             left, gone = frozenset(asked), frozenset(ids)
             kept = {n: t for n, t in self.topics.items() if n not in left and t.id not in gone}
         fresh = {
-            name: _newer(self.topics.get(name), _topic(name, told))
-            for name, told in answered.items()
-            if not _gone(told)
+            name: _newer(self.topics.get(name), _topic(name, topic))
+            for name, topic in answered.items()
+            if not _gone(topic)
         }
         return Cluster(
             id=getattr(response, "cluster_id", None) or self.id,
@@ -115,34 +115,34 @@ class Cluster:
         )
 
 
-def _gone(told: Any) -> bool:
-    return int(told.error_code) != 0 and not told.partitions
+def _gone(topic: Any) -> bool:
+    return int(topic.error_code) != 0 and not topic.partitions
 
 
-def _topic(name: str, told: Any) -> Topic:
+def _topic(name: str, topic: Any) -> Topic:
     partitions = {
         int(p.partition_index): Leadership(
             NodeId(int(p.leader_id)) if int(p.leader_id) >= 0 else None,
             LeaderEpoch(int(getattr(p, "leader_epoch", NO_EPOCH))),
         )
-        for p in told.partitions
+        for p in topic.partitions
         if int(p.partition_index) >= 0
     }
-    is_internal = bool(getattr(told, "is_internal", False))
-    replicas = {int(p.partition_index): tuple(NodeId(int(n)) for n in p.replica_nodes) for p in told.partitions}
+    is_internal = bool(getattr(topic, "is_internal", False))
+    replicas = {int(p.partition_index): tuple(NodeId(int(n)) for n in p.replica_nodes) for p in topic.partitions}
     return Topic(
-        name, getattr(told, "topic_id", None), MappingProxyType(partitions), is_internal, MappingProxyType(replicas)
+        name, getattr(topic, "topic_id", None), MappingProxyType(partitions), is_internal, MappingProxyType(replicas)
     )
 
 
-def _newer(known: Topic | None, told: Topic) -> Topic:
-    """`told`, but with what we know better about partitions of the same topic."""
-    if known is None or known.id != told.id:
-        return told
+def _newer(known: Topic | None, fresh: Topic) -> Topic:
+    """`fresh`, but keeps the partitions of the same topic that have a newer epoch in `known`."""
+    if known is None or known.id != fresh.id:
+        return fresh
     merged = {
         number: known.partitions[number]
         if number in known.partitions and known.partitions[number].epoch > leader.epoch
         else leader
-        for number, leader in told.partitions.items()
+        for number, leader in fresh.partitions.items()
     }
-    return replace(told, partitions=MappingProxyType(merged))
+    return replace(fresh, partitions=MappingProxyType(merged))

@@ -1,10 +1,10 @@
-"""The application side of one consumer, without any waiting.
+"""The application side of one consumer. Never waits.
 
-Thread: application (whichever thread or task uses the consumer; one at a time).
+Thread: application (the thread or task that uses the consumer, one at a time).
 
-Owns what the application may ask without a round trip: the assignment, the position after the last record handed out,
-what is paused, what has failed. Everything else is an event to the network thread. `Consumer` and `AsyncConsumer`
-differ only in how they wait.
+Owns everything that the application reads without a round trip: the assignment, the position after the last record
+handed out, paused partitions and failures. Sends everything else to the network thread as an event. `Consumer` and
+`AsyncConsumer` differ only in how they wait.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from multilane.client.events import (
     Assign,
     BackgroundEvent,
     CommitAnswered,
-    CommittedFirst,
     ErrorRaised,
     EventQueue,
     FindOffsets,
     GroupEvent,
-    Parted,
+    GroupLeft,
+    RevocationCommitted,
     Seek,
     SetPaused,
     Signal,
@@ -73,9 +73,10 @@ class ConsumerState:
         clock: Clock,
         caller: Callable[[], object],
     ) -> None:
-        """`caller` names whoever is calling: a thread, or a task."""
+        """`caller` returns the calling thread or task."""
         self.config = config
         self._lease = lease
+        self.topic_id = lease.thread.topic_id  # in the latest cluster metadata
         self._signal = signal
         self._reset = ResetRule(config.auto_offset_reset, clock.wall)
         self._partitions: dict[TopicPartition, PartitionState] = {}
@@ -88,14 +89,14 @@ class ConsumerState:
         self._group_client = None
         if config.group_id is not None:
             self._group_client = GroupClient(
-                config, lease.thread.group_surroundings(), self.background, self.pulse, self.standing, name
+                config, lease.thread.group_context(), self.background, self.pulse, self.standing, name
             )
         self._backend = Backend(
-            config, lease.thread.surroundings(), self._buffer, self.background, name, self._group_client
+            config, lease.thread.backend_context(), self._buffer, self.background, name, self._group_client
         )
         self.polls = 0
-        self.put_back: Callable[[], None] = lambda: None  # what a loop over records has not come to
-        self._held: frozenset[TopicPartition] = frozenset()  # about to be given up
+        self.put_back: Callable[[], None] = lambda: None  # rows that a loop over records has not reached
+        self._withheld: frozenset[TopicPartition] = frozenset()  # revoked once their commit is done
         self._users = OneAtATime(caller)
         self._wakeups = 0
         self._closed = False
@@ -106,21 +107,21 @@ class ConsumerState:
         brokers = ",".join(f"{host}:{port}" for host, port in self.config.connection.bootstrap_servers)
         return f"{brokers}, {state}"
 
-    # --- who may call ------------------------------------------------------------------------------------------------
+    # --- exclusive use -----------------------------------------------------------------------------------------------
 
     @contextmanager
     def used(self) -> Iterator[ConsumerState]:
-        """Around every public call but wakeup: one thread or task at a time, and only while there is a client. The one
-        that polls may come again, from its callbacks."""
-        with self._users.one(self._check_usable):
+        """Wraps every public call except wakeup(): one thread or task at a time, and only while the client is open. The
+        polling thread may call again from its callbacks."""
+        with self._users.exclusive(self._check_usable):
             yield self
 
     @contextmanager
-    def parting(self) -> Iterator[bool]:
-        """Around the last words to the group; False when somebody else uses the consumer, or nobody can any more."""
+    def exclusive_if_free(self) -> Iterator[bool]:
+        """Wraps leaving the group. Yields False if another thread uses the consumer, or if it is not usable."""
         with ExitStack() as stack:
             try:
-                stack.enter_context(self._users.one(self._check_usable))
+                stack.enter_context(self._users.exclusive(self._check_usable))
             except MultilaneError:
                 yield False
                 return
@@ -130,7 +131,7 @@ class ConsumerState:
         if self._closed:
             raise ClientClosed("this consumer is closed")
         if self._lease.is_inherited:
-            raise ForkedClient("this consumer was made before a fork; make a new one in this process")
+            raise ForkedClient("this consumer was created before a fork; create a new one in this process")
 
     # --- assignment --------------------------------------------------------------------------------------------------
 
@@ -147,18 +148,18 @@ class ConsumerState:
         self._partitions = {p: self._partitions.get(p) or self._new(p) for p in wanted}
         self._publish()
 
-    def begin_with(self, partitions: Collection[TopicPartition]) -> None:
-        """The group gives us these, besides what we have."""
+    def add_partitions(self, partitions: Collection[TopicPartition]) -> None:
+        """Add the partitions that the group assigned."""
         self._partitions.update({p: self._new(p) for p in partitions})
         self._publish()
 
-    def hold(self, partitions: frozenset[TopicPartition]) -> None:
-        """Nothing of these is handed out either, but they are still ours: to be committed, and given up."""
-        self._held |= partitions
+    def withhold(self, partitions: frozenset[TopicPartition]) -> None:
+        """Hand out nothing of these, but still own them until they are committed and revoked."""
+        self._withheld |= partitions
 
-    def give_up(self, partitions: Collection[TopicPartition]) -> None:
-        """Nothing of these is handed out from now on."""
-        self._held -= frozenset(partitions)
+    def remove_partitions(self, partitions: Collection[TopicPartition]) -> None:
+        """Drop these partitions; nothing of them is handed out from now on."""
+        self._withheld -= frozenset(partitions)
         self._partitions = {p: s for p, s in self._partitions.items() if p not in partitions}
         self._publish()
 
@@ -173,13 +174,13 @@ class ConsumerState:
         return state
 
     def _publish(self) -> None:
-        """Partitions without a starting point are not fetched: their generation is not told."""
+        """Partitions without a start are not fetched: the network thread does not learn of their generation."""
         placed = {p: s for p, s in self._partitions.items() if s.start is not None}
         self._buffer.expect({p: s.generation for p, s in placed.items()})
-        self._tell(Assign({p: (s.generation, s.start) for p, s in placed.items() if s.start is not None}))
+        self._send(Assign({p: (s.generation, s.start) for p, s in placed.items() if s.start is not None}))
         paused = frozenset(p for p, s in placed.items() if s.paused)
         if paused:
-            self._tell(SetPaused(paused, True))
+            self._send(SetPaused(paused, True))
 
     # --- positions ---------------------------------------------------------------------------------------------------
 
@@ -191,15 +192,16 @@ class ConsumerState:
         state.start = start
         state.position = start.offset if isinstance(start, At) else None
         state.epoch = start.epoch if isinstance(start, At) else NO_EPOCH
-        state.failure, state.told = None, False
+        state.topic_id = start.topic_id if isinstance(start, At) else None
+        state.failure, state.failure_raised = None, False
         if not was_placed:
             self._publish()
             return
         self._buffer.expect({p: s.generation for p, s in self._partitions.items() if s.start is not None})
-        self._tell(Seek(partition, state.generation, start))
+        self._send(Seek(partition, state.generation, start))
 
     def seek_lookup(self, partitions: Collection[PartitionLike], timestamp: int) -> None:
-        """Seek these, or all there are, to the beginning or the end."""
+        """Seek these partitions, or all assigned ones, to the beginning or the end."""
         states = partition_list(partitions) or list(self._partitions)
         for partition in states:
             self._state(partition)
@@ -207,30 +209,32 @@ class ConsumerState:
             self.seek(partition, Lookup(timestamp, "seek"))
 
     def position(self, partition: PartitionLike) -> Offset | None:
-        """The offset of the next record poll hands out; None while it is being looked up."""
+        """The offset of the next record that poll() returns; None during the look-up."""
         state = self._state(partition)
         if state.failure is not None and state.position is None:
             raise state.failure
         return state.position
 
-    def unplaced(self, partition: PartitionLike) -> OperationTimeout:
-        trouble = self._lease.thread.trouble
-        cause = "" if trouble is None else f": {trouble}"
+    def position_timeout(self, partition: PartitionLike) -> OperationTimeout:
+        last_failure = self._lease.thread.last_failure
+        cause = "" if last_failure is None else f": {last_failure}"
         return OperationTimeout(f"the position of {TopicPartition(*partition)} is not known yet{cause}")
 
     def leader_epoch(self, partition: PartitionLike) -> LeaderEpoch:
         return self._state(partition).epoch
 
     def consumed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """How far each of these was handed out."""
-        places = {p: self._partitions[p].place() for p in partitions if p in self._partitions}
-        return {p: place for p, place in places.items() if place is not None}
+        """The position to commit for each of these partitions."""
+        offsets = {p: self._partitions[p].to_commit() for p in partitions if p in self._partitions}
+        return {p: offset for p, offset in offsets.items() if offset is not None}
 
-    def returned(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The same without what the last poll handed out."""
+    def consumed_before_last_poll(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The same, without the rows of the last poll."""
         states = {p: self._partitions[p] for p in partitions if p in self._partitions}
-        places = {p: s.before if s.moved_in == self.polls else s.place() for p, s in states.items()}
-        return {p: place for p, place in places.items() if place is not None}
+        offsets = {p: s.before if s.moved_in == self.polls else s.to_commit() for p, s in states.items()}
+        return {p: offset for p, offset in offsets.items() if offset is not None}
 
     def lag(self, partition: PartitionLike) -> int | None:
         state = self._state(partition)
@@ -242,7 +246,7 @@ class ConsumerState:
         states = [(p, self._state(p)) for p in partition_list(partitions)]
         for _, state in states:
             state.paused = paused
-        self._tell(SetPaused(frozenset(p for p, _ in states), paused))
+        self._send(SetPaused(frozenset(p for p, _ in states), paused))
         self._signal.set()
 
     @property
@@ -256,51 +260,51 @@ class ConsumerState:
 
     @property
     def is_done(self) -> bool:
-        """Closed, or of another process: then it is not ours to close."""
+        """Closed, or inherited in a fork: then the parent process closes it."""
         return self._closed or self._lease.is_inherited
 
     def check_open(self) -> None:
-        """A callback may have closed us in the middle of a poll."""
+        """A callback may have closed this consumer during a poll."""
         if self._closed:
-            raise ClientClosed("this consumer was closed while it polled")
+            raise ClientClosed("this consumer was closed during poll()")
 
     def begin_poll(self) -> None:
         self.put_back()
         self.polls += 1
 
     def collect(self, limit: int | None) -> Blocks:
-        """What is there now, at most `limit` rows. Raises new failures when nothing else is."""
-        taken = self._buffer.take(limit, self.paused | self._held)
+        """The buffered blocks, at most `limit` rows. Raises a new failure if there are none."""
+        taken = self._buffer.take(limit, self.paused | self._withheld)
         blocks = [b for item in taken if (b := self._note(item)) is not None and len(b)]
         if not blocks:
             self._raise_new_failure()
         return Blocks(blocks)
 
-    def next_event(self) -> RebalanceStep | CommitAnswered | CommittedFirst | Parted | None:
-        """What the network thread wants done, in its order. Raises what it had to say: errors again and again, but each
-        time without the traceback of the last, which would only grow."""
+    def next_event(self) -> RebalanceStep | CommitAnswered | RevocationCommitted | GroupLeft | None:
+        """The next event of the network thread, in order. Raises its errors, each time without the earlier traceback,
+        which would only grow."""
         event = self.background.pop()
         if isinstance(event, ErrorRaised):
             raise event.error.with_traceback(None)
-        if self._lease.thread.failure is not None:  # not only the first time: nothing will ever come again
+        if self._lease.thread.failure is not None:  # every time: nothing will ever arrive again
             raise self._lease.thread.failure.with_traceback(None)
         return event
 
     def forget_steps(self) -> None:
-        """What a group that we leave wanted done, or said of itself, is nobody's concern."""
+        """Drop the steps and errors of the group that this consumer leaves."""
         for event in self.background.drain():
             is_of_group = isinstance(event, ErrorRaised) and isinstance(event.error, GroupError)
-            if not is_of_group and not isinstance(event, RebalanceStep | CommittedFirst):
+            if not is_of_group and not isinstance(event, RebalanceStep | RevocationCommitted):
                 self.background.put(event)
 
     @property
     def is_warming_up(self) -> bool:
-        """Nothing can be handed out yet because the decoder is still being loaded."""
+        """Whether the decoder is still loading, so that no block can be handed out."""
         thread = self._lease.thread
         return not thread.can_decode and thread.failure is None and not self._closed
 
-    def absorb(self) -> None:
-        """Take notice of moves without handing anything out: of partitions whose place is not known yet."""
+    def update_positions(self) -> None:
+        """Apply buffered moves to partitions without a position, without handing out records."""
         self.check_wakeup()
         if self._lease.thread.failure is not None or isinstance(self.background.first(), ErrorRaised):
             self.next_event()
@@ -312,32 +316,32 @@ class ConsumerState:
         if isinstance(item, Failed):
             state = self._partitions.get(item.partition)
             if state is not None:
-                state.failure, state.told = item.error, False
+                state.failure, state.failure_raised = item.error, False
             return None
         if isinstance(item, Moved):
             state = self._partitions.get(item.partition)
             if state is not None:
-                state.put(item.offset, item.epoch, self.polls)
+                state.reset_to(item.offset, item.epoch, self.polls, item.topic_id)
             return None
         state = self._partitions.get(TopicPartition(item.topic, item.partition))
         if state is not None:
-            state.move(Offset(item.next_offset), LeaderEpoch(item.leader_epoch), self.polls)
+            state.advance(Offset(item.next_offset), LeaderEpoch(item.leader_epoch), self.polls)
             state.end = item.last_stable_offset if self.config.read_committed else item.high_watermark
         return item
 
     def _raise_new_failure(self) -> None:
         for state in self._partitions.values():
-            if state.failure is not None and not state.told and not state.paused:
-                state.told = True
+            if state.failure is not None and not state.failure_raised and not state.paused:
+                state.failure_raised = True
                 raise state.failure.with_traceback(None)
 
-    def raise_standing_failure(self) -> None:
-        """A partition that stopped stays stopped; a poll that would come back empty says so again."""
+    def raise_current_failure(self) -> None:
+        """A stopped partition stays stopped: every poll that would return nothing raises its failure again."""
         for state in self._partitions.values():
             if state.failure is not None and not state.paused:
                 raise state.failure.with_traceback(None)
 
-    # --- questions to the network thread -----------------------------------------------------------------------------
+    # --- requests to the network thread ------------------------------------------------------------------------------
 
     def find_offsets(
         self, wanted: Mapping[TopicPartition, int], deadline: float, *, by_epoch: bool = False
@@ -347,7 +351,7 @@ class ConsumerState:
         if not checked:
             future.set_result({})
             return future
-        self._tell(FindOffsets(checked, deadline, future, by_epoch))
+        self._send(FindOffsets(checked, deadline, future, by_epoch))
         return future
 
     def call(self, call: Call) -> Future[Any]:
@@ -365,17 +369,17 @@ class ConsumerState:
             self._wakeups = 0
             raise WakeupError("wakeup() was called")
 
-    def begin_close(self) -> Future[None] | None:
-        """Leave the network thread; None when there is nothing to leave."""
+    def begin_close(self, until: float) -> Future[None] | None:
+        """Detach from the network thread; None if not attached. `until` limits the wait for the member to leave."""
         if self._closed:
             return None
         self._closed = True
-        if self._lease.is_inherited:  # a lock that the parent held at the fork stays held here
+        if self._lease.is_inherited:  # a lock that the parent held at the fork stays locked here
             return None
         self._buffer.clear()
         self._signal.set()
         future: Future[None] = Future()
-        self._lease.thread.put(Detach(self._backend, future, self._group_client))
+        self._lease.thread.put(Detach(self._backend, future, self._group_client, until))
         return future
 
     def end_close(self) -> Future[None] | None:
@@ -384,13 +388,13 @@ class ConsumerState:
     def _state(self, partition: PartitionLike) -> PartitionState:
         state = self._partitions.get(checked_partition(partition))
         if state is None:
-            raise NotAssigned(f"{TopicPartition(*partition)} is not assigned to this consumer; assign it first")
+            raise NotAssigned(f"{TopicPartition(*partition)} is not assigned to this consumer: assign it first")
         return state
 
-    def tell_group(self, event: GroupEvent) -> None:
+    def send_to_group(self, event: GroupEvent) -> None:
         if self._group_client is not None and not self._closed:
             self._lease.thread.put(ForGroupClient(self._group_client, event))
 
-    def _tell(self, event: ApplicationEvent) -> None:
-        if not self._closed:  # a callback may have closed us in the middle of something
+    def _send(self, event: ApplicationEvent) -> None:
+        if not self._closed:  # a callback may have closed this consumer
             self._lease.thread.put(ForBackend(self._backend, event))

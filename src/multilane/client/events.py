@@ -1,10 +1,10 @@
-"""The words between the threads: events are frozen values, and the two queues that carry them.
+"""The events between application and network thread, and the queue that carries them.
 
 Thread: any.
 
-An application event asks the network thread for something; a background event tells the application thread something.
-What blocks the caller carries a future. Records do not travel here but through the fetch buffer, which keeps the order
-of a partition.
+Events are frozen values. An application event requests something from the network thread; a background event reports
+something to the application thread. An event that blocks its caller carries a future. Records never travel here but
+through the fetch buffer, which keeps the order of a partition.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """The whole assignment: where each partition starts and under which generation. Known generations go on."""
+    """The complete assignment: each partition's generation and start. Known generations continue."""
 
     starts: Mapping[TopicPartition, tuple[int, Start]]
 
@@ -47,7 +47,7 @@ class SetPaused:
 
 @dataclass(frozen=True, slots=True)
 class FindOffsets:
-    """Timestamps (or EARLIEST, LATEST, MAX_TIMESTAMP) to look up; with `by_epoch`, epochs to find the ends of."""
+    """Timestamps (or EARLIEST, LATEST, MAX_TIMESTAMP) to look up; with `by_epoch`, epochs whose ends to look up."""
 
     wanted: Mapping[TopicPartition, int]
     deadline: float
@@ -57,7 +57,7 @@ class FindOffsets:
 
 @dataclass(frozen=True, slots=True)
 class BatchUnreadable:
-    """From a decoder: nothing from this offset on could be decoded. `run` is the one to fetch it again in."""
+    """From a decoder: nothing from the error's offset on can be decoded. `run` is the run that fetches it again."""
 
     partition: TopicPartition
     generation: int
@@ -67,7 +67,7 @@ class BatchUnreadable:
 
 @dataclass(frozen=True, slots=True)
 class BatchReadable:
-    """From a decoder: a batch that was fetched again is fine."""
+    """From a decoder: a batch that was fetched again is readable."""
 
     partition: TopicPartition
     generation: int
@@ -80,19 +80,20 @@ ApplicationEvent = Assign | Seek | SetPaused | FindOffsets | BatchUnreadable | B
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    wish: WantedTopics
+    topics: WantedTopics
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """The partitions are given up already. The future tells when the group knows, or cannot be told."""
+    """Leave the group; the partitions are released already. The future completes when the group knows, or cannot be
+    reached."""
 
     future: Future[None]
 
 
 @dataclass(frozen=True, slots=True)
 class StepDone:
-    """The application is through with a step of a rebalance."""
+    """The application has finished a step of a rebalance."""
 
     ticket: int
 
@@ -103,14 +104,14 @@ class Rejoin:
 
 
 @dataclass(frozen=True, slots=True)
-class Returned:
-    """The application polls again, after so long an absence that the group may have been told."""
+class PollResumed:
+    """The application polls again after `max.poll.interval.ms`, so the member may have left the group."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitOffsets:
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
-    deadline: float | None  # None: nobody waits for it
+    deadline: float | None  # None: no caller waits for it
     future: Future[None]
 
 
@@ -121,45 +122,45 @@ class FetchCommitted:
     future: Future[Mapping[TopicPartition, OffsetAndMetadata | None]]
 
 
-GroupEvent = Subscribe | Leave | StepDone | Rejoin | Returned | CommitOffsets | FetchCommitted
+GroupEvent = Subscribe | Leave | StepDone | Rejoin | PollResumed | CommitOffsets | FetchCommitted
 
 # --- background events -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorRaised:
-    """Something the application must know: the next poll raises it."""
+    """An error for the application: the next poll raises it."""
 
     error: MultilaneError
 
 
 @dataclass(frozen=True, slots=True)
 class CommitAnswered:
-    """A commit that nobody waited for is done, or has failed: the next poll calls back."""
+    """An asynchronous commit has succeeded or failed: the next poll calls its callback."""
 
     future: Future[None]
 
 
 @dataclass(frozen=True, slots=True)
-class Parted:
-    """The group has been left: steps that come before this one are of a membership that is over."""
+class GroupLeft:
+    """The network thread has processed a Leave: earlier steps belong to the old membership."""
 
 
 @dataclass(frozen=True, slots=True)
-class CommittedFirst:
-    """What a step gives up has been committed, or could not be: now the listener is to be told."""
+class RevocationCommitted:
+    """The commit before a revocation has succeeded or failed: now the listener is called."""
 
     step: RebalanceStep
     error: BaseException | None
 
 
-BackgroundEvent: TypeAlias = "ErrorRaised | RebalanceStep | CommitAnswered | CommittedFirst | Parted"
+BackgroundEvent: TypeAlias = "ErrorRaised | RebalanceStep | CommitAnswered | RevocationCommitted | GroupLeft"
 
 # --- the queues ------------------------------------------------------------------------------------------------------
 
 
 class Signal(Protocol):
-    """Rings when there may be something new; how to wait for it is its owner's matter."""
+    """Is set when there may be a new event. Its owner decides how to wait for it."""
 
     def set(self) -> None: ...
 
@@ -168,7 +169,7 @@ E = TypeVar("E")
 
 
 class EventQueue(Generic[E]):
-    """First in, first out, from any thread to the one that drains. A deque's ends are atomic: no lock is needed."""
+    """A FIFO queue from any thread to the one that drains it. A deque's ends are atomic: no lock is needed."""
 
     __slots__ = ("_events", "_signal")
 
@@ -181,7 +182,7 @@ class EventQueue(Generic[E]):
         self._signal.set()
 
     def ring(self) -> None:
-        """Whoever waits for an event looks again."""
+        """Wake the waiting thread, so that it checks again."""
         self._signal.set()
 
     def drain(self) -> list[E]:
@@ -191,14 +192,14 @@ class EventQueue(Generic[E]):
         return drained
 
     def first(self) -> E | None:
-        """What `pop` would give, left in its place."""
+        """The event that `pop` would return, without removing it."""
         try:
             return self._events[0]
         except IndexError:
             return None
 
     def pop(self) -> E | None:
-        try:  # after a failure two threads may drain: look and take must be one
+        try:  # after a failure two threads may drain: check and pop must be atomic
             return self._events.popleft()
         except IndexError:
             return None
@@ -211,7 +212,7 @@ class EventQueue(Generic[E]):
 
 
 def announce(error: MultilaneError, background: EventQueue[BackgroundEvent]) -> None:
-    """Let the next poll raise this. What is still to be raised in the same words is not queued again."""
+    """Let the next poll raise this error. An error with the same text that still waits is not queued again."""
     waiting = [event.error for event in background.waiting() if isinstance(event, ErrorRaised)]
-    if all(str(one) != str(error) for one in waiting):
+    if all(str(queued) != str(error) for queued in waiting):
         background.put(ErrorRaised(error))

@@ -1,6 +1,6 @@
-"""Completes a future that somebody may have given up on.
+"""Completes a future that its caller may have cancelled.
 
-Thread: network (whoever owns the answer).
+Thread: network (the component that has the result).
 """
 
 from __future__ import annotations

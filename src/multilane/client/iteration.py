@@ -1,10 +1,10 @@
-"""Records one at a time: `for record in consumer` and `async for record in consumer`.
+"""Iterates over single records: `for record in consumer` and `async for record in consumer`.
 
 Thread: application, one at a time.
 
-Owns the rows that a poll handed out and the loop has not come to. Positions are exact: a partition stands behind the
-record that the loop has now, so that a commit never covers one that it has not seen. Whatever ends or interrupts a loop
-(break, poll(), pause(), a rebalance) puts the rest back: those partitions go on at their positions.
+Owns the rows that a poll returned and the loop has not reached. Positions are exact: a partition's position is right
+after the loop's current record, so a commit never covers a record that the loop has not seen. When the loop ends or is
+interrupted (break, poll(), pause(), a rebalance), the remaining rows are put back and fetched again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class _Rest:
-    """What is left of one block. Valid until its partition is sought, given up or assigned anew."""
+    """The remaining rows of one block. Valid until a seek, removal or new assignment of its partition."""
 
     __slots__ = ("block", "generation", "partition", "rows", "state")
 
@@ -40,19 +40,19 @@ class _Rest:
 
 
 class RecordStream:
-    def __init__(self, front: ConsumerState, subscriber: Subscriber) -> None:
-        self._front = front
+    def __init__(self, consumer: ConsumerState, subscriber: Subscriber) -> None:
+        self._consumer = consumer
         self._subscriber = subscriber
         self._rests: deque[_Rest] = deque()
-        front.put_back()
-        front.put_back = self.put_back
+        consumer.put_back()
+        consumer.put_back = self.put_back
 
     def add(self, blocks: Blocks) -> None:
-        """What a poll handed out counts as handed out when the loop comes to it."""
+        """Rows of a poll count as consumed only when the loop reaches them."""
         seen: set[TopicPartition] = set()
         for block in blocks:
             partition = TopicPartition(block.topic, block.partition)
-            state = self._front.states.get(partition)
+            state = self._consumer.states.get(partition)
             if state is None:
                 continue
             if partition not in seen:
@@ -62,7 +62,7 @@ class RecordStream:
             self._rests.append(_Rest(block, state))
 
     def next(self) -> Record | None:
-        """The next record; None when there is none left, or a poll has something else to do first."""
+        """The next record; None if there is none, or if poll() must do something else first."""
         if not self._may_go_on(self._subscriber.enter_record()):
             self.put_back()
         while self._rests:
@@ -77,20 +77,21 @@ class RecordStream:
         return None
 
     def put_back(self) -> None:
-        """Have what is left fetched again, from where the loop is."""
+        """Fetch the remaining rows again, from the loop's position."""
         rests, self._rests = self._rests, deque()
         for rest in rests:
             if self._is_valid(rest) and rest.state.position is not None:
-                self._front.seek(rest.partition, At(rest.state.position, rest.state.epoch))
+                self._consumer.seek(rest.partition, At(rest.state.position, rest.state.epoch))
 
     def _may_go_on(self, now: float) -> bool:
-        steps = self._front.background and any(isinstance(e, RebalanceStep) for e in self._front.background.waiting())
-        return not steps and self._subscriber.stands(now) and not any(r.state.paused for r in self._rests)
+        background = self._consumer.background
+        steps = background and any(isinstance(e, RebalanceStep) for e in background.waiting())
+        return not steps and self._subscriber.may_deliver_at(now) and not any(r.state.paused for r in self._rests)
 
     def _is_valid(self, rest: _Rest) -> bool:
-        """A seek changes the generation, so of several blocks of one partition only the first is put back."""
-        state = self._front.states.get(rest.partition)
-        return state is rest.state and state.generation == rest.generation and not self._front.is_done
+        """A seek changes the generation, so only the first of several blocks of one partition is put back."""
+        state = self._consumer.states.get(rest.partition)
+        return state is rest.state and state.generation == rest.generation and not self._consumer.is_done
 
     def _move(self, rest: _Rest, offset: int) -> None:
-        rest.state.move(Offset(offset), LeaderEpoch(rest.block.leader_epoch), self._front.polls)
+        rest.state.advance(Offset(offset), LeaderEpoch(rest.block.leader_epoch), self._consumer.polls)

@@ -1,4 +1,4 @@
-"""Where logs begin and end, as questions and as answers.
+"""Builds offset look-ups (beginning, end, times) and converts their results.
 
 Thread: any (pure).
 """
@@ -30,11 +30,16 @@ def at_times(timestamps: Mapping[Any, int]) -> dict[TopicPartition, int]:
     return {checked_partition(p): at_time(timestamp).timestamp for p, timestamp in given.items()}
 
 
+def at_epochs(epochs: Mapping[Any, int]) -> dict[TopicPartition, int]:
+    given = by_partition(epochs, "the leader epoch")
+    return {checked_partition(p): int(epoch) for p, epoch in given.items()}
+
+
 def only_offsets(found: Mapping[TopicPartition, OffsetAndTimestamp | None]) -> dict[TopicPartition, Offset]:
-    """Look-ups of the beginning or the end always find one."""
+    """A look-up of the beginning or the end always finds an offset."""
     return {p: f.offset for p, f in found.items() if f is not None}
 
 
 def with_epochs(found: Mapping[TopicPartition, OffsetAndTimestamp | None]) -> dict[TopicPartition, OffsetAndEpoch]:
-    """Those that were found."""
+    """The offsets and epochs that were found."""
     return {p: OffsetAndEpoch(f.offset, f.leader_epoch) for p, f in found.items() if f is not None}

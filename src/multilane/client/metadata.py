@@ -1,18 +1,19 @@
-"""Keeps the picture of the cluster fresh.
+"""Keeps the cluster snapshot up to date.
 
 Thread: none (pure state machine); owned by the network thread and shared by all consumers on it.
 
-Owns the current `Cluster` and the count of who is interested in which topic: by name, by id (what a coordinator of
-KIP-848 assigns), or in all there are (whoever subscribes by pattern). Asks any broker for Metadata when a topic is new,
-when somebody saw a sign that the picture is old (`request_update`), and when its age exceeds `metadata.max.age.ms`. A
-topic that does not exist is asked for again with back-off for as long as someone wants it.
+Owns the current `Cluster` and the number of users of each topic: by name, by id (assigned by a KIP-848 coordinator), or
+of all topics (pattern subscriptions). Requests Metadata from any broker when a topic is new, when a component sees a
+sign of stale metadata (`request_update`), and when its age exceeds `metadata.max.age.ms`. Retries a topic that does not
+exist with back-off for as long as it has users.
 
-While all topics are watched, every question is for all of them, but for one: names that were not among them are asked
-for once more by name, because a broker says only of what is named to it that it may not show it.
+While all topics are watched, every request is for all of them, with one exception: names that were missing from the
+response are requested once more by name, because a broker reports missing authorization only for topics it is asked
+for by name.
 
-A broker creates every topic that a question names and that is not there, if the question allows it. So whether a topic
-may be created (`allow.auto.create.topics`) is counted with the interest in it, and a question that allows it names only
-what is absent and may be created. It follows one that does not: the two take turns.
+A broker creates every absent topic that a request names, if the request allows it. So the manager also counts the users
+that allow creation (`allow.auto.create.topics`). A request that allows creation names only topics that are absent and
+may be created. It always follows a request that does not allow it: the two take turns.
 """
 
 from __future__ import annotations
@@ -53,29 +54,29 @@ class MetadataPolicy:
 
 @dataclass(slots=True)
 class MetadataListeners:
-    """What the manager tells, and to whom: every callback runs on the network thread."""
+    """The manager's callbacks; all run on the network thread."""
 
     on_cluster: Callable[[Cluster], None] = lambda _: None
     on_topic_error: Callable[[str, BrokerError], None] = lambda _topic, _error: None
     on_failure: Callable[[MultilaneError], None] = lambda _: None
     on_rebootstrap: Callable[[], None] = lambda: None
-    unreachable: Callable[[], MultilaneError | None] = lambda: None  # asked, not told: why a broker cannot be reached
+    unreachable: Callable[[], MultilaneError | None] = lambda: None  # returns why a broker is unreachable
 
 
 @dataclass(frozen=True, slots=True)
 class _MetadataQuestion:
-    names: tuple[str, ...] | None  # None: all there are
+    names: tuple[str, ...] | None  # None: all topics
     create: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class _Progress:
-    """When things last happened; None: never."""
+    """Times are None until the event first happens."""
 
     refreshed_at: float | None = None
     failing_since: float | None = None
     missing: set[str] = field(default_factory=set)
-    absent: set[str] = field(default_factory=set)  # of those, what the last answer said is not there at all
+    absent: set[str] = field(default_factory=set)  # a subset of `missing`: nonexistent in the last response
     announced: set[str] = field(default_factory=set)
 
 
@@ -85,10 +86,10 @@ class MetadataManager:
         self.failure: MultilaneError | None = None  # why the last request failed, until one succeeds
         self._policy = policy
         self._listeners = listeners
-        self.has_all = False  # the picture holds all topics there are; only while somebody watches them
+        self.has_all = False  # the snapshot contains all topics; only while there are watchers
         self._watchers = 0
         self._interest: Counter[str] = Counter()
-        self._creators: Counter[str] = Counter()  # those among the interested who allow that it is created
+        self._creators: Counter[str] = Counter()  # the users of each topic that allow its creation
         self._ids = TopicIdLookup(policy.backoff, self._on_ids)
         self._state = RequestState(policy.backoff)
         self._progress = _Progress()
@@ -102,7 +103,7 @@ class MetadataManager:
                 self._ask_at_once()
 
     def drop_interest(self, topics: Iterable[str], *, create: bool = False) -> None:
-        """Of those whose interest was added with the same `create`."""
+        """`create` must be the same as in `add_interest`."""
         gone = []
         for topic in topics:
             self._interest[topic] -= 1
@@ -114,7 +115,7 @@ class MetadataManager:
         self._cut(gone)
 
     def add_ids(self, ids: Iterable[UUID]) -> None:
-        """Look for the topics with these ids; the picture has them under their names when they are found."""
+        """Look up the topics with these ids; the snapshot contains them under their names once they are found."""
         self._ids.add(ids, self.cluster)
 
     def drop_ids(self, ids: Iterable[UUID]) -> None:
@@ -122,7 +123,7 @@ class MetadataManager:
         self._cut([topic.name for topic in found if topic is not None])
 
     def watch_all(self) -> None:
-        """All topics are asked for; `on_cluster` tells. With a picture of all at hand, not more often than updates."""
+        """Request all topics; `on_cluster` reports them. If the snapshot is complete, this is a regular update."""
         self._watchers += 1
         self._update_wanted = True
         if not self.has_all:
@@ -137,10 +138,10 @@ class MetadataManager:
     def _ask_at_once(self) -> None:
         self._update_wanted = True
         if not self._state.failures:
-            self._state.rest_until(0.0)  # somebody waits for just this
+            self._state.rest_until(0.0)  # the caller waits for this topic
 
     def _cut(self, topics: Iterable[str]) -> None:
-        """Out of the picture with what nobody looks at any more: it would grow old unseen."""
+        """Remove topics without users from the snapshot: they would become stale unnoticed."""
         gone = [t for t in topics if t not in self._interest and self.cluster.topic_id(t) not in self._ids]
         if gone and not self._watchers:
             self.cluster = self.cluster.without(*gone)
@@ -153,18 +154,18 @@ class MetadataManager:
         if topic is None:
             unreachable = self._listeners.unreachable()
             if self.failure is not None or (unreachable is not None and self._progress.refreshed_at is None):
-                return self.failure or unreachable or NetworkError("no broker answers")
+                return self.failure or unreachable or NetworkError("no broker responds")
             also = "" if unreachable is None else f" ({unreachable})"
-            return NetworkError(f"topic {partition.topic} is not known to the cluster{also}")
+            return NetworkError(f"topic {partition.topic} is unknown to the cluster{also}")
         if partition.partition not in topic.partitions:
-            return NetworkError(f"topic {partition.topic} has {len(topic.partitions)} partitions, from 0")
-        return NetworkError(f"{partition} has no leader at present")
+            return NetworkError(f"topic {partition.topic} has {len(topic.partitions)} partitions, numbered from 0")
+        return NetworkError(f"{partition} has no leader")
 
     def request_update(self) -> None:
         self._update_wanted = True
 
     def learn_leader(self, partition: TopicPartition, leader: Leadership, endpoints: Iterable[Node]) -> bool:
-        """Take a leader hint (KIP-951); True when it told something new."""
+        """Apply a leader hint (KIP-951); True if it is newer than the snapshot."""
         hinted = self.cluster.with_leader(partition, leader, endpoints)
         if hinted is self.cluster:
             return False
@@ -228,10 +229,10 @@ class MetadataManager:
         self._progress.failing_since = None
         self._note_topic_errors(question, response)
         if self._progress.missing:
-            self._state.failed(now)  # not a failure of the request, but the same patience before the next one
+            self._state.failed(now)  # the request succeeded, but the next one waits as after a failure
         else:
             self._state.succeeded()
-            if asked is None or self._interest.keys() <= set(asked):  # many may ask for an update; one will do
+            if asked is None or self._interest.keys() <= set(asked):  # one update serves many requests for it
                 self._state.rest_until(now + self._policy.backoff.initial)
         self._adopt(self._merged(asked, response))
 
@@ -239,35 +240,35 @@ class MetadataManager:
         merged = self.cluster.merged(response, asked)
         if asked is None:
             self.has_all = self._watchers > 0
-            if not self.has_all:  # whoever watched went while we asked
+            if not self.has_all:  # the last watcher left during the request
                 return merged.only(self._named())
         return merged
 
     def _note_topic_errors(self, question: _MetadataQuestion, response: Any) -> None:
         asked, progress = question.names, self._progress
         if asked is None:
-            progress.absent = self._interest.keys() - {str(told.name) for told in response.topics}
+            progress.absent = self._interest.keys() - {str(topic.name) for topic in response.topics}
             progress.missing = set(progress.absent)
         else:
             progress.missing.difference_update(asked)
         relevant = frozenset(self._interest if asked is None else asked)
-        for told in response.topics:
-            if asked is None and told.name not in relevant:
-                continue  # of all topics, most are nobody's
-            code = int(told.error_code)
-            leaderless = any(int(p.leader_id) < 0 for p in told.partitions)
-            if told.name in relevant and (code in _TRANSIENT_TOPIC_CODES or leaderless):
-                progress.missing.add(str(told.name))
+        for topic in response.topics:
+            if asked is None and topic.name not in relevant:
+                continue  # most of all topics have no user here
+            code = int(topic.error_code)
+            leaderless = any(int(p.leader_id) < 0 for p in topic.partitions)
+            if topic.name in relevant and (code in _TRANSIENT_TOPIC_CODES or leaderless):
+                progress.missing.add(str(topic.name))
                 if code == _UNKNOWN_TOPIC:
-                    self._note_absent(str(told.name), question)
+                    self._note_absent(str(topic.name), question)
             elif code:
-                self._listeners.on_topic_error(str(told.name), broker_error(code, f"Metadata of topic {told.name}"))
-        progress.missing &= self._interest.keys()  # some may have been dropped while we asked
+                self._listeners.on_topic_error(str(topic.name), broker_error(code, f"Metadata of topic {topic.name}"))
+        progress.missing &= self._interest.keys()  # some may have been dropped during the request
 
     def _note_absent(self, topic: str, question: _MetadataQuestion) -> None:
         if not question.create:
             self._progress.absent.add(topic)
-            if self._creators[topic] > 0:  # the broker is asked to create it before anybody is told
+            if self._creators[topic] > 0:  # the broker gets to create it before this is reported
                 return
         if topic not in self._progress.announced:
             self._progress.announced.add(topic)

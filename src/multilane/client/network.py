@@ -1,10 +1,10 @@
 """The network thread: one loop for any number of consumers with the same brokers and credentials.
 
-Thread: network, but for the methods marked `any thread`, which only put events and wake the loop.
+Thread: network, except the methods under `any thread`, which only put events and wake the loop.
 
-Each turn takes the events that came, asks every manager what it wants (a plain `for`), sends it, and waits for the
-sockets until the earliest moment anyone named. An exception that nobody expected ends the thread and is told to
-everybody: every pending future gets it and every consumer's next poll raises it. Nothing is logged and forgotten.
+Each turn handles the queued events, polls every manager (a plain `for`), sends their requests, and waits for the
+sockets until the earliest time that a manager returned. An unexpected exception ends the thread: it completes every
+pending future, and every consumer's next poll raises it. The thread never logs such an error and carries on.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from multilane.client.agenda import Agenda
 from multilane.client.calls import Call, CallManager
+from multilane.client.departures import Departures
 from multilane.client.events import (
     ApplicationEvent,
     CommitOffsets,
@@ -36,7 +37,7 @@ from multilane.client.futures import fulfil, refuse
 from multilane.client.group.coordinators import CoordinatorListeners, CoordinatorManager
 from multilane.client.group.group_client import GroupClient, GroupContext
 from multilane.client.metadata import MetadataListeners, MetadataManager, MetadataPolicy
-from multilane.client.net.delegate import NetworkDelegate, Reach
+from multilane.client.net.delegate import ConnectionSetup, NetworkDelegate
 from multilane.client.net.login import Login
 from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import NEVER, Poll, then
@@ -46,10 +47,12 @@ from multilane.client.net.wakeup import Wakeup
 from multilane.clock import Clock
 from multilane.errors import BrokerError, ClientClosed, ClientFailed, MultilaneError
 from multilane.logs import logger
-from multilane.metrics import Observer
+from multilane.metrics.observer import Observer
 from multilane.wire.records.decode import DecodeOptions, load_kernels
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     import numpy as np
 
     from multilane.client.cluster import Cluster
@@ -57,7 +60,7 @@ if TYPE_CHECKING:
 
 log = logger(__name__)
 
-Asked = TypeVar("Asked", Backend, GroupClient)
+Polled = TypeVar("Polled", Backend, GroupClient)
 
 _numbers: Final = count(1)
 _JOIN_SECONDS: Final = 2.0
@@ -74,6 +77,7 @@ class Detach:
     backend: Backend
     future: Future[None]
     group_client: GroupClient | None = None
+    until: float = 0.0  # the deadline for leaving the group
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,7 @@ class ForGroupClient:
 
 @dataclass(frozen=True, slots=True)
 class CrashThread:
-    """A decoder met something unexpected."""
+    """A decoder failed unexpectedly."""
 
     error: BaseException
 
@@ -108,7 +112,7 @@ class NetworkThread:
         self._chores: ThreadPoolExecutor | None = None
         self._number = number
         self._decoders = DecoderPool(f"multilane-decoder-{number}", lambda error: self._events.put(CrashThread(error)))
-        self._delegate = NetworkDelegate(config, self._reach(config), self._wakeup, observer)
+        self._delegate = NetworkDelegate(config, self._connection_setup(config), self._wakeup, observer)
         backoff = RequestBackoff(config.retry_backoff, config.retry_backoff_max)
         self._metadata = MetadataManager(
             MetadataPolicy(
@@ -132,6 +136,7 @@ class NetworkThread:
         )
         self._backends: Agenda[Backend] = Agenda()
         self._group_clients: Agenda[GroupClient] = Agenda()
+        self._departures = Departures(self._on_departed)
         self.can_decode = False
         self._stopping = False
         self.failure: ClientFailed | None = None
@@ -150,18 +155,18 @@ class NetworkThread:
 
     def put(self, event: NetworkEvent) -> None:
         self._events.put(event)
-        if self.failure is not None:  # nobody drains any more; the event may have missed the last word
+        if self.failure is not None:  # the thread has ended and may have missed this event
             self._refuse_events(self.failure)
 
     def wake(self) -> None:
         self._wakeup.set()
 
-    def surroundings(self) -> BackendContext:
+    def backend_context(self) -> BackendContext:
         return BackendContext(
-            self._metadata, self._fetching, self._tell, self._clock.wall, self._observer, self._backends.touch
+            self._metadata, self._fetching, self._post, self._clock.wall, self._observer, self._backends.touch
         )
 
-    def group_surroundings(self) -> GroupContext:
+    def group_context(self) -> GroupContext:
         return GroupContext(
             self._metadata,
             self._coordinators,
@@ -171,14 +176,18 @@ class NetworkThread:
             lambda: self._delegate.last_failure,
         )
 
+    def topic_id(self, topic: str) -> UUID | None:
+        """Callable from any thread: `Cluster` objects never change."""
+        return self._metadata.cluster.topic_id(topic)
+
     @property
-    def trouble(self) -> MultilaneError | None:
-        """Why a broker could not be reached, until one can."""
+    def last_failure(self) -> MultilaneError | None:
+        """Why a broker was unreachable; None as soon as one is reachable."""
         return self._delegate.last_failure
 
     def assert_network_thread(self) -> None:
         if threading.current_thread() is not self._thread:
-            raise AssertionError("this belongs to the network thread")
+            raise AssertionError("only the network thread may call this")
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
@@ -186,48 +195,49 @@ class NetworkThread:
         try:
             while not self._stopping:
                 self._turn()
-            self._shut(ClientClosed("the client was closed"))
+            self._turn()  # sends the LeaveGroup requests of consumers that closed without waiting for the response
+            self._shut_down(ClientClosed("the client was closed"))
         except BaseException as error:  # noqa: BLE001 - fail loudly, whatever it was
             self._fail(error)
         finally:
             fulfil(self.ended, None)
 
     def _turn(self) -> None:
-        self._wakeup.look()
-        while (event := self._events.pop()) is not None:  # one by one: if one fails, the others are still there
+        self._wakeup.begin_turn()
+        while (event := self._events.pop()) is not None:  # one by one: if one fails, the others stay queued
             self._handle(event)
-        wait = self._ask_managers(self._clock.monotonic())
-        if not self._wakeup.lie_down() or self._stopping:
+        wait = self._poll_managers(self._clock.monotonic())
+        if not self._wakeup.may_sleep() or self._stopping:
             wait = 0.0
         self._delegate.poll(wait, self._clock.monotonic)
-        self._wakeup.get_up()
+        self._wakeup.awake()
 
-    def _ask_managers(self, now: float) -> float:
+    def _poll_managers(self, now: float) -> float:
         wait = NEVER
         for poll in (self._metadata.poll(now), self._calls.poll(now)):
             wait = min(wait, self._enqueue(poll, now))
-        wait = min(wait, self._ask_due(self._backends, now))
+        wait = min(wait, self._poll_due(self._backends, now))
         wait = min(wait, self._enqueue(self._fetching.poll(now, can_decode=self.can_decode), now))
-        return min(wait, self._ask_group_clients(now))
+        return min(wait, self._poll_group_clients(now))
 
-    def _ask_group_clients(self, now: float) -> float:
-        """And where their coordinators are, for which they may just have asked."""
-        wait = self._ask_due(self._group_clients, now)
+    def _poll_group_clients(self, now: float) -> float:
+        """Also poll for the coordinators that the group clients may just have requested."""
+        wait = self._poll_due(self._group_clients, now)
         poll = self._coordinators.poll(now)
         for request in poll.requests:
             then(request, self._group_clients.touch_all)
-        return min(wait, self._enqueue(poll, now))
+        return min(wait, self._enqueue(poll, now), self._departures.end(now))
 
-    def _ask_due(self, agenda: Agenda[Asked], now: float) -> float:
-        """Those who have something to say, or whose request was answered."""
-        for asked in agenda.due(now):
+    def _poll_due(self, agenda: Agenda[Polled], now: float) -> float:
+        """Poll the items that are due: scheduled for now, or touched by an event or a response."""
+        for polled in agenda.due(now):
             wait = NEVER
-            for poll in asked.poll(now):
+            for poll in polled.poll(now):
                 for request in poll.requests:
-                    request.client_id = asked.client_id
-                    then(request, partial(agenda.touch, asked))
+                    request.client_id = polled.client_id
+                    then(request, partial(agenda.touch, polled))
                 wait = min(wait, self._enqueue(poll, now))
-            agenda.schedule(asked, now + wait)
+            agenda.schedule(polled, now + wait)
         return agenda.wait(now)
 
     def _enqueue(self, poll: Poll, now: float) -> float:
@@ -239,7 +249,7 @@ class NetworkThread:
         match event:
             case Attach():
                 self._backends.add(event.backend)
-                self._size_memory()
+                self._resize_frame_pool()
                 if event.group_client is not None:
                     self._group_clients.add(event.group_client)
                     self._coordinators.hold(event.group_client.group)
@@ -259,15 +269,19 @@ class NetworkThread:
     def _detach(self, event: Detach) -> None:
         event.backend.close()
         self._backends.remove(event.backend)
-        self._size_memory()
-        if event.group_client is not None:
-            event.group_client.close(self._clock.monotonic())
-            self._group_clients.remove(event.group_client)
-            self._coordinators.release(event.group_client.group)
-        fulfil(event.future, None)
+        self._resize_frame_pool()
+        if event.group_client is None:
+            fulfil(event.future, None)
+        else:
+            self._departures.begin(event.group_client, event.until, event.future, self._clock.monotonic())
+            self._group_clients.touch(event.group_client)
 
-    def _size_memory(self) -> None:
-        """As much may lie idle as may be in use."""
+    def _on_departed(self, group_client: GroupClient) -> None:
+        self._group_clients.remove(group_client)
+        self._coordinators.release(group_client.group)
+
+    def _resize_frame_pool(self) -> None:
+        """The pool may keep as many idle bytes as a consumer may buffer."""
         self._delegate.memory.keep_bytes = max((backend.buffer.limit for backend in self._backends), default=0)
 
     # --- the end -----------------------------------------------------------------------------------------------------
@@ -277,15 +291,16 @@ class NetworkThread:
         failure.__cause__ = cause
         log.critical("multilane's network thread failed", exc_info=cause)
         self.failure = failure
-        self._shut(failure)
+        self._shut_down(failure)
 
-    def _shut(self, reason: MultilaneError) -> None:
+    def _shut_down(self, reason: MultilaneError) -> None:
         self._delegate.abort(reason, self._clock.monotonic())
         for backend in self._backends:
             backend.fail(reason)
             backend.close(reason)
         for group_client in self._group_clients:
-            group_client.close(self._clock.monotonic(), reason)
+            group_client.close(reason)
+        self._departures.abandon()
         self._calls.abandon(reason)
         self._refuse_events(reason)
         self._delegate.close()
@@ -304,18 +319,18 @@ class NetworkThread:
                     fulfil(event.future, None)
                 case Call():
                     refuse(event.future, reason)
-                case ForBackend(event=FindOffsets() as asked):
-                    refuse(asked.future, reason)
+                case ForBackend(event=FindOffsets() as find):
+                    refuse(find.future, reason)
                 case ForGroupClient(event=CommitOffsets() as commit):
                     refuse(commit.future, reason)
-                case ForGroupClient(event=FetchCommitted() as question):
-                    refuse(question.future, reason)
+                case ForGroupClient(event=FetchCommitted() as fetch):
+                    refuse(fetch.future, reason)
                 case ForGroupClient(event=Leave() as leave):
                     fulfil(leave.future, None)
                 case _:
                     pass
 
-    # --- what the parts tell each other ------------------------------------------------------------------------------
+    # --- callbacks of the managers -----------------------------------------------------------------------------------
 
     def _on_cluster(self, cluster: Cluster) -> None:
         now = self._clock.monotonic()
@@ -343,7 +358,7 @@ class NetworkThread:
             backend.refused(error)
 
     def _on_rebootstrap(self) -> None:
-        log.warning("no broker of the cluster answers: starting over from bootstrap.servers")
+        log.warning("no broker of the cluster responds: reconnecting through bootstrap.servers")
         self._observer.count("rebootstrap")
         self._delegate.forget_cluster(self._clock.monotonic())
 
@@ -357,29 +372,29 @@ class NetworkThread:
         job = FrameJob(frame, tasks, options)
         (self._decoders.run if job.is_quick else self._decoders.submit)(job)
 
-    def _tell(self, backend: Backend, event: ApplicationEvent) -> None:
+    def _post(self, backend: Backend, event: ApplicationEvent) -> None:
         self._events.put(ForBackend(backend, event))
 
     def _load_kernels(self) -> None:
         began = self._clock.monotonic()
         load_kernels()
-        log.info("the decoder is loaded, after %.1f s", self._clock.monotonic() - began)
+        log.info("loaded the decoder in %.1f s", self._clock.monotonic() - began)
         self.can_decode = True
         self._wakeup.set()
 
-    def _reach(self, config: ConnectionConfig) -> Reach:
+    def _connection_setup(self, config: ConnectionConfig) -> ConnectionSetup:
         security = config.security
         login = None
         if security.sasl is not None:
             login = Login(security.sasl, self._chore_pool, self._clock.wall, self._wakeup.set)
-        return Reach(
+        return ConnectionSetup(
             Resolver(self._chore_pool, self._wakeup.set, self._clock.monotonic),
             None if security.tls is None else tls_context(security.tls),
             login,
         )
 
     def _chore_pool(self) -> Executor:
-        """For what may block: name servers and token functions. Made when first needed."""
+        """Threads for blocking work: name resolution and token functions. Created on first use."""
         if self._chores is None:
             self._chores = ThreadPoolExecutor(2, thread_name_prefix=f"multilane-chores-{self._number}")
         return self._chores

@@ -1,8 +1,8 @@
-"""One thread or task uses a consumer at a time; a second one is refused instead of waiting.
+"""Lets one thread or task use a consumer at a time, and refuses a second one instead of making it wait.
 
 Thread: any.
 
-Owns who uses the consumer now. That one may come again from within its own call: callbacks do.
+Owns the current user. That user may call the consumer again from within its own call, as callbacks do.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from multilane.errors import ConcurrentUse
 
 class OneAtATime:
     def __init__(self, caller: Callable[[], object]) -> None:
-        """`caller` names whoever is calling: a thread, or a task."""
+        """`caller` returns the calling thread or task."""
         self._lock = threading.Lock()
         self._caller = caller
         self._user: object = None
@@ -26,8 +26,8 @@ class OneAtATime:
         return self._lock.locked()
 
     @contextmanager
-    def one(self, check: Callable[[], None]) -> Iterator[None]:
-        """`check` raises what makes any use impossible."""
+    def exclusive(self, check: Callable[[], None]) -> Iterator[None]:
+        """`check` raises if the consumer cannot be used at all."""
         check()
         if self._user is not None and self._user is self._caller():
             yield

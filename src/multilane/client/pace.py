@@ -1,14 +1,14 @@
-"""How many rows one poll hands out to a member of a group that did not choose `max.poll.records`.
+"""Limits the rows of one poll for a group member that did not set `max.poll.records`.
 
 Thread: application; owned by the subscriber. Pure: elapsed time is a parameter.
 
-A member must poll again within `max.poll.interval.ms`, and a rebalance waits for its next poll. How long it takes over
-a row only its own past can tell: the first poll gets as few rows as Java hands out, and polls grow for as long as the
-application is back within seconds. Whoever reads columns has the most after five polls, and whoever takes a
-millisecond over each record stays at a few thousand. An application that was nearly too late is given what it can
-manage.
+A member must poll again within `max.poll.interval.ms`, and a rebalance waits for its next poll. The time per row is
+known only from earlier polls. So the first poll returns as few rows as the Java client does, and the limit grows while
+the application polls again within seconds. A reader of columns reaches the maximum after five polls; one that takes a
+millisecond per record stays at a few thousand. After a poll that was nearly too late the limit drops to what the
+application can process in time.
 
-The limit never falls below the first one: an application that polls by a timer must not be given less and less.
+The limit never falls below the first one: it must not shrink again and again for an application that polls on a timer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final
 FIRST: Final = 500
 MOST: Final = 100_000
 _GROWTH: Final = 4
-_AIM: Final = 5.0  # seconds that the rows of one poll should take at most, where the interval allows it
+_AIM: Final = 5.0  # seconds: the longest time that the rows of one poll should take, if the interval allows it
 _SHARE: Final = 0.1  # of the interval
 _LATE: Final = 0.5  # of the interval
 
@@ -33,8 +33,8 @@ class PollPace:
     def handed_out(self, rows: int) -> None:
         self._rows += rows
 
-    def returned(self, seconds: float) -> None:
-        """The application polls again, so long after the last poll handed something out."""
+    def polled_again(self, seconds: float) -> None:
+        """The application polls again, this many seconds after the last poll returned."""
         rows, self._rows = self._rows, 0
         if not rows:
             return

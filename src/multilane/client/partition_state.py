@@ -1,6 +1,6 @@
-"""What the application knows of one of its partitions.
+"""The application side's state of one assigned partition.
 
-Thread: application; owned by the front.
+Thread: application; owned by `ConsumerState`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from multilane.client.fetch.cursor import At
 from multilane.types import NO_EPOCH, LeaderEpoch, Offset, OffsetAndMetadata
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from multilane.client.fetch.cursor import Start
     from multilane.errors import MultilaneError
 
@@ -21,12 +23,13 @@ class PartitionState:
         "end",
         "epoch",
         "failure",
+        "failure_raised",
         "generation",
         "moved_in",
         "paused",
         "position",
         "start",
-        "told",
+        "topic_id",
     )
 
     def __init__(self, generation: int, start: Start | None) -> None:
@@ -34,24 +37,28 @@ class PartitionState:
         self.start = start
         self.position: Offset | None = start.offset if isinstance(start, At) else None
         self.epoch = start.epoch if isinstance(start, At) else NO_EPOCH  # of the last record before the position
-        self.before: OffsetAndMetadata | None = None  # where it stood before the poll in which it last moved
+        self.topic_id = start.topic_id if isinstance(start, At) else None  # of the log that the position is in
+        self.before: OffsetAndMetadata | None = None  # the position before the poll in which it last moved
         self.moved_in = 0
-        self.end: int | None = None  # of the log as far as we may read it, when the last block was fetched
+        self.end: int | None = None  # the readable end of the log when the last block was fetched
         self.paused = False
         self.failure: MultilaneError | None = None
-        self.told = False  # whether poll has raised the failure
+        self.failure_raised = False  # whether poll has raised the failure
 
-    def place(self) -> OffsetAndMetadata | None:
-        return None if self.position is None else OffsetAndMetadata(self.position, self.epoch)
+    def to_commit(self) -> OffsetAndMetadata | None:
+        if self.position is None:
+            return None
+        return OffsetAndMetadata(self.position, self.epoch, topic_id=self.topic_id)
 
-    def move(self, offset: Offset, epoch: LeaderEpoch, poll: int) -> None:
-        """What is handed out in one poll is done with when the next begins."""
+    def advance(self, offset: Offset, epoch: LeaderEpoch, poll: int) -> None:
+        """Rows of one poll count as processed when the next poll begins."""
         if self.moved_in != poll:
-            self.before, self.moved_in = self.place(), poll
+            self.before, self.moved_in = self.to_commit(), poll
         self.position, self.epoch = offset, epoch
 
-    def put(self, offset: Offset, epoch: LeaderEpoch, poll: int) -> None:
-        """Where the log itself has put us. Nothing was handed out by that, and what was before it is not there."""
+    def reset_to(self, offset: Offset, epoch: LeaderEpoch, poll: int, topic_id: UUID | None = None) -> None:
+        """The log moved the position. No row was handed out, and the offsets before it do not exist."""
         self.position, self.epoch = offset, epoch
+        self.topic_id = topic_id or self.topic_id
         if self.moved_in == poll:
-            self.before = self.place()
+            self.before = self.to_commit()

@@ -1,10 +1,10 @@
-"""Calls that wait, written once for threads and for event loops.
+"""Blocking calls, written once for threads and for event loops.
 
 Thread: application.
 
-A plan is a generator. It yields what it must wait for, a `Wait` on the network thread or what an application's own
-coroutine function returned, and is sent the result or thrown the error. `Consumer` drives plans by blocking,
-`AsyncConsumer` by awaiting.
+A plan is a generator. It yields what it waits for, a `Wait` on the network thread or an awaitable from the
+application's own callback, and receives the result or the error. `Consumer` drives plans by blocking, `AsyncConsumer`
+by awaiting.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """For the network thread. Where that keeps the deadline itself, its word is waited for a little longer. What the
-    application asked for may be interrupted by wakeup(); what a rebalance or close() needs may not."""
+    """A wait for the network thread. `with_grace` waits a little longer, because the network thread reports the timeout
+    itself. wakeup() may interrupt a call of the application, but not a wait of a rebalance or of close()."""
 
     future: Future[Any]
     deadline: float
-    is_kept: bool = True
+    with_grace: bool = True
     is_interruptible: bool = False
 
 

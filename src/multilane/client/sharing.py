@@ -1,9 +1,9 @@
-"""Which clients share a network thread: all with the same brokers, protocol and credentials.
+"""Shares one network thread between clients with the same brokers, protocol and credentials.
 
 Thread: any; a lock guards the table.
 
-A thread is started for its first client and stopped when its last has gone. After a fork the child has none: threads
-and sockets stay with the parent, and the child's own clients start their own.
+A thread starts for its first client and stops after its last. A forked child has none: threads and sockets stay with
+the parent, and new clients in the child start their own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from multilane.client.network import NetworkThread
 from multilane.clock import Clock, SystemClock
 from multilane.config.connection import connection_key
-from multilane.metrics import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer
 
 if TYPE_CHECKING:
     from multilane.config.connection import ConnectionConfig
@@ -39,7 +39,8 @@ class ThreadTable:
     def acquire(
         self, config: ConnectionConfig, clock: Clock | None = None, observer: Observer | None = None
     ) -> NetworkThreadLease:
-        """A running network thread for this configuration. Own clock or observer: a thread of one's own."""
+        """A running network thread for this configuration. A client with its own clock or observer gets its own
+        thread."""
         private = object() if clock is not None or observer is not None else None
         key = (connection_key(config), private)
         with self._lock:
@@ -52,7 +53,7 @@ class ThreadTable:
             return NetworkThreadLease(self, key, shared.thread)
 
     def release(self, key: Hashable, lease: NetworkThreadLease) -> Future[None] | None:
-        """One client less; when it was the last, the future tells when thread and sockets are gone."""
+        """Release one client. If it was the last, the future completes when thread and sockets are closed."""
         thread = lease.thread
         with self._lock:
             if lease.is_released:
@@ -60,7 +61,7 @@ class ThreadTable:
             lease.is_released = True
             shared = self._threads.get(key)
             if shared is None or shared.thread is not thread:
-                return None  # it had failed and been replaced
+                return None  # it failed and was replaced
             shared.clients -= 1
             if shared.clients > 0:
                 return None
@@ -74,7 +75,7 @@ class ThreadTable:
 
 
 class NetworkThreadLease:
-    """One client's share of a network thread. `release` gives it back, once."""
+    """One client's share of a network thread. Only the first `release` counts."""
 
     __slots__ = ("_key", "_pid", "_table", "is_released", "thread")
 
@@ -87,12 +88,12 @@ class NetworkThreadLease:
 
     @property
     def is_inherited(self) -> bool:
-        """Whether this process got the lease by being forked: then there is no thread behind it."""
+        """Whether this process inherited the lease in a fork; then no thread runs behind it."""
         return os.getpid() != self._pid
 
     @contextmanager
     def kept_on_success(self) -> Iterator[NetworkThreadLease]:
-        """Around the making of a client: given back when that fails."""
+        """Wraps the construction of a client: releases the lease if that fails."""
         try:
             yield self
         except BaseException:

@@ -1,11 +1,11 @@
-"""Finds the names of topics that are known by their ids.
+"""Looks up the names of topics by their ids.
 
 Thread: none (pure state machine); owned by the network thread, a part of `MetadataManager`.
 
-A coordinator of KIP-848 assigns topic ids. Owns the count of who wants which id, and asks any broker for those that the
-picture of the cluster does not have: in a request of its own, because a broker that sees an id in a Metadata request
-does not look at the names in it. An id that nobody knows is asked for again with back-off for as long as it is wanted.
-Never touches the picture itself: what a broker answers is handed on.
+A KIP-848 coordinator assigns topic ids. Owns the number of users of each id, and requests unknown ids from any broker.
+Ids go in a request of their own, because a broker ignores the names in a Metadata request that contains an id. Retries
+an unknown id with back-off for as long as it is in use. Never changes the cluster snapshot itself: it passes responses
+on.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logger(__name__)
 class TopicIdLookup:
     def __init__(self, backoff: RequestBackoff, learn: Callable[[Any, tuple[UUID, ...]], None]) -> None:
         self._wanted: Counter[UUID] = Counter()
-        self._unknown: dict[UUID, None] = {}  # of those wanted; in the order of asking
+        self._unknown: dict[UUID, None] = {}  # a subset of `_wanted`, in request order
         self._announced: set[UUID] = set()
         self._state = RequestState(backoff)
         self._learn = learn
@@ -46,7 +46,7 @@ class TopicIdLookup:
                 self._unknown[topic_id] = None
 
     def drop(self, ids: Iterable[UUID]) -> list[UUID]:
-        """Those that nobody wants any more."""
+        """Returns the ids that have no user any more."""
         gone = []
         for topic_id in ids:
             self._wanted[topic_id] -= 1
@@ -58,12 +58,12 @@ class TopicIdLookup:
         return gone
 
     def names(self, cluster: Cluster) -> list[str]:
-        """Of the ids wanted, where known: these topics are to be kept fresh by name."""
+        """The known names of the wanted ids: the metadata manager refreshes these topics by name."""
         found = (cluster.topic_named(topic_id) for topic_id in self._wanted)
         return [topic.name for topic in found if topic is not None]
 
     def compare(self, cluster: Cluster) -> None:
-        """There is another picture: see which ids it has."""
+        """Check which wanted ids a new cluster snapshot contains."""
         if self._wanted:
             self._unknown = {i: None for i in self._wanted if cluster.topic_named(i) is None}
 
@@ -84,17 +84,17 @@ class TopicIdLookup:
         return Poll((request,))
 
     def _on_response(self, asked: tuple[UUID, ...], response: Any, now: float) -> None:
-        self._learn(response, asked)  # which leads to `compare`
+        self._learn(response, asked)  # which calls `compare`
         missing = [i for i in asked if i in self._unknown]
         if not missing:
             self._state.succeeded()
             return
-        self._state.failed(now)  # not a failure of the request, but the same patience before the next one
+        self._state.failed(now)  # the request succeeded, but the next one waits as after a failure
         for topic_id in missing:
             if topic_id not in self._announced:
                 self._announced.add(topic_id)
-                log.warning("no topic with id %s is known to the cluster, or none we may see; asking again", topic_id)
+                log.warning("topic id %s is unknown to the cluster, or we may not see the topic; retrying", topic_id)
 
     def _on_failure(self, error: MultilaneError, now: float) -> None:
-        log.debug("asking for %d topics by id failed: %s", len(self._unknown), error)
+        log.debug("could not look up %d topic ids: %s", len(self._unknown), error)
         self._state.failed(now)

@@ -40,7 +40,7 @@ OUTCOMES = tuple(RecordOutcome)
 _CODES = {outcome: code for code, outcome in enumerate(OUTCOMES)}
 
 
-class CopyPlace(NamedTuple):
+class StoredCopy(NamedTuple):
     """Where the copy of a record is stored. An offset below 0 is not known."""
 
     topic: str
@@ -53,7 +53,7 @@ class _Note(NamedTuple):
     outcome: RecordOutcome
     offsets: Packed | Sequence[int]
     settled_at: int
-    copy: CopyPlace | None = None
+    copy: StoredCopy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class AuditRecords:
     settled_at: npt.NDArray[np.int64]
     copy: npt.NDArray[np.int32]
     places: tuple[TopicPartition, ...]
-    copies: tuple[CopyPlace, ...]
+    copies: tuple[StoredCopy, ...]
 
     def __len__(self) -> int:
         return len(self.offset)
@@ -85,7 +85,7 @@ class Notes(Protocol):
     def note_skipped_rows(self, rows: TakenRows) -> None: ...
     def note_interrupted(self, records: Sequence[Record]) -> None: ...
     def note_failed(
-        self, record: Record, outcome: RecordOutcome, copy: CopyPlace | None, error: BaseException | None
+        self, record: Record, outcome: RecordOutcome, copy: StoredCopy | None, error: BaseException | None
     ) -> None: ...
 
 
@@ -136,7 +136,7 @@ class RecordJournal:
             self._add(_Note(origin, outcome, offsets, self._now()))
 
     def note_failed(
-        self, record: Record, outcome: RecordOutcome, copy: CopyPlace | None, error: BaseException | None
+        self, record: Record, outcome: RecordOutcome, copy: StoredCopy | None, error: BaseException | None
     ) -> None:
         """Without the error, which is in the copy's headers."""
         del error

@@ -29,7 +29,8 @@ from multilane.types import NO_EPOCH
 @dataclass(frozen=True, slots=True)
 class CommitPoint:
     """What can be committed: everything below `offset` is settled, and `runs` beyond it. `leader_epoch` belongs to the
-    record before `offset`, `end_epoch` is the newest that was read."""
+    record before `offset`; where that epoch is unknown, it is a newer one of the same log. `end_epoch` is the newest
+    that was read."""
 
     offset: int
     leader_epoch: int
@@ -38,13 +39,23 @@ class CommitPoint:
 
 
 class Ledger:
-    __slots__ = ("_done", "_done_epoch", "_epochs", "_open", "handed_out", "position", "settle", "settle_all")
+    __slots__ = (
+        *("_done", "_done_epoch", "_epochs", "_open", "_start_epoch"),
+        *("handed_out", "position", "settle", "settle_all"),
+    )
 
     def __init__(
-        self, position: int, done: Sequence[Run] = (), done_epoch: int = NO_EPOCH, *, in_bulk: bool = False
+        self,
+        position: int,
+        done: Sequence[Run] = (),
+        done_epoch: int = NO_EPOCH,
+        start_epoch: int = NO_EPOCH,
+        *,
+        in_bulk: bool = False,
     ) -> None:
-        """`position`: where reading begins. `done`: runs beyond it that a previous owner settled, who had read up to
-        `done_epoch`. `in_bulk`: many records are settled at a time."""
+        """`position`: where reading begins; `start_epoch`: the leader epoch of the record before it. `done`: runs
+        beyond it that a previous owner settled, who had read up to `done_epoch`. `in_bulk`: many records are settled at
+        a time."""
         self.position = position
         self.handed_out = 0  # in total
         self._open: OpenOffsets = OpenArray() if in_bulk else OpenDict()
@@ -54,6 +65,7 @@ class Ledger:
         self.settle_all = self._open.settle_all
         self._done = tuple(done)
         self._done_epoch = done_epoch
+        self._start_epoch = start_epoch
         self._epochs: list[tuple[int, int]] = []  # (first offset, leader epoch), where it changes
 
     def __len__(self) -> int:
@@ -144,13 +156,15 @@ class Ledger:
             if runs and runs[-1][1] + 1 == begin:  # the position is within this run
                 begin = runs.pop()[0]
             runs.append((begin, last))
-        # The offset at the frontier is never in the map, even if it was settled before: only a position beyond it is.
+        # The frontier itself is never in the map, even if it was settled before.
         return [(max(first, frontier + 1), last) for first, last in runs if last > frontier]
 
     def _epoch_before(self, offset: int) -> int:
-        """The epoch of the last record below the offset. Older epochs are not needed again."""
+        """The epoch of the last record below the offset. Older epochs are not needed again. At the start of reading the
+        epoch may be unknown; then the first epoch that was read is used instead. If the log has lost the record, that
+        epoch, or the last one before it, ends below the offset, so the truncation is still detected."""
         index = bisect_left(self._epochs, (offset, NO_EPOCH)) - 1
         if index < 0:
-            return NO_EPOCH
+            return self._epochs[0][1] if self._start_epoch == NO_EPOCH and self._epochs else self._start_epoch
         del self._epochs[:index]
         return self._epochs[0][1]

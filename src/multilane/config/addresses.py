@@ -30,11 +30,11 @@ def parse_addresses(key: str, entries: Iterable[str]) -> tuple[Address, ...]:
 def _address(key: str, entry: str) -> Address:
     if "@" in entry:
         raise ConfigError(
-            f"{key}: an entry holds an @; write host:port, and credentials as sasl.username/sasl.password"
+            f"{key}: an entry contains an @; write host:port, and set credentials with sasl.username/sasl.password"
         )
     shown = f"{key}: {printable(entry, 80)!r}"
     if "://" in entry:
-        raise ConfigError(f"{shown} has a scheme; write host:port alone and choose with security.protocol")
+        raise ConfigError(f"{shown} has a scheme; write host:port alone and set security.protocol")
     bracketed = _BRACKETED.fullmatch(entry)
     if bracketed is not None:
         host, rest = bracketed[1], bracketed[2]
@@ -43,7 +43,7 @@ def _address(key: str, entry: str) -> Address:
         host, colon, port = entry.partition(":")
         rest = colon + port
         if port.count(":") > 0:
-            raise ConfigError(f"{shown} has more than one colon; an IPv6 address stands in brackets: [::1]:9092")
+            raise ConfigError(f"{shown} has more than one colon; write an IPv6 address in brackets: [::1]:9092")
         if _HOST.fullmatch(host) is None:
             raise ConfigError(f"{shown} has no valid host name; write host:port")
     return host, _port(shown, host, rest)

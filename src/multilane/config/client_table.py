@@ -2,7 +2,7 @@
 
 Thread: none (a constant).
 
-Defaults are Java's unless the row says why not.
+Defaults are Java's unless a row gives a reason for another.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ CLIENT_PROPERTIES: Final[tuple[Property, ...]] = (
     Property(
         name="bootstrap.servers",
         kind=PropertyKind.LIST,
-        doc="Brokers to ask first, host:port each; an IPv6 address stands in brackets.",
+        doc="Brokers to contact first, host:port each; an IPv6 address needs brackets.",
         aliases=("metadata.broker.list", "brokers"),
     ),
     Property(
         name="client.id",
         kind=PropertyKind.TEXT,
         default="multilane",
-        doc="The name brokers see in their logs and quotas.",
+        doc="The name that brokers use in their logs and quotas.",
     ),
     Property(
         name="client.rack",
         kind=PropertyKind.TEXT,
         default="",
-        doc="The rack of this machine; a replica in the same rack is read when brokers offer it.",
+        doc="The rack of this machine; the consumer reads from a replica in the same rack if brokers offer one.",
     ),
     Property(
         name="client.dns.lookup",
         kind=PropertyKind.CHOICE,
         default="use_all_dns_ips",
         choices=("use_all_dns_ips",),
-        doc="Every address of a host name is tried in turn; other modes exist only for Kerberos.",
+        doc="Tries every address of a host name in turn; other modes exist only for Kerberos.",
     ),
     Property(
         name="request.timeout.ms",
@@ -46,7 +46,7 @@ CLIENT_PROPERTIES: Final[tuple[Property, ...]] = (
         minimum=1,
         maximum=INT_MAX,
         aliases=("socket.timeout.ms",),
-        doc="How long one request may wait for its answer before the connection is given up.",
+        doc="How long one request may wait for its response before the connection is closed.",
     ),
     Property(
         name="default.api.timeout.ms",
@@ -54,7 +54,7 @@ CLIENT_PROPERTIES: Final[tuple[Property, ...]] = (
         default=60_000,
         minimum=1,
         maximum=INT_MAX,
-        doc="The deadline of calls that were given none.",
+        doc="The default timeout of API calls.",
     ),
     Property(
         name="socket.connection.setup.timeout.ms",
@@ -62,7 +62,7 @@ CLIENT_PROPERTIES: Final[tuple[Property, ...]] = (
         default=10_000,
         minimum=1,
         maximum=LONG_MAX,
-        doc="How long the first attempt to connect (TCP, TLS, SASL) may take.",
+        doc="How long the first connection attempt (TCP, TLS, SASL) may take.",
     ),
     Property(
         name="socket.connection.setup.timeout.max.ms",
@@ -70,7 +70,7 @@ CLIENT_PROPERTIES: Final[tuple[Property, ...]] = (
         default=30_000,
         minimum=1,
         maximum=LONG_MAX,
-        doc="The limit to which the time for connecting grows with each failure.",
+        doc="The maximum of the connection timeout, which grows with each failure.",
     ),
     Property(
         name="reconnect.backoff.ms",
@@ -78,7 +78,7 @@ CLIENT_PROPERTIES: Final[tuple[Property, ...]] = (
         default=50,
         minimum=0,
         maximum=LONG_MAX,
-        doc="The wait before the first reconnect to a broker.",
+        doc="The delay before the first reconnect to a broker.",
     ),
     Property(
         name="reconnect.backoff.max.ms",
@@ -86,7 +86,7 @@ CLIENT_PROPERTIES: Final[tuple[Property, ...]] = (
         default=1_000,
         minimum=0,
         maximum=LONG_MAX,
-        doc="The limit to which that wait grows with each failure.",
+        doc="The maximum of that delay, which grows with each failure.",
     ),
     Property(
         name="retry.backoff.ms",
@@ -94,7 +94,7 @@ CLIENT_PROPERTIES: Final[tuple[Property, ...]] = (
         default=100,
         minimum=0,
         maximum=LONG_MAX,
-        doc="The wait before a request that failed is sent again.",
+        doc="The delay before a failed request is retried.",
     ),
     Property(
         name="retry.backoff.max.ms",
@@ -102,7 +102,7 @@ CLIENT_PROPERTIES: Final[tuple[Property, ...]] = (
         default=1_000,
         minimum=0,
         maximum=LONG_MAX,
-        doc="The limit to which that wait grows with each failure.",
+        doc="The maximum of that delay, which grows with each failure.",
     ),
     Property(
         name="metadata.max.age.ms",
@@ -110,14 +110,14 @@ CLIENT_PROPERTIES: Final[tuple[Property, ...]] = (
         default=300_000,
         minimum=0,
         maximum=LONG_MAX,
-        doc="The picture of the cluster is renewed at least this often.",
+        doc="Metadata is refreshed at least this often.",
     ),
     Property(
         name="metadata.recovery.strategy",
         kind=PropertyKind.CHOICE,
         default="rebootstrap",
         choices=("rebootstrap", "none"),
-        doc="What to do when no known broker answers: start again from bootstrap.servers, or go on trying.",
+        doc="What to do when no known broker responds: start again from bootstrap.servers, or keep trying.",
     ),
     Property(
         name="metadata.recovery.rebootstrap.trigger.ms",
@@ -125,7 +125,7 @@ CLIENT_PROPERTIES: Final[tuple[Property, ...]] = (
         default=300_000,
         minimum=0,
         maximum=LONG_MAX,
-        doc="How long metadata may be out of reach before the start from bootstrap.servers.",
+        doc="How long metadata may be unavailable before the client starts again from bootstrap.servers.",
     ),
     Property(
         name="connections.max.idle.ms",
@@ -133,7 +133,7 @@ CLIENT_PROPERTIES: Final[tuple[Property, ...]] = (
         default=540_000,
         minimum=-1,
         maximum=LONG_MAX,
-        doc="A connection without traffic is closed after this time; -1 keeps it.",
+        doc="An idle connection is closed after this time; -1 keeps it open.",
     ),
     Property(
         name="receive.message.max.bytes",
@@ -141,7 +141,7 @@ CLIENT_PROPERTIES: Final[tuple[Property, ...]] = (
         default=100_000_000,
         minimum=1_000,
         maximum=INT_MAX,
-        doc="The largest response frame accepted; a longer one closes the connection before any byte is allocated.",
+        doc="The largest accepted response frame; a longer one closes the connection before memory is allocated.",
     ),
     Property(
         name="receive.buffer.bytes",
@@ -150,7 +150,7 @@ CLIENT_PROPERTIES: Final[tuple[Property, ...]] = (
         minimum=-1,
         maximum=INT_MAX,
         aliases=("socket.receive.buffer.bytes",),
-        doc="SO_RCVBUF. -1 (Java: 64 KB) leaves it to the kernel, whose own tuning is faster.",
+        doc="SO_RCVBUF. -1 leaves it to the kernel, whose own tuning is faster. Java's default is 64 KB.",
     ),
     Property(
         name="send.buffer.bytes",
@@ -159,7 +159,7 @@ CLIENT_PROPERTIES: Final[tuple[Property, ...]] = (
         minimum=-1,
         maximum=INT_MAX,
         aliases=("socket.send.buffer.bytes",),
-        doc="SO_SNDBUF. -1 (Java: 128 KB) leaves it to the kernel.",
+        doc="SO_SNDBUF. -1 leaves it to the kernel. Java's default is 128 KB.",
     ),
     Property(
         name="metric.reporters", kind=PropertyKind.LIST, doc="Java classes that report metrics.", no_effect=_METRICS

@@ -1,4 +1,4 @@
-"""Everything a network thread needs to know to reach a cluster.
+"""Everything that a network thread needs to connect to a cluster.
 
 Thread: none (pure values).
 
@@ -19,7 +19,7 @@ from multilane.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionConfig:
-    """Its repr shows no secret. `warnings` says what was accepted and is weak or without effect."""
+    """The repr shows no secret. `warnings` lists accepted settings that are weak or have no effect."""
 
     bootstrap_servers: tuple[Address, ...]
     security: SecurityConfig
@@ -44,12 +44,12 @@ class ConnectionConfig:
 
 
 def parse_connection(properties: Mapping[str, object]) -> ConnectionConfig:
-    """A connection from properties that are about connections alone (an admin client's, for example)."""
+    """A connection from connection properties only (an admin client's, for example)."""
     return connection_from(read(properties, frozenset({Scope.CLIENT})))
 
 
 def connection_from(values: Values) -> ConnectionConfig:
-    """The connection's part of values that were read already."""
+    """The connection's part of parsed values."""
     if "bootstrap.servers" not in values.given:
         raise ConfigError("bootstrap.servers is not set; write host:port, or several separated by commas")
     security, warnings = parse_security(values)
@@ -82,7 +82,7 @@ def connection_from(values: Values) -> ConnectionConfig:
 
 def connection_key(config: ConnectionConfig) -> Hashable:
     """Equal for two configurations that may share a network thread: same brokers (in any order), protocol,
-    credentials, TLS and client settings. Left out is what belongs to a request, a call or a fetch."""
+    credentials, TLS and client settings. Settings of single requests, calls or fetches are left out."""
     return replace(
         config,
         bootstrap_servers=tuple(sorted(set(config.bootstrap_servers))),
@@ -106,7 +106,7 @@ def _buffer(values: Values, name: str) -> int | None:
 
 
 def _limit(values: Values, first: str, limit: str) -> float:
-    """The limit of something that grows. Not given, it follows a first value above the default."""
+    """The limit of a growing value. If it is not set, a first value above the default raises it."""
     start, end = values.seconds(first), values.seconds(limit)
     if start > end and limit in values.given:
         raise ConfigError(f"{values.spelled(first)} is above {values.spelled(limit)}")

@@ -2,7 +2,7 @@
 
 Thread: none (pure values).
 
-`parse_consumer` is the only place where the parts meet; checks that need two properties stand here. All times are
+`parse_consumer` is the only code that combines the parts, so checks that need two properties are here. All times are
 seconds.
 """
 
@@ -19,13 +19,13 @@ from multilane.config.reset import OffsetReset, parse_reset
 from multilane.config.values import Values, read
 from multilane.errors import ConfigError
 
-# What surrounds the records in a Fetch response; librdkafka asks for the same room.
+# Bytes around the records in a Fetch response; librdkafka reserves the same.
 _RESPONSE_OVERHEAD: Final = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig:
-    """Its repr shows no secret."""
+    """The repr shows no secret."""
 
     connection: ConnectionConfig
     fetch_min_bytes: int
@@ -35,7 +35,7 @@ class ConsumerConfig:
     max_partition_fetch_bytes: int
     fetch_buffer_bytes: int
     fetch_connections: int
-    max_poll_records: int | None  # None: not chosen
+    max_poll_records: int | None  # None: not set
     auto_offset_reset: OffsetReset
     check_crcs: bool
     read_committed: bool
@@ -81,8 +81,8 @@ def parse_consumer(properties: Mapping[str, object]) -> ConsumerConfig:
 
 
 def _check(values: Values, config: ConsumerConfig) -> None:
-    """A wait longer than the request's own limit would end every quiet fetch as a lost connection; a frame cap below
-    the fetch size would refuse what we ask for."""
+    """A wait longer than the request timeout would turn every quiet fetch into a lost connection; a frame limit below
+    the fetch size would reject the requested response."""
     if config.fetch_max_wait >= config.connection.request_timeout:
         raise ConfigError(f"{values.spelled('fetch.max.wait.ms')} must be below {values.spelled('request.timeout.ms')}")
     if config.connection.receive_max_bytes < config.fetch_max_bytes + _RESPONSE_OVERHEAD:

@@ -2,9 +2,9 @@
 
 Thread: none (a constant).
 
-Defaults are Java's but for `auto.offset.reset` (none: a lost position is an error until someone chooses),
-`allow.auto.create.topics` (false: reading creates nothing), `max.poll.records` (as many as the application keeps up
-with) and `max.partition.fetch.bytes` (4 MB: few, large frames).
+Defaults are Java's except for `auto.offset.reset` (none: a lost position is an error until the user chooses a policy),
+`allow.auto.create.topics` (false: reading creates nothing), `max.poll.records` (as many as the application can handle)
+and `max.partition.fetch.bytes` (4 MB: few large frames).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
         minimum=0,
         maximum=INT_MAX,
         aliases=("fetch.min.size",),
-        doc="The broker waits until it has this much, or until fetch.max.wait.ms.",
+        doc="The broker waits for this many bytes, or for fetch.max.wait.ms.",
     ),
     Property(
         name="fetch.max.bytes",
@@ -33,7 +33,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
         default=52_428_800,
         minimum=0,
         maximum=INT_MAX,
-        doc="The most one Fetch response should hold (a first batch that is larger still comes whole).",
+        doc="The maximum size of a Fetch response (a larger first batch is still returned whole).",
     ),
     Property(
         name="fetch.max.wait.ms",
@@ -52,7 +52,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
         default=0,
         minimum=0,
         maximum=1_000,
-        doc="A connection with nothing to catch up on fetches once in this time: records that trickle come together.",
+        doc="A connection that has caught up fetches once per interval, so that low-rate records arrive together.",
     ),
     Property(
         name="max.partition.fetch.bytes",
@@ -62,7 +62,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
         minimum=0,
         maximum=INT_MAX,
         aliases=("fetch.message.max.bytes",),
-        doc="The most one partition should give in one Fetch response. Java's default is 1 MB.",
+        doc="The maximum size of one partition in a Fetch response. Java's default is 1 MB.",
     ),
     Property(
         name="fetch.buffer.bytes",
@@ -72,7 +72,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
         minimum=1,
         maximum=2**40,
         scaled_aliases=(("queued.max.messages.kbytes", 1024),),
-        doc="Bytes that may wait between the network and poll(); no fetch is sent while they are used up.",
+        doc="Bytes that may wait between the network and poll(); fetching stops while the buffer is full.",
     ),
     Property(
         name="fetch.connections",
@@ -81,7 +81,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
         default=2,
         minimum=1,
         maximum=4,
-        doc="Fetches to one broker that may be under way, each on a connection of its own.",
+        doc="Concurrent fetches per broker, each on its own connection.",
     ),
     Property(
         name="max.poll.records",
@@ -90,8 +90,8 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
         default=INT_MAX,
         minimum=1,
         maximum=INT_MAX,
-        doc="The most records one poll() hands out. Java's default is 500. Here, if not set, a member of a group gets "
-        "500 at first and up to 100000 while it polls again within seconds; without a group there is no limit.",
+        doc="The maximum number of records that one poll() returns. Java's default is 500. If not set, a group member "
+        "gets 500 at first and up to 100000 while it polls again within seconds; without a group there is no limit.",
     ),
     Property(
         name="auto.offset.reset",
@@ -99,14 +99,14 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
         scope=Scope.CONSUMER,
         default="none",
         aliases=("offset.initial",),
-        doc="Where to go without a valid position: none (an error), earliest, latest, by_duration:PnDTnHnMnS.",
+        doc="Where to start without a valid position: none (an error), earliest, latest, by_duration:PnDTnHnMnS.",
     ),
     Property(
         name="check.crcs",
         kind=PropertyKind.FLAG,
         scope=Scope.CONSUMER,
         default=True,
-        doc="Whether the checksum of every batch is verified.",
+        doc="Whether to verify the checksum of every batch.",
     ),
     Property(
         name="isolation.level",
@@ -114,7 +114,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
         scope=Scope.CONSUMER,
         default="read_uncommitted",
         choices=("read_uncommitted", "read_committed"),
-        doc="Whether records of open and aborted transactions are seen.",
+        doc="Whether to return records of open and aborted transactions.",
     ),
     Property(
         name="max.decompressed.batch.bytes",
@@ -123,7 +123,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
         default=67_108_864,
         minimum=1_024,
         maximum=INT_MAX,
-        doc="A batch that decompresses to more is an error; nothing larger is allocated.",
+        doc="The maximum decompressed size of a batch; a larger one is an error, and no memory is allocated for it.",
     ),
     Property(
         name="corrupt.batch.refetches",
@@ -132,27 +132,27 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
         default=2,
         minimum=0,
         maximum=1_000,
-        doc="How often a batch that cannot be read is fetched again before the partition stops.",
+        doc="How often to fetch an unreadable batch again before the partition stops.",
     ),
     Property(
         name="allow.auto.create.topics",
         kind=PropertyKind.FLAG,
         scope=Scope.CONSUMER,
         default=False,
-        doc="Whether asking for a topic may create it. Java's default is true.",
+        doc="Whether requesting a topic's metadata may create it. Java's default is true.",
     ),
     Property(
         name="exclude.internal.topics",
         kind=PropertyKind.FLAG,
         scope=Scope.CONSUMER,
         default=True,
-        doc="Whether a pattern subscription leaves out Kafka's own topics.",
+        doc="Whether a pattern subscription excludes Kafka's internal topics.",
     ),
     Property(
         name="group.id",
         kind=PropertyKind.TEXT,
         scope=Scope.CONSUMER,
-        doc="The consumer group. Without one, partitions are assigned by hand and nothing is committed.",
+        doc="The consumer group. Without one, assign partitions manually; nothing is committed.",
     ),
     Property(
         name="group.protocol",
@@ -162,7 +162,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
         choices=("auto", "classic", "consumer"),
         doc="How the group shares partitions: JoinGroup and SyncGroup (classic), KIP-848 (consumer, which converts a "
         "classic group), or auto: KIP-848 where the broker offers it, unless classic members are in the group or "
-        "something is set that only classic groups have. Java's default is classic.",
+        "a property is set that only classic groups have. Java's default is classic.",
     ),
     Property(
         name="group.instance.id",
@@ -174,15 +174,15 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
         name="group.remote.assignor",
         kind=PropertyKind.TEXT,
         scope=Scope.CONSUMER,
-        doc="The broker's assignor under group.protocol=consumer (uniform, range); the broker's choice if not set.",
+        doc="The broker's assignor with group.protocol=consumer (uniform, range); if not set, the broker chooses.",
     ),
     Property(
         name="partition.assignment.strategy",
-        kind=PropertyKind.THINGS,
+        kind=PropertyKind.OBJECTS,
         scope=Scope.CONSUMER,
         default=DEFAULT_STRATEGY,
         doc="Assignors of the classic protocol, by short name or Java class: range, roundrobin, sticky, "
-        "cooperative-sticky; or objects that are assignors.",
+        "cooperative-sticky; or assignor objects.",
     ),
     Property(
         name="session.timeout.ms",
@@ -192,7 +192,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
         minimum=1,
         maximum=INT_MAX,
         aliases=("session.timeout",),
-        doc="A member not heard of for this long leaves the classic group.",
+        doc="A member without heartbeats for this long is removed from a classic group.",
     ),
     Property(
         name="heartbeat.interval.ms",
@@ -202,7 +202,7 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
         minimum=1,
         maximum=INT_MAX,
         aliases=("heartbeat.interval",),
-        doc="How often a member of a classic group says that it lives.",
+        doc="How often a member of a classic group sends a heartbeat.",
     ),
     Property(
         name="max.poll.interval.ms",
@@ -212,14 +212,14 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
         minimum=1,
         maximum=INT_MAX,
         aliases=("max.poll.interval",),
-        doc="A member that does not poll for this long gives its partitions up.",
+        doc="A member that does not poll for this long gives up its partitions.",
     ),
     Property(
         name="enable.auto.commit",
         kind=PropertyKind.FLAG,
         scope=Scope.CONSUMER,
         default=True,
-        doc="Whether positions are committed by themselves; matters only with a group.",
+        doc="Whether positions are committed automatically; needs a group.",
     ),
     Property(
         name="auto.commit.interval.ms",
@@ -229,6 +229,6 @@ CONSUMER_PROPERTIES: Final[tuple[Property, ...]] = (
         minimum=0,
         maximum=INT_MAX,
         aliases=("auto.commit.interval",),
-        doc="How often that happens.",
+        doc="The interval of automatic commits.",
     ),
 )

@@ -14,7 +14,7 @@ from multilane.errors import ConfigError, printable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """`group_id` None means no group: the rest then has no meaning."""
+    """`group_id` None means no group; the other fields then have no meaning."""
 
     group_id: str | None
     group_protocol: str  # auto: KIP-848 where the broker offers it and no classic members are in the group
@@ -26,7 +26,7 @@ class GroupConfig:
     max_poll_interval: float
     enable_auto_commit: bool
     auto_commit_interval: float
-    own_assignors: tuple[object, ...] = ()  # of the application, in the places that the strategy names
+    own_assignors: tuple[object, ...] = ()  # the application's, in the order of the strategy
 
 
 _ASSIGNORS: Final = {
@@ -40,7 +40,7 @@ _ASSIGNORS: Final = {
     "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
 }
 STRATEGIES: Final = frozenset(_ASSIGNORS.values())
-# What the other protocol leaves to the broker, or has no place for.
+# Properties that the other protocol leaves to the broker, or does not have.
 _ASSIGNORS_KEY: Final = "partition.assignment.strategy"
 _CLASSIC_ONLY: Final = ("session.timeout.ms", "heartbeat.interval.ms", _ASSIGNORS_KEY)
 _CONSUMER_ONLY: Final = ("group.remote.assignor",)
@@ -73,17 +73,17 @@ def parse_group(values: Values) -> GroupConfig:
 
 
 def _protocol(values: Values) -> str:
-    """What is asked for; without a word about it, whatever protocol the other properties belong to."""
+    """The requested protocol; with `auto`, the protocol that the other properties belong to."""
     protocol = values.text("group.protocol")
     classic = [name for name in _CLASSIC_ONLY if name in values.given]
     consumer = [name for name in _CONSUMER_ONLY if name in values.given]
     if protocol == "auto":
         if classic == [_ASSIGNORS_KEY] and consumer:
-            return "auto"  # each protocol has been told how partitions are assigned
+            return "auto"  # there is an assignor for each protocol
         if classic and consumer:
             raise ConfigError(
                 f"{values.spelled(classic[0])} belongs to group.protocol=classic and "
-                f"{values.spelled(consumer[0])} to group.protocol=consumer; leave one out"
+                f"{values.spelled(consumer[0])} to group.protocol=consumer; remove one"
             )
         return "classic" if classic else "consumer" if consumer else "auto"
     for name in classic if protocol == "consumer" else consumer:
@@ -92,18 +92,18 @@ def _protocol(values: Values) -> str:
 
 
 def _assignors(values: Values) -> tuple[tuple[str, ...], tuple[object, ...]]:
-    """Names in the order given, and the assignors that are objects of the application."""
+    """Names in the order given, and the assignor objects of the application."""
     key = values.spelled("partition.assignment.strategy")
     found: list[str] = []
     own: list[object] = []
-    for item in values.things("partition.assignment.strategy"):
+    for item in values.objects("partition.assignment.strategy"):
         name = item if isinstance(item, str) else getattr(item, "name", None)
         short = _ASSIGNORS.get(item) if isinstance(item, str) else name
         if not isinstance(short, str) or not short:
             what = printable(item, 80) if isinstance(item, str) else f"an object of type {type(item).__name__}"
             raise ConfigError(
                 f"{key}: {what!r} is unknown; write range, roundrobin, sticky or cooperative-sticky, "
-                "or give an assignor of your own"
+                "or pass your own assignor"
             )
         if short in found:
             raise ConfigError(f"{key}: {short} is given twice")

@@ -1,6 +1,6 @@
-"""`sasl.jaas.config`, Java's way to give a user name and a password, read as text.
+"""Parses `sasl.jaas.config`, Java's notation for a user name and a password, as text.
 
-Thread: none (pure). Loads no class, and no error text holds any part of the value: all of it counts as a secret.
+Thread: none (pure). Loads no class. No error message contains any part of the value: all of it counts as a secret.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OPTIONS: Final = frozenset({"username", "password"})
 
 @dataclass(frozen=True, slots=True)
 class JaasLogin:
-    """What the text says: the family of mechanisms (PLAIN or SCRAM) and the credentials."""
+    """The parsed text: the family of mechanisms (PLAIN or SCRAM) and the credentials."""
 
     family: str
     username: str
@@ -38,7 +38,7 @@ class JaasLogin:
 
 
 def parse_jaas(key: str, config: Secret) -> JaasLogin:
-    """The one login module of the text, with its user name and password."""
+    """The single login module of the text, with its user name and password."""
     tokens = _tokens(key, config.reveal())
     if len(tokens) < 2 or tokens[-1] != (";", True):
         raise ConfigError(f"{key}: the entry does not end with a semicolon")
@@ -46,7 +46,7 @@ def parse_jaas(key: str, config: Secret) -> JaasLogin:
     family = _MODULES.get(module)
     if family is None:
         raise ConfigError(
-            f"{key}: only PlainLoginModule and ScramLoginModule are understood; for OAUTHBEARER set "
+            f"{key}: only PlainLoginModule and ScramLoginModule are supported; for OAUTHBEARER set "
             "sasl.oauthbearer.token.provider, for anything else sasl.username and sasl.password"
         )
     if flag.lower() not in _FLAGS:
@@ -59,7 +59,7 @@ def parse_jaas(key: str, config: Secret) -> JaasLogin:
 
 
 def _tokens(key: str, text: str) -> list[tuple[str, bool]]:
-    """(text, is a mark) of each word, quoted text and mark."""
+    """(text, whether it is a mark) for each word, quoted text and mark."""
     tokens: list[tuple[str, bool]] = []
     at = 0
     while at < len(text):
@@ -76,8 +76,8 @@ def _tokens(key: str, text: str) -> list[tuple[str, bool]]:
 
 
 def _unescape(match: re.Match[str]) -> str:
-    what = match[1]
-    return chr(int(what, 8)) if what[0] in "01234567" else _ESCAPED.get(what, what)
+    escaped = match[1]
+    return chr(int(escaped, 8)) if escaped[0] in "01234567" else _ESCAPED.get(escaped, escaped)
 
 
 def _options(key: str, tokens: list[tuple[str, bool]]) -> dict[str, str]:
@@ -90,7 +90,7 @@ def _options(key: str, tokens: list[tuple[str, bool]]) -> dict[str, str]:
         if name[1] or equals != ("=", True) or value[1]:
             raise ConfigError(f"{key}: the options are not name=value pairs; quote values with double quotes")
         if name[0] not in _OPTIONS:
-            raise ConfigError(f"{key}: only the options username and password are understood")
+            raise ConfigError(f"{key}: only the options username and password are supported")
         if name[0] in options:
             raise ConfigError(f"{key}: {name[0]} is given twice")
         options[name[0]] = value[0]

@@ -1,9 +1,9 @@
-"""The configuration of a producer: a connection, and how records are gathered and acknowledged.
+"""The configuration of a producer: a connection, batching and acknowledgement.
 
 Thread: none (pure values).
 
-Java's names; librdkafka's other names for the same things are understood. Defaults are Java's but for `batch.size`
-(1 MB: librdkafka has no pool of small buffers to spare). All times are seconds.
+Accepts Java's names and librdkafka's names for the same properties. Defaults are Java's except for `batch.size` (1 MB:
+librdkafka has no pool of small buffers to save). All times are seconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from multilane.config.values import Values, _parse, read
 from multilane.errors import ConfigError
 
 _ACKS: Final = {"all": -1, "-1": -1, "0": 0, "1": 1}
-_MOST_IN_FLIGHT: Final = 5  # what brokers remember of an idempotent producer
+_MOST_IN_FLIGHT: Final = 5  # batches that brokers remember of an idempotent producer
 _PREFIXES: Final = ("producer.properties.", "producer.")
 
 
@@ -31,7 +31,7 @@ PRODUCER_PROPERTIES: Final[tuple[Property, ...]] = (
     _row(
         "acks",
         PropertyKind.CHOICE,
-        "How many replicas must have a record: all of the in-sync ones, the leader (1), none (0).",
+        "How many replicas must acknowledge a record: all in-sync ones, the leader (1), none (0).",
         "request.required.acks",
         default="all",
         choices=tuple(_ACKS),
@@ -39,25 +39,25 @@ PRODUCER_PROPERTIES: Final[tuple[Property, ...]] = (
     _row(
         "enable.idempotence",
         PropertyKind.FLAG,
-        "A record that is sent again after an error is stored once and in order.",
+        "Whether a record that is resent after an error is stored once and in order.",
         default=True,
     ),
     _row(
         "linger.ms",
         PropertyKind.MILLIS,
-        "How long a record may wait for others to share a batch with.",
+        "How long a record may wait for others to share its batch.",
         "queue.buffering.max.ms",
         default=5,
         minimum=0,
         maximum=900_000,
     ),
     _row(
-        "batch.size", PropertyKind.BYTES, "The most a batch should hold.", default=1_000_000, minimum=1, maximum=INT_MAX
+        "batch.size", PropertyKind.BYTES, "The maximum size of a batch.", default=1_000_000, minimum=1, maximum=INT_MAX
     ),
     _row(
         "buffer.memory",
         PropertyKind.BYTES,
-        "Records that wait to be acknowledged may take this much; then send() waits.",
+        "Memory for records that wait for acknowledgement; send() waits while it is full.",
         default=33_554_432,
         minimum=1024,
         maximum=INT_MAX,
@@ -66,7 +66,7 @@ PRODUCER_PROPERTIES: Final[tuple[Property, ...]] = (
     _row(
         "max.block.ms",
         PropertyKind.MILLIS,
-        "How long send() may wait for room, and a record for its topic to be known (30 s at most).",
+        "How long send() may wait for memory, and a record for its topic's metadata (at most 30 s).",
         default=60_000,
         minimum=0,
         maximum=INT_MAX,
@@ -74,7 +74,7 @@ PRODUCER_PROPERTIES: Final[tuple[Property, ...]] = (
     _row(
         "delivery.timeout.ms",
         PropertyKind.MILLIS,
-        "How long a record may take from send() to its acknowledgement, all attempts included.",
+        "How long a record may take from send() to its acknowledgement, including retries.",
         "message.timeout.ms",
         default=120_000,
         minimum=1,
@@ -83,7 +83,7 @@ PRODUCER_PROPERTIES: Final[tuple[Property, ...]] = (
     _row(
         "compression.type",
         PropertyKind.CHOICE,
-        "How batches are compressed.",
+        "The compression of batches.",
         "compression.codec",
         default="none",
         choices=("none", "gzip", "snappy", "lz4", "zstd"),
@@ -91,7 +91,7 @@ PRODUCER_PROPERTIES: Final[tuple[Property, ...]] = (
     _row(
         "max.request.size",
         PropertyKind.BYTES,
-        "The largest request, and so the largest record.",
+        "The maximum size of a request, and therefore of a record.",
         "message.max.bytes",
         default=1_048_576,
         minimum=1_000,
@@ -100,7 +100,7 @@ PRODUCER_PROPERTIES: Final[tuple[Property, ...]] = (
     _row(
         "max.in.flight.requests.per.connection",
         PropertyKind.INTEGER,
-        "Requests on their way to one broker at a time.",
+        "The maximum number of concurrent requests per broker.",
         "max.in.flight",
         default=5,
         minimum=1,
@@ -109,7 +109,7 @@ PRODUCER_PROPERTIES: Final[tuple[Property, ...]] = (
     _row(
         "retries",
         PropertyKind.INTEGER,
-        "How often a request is sent again; delivery.timeout.ms is the better limit.",
+        "How often a request is retried; delivery.timeout.ms is the better limit.",
         "message.send.max.retries",
         default=INT_MAX,
         minimum=0,
@@ -118,7 +118,7 @@ PRODUCER_PROPERTIES: Final[tuple[Property, ...]] = (
     _row(
         "partitioner",
         PropertyKind.CHOICE,
-        "Which partition a key goes to; murmur2_random is Java's choice. Records without key are spread.",
+        "How keys map to partitions; murmur2_random is Java's default. Records without a key are spread.",
         default="murmur2_random",
         choices=("murmur2_random", "murmur2", "consistent_random", "consistent", "fnv1a_random", "fnv1a", "random"),
     ),
@@ -127,9 +127,9 @@ PRODUCER_PROPERTIES: Final[tuple[Property, ...]] = (
 _REFUSED: Final[Mapping[str, str]] = {
     "key.serializer": "keys and values are bytes; encode them in your own code",
     "value.serializer": "keys and values are bytes; encode them in your own code",
-    "partitioner.class": "it names Java classes; choose with `partitioner`, or give send() the partition",
-    "transactional.id": "this producer has no transactions",
-    "transaction.timeout.ms": "this producer has no transactions",
+    "partitioner.class": "it names Java classes; use `partitioner`, or pass the partition to send()",
+    "transactional.id": "this producer does not support transactions",
+    "transaction.timeout.ms": "this producer does not support transactions",
 }
 _SPELLINGS: Final[dict[str, Spelling]] = {
     name: Spelling(row, scale)
@@ -140,7 +140,7 @@ _SPELLINGS: Final[dict[str, Spelling]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig:
-    """Its repr shows no secret. `acks` -1 means all."""
+    """The repr shows no secret. `acks` -1 means all."""
 
     connection: ConnectionConfig
     acks: int
@@ -184,7 +184,7 @@ def parse_producer(properties: Mapping[str, object]) -> ProducerConfig:
 
 
 def _is_own(key: object) -> bool:
-    """What is not a text is left to `read`, which refuses it."""
+    """A key that is not a text is left to `read`, which refuses it."""
     return isinstance(key, str) and _own_name(key) in _SPELLINGS.keys() | _REFUSED.keys()
 
 
@@ -206,17 +206,17 @@ def _read_own(properties: Mapping[str, object]) -> Values:
         fresh = _parse(key, spelling, str(value) if spelling.row.name == "acks" else value)
         row = spelling.row.name
         if row in given and fresh != parsed[row]:
-            raise ConfigError(f"{given[row]} and {key} are spellings of {row} and have different values; give one")
+            raise ConfigError(f"{given[row]} and {key} are spellings of {row} with different values; keep one")
         given.setdefault(row, key)
         parsed[row] = fresh
     return Values(parsed, given, ())
 
 
 def _check(values: Values, config: ProducerConfig) -> None:
-    """What idempotence needs, and times that contradict each other."""
+    """Checks the requirements of idempotence, and times that contradict each other."""
     if config.idempotence and config.acks != -1:
         raise ConfigError(
-            f"{values.spelled('acks')} must be all with idempotence; set enable.idempotence=false to give that up"
+            f"{values.spelled('acks')} must be all with idempotence; set enable.idempotence=false to turn that off"
         )
     if config.idempotence and config.max_in_flight > _MOST_IN_FLIGHT:
         key = values.spelled("max.in.flight.requests.per.connection")

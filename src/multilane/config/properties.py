@@ -1,9 +1,9 @@
-"""What is known about one property: its name, kind, default, range, and whether it does anything here.
+"""The definition of one property: its name, kind, default, range, and whether it has an effect here.
 
 Thread: none (pure values).
 
-Owns the vocabulary of the property tables (`client_table`, `consumer_table`, `security_table`, `refused_table`). It
-holds no row itself and never looks at a value that a user gave.
+Owns the vocabulary of the property tables (`client_table`, `consumer_table`, `security_table`, `refused_table`). Holds
+no row itself and never looks at a user's value.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LONG_MAX: Final = 2**63 - 1
 
 
 class PropertyKind(Enum):
-    """How the text of a value is read."""
+    """How the text of a value is parsed."""
 
     INTEGER = "a whole number"
     BYTES = "a number of bytes (100000, 64kb, 1mb)"
@@ -26,13 +26,13 @@ class PropertyKind(Enum):
     TEXT = "a text"
     CHOICE = "one of a few words"
     LIST = "a comma-separated text or a list"
-    THINGS = "a comma-separated text, or a list of names or objects"
+    OBJECTS = "a comma-separated text, or a list of names or objects"
     SECRET = "a secret text"  # noqa: S105 - the name of a kind
     FUNCTION = "a function"
 
 
 class Scope(Enum):
-    """Who understands a property. CLIENT properties are about the connection and fit every client."""
+    """The clients that a property applies to. CLIENT properties configure the connection of every client."""
 
     CLIENT = "client"
     CONSUMER = "consumer"
@@ -52,6 +52,6 @@ class Property:
     maximum: int | None = None
     choices: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
-    scaled_aliases: tuple[tuple[str, int], ...] = ()  # other unit: value times the number is ours
-    no_effect: str = ""  # accepted, and this is why it changes nothing here
-    refused: str = ""  # not accepted, and this is why
+    scaled_aliases: tuple[tuple[str, int], ...] = ()  # in another unit: the value times the number is ours
+    no_effect: str = ""  # accepted without effect, for this reason
+    refused: str = ""  # not accepted, for this reason

@@ -1,9 +1,9 @@
-"""Properties that are known and not accepted, each with the reason a user reads.
+"""Known properties that are not accepted, each with the reason for the user.
 
 Thread: none (a constant).
 
-A property that would change nothing is a trap: whoever sets it relies on it. Those that only tune Java's inside are
-accepted with a warning in the other tables; those that promise a behaviour stand here.
+A property without effect is a trap: the user who sets it relies on it. Properties that only tune Java's internals are
+accepted with a warning in the other tables; those that promise a behaviour are refused here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _KERBEROS = "Kerberos (GSSAPI) is not supported; use SCRAM, OAUTHBEARER or mTLS"
 _CLASSES = "it names Java classes, which cannot run here"
 _TOKEN = "tokens come from the function in sasl.oauthbearer.token.provider"  # noqa: S105 - a sentence
 _SHARE = "share groups are not supported"
-_BROKER = "it is read by brokers, not by clients"
+_BROKER = "it configures brokers, not clients"
 
 _REASONS: Final[dict[str, tuple[str, ...]]] = {
     _BYTES: ("key.deserializer", "value.deserializer"),
@@ -83,15 +83,15 @@ _REASONS: Final[dict[str, tuple[str, ...]]] = {
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
     ),
     _SHARE: ("share.acknowledgement.mode", "share.acquire.mode"),
-    "the ciphers are those of the machine's OpenSSL policy; narrow with ssl.enabled.protocols": ("ssl.cipher.suites",),
-    "certificates are always verified; name your authority with ssl.ca.location": (
+    "the machine's OpenSSL policy sets the ciphers; restrict with ssl.enabled.protocols": ("ssl.cipher.suites",),
+    "certificates are always verified; set your authority with ssl.ca.location": (
         "enable.ssl.certificate.verification",
     ),
     "it is internal to Java": ("internal.throw.on.fetch.stable.offset.unsupported",),
-    "blocks name the next offset and the high watermark; compare them": ("enable.partition.eof",),
-    "commit the offsets that you are done with instead": ("enable.auto.offset.store",),
-    "the size of what is fetched ahead is bounded in bytes: fetch.buffer.bytes": ("queued.min.messages",),
-    "it is a property of librdkafka's inside; this client logs with Python's logging": ("debug", "log.level"),
+    "blocks have the next offset and the high watermark; compare them": ("enable.partition.eof",),
+    "commit the offsets that you have finished instead": ("enable.auto.offset.store",),
+    "prefetching is limited in bytes: fetch.buffer.bytes": ("queued.min.messages",),
+    "it controls librdkafka's own logging; this client uses Python's logging": ("debug", "log.level"),
 }
 
 _PRODUCER: Final = (
@@ -122,9 +122,9 @@ def _rows() -> Iterator[Property]:
         yield Property(
             name=name,
             kind=PropertyKind.TEXT,
-            doc="A producer's property.",
+            doc="A producer property.",
             scope=Scope.PRODUCER,
-            refused="it is a property of producers",
+            refused="it is a producer property",
         )
 
 

@@ -1,4 +1,4 @@
-"""`auto.offset.reset`: where a partition without a valid position goes.
+"""`auto.offset.reset`: where a partition without a valid position starts.
 
 Thread: none (pure).
 """
@@ -24,7 +24,7 @@ class ResetPolicy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OffsetReset:
-    """The policy; `duration` (seconds back from now) belongs to BY_DURATION alone."""
+    """The policy; `duration` (seconds back from now) applies only to BY_DURATION."""
 
     policy: ResetPolicy = ResetPolicy.NONE
     duration: float = 0.0
@@ -54,7 +54,7 @@ _DURATION: Final = re.compile(
 
 
 def parse_duration(text: str) -> float | None:
-    """Seconds of an ISO 8601 duration as Java reads it, or None if it is not one."""
+    """Seconds of an ISO 8601 duration as Java parses it, or None if it is not one."""
     match = _DURATION.fullmatch(text)
     if match is None or match["time"] in ("T", "t"):
         return None

@@ -1,8 +1,8 @@
-"""How a connection is protected and who we are: the values that TLS and SASL are made from.
+"""The security of a connection: the settings of TLS and SASL.
 
 Thread: none (pure values).
 
-Owns the security dataclasses and their parsing. Reads no file: a path stays a path until a TLS context is made from it.
+Owns the security dataclasses and their parsing. Reads no file: a path stays a path until the TLS context is created.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from multilane.secret import Secret
 
 
 class SecurityProtocol(Enum):
-    """Kafka's four."""
+    """Kafka's four security protocols."""
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"
@@ -61,7 +61,7 @@ class PasswordLogin:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogin:
-    """OAUTHBEARER. The function may hold credentials, so it is not shown."""
+    """OAUTHBEARER. The repr omits the function, which may hold credentials."""
 
     provider: TokenProvider = field(repr=False)
     extensions: tuple[tuple[str, str], ...] = ()
@@ -73,20 +73,20 @@ SaslLogin = PasswordLogin | TokenLogin
 
 @dataclass(frozen=True, slots=True)
 class SecurityConfig:
-    """`tls` is there exactly when the protocol encrypts, `sasl` exactly when it logs in."""
+    """`tls` is set if and only if the protocol encrypts, `sasl` if and only if it authenticates."""
 
     protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
     tls: TlsConfig | None = None
     sasl: SaslLogin | None = None
 
 
-# Mechanisms that hand the secret itself to the broker: what it is, and what to use instead of sending it in the clear.
-_SENT_AS_IS: Final = {"PLAIN": ("password", "SASL_SSL or a SCRAM mechanism"), "OAUTHBEARER": ("token", "SASL_SSL")}
+# Mechanisms that send the secret itself to the broker: the secret, and what to use instead of sending it unencrypted.
+_SENDS_SECRET: Final = {"PLAIN": ("password", "SASL_SSL or a SCRAM mechanism"), "OAUTHBEARER": ("token", "SASL_SSL")}
 _NO_LOGIN: Final = "set sasl.username and sasl.password (or sasl.jaas.config)"
 
 
 def parse_security(values: Values) -> tuple[SecurityConfig, tuple[str, ...]]:
-    """The protection asked for, and warnings about what weakens it or is not used."""
+    """The requested protection, and warnings about settings that weaken it or are not used."""
     protocol = SecurityProtocol(values.text("security.protocol"))
     warnings = list(_unused(values, protocol))
     tls = None
@@ -94,25 +94,25 @@ def parse_security(values: Values) -> tuple[SecurityConfig, tuple[str, ...]]:
         tls = parse_tls(values)
         if not tls.verify_hostname:
             key = values.spelled("ssl.endpoint.identification.algorithm")
-            warnings.append(f"{key} is empty: the host name in the broker's certificate is not verified")
+            warnings.append(f"{key} is empty: host names in the brokers' certificates are not verified")
     sasl = _login(values) if protocol.sasl else None
-    if sasl is not None and sasl.mechanism in _SENT_AS_IS and not protocol.tls:
+    if sasl is not None and sasl.mechanism in _SENDS_SECRET and not protocol.tls:
         warnings.append(_allow_insecure(values, sasl.mechanism))
     return SecurityConfig(protocol, tls, sasl), tuple(warnings)
 
 
 def _unused(values: Values, protocol: SecurityProtocol) -> list[str]:
-    """Credentials that would not be used. By default that is an error: whoever gives a password means to log in."""
+    """Credentials that would not be used. By default this is an error: a user who sets a password wants to log in."""
     groups = (("sasl.", protocol.sasl, "SASL_SSL"), ("ssl.", protocol.tls, "SSL or SASL_SSL"))
     warnings = []
     for prefix, used, wanted in groups:
         idle = [key for name, key in values.given.items() if name.startswith(prefix) and _matters(values, name)]
         if used or not idle:
             continue
-        text = f"{', '.join(idle)}: given, but security.protocol is {protocol.value}"
+        text = f"{', '.join(idle)}: set, but security.protocol is {protocol.value}"
         if "security.protocol" not in values.given:
             raise ConfigError(f"{text} (the default); set it to {wanted}")
-        warnings.append(f"{text}, so not used")
+        warnings.append(f"{text}, so it is not used")
     return warnings
 
 
@@ -121,11 +121,11 @@ def _matters(values: Values, name: str) -> bool:
 
 
 def _allow_insecure(values: Values, mechanism: str) -> str:
-    secret, instead = _SENT_AS_IS[mechanism]
+    secret, instead = _SENDS_SECRET[mechanism]
     if not values.flag("sasl.allow.insecure"):
         raise ConfigError(
             f"sasl.mechanism {mechanism} over SASL_PLAINTEXT sends the {secret} unencrypted; use {instead}, "
-            "or set sasl.allow.insecure=true if you trust everyone on the network"
+            "or set sasl.allow.insecure=true if you trust the whole network"
         )
     return f"{values.spelled('sasl.allow.insecure')} is set: the {secret} is sent unencrypted"
 
@@ -148,10 +148,10 @@ def _token_login(values: Values) -> TokenLogin:
             "sasl.mechanism OAUTHBEARER needs sasl.oauthbearer.token.provider, a function that returns a Token"
         )
     if not isinstance(provider, Hashable):
-        raise ConfigError(f"{key}: the function object must be hashable; connections are shared by it")
+        raise ConfigError(f"{key}: the function object must be hashable; it decides which connections are shared")
     for other in ("sasl.username", "sasl.password", "sasl.jaas.config"):
         if other in values.given:
-            raise ConfigError(f"{values.spelled(other)} does not go with sasl.mechanism OAUTHBEARER; remove it")
+            raise ConfigError(f"{values.spelled(other)} does not apply to sasl.mechanism OAUTHBEARER; remove it")
     return TokenLogin(cast("TokenProvider", provider), _extensions(values))
 
 
@@ -161,7 +161,7 @@ def _extensions(values: Values) -> tuple[tuple[str, str], ...]:
     for entry in values.items("sasl.oauthbearer.extensions"):
         name, equals, value = entry.partition("=")
         if not name or not equals:
-            raise ConfigError(f"{key}: every extension is written name=value")
+            raise ConfigError(f"{key}: write every extension as name=value")
         pairs.append((name.strip(), value.strip()))
     if len({name for name, _ in pairs}) != len(pairs):
         raise ConfigError(f"{key}: an extension is given twice")
@@ -174,7 +174,7 @@ def _password_login(values: Values, mechanism: str) -> PasswordLogin:
     if jaas is not None:
         login = _jaas_login(values, jaas, mechanism)
         if (username and username != login.username) or (password is not None and password != login.password):
-            raise ConfigError("sasl.jaas.config and sasl.username/sasl.password differ; give one of them")
+            raise ConfigError("sasl.jaas.config and sasl.username/sasl.password differ; keep one of them")
         username, password = login.username, login.password
     if not username or password is None or not password.reveal():
         raise ConfigError(f"sasl.mechanism {mechanism} needs a user name and a password: {_NO_LOGIN}")

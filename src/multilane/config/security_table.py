@@ -2,7 +2,7 @@
 
 Thread: none (a constant).
 
-Java's names, librdkafka's where Java has no such thing (a CA file, user name and password), and three of ours.
+The names are Java's, librdkafka's where Java has none (a CA file, user name and password), and three of our own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from multilane.config.properties import Property, PropertyKind
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _PLATFORM_TLS = "Python's ssl module chooses the provider, the random source and the certificate algorithms"
-_RELOGIN = "a token is asked of sasl.oauthbearer.token.provider again before it expires"
+_RELOGIN = "the client calls sasl.oauthbearer.token.provider again before a token expires"
 
 SECURITY_PROPERTIES: Final[tuple[Property, ...]] = (
     Property(
@@ -21,29 +21,29 @@ SECURITY_PROPERTIES: Final[tuple[Property, ...]] = (
         kind=PropertyKind.CHOICE,
         default="PLAINTEXT",
         choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
-        doc="Whether the connection is encrypted (SSL) and whether we log in (SASL).",
+        doc="Whether the connection uses encryption (SSL) and authentication (SASL).",
     ),
     Property(
         name="sasl.mechanism",
         kind=PropertyKind.CHOICE,
         choices=MECHANISMS,
         aliases=("sasl.mechanisms",),
-        doc="How we log in. Java's default, GSSAPI (Kerberos), is not supported, so there is none.",
+        doc="The login mechanism. There is no default: Java's, GSSAPI (Kerberos), is not supported.",
     ),
     Property(name="sasl.username", kind=PropertyKind.TEXT, doc="The user name for PLAIN and SCRAM."),
     Property(name="sasl.password", kind=PropertyKind.SECRET, doc="The password for PLAIN and SCRAM."),
     Property(
         name="sasl.jaas.config",
         kind=PropertyKind.SECRET,
-        doc="Java's spelling of user name and password: <PlainLoginModule|ScramLoginModule> required username=... "
-        "password=...; it is read as text, no class is loaded.",
+        doc="Java's notation for user name and password: <PlainLoginModule|ScramLoginModule> required username=... "
+        "password=...; parsed as text, no class is loaded.",
     ),
     Property(
         name="sasl.allow.insecure",
         kind=PropertyKind.FLAG,
         default=False,
         aliases=("sasl.plain.allow.insecure",),
-        doc="Allows PLAIN and OAUTHBEARER without TLS, which shows the password or token to anyone on the network.",
+        doc="Allows PLAIN and OAUTHBEARER without TLS, which exposes the password or token to the network.",
     ),
     Property(
         name="sasl.oauthbearer.token.provider",
@@ -61,12 +61,12 @@ SECURITY_PROPERTIES: Final[tuple[Property, ...]] = (
         kind=PropertyKind.CHOICE,
         default="https",
         choices=("https", "", "none"),
-        doc="https verifies that the certificate is the host's; empty turns that off.",
+        doc="https verifies that the certificate belongs to the host; empty turns that off.",
     ),
     Property(
         name="ssl.ca.location",
         kind=PropertyKind.TEXT,
-        doc="A PEM file (or a directory made by c_rehash) with the authorities to trust; the system's if not set.",
+        doc="A PEM file (or a c_rehash directory) with the authorities to trust (default: the system's).",
     ),
     Property(
         name="ssl.truststore.certificates",
@@ -84,7 +84,7 @@ SECURITY_PROPERTIES: Final[tuple[Property, ...]] = (
         name="ssl.truststore.type",
         kind=PropertyKind.TEXT,
         aliases=("ssl.trust.store.type",),
-        doc="PEM; Java's JKS and PKCS12 are not read.",
+        doc="PEM; Java's JKS and PKCS12 are not supported.",
     ),
     Property(
         name="ssl.truststore.password",
@@ -126,14 +126,14 @@ SECURITY_PROPERTIES: Final[tuple[Property, ...]] = (
         name="ssl.keystore.type",
         kind=PropertyKind.TEXT,
         aliases=("ssl.key.store.type",),
-        doc="PEM; Java's JKS and PKCS12 are not read.",
+        doc="PEM; Java's JKS and PKCS12 are not supported.",
     ),
     Property(
         name="ssl.keystore.password",
         kind=PropertyKind.SECRET,
         aliases=("ssl.key.store.password",),
         doc="The password of a Java keystore.",
-        refused="a PEM keystore has no password of its own; the key's password goes into ssl.key.password",
+        refused="a PEM keystore has no password of its own; set the key's password with ssl.key.password",
     ),
     Property(
         name="ssl.enabled.protocols",
@@ -145,7 +145,7 @@ SECURITY_PROPERTIES: Final[tuple[Property, ...]] = (
         name="ssl.protocol",
         kind=PropertyKind.TEXT,
         doc="The version Java prefers.",
-        no_effect="the highest version of ssl.enabled.protocols that the broker knows is used",
+        no_effect="the client uses the highest version of ssl.enabled.protocols that the broker supports",
     ),
     Property(name="ssl.provider", kind=PropertyKind.TEXT, doc="Java's TLS provider.", no_effect=_PLATFORM_TLS),
     Property(

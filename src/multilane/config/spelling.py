@@ -1,9 +1,9 @@
-"""From any spelling of a property name to its row in the table.
+"""Maps any spelling of a property name to its row in the table.
 
 Thread: none (pure).
 
 Java's dotted names are canonical. Kebab, camel and snake case, librdkafka's names, Spring Boot's `spring.kafka.*` and
-Spark's `kafka.*` lead to the same row. Owns the assembled table; never looks at values.
+Spark's `kafka.*` map to the same row. Owns the assembled table; never looks at values.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PROPERTIES: Final[dict[str, Property]] = {
     for row in table
 }
 
-# Longest first: `spring.kafka.consumer.properties.` must not be cut to `properties.` by a shorter one.
+# Longest first: a shorter prefix must not cut `spring.kafka.consumer.properties.` to `properties.`.
 _PREFIXES: Final = (
     "spring.kafka.consumer.properties.",
     "spring.kafka.properties.",
@@ -40,7 +40,7 @@ _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """What a name means: a row, and the factor from the spelling's unit to the row's."""
+    """The meaning of a name: a row, and the factor from the spelling's unit to the row's."""
 
     row: Property
     scale: int = 1
@@ -61,7 +61,7 @@ _BY_NAME: Final = _index(PROPERTIES.values())
 
 
 def fold(key: str) -> str:
-    """The dotted lower-case form of a name, without the prefix of a framework."""
+    """The dotted lower-case form of a name, without a framework's prefix."""
     name = key.strip().replace("[", ".").replace("]", "")
     if name.upper() == name:
         name = name.lower()
@@ -73,7 +73,7 @@ def fold(key: str) -> str:
 
 
 def lookup(key: object) -> Spelling:
-    """The meaning of a name, or a ConfigError that says what was probably meant."""
+    """The meaning of a name; raises a ConfigError with suggestions if it is unknown."""
     if not isinstance(key, str):
         raise ConfigError(f"a property name must be a text, not {type(key).__name__}")
     name = fold(key)

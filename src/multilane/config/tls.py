@@ -1,4 +1,4 @@
-"""What a TLS context is made from: authorities, our certificate and key, versions, host name verification.
+"""The settings of a TLS context: authorities, our certificate and key, versions, host name verification.
 
 Thread: none (pure values). Reads no file.
 """
@@ -17,14 +17,14 @@ from multilane.secret import Secret
 
 @dataclass(frozen=True, slots=True)
 class PemFile:
-    """PEM text that is in a file."""
+    """PEM text in a file."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class PemText:
-    """PEM text given in the configuration. It may hold a private key, so it does not show itself."""
+    """PEM text in the configuration. It may hold a private key, so the repr hides it."""
 
     text: Secret
 
@@ -34,7 +34,7 @@ Pem = PemFile | PemText
 
 @dataclass(frozen=True, slots=True)
 class TlsConfig:
-    """`trust` None is the system's store. `key` None with a certificate means that its file holds the key too."""
+    """`trust` None is the system's store. `key` None with a certificate means that its file also holds the key."""
 
     trust: Pem | None = None
     certificate: Pem | None = None
@@ -57,11 +57,11 @@ _TEXT_OF: Final = {
 _ONE_LINE: Final = re.compile(r"(-----BEGIN [A-Z0-9 ]+-----) *([A-Za-z0-9+/= ]+?) *(-----END [A-Z0-9 ]+-----) ?")
 _CONVERT_TRUST: Final = (
     "export it once with `keytool -exportcert -rfc -keystore FILE -alias NAME` (or `openssl pkcs12 -in FILE -nokeys "
-    "-out ca.pem` for PKCS12) and give the PEM file as ssl.ca.location"
+    "-out ca.pem` for PKCS12) and set ssl.ca.location to the PEM file"
 )
 _CONVERT_KEYS: Final = (
     "convert it once with `keytool -importkeystore -srckeystore FILE -destkeystore keys.p12 -deststoretype PKCS12` "
-    "(JKS only) and `openssl pkcs12 -in keys.p12 -out keys.pem`, and give the PEM file as ssl.keystore.location with "
+    "(JKS only) and `openssl pkcs12 -in keys.p12 -out keys.pem`, and set ssl.keystore.location to the PEM file and "
     "ssl.keystore.type=PEM"
 )
 
@@ -73,11 +73,11 @@ def parse_tls(values: Values) -> TlsConfig:
     certificate = _one_of(values, _CERTIFICATE)
     key = _key(values)
     if certificate is None and key is not None:
-        raise ConfigError("a private key is given without a certificate; set ssl.certificate.location")
+        raise ConfigError("a private key is set without a certificate; set ssl.certificate.location")
     if isinstance(certificate, PemText) and key is None:
-        raise ConfigError(f"{values.spelled(_CERTIFICATE[2])} is given without its private key; set ssl.keystore.key")
+        raise ConfigError(f"{values.spelled(_CERTIFICATE[2])} is set without its private key; set ssl.keystore.key")
     if certificate is None and "ssl.key.password" in values.given:
-        raise ConfigError(f"{values.spelled('ssl.key.password')} is given without a private key")
+        raise ConfigError(f"{values.spelled('ssl.key.password')} is set without a private key")
     return TlsConfig(
         trust=_one_of(values, _TRUST),
         certificate=certificate,
@@ -89,25 +89,25 @@ def parse_tls(values: Values) -> TlsConfig:
 
 
 def _check_store(values: Values, store: str, convert: str) -> None:
-    """Java's own store formats are refused, with the way out."""
+    """Refuses Java's own store formats and explains how to convert them."""
     location, kind = f"ssl.{store}.location", f"ssl.{store}.type"
     given = values.text(kind)
     if given.upper() not in ("", "PEM"):
-        raise ConfigError(f"{values.spelled(kind)}: {printable(given, 40)!r} is not read; {convert}")
+        raise ConfigError(f"{values.spelled(kind)}: {printable(given, 40)!r} is not supported; {convert}")
     if values.text(location) and not given:
         raise ConfigError(
-            f"{values.spelled(location)} without ssl.{store}.type means a Java keystore (JKS), which is not read; "
+            f"{values.spelled(location)} without ssl.{store}.type means a Java keystore (JKS), which is not supported; "
             f"if the file is PEM, set ssl.{store}.type=PEM; if not, {convert}"
         )
 
 
 def _one_of(values: Values, names: tuple[str, str, str]) -> Pem | None:
-    """The one source that was given. The first two names are files, the last is the PEM text itself."""
+    """The single source that is set. The first two names are files, the last is the PEM text itself."""
     given = [name for name in names if name in values.given and values.parsed[name] not in ("", Secret(""))]
     if not given:
         return None
     if len(given) > 1:
-        raise ConfigError(f"{values.spelled(given[0])} and {values.spelled(given[1])} exclude each other; give one")
+        raise ConfigError(f"{values.spelled(given[0])} and {values.spelled(given[1])} exclude each other; keep one")
     text = values.secret(given[0])
     if text is None:
         return _file(values, given[0])
@@ -119,7 +119,7 @@ def _key(values: Values) -> Pem | None:
     if values.text("ssl.key.location") and text is not None:
         raise ConfigError(
             f"{values.spelled('ssl.key.location')} and {values.spelled('ssl.keystore.key')} exclude each other; "
-            "give one"
+            "keep one"
         )
     if text is not None:
         return PemText(_pem(values, "ssl.keystore.key", text, "PRIVATE KEY"))
@@ -128,29 +128,29 @@ def _key(values: Values) -> Pem | None:
 
 def _file(values: Values, name: str) -> PemFile:
     path = values.text(name)
-    if "-----BEGIN" in path:  # possibly a private key: it must not go where paths are shown
-        raise ConfigError(f"{values.spelled(name)}: this is PEM text, not a path; PEM text goes into {_TEXT_OF[name]}")
+    if "-----BEGIN" in path:  # possibly a private key, which must not appear where paths are shown
+        raise ConfigError(f"{values.spelled(name)}: this is PEM text, not a path; set {_TEXT_OF[name]} instead")
     return PemFile(path)
 
 
-def _pem(values: Values, name: str, text: Secret, what: str) -> Secret:
-    if f"{what}-----" not in text.reveal():
-        raise ConfigError(f"{values.spelled(name)}: the text holds no PEM block of a {what.lower()}")
+def _pem(values: Values, name: str, text: Secret, label: str) -> Secret:
+    if f"{label}-----" not in text.reveal():
+        raise ConfigError(f"{values.spelled(name)}: the text contains no PEM block of a {label.lower()}")
     return Secret(_ONE_LINE.sub(_unfold, text.reveal()))
 
 
 def _unfold(block: re.Match[str]) -> str:
-    """Java reads PEM whose lines were joined by blanks, as properties files make them; OpenSSL does not."""
+    """Restores line breaks: Java accepts PEM with lines joined by spaces, as in properties files; OpenSSL does not."""
     body = "\n".join(textwrap.wrap(block[2].replace(" ", ""), 64))
     return f"{block[1]}\n{body}\n{block[3]}\n"
 
 
 def _versions(values: Values) -> tuple[str, ...]:
     key = values.spelled("ssl.enabled.protocols")
-    asked = values.items("ssl.enabled.protocols")
-    for version in asked:
+    requested = values.items("ssl.enabled.protocols")
+    for version in requested:
         if version not in _VERSIONS:
-            raise ConfigError(f"{key}: {printable(version, 40)!r} is not offered; write TLSv1.2, TLSv1.3 or both")
-    if not asked:
+            raise ConfigError(f"{key}: {printable(version, 40)!r} is not supported; write TLSv1.2, TLSv1.3 or both")
+    if not requested:
         raise ConfigError(f"{key} is empty; write TLSv1.2, TLSv1.3 or both")
-    return tuple(version for version in _VERSIONS if version in asked)
+    return tuple(version for version in _VERSIONS if version in requested)

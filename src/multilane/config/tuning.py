@@ -1,8 +1,8 @@
-"""Advice about a group's settings: rules with their reason and what to do, each told when its facts are known.
+"""Advice about a group's settings: rules with their reason and remedy, each applied once its facts are known.
 
 Thread: none (pure).
 
-Nothing is refused here: a setting may be meant. What cannot work is refused by `config`.
+Refuses nothing, because a setting may be intentional. `config` refuses what cannot work.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ class Advice:
     fix: str
 
     def __str__(self) -> str:
-        return f"{self.found}. The rule: {self.rule}. {self.fix}"
+        return f"{self.found}. Rule: {self.rule}. {self.fix}"
 
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """What the broker allows, in seconds."""
+    """The broker's limits, in seconds."""
 
     smallest: float
     largest: float
 
 
 def of_settings(config: GroupConfig) -> tuple[Advice, ...]:
-    """What can be said before anyone is asked. Heartbeats and sessions of KIP-848 groups are the broker's."""
+    """Advice that needs no broker. For KIP-848 groups the broker sets heartbeats and sessions."""
     if config.group_protocol != "classic":
         return ()
     if config.heartbeat_interval * _HEARTBEATS_IN_A_SESSION <= config.session_timeout + 1e-9:
@@ -44,7 +44,7 @@ def of_settings(config: GroupConfig) -> tuple[Advice, ...]:
     third = int(config.session_timeout * 1000 / _HEARTBEATS_IN_A_SESSION)
     return (
         Advice(
-            "heartbeat.interval.ms is at most a third of session.timeout.ms, so that two may be lost",
+            "heartbeat.interval.ms is at most a third of session.timeout.ms, so that two heartbeats may be lost",
             f"heartbeat.interval.ms is {_ms(config.heartbeat_interval)}, "
             f"session.timeout.ms {_ms(config.session_timeout)}",
             f"Set heartbeat.interval.ms to {third} or less, or raise session.timeout.ms",
@@ -57,37 +57,37 @@ def of_session(config: GroupConfig, limits: SessionLimits) -> tuple[Advice, ...]
         return ()
     return (
         Advice(
-            "session.timeout.ms lies within the broker's group.min.session.timeout.ms and group.max.session.timeout.ms",
+            "session.timeout.ms is between the broker's group.min.session.timeout.ms and group.max.session.timeout.ms",
             f"session.timeout.ms is {_ms(config.session_timeout)}, the broker allows {_ms(limits.smallest)} to "
             f"{_ms(limits.largest)}",
-            "Set session.timeout.ms to what the broker allows, or change its limits; until then it refuses this member",
+            "Set session.timeout.ms within these limits, or change them; until then the broker refuses this member",
         ),
     )
 
 
 def of_handling(config: GroupConfig, seconds: float) -> tuple[Advice, ...]:
-    """`seconds` is how long the application was away between two polls."""
+    """`seconds` is the time between two polls."""
     if seconds <= config.max_poll_interval * _SHARE_OF_THE_POLL_INTERVAL:
         return ()
     return (
         Advice(
-            "what one poll hands out is done with in half of max.poll.interval.ms, so that a slow day is survived",
+            "the records of one poll are handled within half of max.poll.interval.ms, to leave room for slow days",
             f"the application took {seconds:.1f} s between two polls, max.poll.interval.ms is "
             f"{_ms(config.max_poll_interval)}",
-            "Lower max.poll.records, do the work elsewhere and pause() meanwhile, or raise max.poll.interval.ms",
+            "Lower max.poll.records, pause() and do the work elsewhere, or raise max.poll.interval.ms",
         ),
     )
 
 
 def of_assignment(assigned: int, partitions: int) -> tuple[Advice, ...]:
-    """`partitions` are those of all topics subscribed to, as far as known; 0 when nothing is known of them."""
+    """`partitions` counts the known partitions of all subscribed topics; 0 if none is known."""
     if assigned or not partitions:
         return ()
     return (
         Advice(
             "a group has no more members than partitions",
-            f"this member was assigned nothing of {partitions} partitions: others have them all",
-            "Run fewer members, or give the topics more partitions; this one stays as a spare",
+            f"this member was assigned none of {partitions} partitions: other members have them all",
+            "Run fewer members, or add partitions to the topics; this member stays as a spare",
         ),
     )
 

@@ -1,9 +1,9 @@
-"""From what a user wrote to typed values: parsing, ranges, and spellings that contradict each other.
+"""Converts a user's properties to typed values: parsing, ranges, and contradicting spellings.
 
 Thread: none (pure).
 
-`read` is the only way in. Secrets are wrapped the moment they are seen, and no error text repeats the value of a
-property that can hold one.
+`read` is the only entry point. Secrets are wrapped as soon as they are read, and no error message repeats the value of
+a property that can hold one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FLAGS: Final = {"true": True, "false": False}
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Every property of the asked scopes, parsed; `given` maps the names that were set to the spelling used."""
+    """Every property of the requested scopes, parsed; `given` maps the names that were set to the spelling used."""
 
     parsed: Mapping[str, object]
     given: Mapping[str, str]
@@ -62,7 +62,7 @@ class Values:
         value = self.parsed[name]
         return value if isinstance(value, tuple) else ()
 
-    def things(self, name: str) -> tuple[object, ...]:
+    def objects(self, name: str) -> tuple[object, ...]:
         value = self.parsed[name]
         return value if isinstance(value, tuple) else ()
 
@@ -71,22 +71,22 @@ class Values:
         return value if isinstance(value, Secret) else None
 
     def spelled(self, name: str) -> str:
-        """The name as the user wrote it, for error texts."""
+        """The name as the user wrote it, for error messages."""
         return self.given.get(name, name)
 
 
 def merged(properties: object, more: Mapping[str, object]) -> dict[str, object]:
-    """The properties that a client's constructor was given, as a mapping and as keywords."""
+    """The properties passed to a client's constructor, as a mapping and as keywords."""
     if properties is None:
         return dict(more)
     if not isinstance(properties, Mapping):
         kind = type(properties).__name__
-        raise TypeError(f"properties are a mapping such as {{'bootstrap.servers': 'localhost:9092'}}, not a {kind}")
+        raise TypeError(f"properties must be a mapping such as {{'bootstrap.servers': 'localhost:9092'}}, not a {kind}")
     return {**properties, **more}
 
 
 def read(properties: Mapping[str, object], scopes: frozenset[Scope]) -> Values:
-    """Parses all of it, or raises the first ConfigError. A value of None counts as not given."""
+    """Parses all properties, or raises the first ConfigError. A value of None counts as not set."""
     parsed = {row.name: row.default for row in PROPERTIES.values() if row.scope in scopes and not row.refused}
     given: dict[str, str] = {}
     warnings: list[str] = []
@@ -95,11 +95,11 @@ def read(properties: Mapping[str, object], scopes: frozenset[Scope]) -> Values:
         if value is None:
             continue
         row = spelling.row
-        _admit(key, row, value, scopes)
+        _check_allowed(key, row, value, scopes)
         fresh = _parse(key, spelling, value)
         if row.name in given and fresh != parsed[row.name]:
             raise ConfigError(
-                f"{given[row.name]} and {key} are spellings of {row.name} and have different values; give one"
+                f"{given[row.name]} and {key} are spellings of {row.name} with different values; keep one"
             )
         if row.no_effect and row.name not in given:
             warnings.append(f"{key} has no effect: {row.no_effect}")
@@ -108,12 +108,12 @@ def read(properties: Mapping[str, object], scopes: frozenset[Scope]) -> Values:
     return Values(parsed, given, tuple(warnings))
 
 
-def _admit(key: str, row: Property, value: object, scopes: frozenset[Scope]) -> None:
+def _check_allowed(key: str, row: Property, value: object, scopes: frozenset[Scope]) -> None:
     empty = isinstance(value, (str, list, tuple)) and not value
     if row.refused and not empty:
         raise ConfigError(f"{key} is not accepted: {row.refused}")
     if row.scope not in scopes and not row.refused:
-        raise ConfigError(f"{key} is a property of the {row.scope.value}, which is not what is being configured")
+        raise ConfigError(f"{key} is a {row.scope.value} property and does not apply here")
 
 
 def _parse(key: str, spelling: Spelling, value: object) -> object:
@@ -192,7 +192,7 @@ def _text(key: str, spelling: Spelling, value: object) -> str:
 
 
 def _encodable(key: str, text: str) -> str:
-    """The environment gives lone surrogates for bytes that are not UTF-8; nothing of that kind can be sent."""
+    """Refuses lone surrogates: the environment has them for bytes that are not UTF-8, and they cannot be sent."""
     if _SURROGATE.search(text) is not None:
         raise ConfigError(f"{key}: the text is not valid Unicode; was it read from bytes that are not UTF-8?")
     return text
@@ -215,8 +215,8 @@ def _list(key: str, spelling: Spelling, value: object) -> tuple[str, ...]:
     return tuple(item.strip() for item in value if item.strip())
 
 
-def _things(key: str, spelling: Spelling, value: object) -> tuple[object, ...]:
-    """A list whose items may be objects of the application."""
+def _objects(key: str, spelling: Spelling, value: object) -> tuple[object, ...]:
+    """A list whose items may be the application's objects."""
     if isinstance(value, str):
         value = value.split(",")
     items = value if isinstance(value, (list, tuple)) else (value,)
@@ -245,7 +245,7 @@ _PARSERS: Final[dict[PropertyKind, Callable[[str, Spelling, object], object]]] =
     PropertyKind.TEXT: _text,
     PropertyKind.CHOICE: _choice,
     PropertyKind.LIST: _list,
-    PropertyKind.THINGS: _things,
+    PropertyKind.OBJECTS: _objects,
     PropertyKind.SECRET: _secret,
     PropertyKind.FUNCTION: _function,
 }

@@ -1,9 +1,9 @@
-"""Throw-away certificates for TLS listeners and their clients.
+"""Throwaway certificates for TLS listeners and their clients.
 
 Thread: any.
 
-An `Authority` signs what it is asked for, including what a client must refuse (expired, wrong host name). Private keys
-are written readable by the owner only. `cryptography` is imported here alone; it comes with the extra `dev`.
+An `Authority` signs any certificate, including those that a client must refuse (expired, wrong host name). Private keys
+are readable by the owner only. Only this module imports `cryptography`, which the extra `dev` installs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _USES: Final = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """The PEM files of one certificate. `keystore` is key and chain in one file, as Kafka wants them."""
+    """The PEM files of one certificate. `keystore` has key and chain in one file, as Kafka expects."""
 
     certificate: Path
     key: Path = field(repr=False)
@@ -43,7 +43,7 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """What a cluster with TLS shows its clients; `authority` signs more, good or bad."""
+    """The certificates of a cluster with TLS; `authority` signs more, valid or not."""
 
     ca: Path
     server: KeyPair
@@ -82,7 +82,9 @@ class Authority:
         builder = builder.add_extension(_key_usage(signs_certificates=False), critical=True)
         builder = builder.add_extension(x509.ExtendedKeyUsage(_USES), critical=False)
         if names:
-            builder = builder.add_extension(x509.SubjectAlternativeName([_general(n) for n in names]), critical=False)
+            builder = builder.add_extension(
+                x509.SubjectAlternativeName([_alternative_name(n) for n in names]), critical=False
+            )
         certificate = builder.sign(self._key, hashes.SHA256())
         return self._write(stem, key, certificate)
 
@@ -127,7 +129,7 @@ def _name(common: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
 
 
-def _general(name: str) -> x509.GeneralName:
+def _alternative_name(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:

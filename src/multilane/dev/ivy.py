@@ -1,9 +1,9 @@
-"""Fetches Kafka's jars with Apache Ivy, which the PyPI package `pyspark` brings along.
+"""Fetches Kafka's jars with Apache Ivy, which the PyPI package `pyspark` contains.
 
 Thread: any.
 
-Ivy goes where Ivy goes by default; `MULTILANE_IVY_SETTINGS` names a settings file for those who have a mirror, and the
-usual proxy variables are handed to Java. Nothing of the user's own Ivy directory is read or written.
+Ivy uses its default repositories; `MULTILANE_IVY_SETTINGS` names a settings file, for a mirror. The usual proxy
+variables are passed to Java. The user's own Ivy directory is neither read nor written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KAFKA_VERSION: Final = "4.3.1"
 _LOG4J_VERSION: Final = "2.25.4"
 _OUTPUT_LINES_SHOWN: Final = 15
 
-# kafka-tools without its own dependencies: those are Kafka Connect's web server, and no tool but Connect's needs them.
+# kafka-tools without its dependencies: they are Kafka Connect's web server, and only Connect's tools need them.
 _MODULES: Final = f"""\
 <ivy-module version="2.0">
   <info organisation="multilane" module="dev-kafka"/>
@@ -52,7 +52,7 @@ def ivy_jar() -> Path:
 
 
 def retrieve(java: Java, target: Path, work: Path, step: Step) -> None:
-    """Puts the jars into `target`; `work` takes Ivy's own files. `step` is called for each module found or fetched."""
+    """Writes the jars to `target` and Ivy's own files to `work`. Calls `step` for each module found or fetched."""
     modules = work / "ivy.xml"
     modules.write_text(_MODULES)
     command = [str(java.program), *proxy_flags(os.environ), f"-Divy.default.ivy.user.dir={work / 'user'}"]
@@ -68,7 +68,7 @@ def _run(command: list[str], step: Step) -> None:
     with subprocess.Popen(  # noqa: S603
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True
     ) as process:
-        assert process.stdout is not None  # noqa: S101 (narrows the type: PIPE was asked for)
+        assert process.stdout is not None  # noqa: S101 (narrows the type: stdout is PIPE)
         for line in process.stdout:
             output.append(line.rstrip())
             if line.startswith(("\tfound ", "\t[SUCCESSFUL ]")):
@@ -76,13 +76,13 @@ def _run(command: list[str], step: Step) -> None:
     if process.returncode != 0:
         end = "\n".join(line for line in output[-_OUTPUT_LINES_SHOWN:] if line.strip())
         raise DevKafkaError(
-            f"Ivy could not fetch Kafka {KAFKA_VERSION} (exit {process.returncode}); is the network reachable? "
-            f"A mirror can be named with MULTILANE_IVY_SETTINGS. The end of its output:\n{end}"
+            f"Ivy cannot fetch Kafka {KAFKA_VERSION} (exit {process.returncode}); is the network reachable? "
+            f"To use a mirror, set MULTILANE_IVY_SETTINGS. The end of Ivy's output:\n{end}"
         )
 
 
 def proxy_flags(environ: Mapping[str, str]) -> list[str]:
-    """Java does not read the proxy variables that other programs do."""
+    """Java flags for the usual proxy variables, which Java itself does not read."""
     flags: list[str] = []
     for scheme in ("http", "https"):
         address = environ.get(f"{scheme}_proxy") or environ.get(f"{scheme.upper()}_PROXY")

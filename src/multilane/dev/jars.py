@@ -1,10 +1,11 @@
-"""The Kafka installation in the user's cache: fetched once, checked at each start.
+"""The Kafka installation in the user's cache: fetched once, verified at each start.
 
 Thread: any; a file lock keeps two processes from fetching at once.
 
-Owns `<cache>/multilane/kafka-<version>/`: the jars and `bootstrap.checkpoint`, what `kafka-storage format` writes into
-an empty data directory, made once so that a start costs no JVM for formatting. The jars' SHA-256 sums are pinned in
-this package; a manifest beside the files covers the rest. Never repairs silently: a changed file is an error.
+Owns `<cache>/multilane/kafka-<version>/`: the jars, and `bootstrap.checkpoint`, which `kafka-storage format` writes
+into an empty data directory; it is created once, so that a start needs no JVM for formatting. The jars' SHA-256 sums
+are pinned in this package; a manifest beside the files covers the rest. Never repairs silently: a changed file is an
+error.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ MANIFEST: Final = "SHA256SUMS"
 CHECKPOINT: Final = "bootstrap.checkpoint"
 _REPAIR: Final = "run `multilane dev fetch-jars` to fetch it again"
 
-# Opens a display for so many steps; the function it gives is called after each.
+# Opens a display for so many steps; the function it yields is called after each.
 Progress = Callable[[int], AbstractContextManager[ivy.Step]]
 
 
@@ -54,18 +55,18 @@ def silent(total: int) -> AbstractContextManager[ivy.Step]:
 
 
 def cache_directory(environ: Mapping[str, str] | None = None) -> Path:
-    """Where this version of Kafka is kept."""
+    """The directory of this version of Kafka."""
     return user_cache(environ) / f"kafka-{ivy.KAFKA_VERSION}"
 
 
 def pinned() -> dict[str, str]:
-    """Jar name -> SHA-256, as this version of multilane expects them."""
+    """Jar name -> SHA-256, as pinned by this version of multilane."""
     text = resources.files("multilane.dev").joinpath(f"kafka-{ivy.KAFKA_VERSION}.sha256").read_text()
     return _parse_sums(text)
 
 
 def installed(java: Java, directory: Path | None = None, progress: Progress = silent) -> Installation:
-    """The installation, fetched if there is none; raises DamagedJars when there is one that was changed."""
+    """The installation, fetched if there is none; raises DamagedJars if it was changed."""
     directory = cache_directory() if directory is None else directory
     if not directory.exists():
         with _lock(directory):
@@ -77,7 +78,7 @@ def installed(java: Java, directory: Path | None = None, progress: Progress = si
 
 
 def fetch(java: Java, directory: Path | None = None, progress: Progress = silent) -> Installation:
-    """As `installed`, but replaces an installation that is damaged."""
+    """Like `installed`, but replaces a damaged installation."""
     directory = cache_directory() if directory is None else directory
     try:
         return installed(java, directory, progress)
@@ -90,7 +91,7 @@ def fetch(java: Java, directory: Path | None = None, progress: Progress = silent
 
 
 def verify(directory: Path) -> None:
-    """Every file is there, is unchanged, and there is no other that could get onto the class path."""
+    """Checks that every file is present and unchanged, and that no other file could get onto the class path."""
     manifest = _read_manifest(directory)
     expected = pinned()
     for name, digest in expected.items():
@@ -100,7 +101,7 @@ def verify(directory: Path) -> None:
         raise DamagedJars(f"{directory / MANIFEST} names {name}, which does not belong there: {_REPAIR}")
     present = {path.name for path in directory.iterdir()} - {MANIFEST}
     for name in sorted(present ^ manifest.keys()):
-        fault = "is missing from" if name in manifest else "does not belong into"
+        fault = "is missing from" if name in manifest else "does not belong in"
         raise DamagedJars(f"{name} {fault} {directory}: {_REPAIR}")
     for name, digest in manifest.items():
         if _sha256(directory / name) != digest:
@@ -108,7 +109,7 @@ def verify(directory: Path) -> None:
 
 
 def _install(java: Java, directory: Path, progress: Progress) -> None:
-    """Builds the installation beside its place and renames it, so that it exists whole or not at all."""
+    """Builds the installation in a temporary directory and renames it, so that it is complete or does not exist."""
     expected = pinned()
     with tempfile.TemporaryDirectory(prefix="fetch-", dir=directory.parent) as temporary:
         work = Path(temporary)
@@ -128,7 +129,7 @@ def _check_fetched(new: Path, expected: Mapping[str, str]) -> None:
     got = {path.name: _sha256(path) for path in new.iterdir()}
     wrong = sorted(name for name in expected.keys() | got.keys() if expected.get(name) != got.get(name))
     if wrong:
-        raise DamagedJars(f"what was fetched is not what multilane pins: {', '.join(wrong)}")
+        raise DamagedJars(f"the fetched files are not what multilane pins: {', '.join(wrong)}")
 
 
 def _read_manifest(directory: Path) -> dict[str, str]:
@@ -154,7 +155,7 @@ def _sha256(path: Path) -> str:
 @contextmanager
 def _lock(directory: Path) -> Iterator[None]:
     directory.parent.mkdir(parents=True, exist_ok=True)
-    # The lock file stays: removing it would let a third process lock a new one while a second holds the old.
+    # The lock file stays: without it a third process could lock a new file while a second one holds the old.
     with directory.with_name(directory.name + ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

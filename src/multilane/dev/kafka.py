@@ -3,7 +3,7 @@
 Thread: any, one at a time.
 
 Owns the brokers' processes, their directories and ports. Everything binds to 127.0.0.1. Nothing outlives the process
-that made the cluster: a reaper process kills brokers whose owner is gone, and temporary data goes with them.
+that created the cluster: a reaper process kills brokers whose owner is gone, and deletes temporary data.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from multilane.dev.certificates import Certificates
 
 READY_SECONDS: Final = 60.0
-# One compiler tier and the plain collector: a broker is up in 3 s instead of 4, and three fit on two cores.
+# One compiler tier and the serial collector: a broker starts in 3 s instead of 4, and three fit on two cores.
 QUICK_START: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-_ASK_SECONDS: Final = 0.5
+_REQUEST_SECONDS: Final = 0.5
 _LOG_LINES: Final = 30
 _LOG4J: Final = """\
 rootLogger.level={level}
@@ -54,9 +54,9 @@ appender.out.layout.pattern=%d %p %m (%c)%n
 class KafkaCluster:
     """A cluster to be used in a `with`, or with `start_all()` and `close()`.
 
-    `listeners` are protocol names, `MTLS`, or `KafkaListener` values; PLAINTEXT is always there. `users` (name ->
+    `listeners` are protocol names, `MTLS`, or `KafkaListener` values; PLAINTEXT is always included. `users` (name ->
     password) may log in with PLAIN and SCRAM on every SASL listener. Without `data_dir` the data is temporary. `port`
-    is the first of a row of ports (default: free ones). `profile` is `test` (short timers) or `stock`.
+    is the first of consecutive ports (default: free ones). `profile` is `test` (short timers) or `stock`.
     """
 
     nodes: int = 1
@@ -75,7 +75,7 @@ class KafkaCluster:
         if self.nodes not in (1, 3):
             raise DevKafkaError(f"a cluster has 1 or 3 nodes, not {self.nodes}")
         self._listeners = settings.listeners_of(self.listeners)
-        self._secrets = {name: _as_secret(given) for name, given in self.users.items()}
+        self._secrets = {name: _as_secret(password) for name, password in self.users.items()}
         self._owner = os.getpid()
         self._brokers: dict[int, BrokerNode] = {}
         self._ports: dict[int, dict[str, int]] = {}
@@ -97,7 +97,7 @@ class KafkaCluster:
         self.close()
 
     def start_all(self, timeout: float = READY_SECONDS) -> Self:
-        """Sets everything up and starts every node; returns when all answer."""
+        """Sets up and starts every node; returns when all answer."""
         self._java = find_java()
         self._installation = jars.installed(self._java, progress=self.progress)
         self._ports = self._choose_ports()
@@ -114,7 +114,7 @@ class KafkaCluster:
         return self
 
     def close(self) -> None:
-        """Stops every node. Data that will be thrown away needs no clean shutdown, so those nodes are killed."""
+        """Stops every node. Nodes with temporary data are killed: their data needs no clean shutdown."""
         if os.getpid() != self._owner or self._reaper is None:
             return
         atexit.unregister(self.close)
@@ -140,13 +140,13 @@ class KafkaCluster:
         self._broker(node).kill()
 
     def stop(self, node: int) -> None:
-        """SIGTERM, and wait for the end."""
+        """SIGTERM; waits until the broker has ended."""
         broker = self._broker(node)
         broker.terminate()
         broker.wait_ended()
 
     def start(self, node: int, timeout: float = READY_SECONDS) -> None:
-        """Starts a node that ended, on the same data and ports, and waits until it answers."""
+        """Restarts a node on the same data and ports, and waits until it answers."""
         self._broker(node).start()
         self._wait_node(node, {node}, self.clock.monotonic() + timeout)
 
@@ -217,11 +217,11 @@ class KafkaCluster:
         count = self.nodes * len(names)
         if self.port is None:
             self._reserved = ReservedPorts(count)
-            row = self._reserved.ports
+            ports = self._reserved.ports
         else:
-            row = list(range(self.port, self.port + count))
-            require_free(row)
-        taken = iter(row)
+            ports = list(range(self.port, self.port + count))
+            require_free(ports)
+        taken = iter(ports)
         # With a given port the first listener's ports come first: 9092, 9093, 9094 are the three nodes.
         columns = {name: [next(taken) for _ in range(self.nodes)] for name in names}
         return {node: {name: columns[name][node - 1] for name in names} for node in range(1, self.nodes + 1)}
@@ -249,7 +249,7 @@ class KafkaCluster:
         present = sorted(path.name for path in directory.glob("node-*"))
         wanted = [f"node-{node}" for node in self._ports]
         if present and present != wanted:
-            raise DevKafkaError(f"{directory} holds a cluster of {len(present)} nodes, not {self.nodes}")
+            raise DevKafkaError(f"{directory} has the data of a cluster of {len(present)} nodes, not {self.nodes}")
         cluster_id = formatting.cluster_id_of(directory / "node-1" / "data") or formatting.random_uuid()
         for node in self._ports:
             data = directory / f"node-{node}" / "data"
@@ -273,8 +273,8 @@ class KafkaCluster:
     # --- waiting -----------------------------------------------------------------------------------------------------
 
     def _add_users(self, timeout: float) -> None:
-        usual = (item for item in self._listeners if item.sasl and not item.client_auth and item.keystore is None)
-        secured = next(usual, None)
+        candidates = (item for item in self._listeners if item.sasl and not item.client_auth and item.keystore is None)
+        secured = next(candidates, None)
         if not self._secrets:
             return
         add_scram_users(self.bootstrap(), self._secrets)
@@ -292,15 +292,15 @@ class KafkaCluster:
             self._wait_node(node, nodes, deadline)
 
     def _wait_node(
-        self, node: int, expected: set[int], deadline: float, through: tuple[str, Mapping[str, str]] = (PLAINTEXT, {})
+        self, node: int, expected: set[int], deadline: float, via: tuple[str, Mapping[str, str]] = (PLAINTEXT, {})
     ) -> None:
         broker = self._broker(node)
-        name, security = through
+        name, security = via
         address = f"{HOST}:{self._ports[node][name]}"
         while True:
             if not broker.running:
-                raise BrokerStartError(f"node {node} ended with {broker.exit_code}:\n{broker.tail(_LOG_LINES)}")
-            if expected <= answers(address, _ASK_SECONDS, security):
+                raise BrokerStartError(f"node {node} exited with {broker.exit_code}:\n{broker.tail(_LOG_LINES)}")
+            if expected <= answers(address, _REQUEST_SECONDS, security):
                 return
             if self.clock.monotonic() >= deadline:
                 raise BrokerStartError(f"node {node} did not answer in time:\n{broker.tail(_LOG_LINES)}")
@@ -311,19 +311,19 @@ class KafkaCluster:
         return self._brokers[node]
 
 
-def _as_secret(given: str | Secret) -> Secret:
-    return given if isinstance(given, Secret) else Secret(given)
+def _as_secret(password: str | Secret) -> Secret:
+    return password if isinstance(password, Secret) else Secret(password)
 
 
 def _write_private(path: Path, text: str) -> None:
-    """For the owner's eyes: PLAIN passwords are in it."""
+    """Readable by the owner only: the file has PLAIN passwords."""
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
 
 
 def _logging_file(directory: Path, kind: str) -> Path:
-    """Log4j's configuration: brokers write INFO to their log, tools only warnings, to the error stream."""
+    """The Log4j configuration: brokers log INFO to their log file, tools only warnings, to stderr."""
     path = directory / f"log4j2-{kind}.properties"
     if not path.exists():
         level, target = ("INFO", "SYSTEM_OUT") if kind == "broker" else ("WARN", "SYSTEM_ERR")

@@ -48,7 +48,7 @@ class BrokerNode:
         if self.running:
             raise DevKafkaError(f"node {self.id} is running")
         with self.log.open("ab") as log:
-            # A session of its own: Ctrl-C in a terminal is for us, and we stop the brokers in good order.
+            # A session of its own: Ctrl-C in a terminal reaches only this process, which stops the brokers in order.
             self._process = subprocess.Popen(  # noqa: S603
                 self._command,
                 stdin=subprocess.DEVNULL,
@@ -60,18 +60,18 @@ class BrokerNode:
         self._reaper.watch(self._process.pid)
 
     def kill(self) -> None:
-        """SIGKILL, as a machine that loses power."""
+        """SIGKILL, like a machine that loses power."""
         self._signal(signal.SIGKILL)
         self._wait(None)
 
     def terminate(self) -> None:
         """SIGTERM: leaders move away first. Does not wait."""
-        # A paused process would take the signal only when it runs again.
+        # A paused process would handle SIGTERM only after it resumes.
         self._signal(signal.SIGCONT)
         self._signal(signal.SIGTERM)
 
     def wait_ended(self, timeout: float = STOP_SECONDS) -> None:
-        """Waits for the end of a terminated broker; kills it when it takes too long."""
+        """Waits for a terminated broker to end; kills it if it takes too long."""
         try:
             self._wait(timeout)
         except subprocess.TimeoutExpired:

@@ -2,9 +2,9 @@
 
 Thread: any.
 
-Ports are chosen below the range from which systems take outgoing ports, so that a broker that restarts finds its own
-ports free again. They are reserved with locks on files, one for each port: between the choice and a broker's start, and
-while a broker is down, nobody listens there, and another process must not take the port for free.
+Ports are chosen below the system's range of ephemeral ports, so that a restarted broker finds its ports free again. A
+file lock reserves each port: between the choice and a broker's start, and while a broker is down, no process listens on
+it, and another cluster must not take it for free.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from multilane.user_cache import is_trusted
 HOST: Final = "127.0.0.1"
 _LOWEST: Final = 20_000
 _HIGHEST: Final = 32_000
-_TRIES: Final = 2_000
+_ATTEMPTS: Final = 2_000
 
 
 class ReservedPorts:
-    """Ports on which nobody listens, and that no other process reserves until these are closed or forgotten."""
+    """Free ports that no other process can reserve until this object is closed or garbage-collected."""
 
     def __init__(self, count: int) -> None:
         self._locks: dict[int, int] = {}  # open files by port
         self._release = weakref.finalize(self, _close_all, self._locks)
-        # SystemRandom: a seed that tests set for everybody must not make two runs choose alike.
-        chance = random.SystemRandom()
-        for _ in range(_TRIES):
+        # SystemRandom: with a global seed, as tests set it, two runs would choose the same ports.
+        random_source = random.SystemRandom()
+        for _ in range(_ATTEMPTS):
             if len(self._locks) == count:
                 return
-            port = chance.randrange(_LOWEST, _HIGHEST)
+            port = random_source.randrange(_LOWEST, _HIGHEST)
             lock = _lock_of(port) if port not in self._locks and is_free(port) else None
             if lock is not None:
                 self._locks[port] = lock
@@ -71,7 +71,7 @@ def _close_all(locks: dict[int, int]) -> None:
 
 
 def _lock_of(port: int) -> int | None:
-    """The lock of this port, unless somebody has it. The files stay: one that is removed can be locked twice."""
+    """The lock of this port; None if it is taken. The files stay: a deleted file could be locked twice."""
     file = os.open(_lock_directory() / str(port), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -82,8 +82,8 @@ def _lock_of(port: int) -> int | None:
 
 
 def _lock_directory() -> Path:
-    """Anyone can create a directory of this name before we do: in one that others write to, locks mean nothing, and a
-    file that we open there may be a link to another."""
+    """The checked directory of the locks. Another user could create it first: in a directory that others can write to,
+    locks mean nothing, and a file opened there may be a link."""
     directory = Path(tempfile.gettempdir(), f"multilane-ports-{os.getuid()}")
     with suppress(FileExistsError):
         directory.mkdir(mode=0o700)
@@ -98,7 +98,7 @@ def _lock_directory() -> Path:
 
 def is_free(port: int) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As Kafka does it: connections of a predecessor in TIME_WAIT do not count.
+        # As Kafka does: connections of a predecessor in TIME_WAIT do not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -111,4 +111,4 @@ def is_free(port: int) -> bool:
 def require_free(ports: Iterable[int]) -> None:
     for port in ports:
         if not is_free(port):
-            raise PortInUse(f"port {port} on {HOST} is in use: stop what listens there, or choose another with --port")
+            raise PortInUse(f"port {port} on {HOST} is in use: stop its listener, or choose another with --port")

@@ -1,9 +1,9 @@
-"""Asks a broker what it knows, and adds SCRAM users, through confluent-kafka.
+"""Queries brokers for readiness and adds SCRAM users, through confluent-kafka.
 
 Thread: any.
 
-A node is ready when it answers a Metadata request on its own port and names the nodes that are expected; a SCRAM user
-when every node lets it in, because brokers learn of users one after the other.
+A node is ready when it answers a Metadata request on its own port and returns the expected nodes. A SCRAM user is ready
+when it can log in to every node, because brokers load users one after the other.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _SILENT.propagate = False
 
 
 def answers(address: str, timeout: float, security: Mapping[str, str] | None = None) -> set[int]:
-    """The ids of the nodes that the broker at `address` names; none when it does not answer in time."""
+    """The node ids that the broker at `address` returns; none if it does not answer in time."""
     from confluent_kafka import KafkaException  # heavy; loaded when a cluster starts
     from confluent_kafka.admin import AdminClient
 
-    # Refused connections are what we wait through: no word of them, and quick new attempts.
+    # Refused connections are expected here: no log lines, and quick reconnects.
     quiet = {"log_level": 0, "reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 100}
     client = AdminClient({"bootstrap.servers": address, **quiet, **(security or {})}, logger=_SILENT)
     try:
@@ -46,7 +46,7 @@ def scram_login(user: str, secret: Secret, ca: Path | None) -> dict[str, str]:
 
 
 def add_scram_users(bootstrap: str, users: Mapping[str, Secret]) -> None:
-    """Makes (or changes) each user for both SCRAM mechanisms, in the order given."""
+    """Creates or updates each user for both SCRAM mechanisms, in the given order."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
     from confluent_kafka.admin._scram import (  # where the package's types say they are
@@ -57,14 +57,16 @@ def add_scram_users(bootstrap: str, users: Mapping[str, Secret]) -> None:
     )
 
     client = AdminClient({"bootstrap.servers": bootstrap}, logger=_SILENT)
-    # A request may name a user once, hence one for each user and mechanism.
+    # A request may name a user only once, hence one request per user and mechanism.
     for name, secret in users.items():
         for mechanism in SCRAM:
-            kind = ScramCredentialInfo(getattr(ScramMechanism, mechanism.replace("-", "_")), _ITERATIONS)
-            wanted: list[UserScramCredentialAlteration] = [
-                UserScramCredentialUpsertion(name, kind, secret.reveal().encode())
+            credential = ScramCredentialInfo(getattr(ScramMechanism, mechanism.replace("-", "_")), _ITERATIONS)
+            alterations: list[UserScramCredentialAlteration] = [
+                UserScramCredentialUpsertion(name, credential, secret.reveal().encode())
             ]
             try:
-                client.alter_user_scram_credentials(wanted, request_timeout=_ADMIN_SECONDS)[name].result(_ADMIN_SECONDS)
+                client.alter_user_scram_credentials(alterations, request_timeout=_ADMIN_SECONDS)[name].result(
+                    _ADMIN_SECONDS
+                )
             except KafkaException as error:
-                raise DevKafkaError(f"the SCRAM user {name!r} could not be added: {error.args[0]}") from error
+                raise DevKafkaError(f"cannot add the SCRAM user {name!r}: {error.args[0]}") from error

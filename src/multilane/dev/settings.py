@@ -1,8 +1,8 @@
-"""A broker's configuration, from what a cluster was asked to be.
+"""A broker's configuration, from the cluster's settings.
 
 Thread: none (pure).
 
-Owns the listeners' names and protocols and the timers of the `test` profile. A property that the user gave always wins.
+Owns the listeners' names and protocols and the timers of the `test` profile. The user's properties always win.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SCRAM: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _MECHANISMS: Final = ("PLAIN", *SCRAM, "OAUTHBEARER")
 _MODULES: Final = "org.apache.kafka.common.security"
 
-# Little memory, quick elections, groups that form at once: what a test or a developer waits for.
+# Little memory, quick elections, no delay for groups: short waits for tests and developers.
 _TEST: Final = {
     "auto.create.topics.enable": "false",
     "background.threads": "2",
@@ -69,7 +69,7 @@ class KafkaListener:
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """What every TLS listener starts from."""
+    """The files of every TLS listener."""
 
     keystore: Path
     truststore: Path
@@ -77,7 +77,7 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class BrokerPlan:
-    """What one broker's configuration is made of. Ports are per node: listener name -> port."""
+    """The input of one broker's configuration. Ports are per node: listener name -> port."""
 
     node_id: int
     data: Path
@@ -88,22 +88,22 @@ class BrokerPlan:
 
 
 def listener(wanted: str | KafkaListener) -> KafkaListener:
-    """A listener by protocol name; `MTLS` is SSL that asks for the client's certificate."""
+    """A listener by protocol name; `MTLS` is SSL that requires a client certificate."""
     if isinstance(wanted, KafkaListener):
         return wanted
     if wanted == "MTLS":
         return KafkaListener("MTLS", "SSL", client_auth=True)
     if wanted not in PROTOCOLS:
-        raise DevKafkaError(f"unknown listener {wanted!r}: choose among {', '.join((*PROTOCOLS, 'MTLS'))}")
+        raise DevKafkaError(f"unknown listener {wanted!r}: choose one of {', '.join((*PROTOCOLS, 'MTLS'))}")
     return KafkaListener(wanted, wanted)
 
 
 def listeners_of(wanted: Sequence[str | KafkaListener]) -> tuple[KafkaListener, ...]:
-    """The listeners with PLAINTEXT first: brokers, our own set-up and the Java tools use that one."""
+    """The listeners with PLAINTEXT first: brokers, the cluster's setup and the Java tools use it."""
     named = {PLAINTEXT: KafkaListener(PLAINTEXT, PLAINTEXT)}
     for item in map(listener, wanted):
         if item.name in named and named[item.name] != item:
-            raise DevKafkaError(f"two listeners are called {item.name}")
+            raise DevKafkaError(f"two listeners have the name {item.name}")
         named[item.name] = item
     return tuple(named.values())
 
@@ -111,17 +111,17 @@ def listeners_of(wanted: Sequence[str | KafkaListener]) -> tuple[KafkaListener, 
 def broker_properties(plan: BrokerPlan, profile: str, properties: Mapping[str, str]) -> dict[str, str]:
     """The whole server.properties of one broker."""
     if profile not in PROFILES:
-        raise DevKafkaError(f"unknown profile {profile!r}: choose among {', '.join(PROFILES)}")
-    made = _addresses(plan) | _replication(len(plan.ports)) | dict(PROFILES[profile])
+        raise DevKafkaError(f"unknown profile {profile!r}: choose one of {', '.join(PROFILES)}")
+    result = _addresses(plan) | _replication(len(plan.ports)) | dict(PROFILES[profile])
     for item in plan.listeners:
         prefix = f"listener.name.{item.name.lower()}"
-        made |= _tls(prefix, item, plan.tls) if item.tls else {}
-        made |= _sasl(prefix, plan.users) if item.sasl else {}
-    return made | dict(properties)
+        result |= _tls(prefix, item, plan.tls) if item.tls else {}
+        result |= _sasl(prefix, plan.users) if item.sasl else {}
+    return result | dict(properties)
 
 
 def render(properties: Mapping[str, str]) -> str:
-    """In the format Java reads: backslashes are doubled, a value stays on its line."""
+    """The properties in Java's format: backslashes are doubled, newlines escaped."""
     lines = []
     for key, value in properties.items():
         escaped = value.replace("\\", "\\\\").replace("\n", "\\n")
@@ -172,17 +172,17 @@ def _tls(prefix: str, item: KafkaListener, files: TlsFiles | None) -> dict[str, 
 
 def _sasl(prefix: str, users: Mapping[str, Secret]) -> dict[str, str]:
     plain = " ".join(f"user_{name}={_quoted(secret.reveal())}" for name, secret in users.items())
-    made = {
+    result = {
         f"{prefix}.sasl.enabled.mechanisms": ",".join(_MECHANISMS),
         f"{prefix}.plain.sasl.jaas.config": f"{_MODULES}.plain.PlainLoginModule required {plain};",
-        # Without a validator of its own Kafka accepts unsigned tokens: for development only, which this is.
+        # Without a configured validator Kafka accepts unsigned tokens: for development only, as here.
         f"{prefix}.oauthbearer.sasl.jaas.config": (
             f'{_MODULES}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";'
         ),
     }
     for mechanism in SCRAM:
-        made[f"{prefix}.{mechanism.lower()}.sasl.jaas.config"] = f"{_MODULES}.scram.ScramLoginModule required;"
-    return made
+        result[f"{prefix}.{mechanism.lower()}.sasl.jaas.config"] = f"{_MODULES}.scram.ScramLoginModule required;"
+    return result
 
 
 def _quoted(text: str) -> str:

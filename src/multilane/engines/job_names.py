@@ -1,9 +1,9 @@
-"""What a run is called where Spark shows it: the names of its query, its jobs and its application.
+"""Names of a run in Spark's user interface: its application, its query and its jobs.
 
 Thread: none (pure).
 
-Whoever may see Spark's user interface sees it: an application's place and the names of its consumers, and nothing else
-of its configuration.
+Everybody who may open Spark's user interface sees these names. They contain the application's target and the names of
+its consumers, and nothing else of its configuration.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Final
 
 from multilane.errors import printable
 
-_MOST_NAMED: Final = 5
-_LONGEST_NAME: Final = 60
+_MAX_NAMES: Final = 5
+_MAX_NAME_LENGTH: Final = 60
 
 
 def job_name(target: str, consumers: Sequence[str] = ()) -> str:
     """`multilane shop:app: orders, payments`."""
-    named = [printable(name, _LONGEST_NAME) for name in consumers[:_MOST_NAMED]]
-    left = len(consumers) - len(named)
-    told = ", ".join(named) + (f" and {left} more" if left else "")
-    return f"multilane {target}: {told}" if told else f"multilane {target}"
+    names = [printable(name, _MAX_NAME_LENGTH) for name in consumers[:_MAX_NAMES]]
+    omitted = len(consumers) - len(names)
+    listed = ", ".join(names) + (f" and {omitted} more" if omitted else "")
+    return f"multilane {target}: {listed}" if listed else f"multilane {target}"

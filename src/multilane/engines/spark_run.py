@@ -1,9 +1,9 @@
-"""Runs an application on Spark, in one of its two flows: the composition root of the driver.
+"""Runs an application on Spark, in one of two flows: the composition root of the driver.
 
 Thread: application (the main thread: signal handlers).
 
-Everything that can be found out before Spark starts is found out here, in the order of how long it takes: the
-application, its functions, Java, the master, the slots. Nothing has been handled or committed until all of it is known.
+Checks everything that can be checked before Spark starts, the fastest checks first: the application, its functions,
+Java, the master, the slots. Nothing is handled or committed before all of them pass.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from multilane.app.app import App
 from multilane.app.control import controlled_at
 from multilane.app.member_checks import check_members_differ
+from multilane.app.metrics_server import served
 from multilane.app.signals import signals_stop
 from multilane.app.targets import find_app
 from multilane.engines.batches.driver import QuerySupervisor
@@ -32,7 +33,15 @@ from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.logs import logger
 from multilane.spark.first_slot import start_seconds
 from multilane.spark.packing import UNPACKED
-from multilane.spark.session import QUICK_START, ended_with, is_connect, is_local, local_slots, shown, start_session
+from multilane.spark.session import (
+    QUICK_START,
+    ended_with,
+    is_connect,
+    is_local,
+    local_slots,
+    masked_master,
+    start_session,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,10 +51,10 @@ log = logger(__name__)
 CONTINUOUS: Final = "continuous"
 BATCHES: Final = "batches"
 _MEMBER: Final = "multilane.engines.continuous.worker_app:AppMember"
-KEPT: Final = "multilane.engines.batches.coordinator_app:CoordinatorApp"
-LEASED: Final = "multilane.engines.batches.worker_app:LeaseWorkerApp"
+COORDINATOR: Final = "multilane.engines.batches.coordinator_app:CoordinatorApp"
+WORKER: Final = "multilane.engines.batches.worker_app:LeaseWorkerApp"
 _REUSE: Final = "spark.python.worker.reuse"
-_BEYOND_DRAIN: Final = 100.0  # seconds for leaving the groups and closing producers
+_BEYOND_DRAIN: Final = 100.0  # seconds to leave the groups and close producers
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,37 +63,43 @@ class SparkSettings:
 
     flow: str = BATCHES
     master: str = "local[*]"
-    members: int | None = None  # None: as many as a local master has slots
+    members: int | None = None  # None: one for each slot of a local master
     conf: Mapping[str, str] = field(default_factory=dict)
-    home: str | None = None  # where executors find the application; None: where it was started, or in the archive
+    home: str | None = None  # where executors find the application; None: the current directory, or the archive
     archive: Path | None = None  # made by `multilane pack`; executors unpack it
-    host: str | None = None  # where executors reach this process; None: as Spark has it
+    host: str | None = None  # where executors reach this process; None: Spark's own setting
     log_level: str = "INFO"
-    control: Path | None = None  # a socket over which the run is steered
+    control: Path | None = None  # the socket that changes overrides while it runs
+    metrics: str | None = None  # HOST:PORT for Prometheus
     terms: LeaseTerms = field(default_factory=LeaseTerms)  # of batches
 
 
 def run_on_spark(target: str, settings: SparkSettings) -> None:
-    """Until SIGTERM, Ctrl-C, or something that starting again does not mend."""
+    """Until SIGTERM, Ctrl-C, or a failure that a restart does not mend."""
     members = _members(settings)
     app = find_app(target)
     app.check_runnable()
     if settings.flow == CONTINUOUS and members > 1:
         check_members_differ(app)
+    with served(app, settings.metrics):
+        _run(app, target, members, settings)
+
+
+def _run(app: App, target: str, members: int, settings: SparkSettings) -> None:
     flow = (Batches if settings.flow == BATCHES else Continuous)(app, target, members, settings)
     with signals_stop(flow.stop):  # from now on: Spark takes seconds to start
-        # As many threads as members were counted on: a container may allow the JVM fewer processors.
+        # One thread for each member: a container may grant the JVM fewer processors than we counted.
         master = settings.master.replace("*", str(local_slots(settings.master)))
         spark = start_session(master, job_name(target), session_conf(settings))
         with ended_with(spark):
-            told = target, spark.version, shown(settings.master), members
-            log.info("%s runs on Spark %s, master %s, with %d members", *told)
+            facts = target, spark.version, masked_master(settings.master), members
+            log.info("%s runs on Spark %s, master %s, with %d members", *facts)
             with app.overrides.applied_by(flow.steer), controlled_at(app, settings.control):
                 flow.run(spark)
 
 
 class _Flow:
-    """What both flows are told."""
+    """What both flows need."""
 
     def __init__(self, app: App, target: str, members: int, settings: SparkSettings) -> None:
         self._target = target
@@ -108,8 +123,8 @@ class Continuous(_Flow):
     def stop(self) -> None:
         self._supervisor.stop()
 
-    def steer(self, consumer: str, steering: ConsumerOverrides) -> None:
-        self._supervisor.steer(consumer, steering)
+    def steer(self, consumer: str, overrides: ConsumerOverrides) -> None:
+        self._supervisor.steer(consumer, overrides)
 
     def run(self, spark: SparkSession) -> None:
         bind, host = hosts_of(self._settings, spark)
@@ -130,7 +145,7 @@ class Continuous(_Flow):
 
 
 class Batches(_Flow):
-    """A query whose tasks are lent the partitions of one member."""
+    """A query whose tasks lease the partitions of one member."""
 
     def __init__(self, app: App, target: str, members: int, settings: SparkSettings) -> None:
         super().__init__(app, target, members, settings)
@@ -140,15 +155,15 @@ class Batches(_Flow):
     def stop(self) -> None:
         self._query_supervisor.stop()
 
-    def steer(self, consumer: str, steering: ConsumerOverrides) -> None:
-        self._query_supervisor.steer(consumer, steering)
+    def steer(self, consumer: str, overrides: ConsumerOverrides) -> None:
+        self._query_supervisor.steer(consumer, overrides)
 
     def run(self, spark: SparkSession) -> None:
         bind, host = hosts_of(self._settings, spark)
         plan = CoordinatorPlan(
             run=uuid.uuid4().hex[:12],
-            factory=KEPT,
-            worker_factory=LEASED,
+            factory=COORDINATOR,
+            worker_factory=WORKER,
             target=self._target,
             home=self._settings.home or os.getcwd(),
             worker_home=self._home,
@@ -170,21 +185,23 @@ def home_of(settings: SparkSettings) -> str:
 
 
 def hosts_of(settings: SparkSettings, spark: SparkSession) -> tuple[str, str]:
-    """Where this process listens, and as what executors reach it."""
+    """The address that this process binds, and the one that executors connect to."""
     master = settings.master
     host = settings.host or ("127.0.0.1" if is_local(master) else spark.conf.get("spark.driver.host")) or ""
     return host if is_connect(master) else spark.conf.get("spark.driver.bindAddress", host) or host, host
 
 
 def _members(settings: SparkSettings) -> int:
-    """As many as were asked for, if there are slots for them. How many a cluster has is not known before it was asked
-    for them: there the start waits for all members, and tells who is missing."""
+    """The requested number, if there are slots for it. The slots of a cluster are not known beforehand: there the start
+    waits for all members, and reports how many are missing."""
     wanted, free = settings.members, local_slots(settings.master)
     if wanted is not None and wanted < 1:
         raise ConfigError(f"{wanted} members: at least one is needed")
     if free is None:
         if wanted is None:
-            raise ConfigError(f"how many slots {shown(settings.master)} will have is not known here: say --members")
+            raise ConfigError(
+                f"the number of slots of {masked_master(settings.master)} is not known here: set --members"
+            )
         return wanted
     if wanted is not None and wanted > free:
         raise SparkStartError(
@@ -195,28 +212,30 @@ def _members(settings: SparkSettings) -> int:
 
 
 def session_conf(settings: SparkSettings) -> dict[str, str]:
-    """Spark's settings for a run, or what of them cannot be."""
+    """Spark's settings for a run. Raises ConfigError for settings that exclude each other."""
     start_seconds(settings.conf)
     if is_connect(settings.master):
         if settings.flow == BATCHES:
-            raise ConfigError("--flow batches is not for Spark Connect yet: use --flow continuous")
+            raise ConfigError("--flow batches does not support Spark Connect yet: use --flow continuous")
         if settings.archive is not None:
-            raise ConfigError("--archive is not for Spark Connect: the application has to be where its server runs")
+            raise ConfigError("--archive does not support Spark Connect: install the application where the server runs")
         if settings.host is None:
-            raise ConfigError("executors of a Spark Connect server have to reach this process: say how with --host")
+            raise ConfigError(
+                "executors of a Spark Connect server have to reach this process: set its address with --host"
+            )
         return dict(settings.conf)
-    # A process for each life of a member: what a module keeps belongs to the event loop of its own life. In batches the
-    # event loop lives as long as the process, which has to last.
+    # Continuous: each start of a member gets a new process, because objects in modules belong to the event loop of one
+    # life. Batches: the event loop lives as long as the worker process, so Spark has to reuse it.
     quick = QUICK_START if is_local(settings.master) else {}
     conf = {_REUSE: str(settings.flow == BATCHES).lower(), **quick, **settings.conf}
     if settings.flow == BATCHES and conf[_REUSE].strip().lower() != "true":
         raise ConfigError(
-            f"{_REUSE}={conf[_REUSE]} ends workers with their batch, and what takes longer would begin anew each time: "
-            "leave it out, or use --flow continuous"
+            f"{_REUSE}={conf[_REUSE]} ends workers with their batch, so a longer call would start over in each batch: "
+            "remove the setting, or use --flow continuous"
         )
     if settings.archive is not None:
         if not settings.archive.is_file():
-            raise ConfigError(f"there is no archive {settings.archive}: multilane pack {settings.archive}")
+            raise ConfigError(f"no archive {settings.archive}: make it with multilane pack {settings.archive}")
         ours = f"{settings.archive.resolve()}#{UNPACKED}"
         conf["spark.archives"] = ",".join(filter(None, (conf.get("spark.archives"), ours)))
     return conf

@@ -76,8 +76,10 @@ class ErrorConsumer:
             self._run = None
             self._idle.set()
         log.info(
-            "error run: %d records republished, %d handled, %d exhausted; %d partitions wait, %d keep a record",
-            *(report.republished, report.handled, report.exhausted, len(report.waiting), len(report.kept)),
+            "error consumer %s: the run has ended. Records republished: %d, handled by the error function: %d, "
+            "exhausted: %d. Partitions that wait for records to be old enough: %d, that are stopped by a record: %d",
+            *(self._properties.get("group.id"), report.republished, report.handled, report.exhausted),
+            *(len(report.waiting), len(report.kept)),
         )
         return report
 
@@ -99,9 +101,10 @@ class ErrorConsumer:
             try:
                 await self.run_now()
             except MultilaneError as error:
-                log.error("an error run failed: %s. The next one runs on schedule", error)  # noqa: TRY400
+                text = "error consumer %s: the run failed: %s. The next one starts on schedule"
+                log.error(text, self._properties.get("group.id"), error)  # noqa: TRY400
             except Exception:  # a defect must not end the schedule
-                log.exception("an error run failed")
+                log.exception("error consumer %s: the run failed", self._properties.get("group.id"))
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock.wall(), UTC)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, assert_never
 from multilane.commit.ledger import Ledger
 from multilane.errors import PublishStopped
 from multilane.logs import logger
-from multilane.metrics import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.outcome.error_policy import (
     Bury,
     ErrorRules,

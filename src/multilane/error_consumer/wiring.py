@@ -25,7 +25,7 @@ from multilane.errors import GivenUp
 from multilane.lanes.failing import LastStepFunction
 from multilane.listeners.context import Context, context_of
 from multilane.listeners.signature import is_async
-from multilane.metrics import Observer
+from multilane.metrics.observer import Observer
 from multilane.outcome.error_policy import ErrorRules, ErrorTopic, error_topics, shovel_topics
 from multilane.outcome.flow import RetryFlow
 from multilane.outcome.publishing import Publisher

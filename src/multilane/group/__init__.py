@@ -1,1 +1,1 @@
-"""Consumer groups seen from outside: what they have done, how fast, and who stands still."""
+"""Consumer groups observed from outside: their progress, their rates, and their stalled partitions."""

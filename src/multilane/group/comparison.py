@@ -1,10 +1,10 @@
-"""Sights of a group, one after the other, and what that says: rates, what is left, and who stands still.
+"""Compares snapshots of a group: rates, lag, and stalled partitions.
 
 Thread: none (pure).
 
-What a partition has settled is its committed offset and what is settled beyond it. The difference of two sights is what
-was settled between them, also where one slow record keeps the committed offset from moving. Offsets are counted: where
-a topic is compacted or transactional there are fewer records.
+A partition's settled count is its committed offset plus the records settled beyond it. The difference between two
+snapshots is what was settled in between, even where one slow record holds the committed offset. Offsets are counted: a
+compacted or transactional topic has fewer records.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from multilane.group.failures import NO_FAILURES, AppFailures, Failures, failures_of
-from multilane.group.snapshot import GroupSnapshot, MemberSight, PartitionSight
+from multilane.group.snapshot import GroupSnapshot, MemberSnapshot, PartitionSnapshot
 from multilane.types import TopicPartition
 
 
 class Movement(StrEnum):
-    """What a partition is doing; what is most urgent comes first."""
+    """The state of a partition; the most urgent comes first."""
 
     LEADERLESS = "no leader"
-    EXPIRED = "expired"  # the log begins behind the committed offset: records are gone unread
-    STALLED = "stalled"  # something is there to do, and nothing was settled for a while
-    HELD = "held"  # records are settled, but one holds the committed offset
+    EXPIRED = "expired"  # the log begins after the committed offset: records were deleted unread
+    STALLED = "stalled"  # there is lag, and nothing was settled for a while
+    HELD = "held"  # records are settled, but one record holds the committed offset
     REWOUND = "rewound"  # the committed offset went back
     UNCOMMITTED = "no commit"
-    WAITING = "waiting"  # something is there to do, and nothing was settled yet
+    WAITING = "waiting"  # there is lag, and nothing was settled yet
     MOVING = "moving"
     DONE = "up to date"
 
 
 @dataclass(frozen=True, slots=True)
 class Standstill:
-    """Since when a partition with something to do is where it is: by what is settled, and by what is committed."""
+    """Since when a partition with lag has not moved: by its settled count, and by its committed offset."""
 
     settled: int | None
     settled_since: float
@@ -46,12 +46,12 @@ class Standstill:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
-    """A partition. Rates are records a second; None: not known yet. `drain` is in seconds, infinite where as much or
-    more arrives as is settled."""
+    """A partition. Rates are records per second; None: not known yet. `drain` is in seconds, and infinite if records
+    arrive at least as fast as they are settled."""
 
     partition: TopicPartition
     is_retry: bool
-    member: str | None  # None: nobody has it
+    member: str | None  # None: assigned to no member
     committed: int | None
     end: int | None
     lag: int | None
@@ -60,22 +60,22 @@ class PartitionRow:
     arrival_rate: float | None
     drain: float | None
     verdict: Movement
-    still: float  # seconds: since when nothing was settled, or for HELD since when nothing was committed
+    still: float  # seconds since anything was settled, for HELD since anything was committed
 
     @property
-    def is_standing(self) -> bool:
+    def is_stuck(self) -> bool:
         return self.verdict in (Movement.STALLED, Movement.HELD)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupReport:
-    """A group: its rows with most lag first, and what they add up to."""
+    """A group: its rows, largest lag first, and their totals."""
 
     snapshot: GroupSnapshot
-    seconds: float | None  # over which rates were measured, at the most
+    seconds: float | None  # the longest time over which rates were measured
     rows: tuple[PartitionRow, ...]
     failures: Failures = NO_FAILURES
-    app: AppFailures | None = None  # from the application itself, where that is asked
+    app: AppFailures | None = None  # from the application itself, if it was queried
 
     @property
     def lag(self) -> int:
@@ -95,7 +95,7 @@ class GroupReport:
 
     @property
     def drain(self) -> float | None:
-        """Until the last partition is at its end. Those without a known lag do not count."""
+        """Seconds until the last partition reaches its end. Partitions without a known lag do not count."""
         drains = [row.drain for row in self.rows if row.lag is not None]
         known = [drain for drain in drains if drain is not None]
         return max(known, default=None) if len(known) == len(drains) or math.inf in known else None
@@ -107,68 +107,70 @@ class GroupReport:
 def compared(
     earlier: Sequence[GroupSnapshot],
     now: GroupSnapshot,
-    standing: Mapping[TopicPartition, Standstill],
+    standstills: Mapping[TopicPartition, Standstill],
     stalled_after: float,
 ) -> GroupReport:
-    """`earlier` are sights of the same group, the oldest first. A partition is compared with the first that knows it,
-    for it may be new; without any there are no rates."""
+    """`earlier` are snapshots of the same group, the oldest first. A partition may be new: it is compared with the
+    first snapshot that has it, and has no rates without one."""
     owners = owners_of(now.members)
     rows = []
-    for partition, place in now.partitions.items():
+    for partition, current in now.partitions.items():
         at, before = _known_before(earlier, partition)
         seconds = now.at - at
-        settled, arrived = _changes(before, place, now.subject.is_from_beginning)
+        settled, arrived = _changes(before, current, now.subject.is_from_beginning)
         rates = [None if change is None or seconds <= 0 else change / seconds for change in (settled, arrived)]
-        lag, left = lag_of(place, now.subject.is_from_beginning)
-        verdict, still = _verdict(before, place, left, standing.get(partition), (now.at, stalled_after))
+        lag, unsettled = lag_of(current, now.subject.is_from_beginning)
+        verdict, still = _movement(before, current, unsettled, standstills.get(partition), (now.at, stalled_after))
         rows.append(
             PartitionRow(
                 partition=partition,
                 is_retry=partition.topic == now.subject.retry,
                 member=owners.get(partition),
-                committed=place.committed,
-                end=place.end,
+                committed=current.committed,
+                end=current.end,
                 lag=lag,
-                beyond=place.beyond,
+                beyond=current.beyond,
                 settled_rate=rates[0],
                 arrival_rate=rates[1],
-                drain=_drain(left, *rates),
+                drain=_drain(unsettled, *rates),
                 verdict=verdict,
                 still=still,
             )
         )
-    rows.sort(key=lambda row: (-1 if row.lag is None else row.lag, row.is_standing), reverse=True)
+    rows.sort(key=lambda row: (-1 if row.lag is None else row.lag, row.is_stuck), reverse=True)
     return GroupReport(now, now.at - earlier[0].at if earlier else None, tuple(rows), failures_of(earlier, now))
 
 
-def stood(before: Standstill | None, place: PartitionSight, left: int | None, now: float) -> Standstill | None:
-    """How long a partition has stood is counted from the sight at which it had something to do and was first seen
-    there; one without anything to do does not stand."""
-    if not left:
+def standstill_of(
+    before: Standstill | None, current: PartitionSnapshot, unsettled: int | None, now: float
+) -> Standstill | None:
+    """A standstill counts from the snapshot in which the partition first had lag at this position; a partition without
+    lag has none."""
+    if not unsettled:
         return None
     if before is None:
-        return Standstill(place.settled, now, place.committed, now)
+        return Standstill(current.settled, now, current.committed, now)
     return Standstill(
-        place.settled,
-        before.settled_since if place.settled == before.settled else now,
-        place.committed,
-        before.committed_since if place.committed == before.committed else now,
+        current.settled,
+        before.settled_since if current.settled == before.settled else now,
+        current.committed,
+        before.committed_since if current.committed == before.committed else now,
     )
 
 
-def lag_of(place: PartitionSight, is_from_beginning: bool) -> tuple[int | None, int | None]:
-    """(lag as every tool counts it, what of it is not settled). What is gone from the log nobody has to read."""
-    start = place.committed
+def lag_of(current: PartitionSnapshot, is_from_beginning: bool) -> tuple[int | None, int | None]:
+    """(lag as every tool counts it, the part of it that is not settled). Records deleted from the log do not count."""
+    start = current.committed
     if start is None and is_from_beginning:
-        start = place.begin
-    if start is None or place.end is None:
+        start = current.begin
+    if start is None or current.end is None:
         return None, None
-    lag = max(0, place.end - max(start, place.begin or 0))
-    return lag, max(0, lag - place.beyond)
+    lag = max(0, current.end - max(start, current.begin or 0))
+    return lag, max(0, lag - current.beyond)
 
 
-def owners_of(members: Iterable[MemberSight]) -> dict[TopicPartition, str]:
-    """Who has which partition."""
+def owners_of(members: Iterable[MemberSnapshot]) -> dict[TopicPartition, str]:
+    """The member that each partition is assigned to."""
     return {
         partition: name
         for member, name in named_members(members)
@@ -176,8 +178,8 @@ def owners_of(members: Iterable[MemberSight]) -> dict[TopicPartition, str]:
     }  # fmt: skip
 
 
-def named_members(members: Iterable[MemberSight]) -> list[tuple[MemberSight, str]]:
-    """Members by their client ids, with a number where several have the same."""
+def named_members(members: Iterable[MemberSnapshot]) -> list[tuple[MemberSnapshot, str]]:
+    """Members named by client id, with a number where several share one."""
     ordered = sorted(members, key=lambda m: (m.client_id, m.host, m.id))
     shared = Counter(member.client_id for member in ordered)
     seen: Counter[str] = Counter()
@@ -189,17 +191,21 @@ def named_members(members: Iterable[MemberSight]) -> list[tuple[MemberSight, str
     return named
 
 
-def _known_before(earlier: Sequence[GroupSnapshot], partition: TopicPartition) -> tuple[float, PartitionSight | None]:
-    """When a partition was first seen, and how; if there was one, with a commit."""
-    having = [(snapshot.at, snapshot.partitions[partition]) for snapshot in earlier if partition in snapshot.partitions]
-    committed = (one for one in having if one[1].committed is not None)
-    return next(committed, having[0] if having else (0.0, None))
+def _known_before(
+    earlier: Sequence[GroupSnapshot], partition: TopicPartition
+) -> tuple[float, PartitionSnapshot | None]:
+    """The first snapshot of a partition, with its time; preferably the first one with a commit."""
+    occurrences = [
+        (snapshot.at, snapshot.partitions[partition]) for snapshot in earlier if partition in snapshot.partitions
+    ]
+    committed = (one for one in occurrences if one[1].committed is not None)
+    return next(committed, occurrences[0] if occurrences else (0.0, None))
 
 
 def _changes(
-    before: PartitionSight | None, now: PartitionSight, is_from_beginning: bool
+    before: PartitionSnapshot | None, now: PartitionSnapshot, is_from_beginning: bool
 ) -> tuple[int | None, int | None]:
-    """(how many were settled, how many arrived)."""
+    """(records settled, records arrived)."""
     if before is None:
         return None, None
     arrived = None if before.end is None or now.end is None else max(0, now.end - before.end)
@@ -211,19 +217,19 @@ def _changes(
     return 0 if now.settled is None else max(0, now.settled - settled), arrived
 
 
-def _verdict(
-    before: PartitionSight | None,
-    now: PartitionSight,
-    left: int | None,
-    standing: Standstill | None,
+def _movement(
+    before: PartitionSnapshot | None,
+    now: PartitionSnapshot,
+    unsettled: int | None,
+    standstill: Standstill | None,
     times: tuple[float, float],
 ) -> tuple[Movement, float]:
-    """With how long it has stood still."""
+    """The movement of a partition, and how long it has not moved."""
     at, stalled_after = times
-    resting = _resting(now, left)
-    if resting is not None or standing is None:
-        return resting or Movement.WAITING, 0.0
-    still, held = at - standing.settled_since, at - standing.committed_since
+    at_once = _movement_at_once(now, unsettled)
+    if at_once is not None or standstill is None:
+        return at_once or Movement.WAITING, 0.0
+    still, held = at - standstill.settled_since, at - standstill.committed_since
     if still >= stalled_after:
         return Movement.STALLED, still
     if before is not None and _is_rewound(before, now):
@@ -234,27 +240,27 @@ def _verdict(
     return Movement.MOVING if has_moved else Movement.WAITING, still
 
 
-def _resting(now: PartitionSight, left: int | None) -> Movement | None:
-    """What one sight is enough for."""
+def _movement_at_once(now: PartitionSnapshot, unsettled: int | None) -> Movement | None:
+    """The movements that a single snapshot shows."""
     if now.end is None:
         return Movement.LEADERLESS
     if now.committed is not None and now.begin is not None and now.committed < now.begin:
         return Movement.EXPIRED
-    if left is None:
+    if unsettled is None:
         return Movement.UNCOMMITTED
-    return None if left else Movement.DONE
+    return None if unsettled else Movement.DONE
 
 
-def _is_rewound(before: PartitionSight, now: PartitionSight) -> bool:
+def _is_rewound(before: PartitionSnapshot, now: PartitionSnapshot) -> bool:
     return before.committed is not None and now.committed is not None and now.committed < before.committed
 
 
-def _drain(left: int | None, settled_rate: float | None, arrival_rate: float | None) -> float | None:
-    if left == 0:
+def _drain(unsettled: int | None, settled_rate: float | None, arrival_rate: float | None) -> float | None:
+    if unsettled == 0:
         return 0.0
-    if left is None or settled_rate is None or arrival_rate is None:
+    if unsettled is None or settled_rate is None or arrival_rate is None:
         return None
-    return left / (settled_rate - arrival_rate) if settled_rate > arrival_rate else math.inf
+    return unsettled / (settled_rate - arrival_rate) if settled_rate > arrival_rate else math.inf
 
 
 def _sum(rates: Iterable[float | None]) -> float | None:

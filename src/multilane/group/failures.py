@@ -1,9 +1,9 @@
-"""What the copies of failed records tell of a group: failures a second, and the errors that are most frequent now.
+"""A group's failures, from the copies of failed records: failures per second, and the most frequent recent errors.
 
 Thread: none (pure).
 
-A failed call leaves a copy in the retry or the error topic, so both grow with failures. Records that are retried in
-place leave none, and those that follow a failed key into the retry topic leave one without having failed.
+A failed call leaves a copy in the retry or the error topic, so both grow with failures. Records retried in place leave
+none; records that follow a failed key into the retry topic leave one without having failed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from multilane.group.snapshot import GroupSnapshot, PartitionSight
+from multilane.group.snapshot import GroupSnapshot, PartitionSnapshot
 from multilane.types import TopicPartition
 
 _MOST_ERRORS: Final = 3
@@ -21,7 +21,8 @@ _MOST_ERRORS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """Rates are copies a second; None: not known yet. `errors` are heads of newest errors, and how many of each."""
+    """Rates are copies per second; None: not known yet. `errors` are the heads of the newest errors, with their
+    counts."""
 
     retried: float | None = None
     dead: float | None = None
@@ -39,7 +40,8 @@ class Failures:
 
 @dataclass(frozen=True, slots=True)
 class AppFailures:
-    """What an application itself tells: totals of its run, failures a second, and the errors of the last seconds."""
+    """Failures as the application itself reports them: totals of its run, failures per second, and the errors of the
+    last seconds."""
 
     settled: int
     failed: int
@@ -47,14 +49,14 @@ class AppFailures:
     dead: int
     rate: float | None = None
     errors: tuple[tuple[str, int], ...] = ()
-    is_paused: bool = False  # by an outage: then `errors` are those of the whole run
+    is_paused: bool = False  # by an outage; `errors` are then those of the whole run
 
 
 NO_FAILURES: Final = Failures()
 
 
 def failures_of(earlier: Sequence[GroupSnapshot], now: GroupSnapshot) -> Failures:
-    """`earlier` are sights of the same group, the oldest first."""
+    """`earlier` are snapshots of the same group, the oldest first."""
     if not earlier:
         return NO_FAILURES
     first, subject = earlier[0], now.subject
@@ -70,12 +72,12 @@ def failures_of(earlier: Sequence[GroupSnapshot], now: GroupSnapshot) -> Failure
     )
 
 
-def _growth(pairs: Iterable[tuple[PartitionSight | None, PartitionSight]], seconds: float) -> float | None:
-    """Of partitions that were there before."""
+def _growth(pairs: Iterable[tuple[PartitionSnapshot | None, PartitionSnapshot]], seconds: float) -> float | None:
+    """Growth per second of the partitions that existed before."""
     known = [(b.end, n.end) for b, n in pairs if b is not None and b.end is not None and n.end is not None]
     return sum(max(0, now - before) for before, now in known) / seconds if seconds > 0 else None
 
 
 def of_copies(snapshot: GroupSnapshot) -> list[TopicPartition]:
-    """The partitions in which copies of failed records lie."""
+    """The partitions with copies of failed records."""
     return [p for p in snapshot.partitions if p.topic == snapshot.subject.retry] + list(snapshot.dead)

@@ -1,9 +1,9 @@
-"""Reads what the newest records of retry and error topics say about their errors.
+"""Reads the errors in the newest records of retry and error topics.
 
 Thread: application.
 
-Only partitions that grew since the last look are read, a few records of each. Joins no group. Where the topics may not
-be read, or brokers do not answer in time, there is nothing to tell: growth is known all the same.
+Reads a few records of each partition that has grown since the last call. Joins no group. Without permission to read, or
+if brokers do not answer in time, there are no error texts, but the growth is still known.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from multilane.types import TopicPartition
 log = logger(__name__)
 
 _NEWEST: Final = 10  # records of a partition
-_MOST_PARTITIONS: Final = 16  # at one look: those that grew most
+_MOST_PARTITIONS: Final = 16  # per call: those that grew most
 _SECONDS: Final = 2.0
 _READING: Final = {
     "enable.auto.commit": False,
@@ -33,7 +33,7 @@ _READING: Final = {
 
 
 class NewestErrors:
-    """Of the topics of one cluster."""
+    """The newest errors of one cluster's topics."""
 
     def __init__(self, properties: Mapping[str, object], clock: Clock | None = None) -> None:
         self._properties = properties
@@ -46,7 +46,7 @@ class NewestErrors:
             self._consumer.close(0)
 
     def look(self, bounds: Mapping[TopicPartition, tuple[int, int]]) -> dict[str, tuple[str, ...]]:
-        """The heads of errors by topic, of records that came since the last look; none at the first."""
+        """The heads of errors by topic, of records that arrived since the last call; none at the first call."""
         grown = {
             partition: (max(begin, self._ends[partition], end - _NEWEST), end)
             for partition, (begin, end) in bounds.items()
@@ -72,7 +72,7 @@ class NewestErrors:
         found: dict[str, tuple[str, ...]] = {}
         while self._clock.monotonic() < until and any(consumer.position(p) < end for p, (_, end) in wanted.items()):
             for record in consumer.poll(0.2).records():
-                if (text := error_in(record.headers)) != "":  # those that only follow their key have none
+                if (text := error_in(record.headers)) != "":  # a record that only follows its key has no error
                     found[record.topic] = (*found.get(record.topic, ()), head_of(text))
         consumer.assign(())
         return found

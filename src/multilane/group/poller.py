@@ -1,9 +1,9 @@
-"""Looks at consumer groups: asks brokers who is in them, what they have committed, and where their logs end.
+"""Polls consumer groups: queries brokers for their members, their commits, and the ends of their logs.
 
 Thread: application.
 
-Commits are asked for before the ends of logs: so no lag is ever below zero. Nothing is written and no group is joined.
-What does not exist yet, a group or a topic, is something to see and no error.
+Commits are queried before the ends of logs, so a lag is never negative. Writes nothing and joins no group. A group or
+topic that does not exist yet is part of the snapshot, not an error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from multilane.commit.completion_map import decode
 from multilane.errors import BrokerError
 from multilane.group.failures import of_copies
 from multilane.group.newest_errors import NewestErrors
-from multilane.group.snapshot import GroupSnapshot, MemberSight, PartitionSight, Subject
+from multilane.group.snapshot import GroupSnapshot, MemberSnapshot, PartitionSnapshot, Subject
 from multilane.types import TopicPartition
 
 _UNKNOWN_TOPIC: Final = 3
@@ -30,7 +30,7 @@ Known = tuple[GroupDescription | None, Mapping[TopicPartition, CommittedOffset]]
 
 
 class GroupPoller:
-    """`clusters` has the properties of an admin client for each cluster that the subjects name."""
+    """`clusters` has the admin client properties of each cluster that the subjects name."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class GroupPoller:
             admin.close()
 
     def look(self) -> list[GroupSnapshot]:
-        """One of each subject, in their order."""
+        """A snapshot of each subject, in their order."""
         found: dict[Subject, GroupSnapshot] = {}
         for cluster, admin in self._admins.items():
             here = [subject for subject in self._subjects if subject.cluster == cluster]
@@ -65,7 +65,7 @@ class GroupPoller:
     def _look(self, admin: Admin, subjects: Collection[Subject]) -> dict[Subject, GroupSnapshot]:
         groups = {group: _known(admin, group) for group in {subject.group: None for subject in subjects}}
         at = self._clock.monotonic()
-        topics = {subject: subject.topics or _named_by(*groups[subject.group]) for subject in subjects}
+        topics = {subject: subject.topics or _topics_of(*groups[subject.group]) for subject in subjects}
         errors = {subject.error for subject in subjects if subject.error is not None}
         described = _described(admin, {topic for named in topics.values() for topic in named} | errors)
         led = [
@@ -86,9 +86,9 @@ class GroupPoller:
         }
 
     def _with_errors(self, cluster: str, found: Mapping[Subject, GroupSnapshot]) -> dict[Subject, GroupSnapshot]:
-        """With what the newest copies say."""
+        """Adds the errors of the newest copies."""
         bounds = {
-            p: place for snapshot in found.values() for p in of_copies(snapshot) if (place := _bounds(snapshot, p))
+            p: known for snapshot in found.values() for p in of_copies(snapshot) if (known := _bounds(snapshot, p))
         }
         newest = self._newest[cluster].look(bounds)
         return {
@@ -98,7 +98,7 @@ class GroupPoller:
 
 
 def _known(admin: Admin, group: str) -> Known:
-    """The group as its coordinator has it; None: there is none."""
+    """The coordinator's description of the group (None if there is no such group), and its commits."""
     try:
         description = admin.describe_groups([group])[group]
     except BrokerError as error:
@@ -108,7 +108,7 @@ def _known(admin: Admin, group: str) -> Known:
     return description, admin.group_offsets(group)
 
 
-def _named_by(group: GroupDescription | None, committed: Iterable[TopicPartition]) -> tuple[str, ...]:
+def _topics_of(group: GroupDescription | None, committed: Iterable[TopicPartition]) -> tuple[str, ...]:
     names = {partition.topic for partition in committed}
     for member in group.members if group is not None else ():
         names |= {partition.topic for partition in member.assignment or ()} | set(member.subscription)
@@ -116,7 +116,7 @@ def _named_by(group: GroupDescription | None, committed: Iterable[TopicPartition
 
 
 def _described(admin: Admin, names: Collection[str]) -> dict[str, TopicDescription]:
-    """Those that exist. An answer about all of them is an error as soon as one does not."""
+    """The topics that exist. A request about all of them fails as soon as one does not exist."""
     try:
         return admin.topics(names)
     except BrokerError as error:
@@ -138,7 +138,7 @@ def _snapshot(
     bounds: Mapping[TopicPartition, tuple[int, int]],
 ) -> GroupSnapshot:
     group, committed = known
-    places = {}
+    snapshots = {}
     missing = []
     for name, topic in topics:
         if topic is None:
@@ -146,7 +146,7 @@ def _snapshot(
             continue
         for described in topic.partitions:
             partition = TopicPartition(name, described.number)
-            places[partition] = _place(committed.get(partition), *bounds.get(partition, (None, None)))
+            snapshots[partition] = _partition_snapshot(committed.get(partition), *bounds.get(partition, (None, None)))
     return GroupSnapshot(
         subject=subject,
         at=at,
@@ -154,9 +154,9 @@ def _snapshot(
         protocol=group.type if group is not None else "",
         state=group.state if group is not None else "",
         members=tuple(
-            MemberSight(m.id, m.client_id, m.host.removeprefix("/"), m.assignment) for m in group.members
+            MemberSnapshot(m.id, m.client_id, m.host.removeprefix("/"), m.assignment) for m in group.members
         ) if group is not None else (),
-        partitions=places,
+        partitions=snapshots,
         missing=tuple(missing),
     )  # fmt: skip
 
@@ -169,17 +169,21 @@ def _with_dead(
     if error is None:
         return replace(snapshot, missing=(*snapshot.missing, snapshot.subject.error))
     partitions = [TopicPartition(error.name, described.number) for described in error.partitions]
-    return replace(snapshot, dead={p: PartitionSight(*bounds.get(p, (None, None))) for p in partitions})
+    return replace(snapshot, dead={p: PartitionSnapshot(*bounds.get(p, (None, None))) for p in partitions})
 
 
 def _bounds(snapshot: GroupSnapshot, partition: TopicPartition) -> tuple[int, int] | None:
-    place = snapshot.dead.get(partition) or snapshot.partitions[partition]
-    return None if place.begin is None or place.end is None else (place.begin, place.end)
+    current = snapshot.dead.get(partition) or snapshot.partitions[partition]
+    return None if current.begin is None or current.end is None else (current.begin, current.end)
 
 
-def _place(told: CommittedOffset | None, begin: int | None, end: int | None) -> PartitionSight:
-    if told is None:
-        return PartitionSight(begin, end)
-    known = int(told.offset) if end is None else end  # nobody can have settled what is not there
-    runs = [(first, min(last, known - 1)) for first, last in decode(told.metadata, int(told.offset)) if first < known]
-    return PartitionSight(begin, end, int(told.offset), sum(last - first + 1 for first, last in runs))
+def _partition_snapshot(committed: CommittedOffset | None, begin: int | None, end: int | None) -> PartitionSnapshot:
+    if committed is None:
+        return PartitionSnapshot(begin, end)
+    known = int(committed.offset) if end is None else end  # records beyond the log's end cannot be settled
+    runs = [
+        (first, min(last, known - 1))
+        for first, last in decode(committed.metadata, int(committed.offset))
+        if first < known
+    ]
+    return PartitionSnapshot(begin, end, int(committed.offset), sum(last - first + 1 for first, last in runs))

@@ -1,9 +1,9 @@
-"""What was seen of a consumer group at one moment, as the brokers told it.
+"""The state of a consumer group at one moment, as reported by the brokers.
 
 Thread: none (pure values).
 
-The group is the only truth: what runs the lanes, and where, is not asked. So a sight is the same for every engine, and
-for members that are not ours.
+The group is the only source: which engine runs the lanes, and where, does not matter. So a snapshot looks the same for
+every engine, and for members of other libraries.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from multilane.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Who is looked at: a consumer of a configuration, or a group by its name."""
+    """What is observed: a consumer of a configuration, or a group by name."""
 
     name: str
     group: str
     cluster: str = ""
-    topics: tuple[str, ...] = ()  # none: those that the group itself names
+    topics: tuple[str, ...] = ()  # empty: the topics that the group itself names
     retry: str | None = None  # which of the topics is for retries
-    is_from_beginning: bool = False  # where it begins without a commit; False: at the end, or nobody knows
-    error: str | None = None  # the topic in which records end that are given up
+    is_from_beginning: bool = False  # where it starts without a commit; False: at the end, or unknown
+    error: str | None = None  # the topic for records whose retries are exhausted
 
 
 @dataclass(frozen=True, slots=True)
-class MemberSight:
-    """`partitions` is None for what is no consumer: only it can read its assignment."""
+class MemberSnapshot:
+    """`partitions` is None if the member is not a consumer: only that member can read its assignment."""
 
     id: str
     client_id: str
@@ -38,9 +38,9 @@ class MemberSight:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionSight:
-    """The log from `begin` to `end`; None while it has no leader. `committed` None: the group has committed nothing.
-    `beyond` are the records behind the committed offset that are settled already."""
+class PartitionSnapshot:
+    """The log from `begin` to `end`; None while it has no leader. `committed` is None if the group has committed
+    nothing. `beyond` counts the records settled beyond the committed offset."""
 
     begin: int | None
     end: int | None
@@ -49,21 +49,21 @@ class PartitionSight:
 
     @property
     def settled(self) -> int | None:
-        """Rises with every record that is settled, in whichever order that happens."""
+        """Rises with every settled record, in any order."""
         return None if self.committed is None else self.committed + self.beyond
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSnapshot:
-    """`at` is the time of a clock that never goes back."""
+    """`at` is monotonic time."""
 
     subject: Subject
     at: float
     is_there: bool = False  # the coordinator knows the group
     protocol: str = ""  # consumer (KIP-848), classic, ...
     state: str = ""
-    members: tuple[MemberSight, ...] = ()
-    partitions: Mapping[TopicPartition, PartitionSight] = field(default_factory=dict)
+    members: tuple[MemberSnapshot, ...] = ()
+    partitions: Mapping[TopicPartition, PartitionSnapshot] = field(default_factory=dict)
     missing: tuple[str, ...] = ()  # topics that do not exist
-    dead: Mapping[TopicPartition, PartitionSight] = field(default_factory=dict)  # of the error topic
-    newest: tuple[str, ...] = ()  # heads of errors, of copies that came since the sight before
+    dead: Mapping[TopicPartition, PartitionSnapshot] = field(default_factory=dict)  # of the error topic
+    newest: tuple[str, ...] = ()  # heads of errors, of copies that arrived since the previous snapshot

@@ -75,7 +75,7 @@ class Acknowledging:
         return records
 
     async def wait(self, seconds: float) -> None:
-        """Wait until nothing is pending, at most so long."""
+        """Wait until no record is pending, at most `seconds`."""
         waiting = asyncio.ensure_future(self._empty.wait())
         await asyncio.wait([waiting], timeout=max(0.0, seconds))
         waiting.cancel()

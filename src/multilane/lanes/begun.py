@@ -7,12 +7,14 @@ call: a store into memory, not a system call. The kernel keeps the page when the
 the partition can read which records were in flight (`dead_tables`). The table does not survive a power failure, which
 no record can cause.
 
-The file is locked while its process lives; a table that can be locked belongs to a dead process. Owns the file, and
-removes it at a clean exit.
+The file is locked while its process lives; a table that can be locked belongs to a dead process. It is sparse, and its
+pages are written before a lane stores to them: if a full disk had no room for a page, the store would kill the process
+(SIGBUS). Owns the file, and removes it at a clean exit.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import mmap
@@ -20,7 +22,7 @@ import os
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from multilane.user_cache import is_trusted, make_private
 
@@ -34,9 +36,23 @@ NAMES_BYTES: Final = 1 << 20
 FIRST_SLOT: Final = HEADER_WORDS + NAMES_BYTES // WORD
 SLOT_WORDS: Final = 3  # partition number, first offset, last offset
 MOST_SLOTS: Final = 1 << 16
+_PAGE: Final = 4096
 FILE_BYTES: Final = (FIRST_SLOT + MOST_SLOTS * SLOT_WORDS) * WORD
 
-Name = tuple[str, str, str, int]  # cluster, group, topic, partition
+
+class Name(NamedTuple):
+    """A partition, among all that processes of this machine process. `log` is the id of its topic: a recreated topic,
+    or a cluster that was set up anew, has other records at the same offsets."""
+
+    cluster: str
+    group: str
+    topic: str
+    partition: int
+    log: str = ""  # empty: unknown
+
+    def is_of_another_log(self, other: Name) -> bool:
+        """Whether it is the same partition of a topic that was recreated."""
+        return self[:4] == other[:4] and "" not in (self.log, other.log) and self.log != other.log
 
 
 class Words(Protocol):
@@ -59,7 +75,9 @@ class BegunTable:
         unlocked = self.path.with_suffix(".new")  # other processes must not find it before it is locked
         self._file = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            os.ftruncate(self._file, FILE_BYTES)  # sparse: only pages in use take space
+            os.ftruncate(self._file, FILE_BYTES)
+            self._names_end = self._reserved(0)  # in bytes: beyond it no disk space is reserved yet
+            self._slots_end = self._reserved(FIRST_SLOT * WORD)
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._view = memoryview(mmap.mmap(self._file, FILE_BYTES))
             self.words: Words = self._view.cast("q")
@@ -74,6 +92,15 @@ class BegunTable:
         self._numbers: dict[Name, int] = {}
         self._free: list[int] = []
         self._slots = 0
+        self._most_slots = MOST_SLOTS
+
+    def _reserved(self, end: int) -> int:
+        """Reserve one more page of names or slots. Returns its end; raises OSError on a full disk."""
+        limit = FIRST_SLOT * WORD if end < FIRST_SLOT * WORD else FILE_BYTES
+        zeros = bytes(min(_PAGE, limit - end))
+        if os.pwrite(self._file, zeros, end) < len(zeros):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return end + len(zeros)
 
     def number_of(self, name: Name) -> int:
         """The number that identifies a partition in slots."""
@@ -85,6 +112,11 @@ class BegunTable:
         if used + len(text) > NAMES_BYTES:
             return IDLE
         begin = HEADER_WORDS * WORD + used
+        try:
+            while begin + len(text) > self._names_end:
+                self._names_end = self._reserved(self._names_end)
+        except OSError:
+            return IDLE
         self._view[begin : begin + len(text)] = text
         self.words[1] = used + len(text)
         self._numbers[name] = number = len(self._numbers)
@@ -94,17 +126,27 @@ class BegunTable:
         """The index of the word for a lane's offset. If all slots are taken, lanes share the last one."""
         if self._free:
             return self._free.pop()
-        at = FIRST_SLOT + min(self._slots, MOST_SLOTS - 1) * SLOT_WORDS + 1
-        if self._slots < MOST_SLOTS:
+        if self._slots < self._most_slots and not self._has_room_for(self._slots):
+            self._most_slots = self._slots
+        slot = FIRST_SLOT + min(self._slots, self._most_slots - 1) * SLOT_WORDS + 1
+        if self._slots < self._most_slots:
             self._slots += 1
-            self.words[at] = self.words[at + 1] = IDLE
+            self.words[slot] = self.words[slot + 1] = IDLE
             self.words[2] = self._slots
-        return at
+        return slot
 
-    def give_slot(self, at: int) -> None:
-        self.words[at] = IDLE
-        if at < FIRST_SLOT + (MOST_SLOTS - 1) * SLOT_WORDS:
-            self._free.append(at)
+    def _has_room_for(self, index: int) -> bool:
+        try:
+            while (FIRST_SLOT + (index + 1) * SLOT_WORDS) * WORD > self._slots_end:
+                self._slots_end = self._reserved(self._slots_end)
+        except OSError:
+            return False
+        return True
+
+    def give_slot(self, slot: int) -> None:
+        self.words[slot] = IDLE
+        if slot < FIRST_SLOT + (self._most_slots - 1) * SLOT_WORDS:
+            self._free.append(slot)
 
     def close(self) -> None:
         """A clean exit: no process has to read the table."""
@@ -126,10 +168,10 @@ class LaneMarks:
     def take_slot(self) -> int:
         if self._table is None:
             return 1
-        at = self._table.take_slot()
-        self.words[at - 1] = self._number
-        return at
+        slot = self._table.take_slot()
+        self.words[slot - 1] = self._number
+        return slot
 
-    def give_slot(self, at: int) -> None:
+    def give_slot(self, slot: int) -> None:
         if self._table is not None:
-            self._table.give_slot(at)
+            self._table.give_slot(slot)

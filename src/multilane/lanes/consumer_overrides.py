@@ -1,8 +1,8 @@
-"""How a consumer is steered while it runs: held up, let go on, given more lanes or fewer.
+"""Overrides of a running consumer: pause it, resume it, change its number of lanes.
 
 Thread: none (pure values).
 
-It is for this run only: whoever starts next is as the configuration says.
+Overrides end with the run: the next one starts as configured.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST_LANES = 100_000
 
 @dataclass(frozen=True, slots=True)
 class ConsumerOverrides:
-    """`is_paused`: what is in work ends, and nothing else is begun. `lanes` for each partition; None: as configured."""
+    """`is_paused`: records in flight end, and no others begin. `lanes`: for each partition; None: as configured."""
 
     is_paused: bool = False
     lanes: int | None = None
@@ -34,5 +34,5 @@ class ConsumerOverrides:
 AS_CONFIGURED = ConsumerOverrides()
 
 
-def overrides_from(told: Mapping[str, Any]) -> ConsumerOverrides:
-    return ConsumerOverrides(bool(told["is_paused"]), told["lanes"])
+def overrides_from(content: Mapping[str, Any]) -> ConsumerOverrides:
+    return ConsumerOverrides(bool(content["is_paused"]), content["lanes"])

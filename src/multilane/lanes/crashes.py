@@ -1,11 +1,11 @@
-"""Which records may have killed their process: by what was in work each time one died.
+"""Which records may have killed their process, judged by the records in flight at each crash.
 
 Thread: none (pure).
 
-Many records are in work when a process dies, and most of them are innocent. One that was in work at all but one of the
-deaths that are allowed is suspect: it is handled alone from then on, with nothing else running in its process. If the
-process dies again, the table names one record, and that one is not handled any more. So nothing is ever given up for
-having been near a crash.
+Many records are in flight when a process dies, and most of them are innocent. A record that was in flight at all but
+one of the allowed crashes is suspect: from then on it is handled alone, with no other call in its process. If the
+process dies again, the begun table names one record, and that record is not handled again. So no record is rejected
+only because it was in flight beside the one that crashes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from multilane.lanes.begun import Name
 
 
 class OpenCall(NamedTuple):
-    """A call that had not ended when its process died. Of a batch only the range of its offsets is known."""
+    """A call that had not ended when its process died. For a batch only the range of its offsets is known."""
 
     name: Name
     first: int
@@ -28,28 +28,28 @@ class OpenCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """A process that died, with those of the calls in work that are not settled since."""
+    """A process that died, with its calls in flight that are not settled since."""
 
     calls: tuple[OpenCall, ...]
-    many: int = 1  # calls that were in work, settled since or not
+    many: int = 1  # calls that were in flight, settled since or not
 
     @property
     def alone(self) -> OpenCall | None:
-        """The only record that was in work, if it was one."""
+        """The only call in flight, if there was one call with one record."""
         only = self.calls[0] if self.many == len(self.calls) == 1 else None
         return only if only is not None and only.first == only.last else None
 
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """Of one partition. `suspects` are handled alone, `convicted` not at all."""
+    """The suspicion in one partition. `suspects` are handled alone, `convicted` not at all."""
 
     suspects: tuple[Run, ...] = ()
-    convicted: dict[int, int] = field(default_factory=dict)  # by offset: at how many crashes it was in work
+    convicted: dict[int, int] = field(default_factory=dict)  # by offset: the number of crashes it was in flight at
 
 
 def suspicion(crashes: Iterable[Crash], name: Name, limit: int) -> Suspicion:
-    """`limit`: a record that was in work at so many crashes, alone at one of them, is not handled again. 0: never."""
+    """A record that was in flight at `limit` crashes, alone at one of them, is not handled again. 0: no limit."""
     if limit <= 0:
         return Suspicion()
     known = list(crashes)
@@ -62,16 +62,16 @@ def suspicion(crashes: Iterable[Crash], name: Name, limit: int) -> Suspicion:
 
 
 def _covered(ranges: Sequence[Run], times: int) -> list[Run]:
-    """What is within at least so many of these."""
+    """The offsets that are within at least `times` of these ranges."""
     edges = sorted([(first, 1) for first, _ in ranges] + [(last + 1, -1) for _, last in ranges])
     found: list[Run] = []
     depth, begin = 0, 0
-    for at, step in edges:
-        was, depth = depth, depth + step
-        if was < times <= depth:
-            begin = at
-        elif depth < times <= was and at > begin:
-            found.append((begin, at - 1))
+    for edge, step in edges:
+        before, depth = depth, depth + step
+        if before < times <= depth:
+            begin = edge
+        elif depth < times <= before and edge > begin:
+            found.append((begin, edge - 1))
     return _merged(found)
 
 

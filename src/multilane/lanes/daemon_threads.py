@@ -1,9 +1,9 @@
-"""Threads for what functions hand to `asyncio.to_thread`, which the end of the process does not wait for.
+"""Threads for `asyncio.to_thread` that do not keep the process from ending.
 
-Thread: any; what is submitted runs on threads of this module's own.
+Thread: any; submitted calls run on threads of this module.
 
-The standard pool's threads are joined when the interpreter ends: one function that hangs there would hold up the end of
-the process for ever.
+The standard pool's threads are joined when the interpreter ends: a function that hangs there would keep the process
+alive for ever.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Call = tuple["Future[Any]", Callable[[], Any]]
 
 
 class DaemonThreads(ThreadPoolExecutor):
-    """An event loop takes nothing but a ThreadPoolExecutor: the threads of this one are its own."""
+    """A ThreadPoolExecutor, because an event loop accepts nothing else, with its own daemon threads."""
 
     def __init__(self, most: int | None = None) -> None:
         super().__init__(most or min(32, (os.cpu_count() or 1) + 4))
@@ -46,7 +46,7 @@ class DaemonThreads(ThreadPoolExecutor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Nobody waits for what runs."""
+        """Never waits for running calls."""
         del wait
         with self._lock:
             self._is_over = True
@@ -63,7 +63,7 @@ class DaemonThreads(ThreadPoolExecutor):
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(function())
-                except BaseException as error:  # noqa: BLE001 - whoever waits is told
+                except BaseException as error:  # noqa: BLE001 - the caller gets it
                     future.set_exception(error)
             del call, future, function
             self._free.release()

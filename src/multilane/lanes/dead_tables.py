@@ -1,10 +1,10 @@
-"""Reads the begun tables that dead processes have left behind on this machine, and clears away what is done with.
+"""Reads the begun tables that dead processes have left on this machine, and removes those that are no longer needed.
 
 Thread: any.
 
-A table whose lock can be had belongs to a process that is gone. What its lanes were at stays there until whoever has
-the partition next finds that it is settled. A table with nothing left is deleted, and so is one that is a week old.
-Nothing in a table is believed beyond its own bounds.
+A table that can be locked belongs to a dead process. Its calls stay in it until the partition's next owner finds them
+settled. An empty table is deleted, and so is one that is a week old. Every value in a table is checked against its
+bounds.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ IsSettled = Callable[[OpenCall], bool]
 
 
 def crashes_in(directory: Path, is_settled: IsSettled, now: float) -> list[Crash]:
-    """What is left of them. Calls that are settled are cleared from their tables, for everybody. `now` is the time of
-    day."""
+    """The crashes with calls that are not settled. Settled calls are cleared from their tables, for all processes.
+    `now` is the wall-clock time."""
     found = []
     for path in sorted(directory.glob(f"*{SUFFIX}")):
         if path in own_tables:
@@ -60,7 +60,7 @@ def crashes_in(directory: Path, is_settled: IsSettled, now: float) -> list[Crash
 
 @contextmanager
 def _locked(path: Path) -> Iterator[int]:
-    """OSError while its process lives. Others may read it at the same time."""
+    """Raises OSError while its process lives. Several readers may hold it at once."""
     file = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     try:
         fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -84,14 +84,14 @@ def _read(path: Path, file: int, is_settled: IsSettled) -> Crash:
     except (ValueError, TypeError, IndexError, struct.error) as error:
         log.warning("deleting %s, which is not a begun table: %s", path, error)
         return Crash(())
-    os.pwrite(file, struct.pack("=q", many), COUNT_WORD * WORD)  # once calls are cleared nobody could count them
-    left = []
+    os.pwrite(file, struct.pack("=q", many), COUNT_WORD * WORD)  # once calls are cleared they cannot be counted
+    unsettled = []
     for slot in slots:
         if is_settled(slot.call):
             os.pwrite(file, struct.pack("=q", IDLE), slot.at + WORD)
         else:
-            left.append(slot.call)
-    return Crash(tuple(left), many)
+            unsettled.append(slot.call)
+    return Crash(tuple(unsettled), many)
 
 
 def _header(content: bytes) -> tuple[int, int, int]:
@@ -102,11 +102,12 @@ def _header(content: bytes) -> tuple[int, int, int]:
 
 
 def _slots(content: bytes, names: Sequence[Name]) -> Iterator[_Slot]:
-    for number, (place, first, last) in enumerate(_SLOT.iter_unpack(content)):
-        if first > IDLE and 0 <= place < len(names):
-            yield _Slot(FIRST_SLOT * WORD + number * _SLOT.size, OpenCall(names[place], first, max(first, last)))
+    for number, (name, first, last) in enumerate(_SLOT.iter_unpack(content)):
+        if first > IDLE and 0 <= name < len(names):
+            yield _Slot(FIRST_SLOT * WORD + number * _SLOT.size, OpenCall(names[name], first, max(first, last)))
 
 
 def _name(line: bytes) -> Name:
-    cluster, group, topic, partition = json.loads(line)
-    return str(cluster), str(group), str(topic), int(partition)
+    """Older versions did not write the log."""
+    cluster, group, topic, partition, *log = json.loads(line)
+    return Name(str(cluster), str(group), str(topic), int(partition), *map(str, log))

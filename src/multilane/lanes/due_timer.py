@@ -29,7 +29,7 @@ class DueTimer:
             self._timer = self._loop.call_later(max(0.0, due - self._clock.monotonic()), self._rings)
 
     def end(self) -> None:
-        """It does not ring any more."""
+        """Never ring again."""
         self.cancel()
         self._is_over = True
 

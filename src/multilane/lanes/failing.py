@@ -1,11 +1,11 @@
-"""Where failed records go: the retry topic, the error topic, or the application's last step.
+"""Hands failed records to the retry topic, the error topic, or the application's last step.
 
 Thread: loop.
 
-Returns when a record is taken over for good: its copy was acknowledged, or the last step has it; or gives it back, to
-be tried again in its place, as its copy in the retry topic would be. Until it is taken over the record
-stays unsettled, however long that takes. A record that nobody takes is given back too, unless the configuration says
-`onFailure: drop`. An open breaker ends the group instead of filling the error topic.
+Returns None once a record may be settled: its copy was acknowledged, or the last step has returned. Returns the record
+if it is retried in place. Until then it stays unsettled, however long that takes. A record that no topic and no last
+step takes is retried in place, too, unless the configuration says `onFailure: drop`. An open breaker ends the group
+instead of filling the error topic.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from multilane.clock import Clock
-from multilane.commit.journal import CopyPlace, Notes, RecordOutcome
+from multilane.commit.journal import Notes, RecordOutcome, StoredCopy
 from multilane.errors import BreakerOpen, ProcessingTimeout, UndecodablePayload
 from multilane.lanes.failure_log import FailureLog
 from multilane.lanes.failure_report import FailureReport
@@ -26,11 +26,11 @@ from multilane.listeners.context import Context
 from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.signature import is_async
 from multilane.logs import logger
-from multilane.metrics import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.outcome.backoff import BackoffSettings
 from multilane.outcome.breaker import Breaker
 from multilane.outcome.flow import LastStep, Publish, RetryFlow, after_failure, exhausted, follow, poisoned, undecodable
-from multilane.outcome.in_place import InPlace, retried
+from multilane.outcome.in_place import InPlace, fresh, retried
 from multilane.outcome.own_thread import on_own_thread
 from multilane.outcome.parking import Parking
 from multilane.outcome.poison import SuspectedPoison
@@ -45,51 +45,51 @@ log = logger(__name__)
 LastStepFunction = Callable[[Context, Record, BaseException], Any]
 _SHORTEST_REST: Final = 1.0
 _LONGEST_REST: Final = 30.0
-_SHORTEST_STAY: Final = 0.1  # before a kept record is retried, also with a back-off of zero
-_TELL_EVERY: Final = 10.0  # seconds between two log lines about records that are kept, dropped, or have no end yet
-_SAY_AGAIN: Final = 60.0
+_SHORTEST_STAY: Final = 0.1  # before a kept record is retried, even with a back-off of zero
+_LOG_EVERY: Final = 10.0  # seconds between two log lines about kept, dropped, or failed last steps
+_REMIND_EVERY: Final = 60.0
 
 
 class Publishes(Protocol):
-    """Stores a copy, however long it takes; raises PublishStopped when it is told to end."""
+    """Stores a copy, however long it takes. Raises PublishStopped when it is stopped."""
 
     async def publish(self, copy: Publish) -> tuple[int, int]: ...
     async def publish_in_order(self, copies: Sequence[Publish]) -> list[tuple[int, int]]: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class FailureRoutes:
     """Where failed records of a group can go."""
 
     flow: RetryFlow
     publisher: Publishes
     last_step: LastStepFunction | None = None
     breaker: Breaker | None = None
-    in_place: InPlace | None = None  # where no retry topic may be used
-    keeping: BackoffSettings | None = None  # what nobody takes is retried in place with this; None: it is dropped
+    in_place: InPlace | None = None  # if no retry topic may be used
+    keeping: BackoffSettings | None = None  # back-off for records that nothing takes; None: they are dropped
     gate: OutageGate | None = None  # while an outage lasts, failed records stay in place
-    report: FailureReport | None = None  # whom failures are reported to; else they are logged here
+    report: FailureReport | None = None  # where failures are reported (default: the log)
 
 
 class Failing:
     def __init__(
         self,
-        ways: Ways,
+        routes: FailureRoutes,
         interceptors: InterceptorChain,
         clock: Clock,
         observer: Observer = NO_OBSERVER,
         notes: Notes | None = None,
     ) -> None:
-        """The `notes` hear what becomes of each record, right before it is settled."""
-        self._flow = ways.flow
-        self._publisher = ways.publisher
-        self._last_step = ways.last_step
-        self._breaker = ways.breaker
-        self._in_place = ways.in_place
-        self._keeping = ways.keeping
-        self._gate = ways.gate
-        self._kept, self._dropped, self._unended = (Seldom(_TELL_EVERY) for _ in range(3))
-        self._report = ways.report or FailureReport(ways.flow.main, FailureLog(clock), observer)
+        """The `notes` get the outcome of each record, right before it is settled."""
+        self._flow = routes.flow
+        self._publisher = routes.publisher
+        self._last_step = routes.last_step
+        self._breaker = routes.breaker
+        self._in_place = routes.in_place
+        self._keeping = routes.keeping
+        self._gate = routes.gate
+        self._kept, self._dropped, self._unended = (Seldom(_LOG_EVERY) for _ in range(3))
+        self._report = routes.report or FailureReport(routes.flow.main, FailureLog(clock), observer)
         self._interceptors = interceptors
         self._clock = clock
         self._observer = observer
@@ -106,24 +106,28 @@ class Failing:
             self._notes.note_done(records)
 
     def note_skipped(self, records: Sequence[Record]) -> None:
-        self._note_aside(len(records))
+        self._note_uncalled(len(records))
         if self._notes is not None:
             self._notes.note_skipped(records)
 
-    def _note_aside(self, records: int) -> None:
-        """Settled, and no call succeeded with them."""
+    def note_interrupted(self, records: Sequence[Record]) -> None:
+        if self._notes is not None and records:
+            self._notes.note_interrupted(records)
+
+    def _note_uncalled(self, records: int) -> None:
+        """These are settled without a successful call."""
         if self._gate is not None:
-            self._gate.note_aside(records)
+            self._gate.note_uncalled(records)
 
     def note_skipped_rows(self, rows: TakenRows) -> None:
-        self._note_aside(len(rows.skipped))
+        self._note_uncalled(len(rows.skipped))
         if self._notes is not None:
             self._notes.note_skipped_rows(rows)
 
     async def take_over(self, record: Record, error: BaseException, parking: Parking | None) -> Record | None:
         self._report.failed(record, error)
-        if self._notes is not None and isinstance(error, ProcessingTimeout):
-            self._notes.note_interrupted((record,))  # it may still end well, and is handled again
+        if isinstance(error, ProcessingTimeout):
+            self.note_interrupted((record,))  # its call may still succeed, and it is handled again
         again = await self._take_over(record, error, parking)
         if again is not None:
             self._report.repeated()
@@ -133,7 +137,7 @@ class Failing:
         if self._breaker is not None:
             self._breaker.note(0, 1, self._clock.monotonic())
             if self._breaker.is_open:
-                raise BreakerOpen(f"{self._flow.main}: {self._breaker.reason}. Look at the errors, then start it again")
+                raise BreakerOpen(f"{self._flow.main}: {self._breaker.reason}. Check the errors, then restart it")
 
     async def _take_over(self, record: Record, error: BaseException, parking: Parking | None) -> Record | None:
         self._note_failed()
@@ -159,69 +163,69 @@ class Failing:
             await self._take_last_step(context, record, error, step)
             self._note(record, RecordOutcome.DEAD, None, error)
         elif parking is not None and record.topic == step.topic == self._flow.retry:
-            # Tried again in its place: a copy would come behind those that have to come after it.
-            return record._replace(headers=step.headers, timestamp=round(self._clock.wall() * 1_000))
+            # Retried in place: a copy would come after records that have to come after it.
+            return fresh(record, step.headers, round(self._clock.wall() * 1_000))
         else:
             self._note_stored(record, step, await self._publisher.publish(step), parking, error)
-        self._note_aside(1)
+        self._note_uncalled(1)
         if in_place is not None:
             in_place.note_exhausted(record, error)
         return None
 
-    async def let_follow(self, records: Sequence[Record], parking: Parking) -> None:
-        """Records of keys with a backlog in the retry topic go there unhandled, in their order."""
-        self._note_aside(len(records))
+    async def follow_key(self, records: Sequence[Record], parking: Parking) -> None:
+        """Records whose keys have a backlog in the retry topic go there unhandled, in order."""
         copies = [follow(self._flow, record) for record in records]
-        places = await self._publisher.publish_in_order(copies)
-        for record, copy, place in zip(records, copies, places, strict=True):
-            self._note_stored(record, copy, place, parking, None)
+        stored = await self._publisher.publish_in_order(copies)
+        self._note_uncalled(len(records))  # not earlier: until they are settled, as many successes would be missing
+        for record, copy, position in zip(records, copies, stored, strict=True):
+            self._note_stored(record, copy, position, parking, None)
 
     def _note_stored(
         self,
         record: Record,
         copy: Publish,
-        place: tuple[int, int],
+        position: tuple[int, int],
         parking: Parking | None,
         error: BaseException | None,
     ) -> None:
         self._observer.count("lanes.copies", topic=copy.topic)
         is_retried = copy.topic == self._flow.retry
         if parking is not None and is_retried:
-            parking.seen(copy.key, place[1])
-        self._note(
-            record, RecordOutcome.RETRIED if is_retried else RecordOutcome.DEAD, CopyPlace(copy.topic, *place), error
-        )
+            parking.seen(copy.key, position[1])
+        outcome = RecordOutcome.RETRIED if is_retried else RecordOutcome.DEAD
+        self._note(record, outcome, StoredCopy(copy.topic, *position), error)
 
     def _note(
-        self, record: Record, outcome: RecordOutcome, copy: CopyPlace | None, error: BaseException | None
+        self, record: Record, outcome: RecordOutcome, copy: StoredCopy | None, error: BaseException | None
     ) -> None:
         self._report.settled(outcome, error)
         if self._notes is not None:
             self._notes.note_failed(record, outcome, copy, error)
 
     def _keep(self, record: Record, error: BaseException, step: LastStep, backoff: BackoffSettings) -> Record:
-        """Nobody takes it: it stays where it is, its key waits, and nothing is committed past it."""
+        """Nothing takes the record: it stays in place, its key waits, and nothing is committed past it."""
         self._observer.count("lanes.records.kept", topic=record.topic)
         now = self._clock.monotonic()
         again = retried(record, backoff, now)
         again.due = max(again.due, now + _SHORTEST_STAY)
         if many := self._kept.tell(now):
-            told = (
-                "%s failed (attempt %d in place) and is kept: %s. It is retried in %.1f s; its key waits, and %s-%d is "
-                "not committed past it. %d such failures since the last warning. Configure an error topic or register "
-                "a last step; `onFailure: drop` drops such records. %s"
-            )
             rest = again.due - now
-            place = record.topic, record.partition
-            log.warning(told, record, again.attempts, step.reason, rest, *place, many, _told(error))
+            log.warning(
+                "%s failed (attempt %d in place) and is kept: %s. It is retried in %.1f s; its key waits, and %s-%d is "
+                "not committed past it. Such failures since the last warning: %d. Configure an error topic or register "
+                "a last step; `onFailure: drop` drops such records. %s",
+                *(record, again.attempts, step.reason, rest, record.topic, record.partition, many, _described(error)),
+            )
         return again
 
     async def _take_last_step(self, context: Context, record: Record, error: BaseException, step: LastStep) -> None:
         if self._last_step is None:
             self._observer.count("lanes.records.dropped", topic=record.topic)
             if many := self._dropped.tell(self._clock.monotonic()):
-                told = "%s failed and is dropped: %s; there is no last step. %d dropped since the last line. %s"
-                log.error(told, record, step.reason, many, _told(error))
+                log.error(
+                    "dropping %s: %s; no last_step is registered. Dropped since the last such line: %d. %s",
+                    *(record, step.reason, many, _described(error)),
+                )
             return
         rest = _SHORTEST_REST
         while True:
@@ -232,33 +236,35 @@ class Failing:
                     raise
                 as_failure(failure)
                 if many := self._unended.tell(self._clock.monotonic()):
-                    told = "the last step failed for %s and is retried. %d such failures since the last line"
-                    log.exception(told, record, many)
+                    log.exception(
+                        "the last step failed for %s, retrying. Such failures since the last such line: %d",
+                        *(record, many),
+                    )
                 await self._pause(rest)
                 rest = min(_LONGEST_REST, 2 * rest)
             else:
                 return
 
     async def _stop_at(self, record: Record) -> None:
-        """Nothing may be dropped, and this record may not be handled: its partition stops here until somebody acts."""
+        """The record may neither be dropped nor handled: its partition stops here until an operator acts."""
         while True:
             log.error(
                 "%s stops its partition: it probably crashes its process, and there is no error topic to send it to. "
                 "Configure `error` or a last step, or set crashLimit: 0 to handle it again",
                 record,
             )
-            await self._pause(_SAY_AGAIN)
+            await self._pause(_REMIND_EVERY)
 
     async def _pause(self, seconds: float) -> None:
         await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=seconds)
 
 
 async def _called(function: LastStepFunction, *arguments: Any) -> None:
-    """A plain function has a thread, so that it holds up nobody."""
+    """A plain function runs on a thread, so that it does not block the loop."""
     answer = function(*arguments) if is_async(function) else await on_own_thread(function, *arguments)
     if inspect.isawaitable(answer):
         await answer
 
 
-def _told(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     return f"{type(error).__name__}: {message_of(error)}"

@@ -1,9 +1,9 @@
-"""Reports failed records: the first of a kind with its traceback and place, then counts.
+"""Reports failed records: the first of a kind with its traceback and position, then counts.
 
 Thread: any (a lock); `note` is called on the loop, for failures only.
 
-`FailureLog` writes to the log, in the process of an engine or of a Spark driver. `FailureNews` collects instead, in a
-Spark worker, and its driver logs what all workers saw.
+`FailureLog` writes to the log, in the process of an engine or of a Spark driver. `FailureCollector` collects failures
+in a Spark worker, and the driver logs those of all workers.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ log = logger(__name__)
 SUMMARY_SECONDS: Final = 10.0
 _LONGEST_MESSAGE: Final = 200
 _LONGEST_STACK: Final = 8_000
-_MOST_TOLD: Final = 3  # kinds in one line
+_KINDS_PER_LINE: Final = 3
 
 
 class FailureSink(Protocol):
     def note(self, consumer: str, record: Record, error: BaseException) -> None: ...
 
 
-class FailureNews:
-    """What failed, to be taken away now and then."""
+class FailureCollector:
+    """Collects failures until they are taken."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._kinds = FailureKinds()
-        self._stacks: dict[FailureKind, str] = {}  # of kinds that were not told yet
+        self._stacks: dict[FailureKind, str] = {}  # of kinds that were not taken yet
 
     def note(self, consumer: str, record: Record, error: BaseException) -> None:
         seen = seen_once(consumer, record, error)
@@ -57,8 +57,8 @@ class FailureNews:
 
 
 class FailureLog:
-    """Logs the first failure of each kind at once. Counts come with `take`, for whoever logs progress; without one
-    `note` itself logs them, every ten seconds at most."""
+    """Logs the first failure of each kind at once. With `is_taken` another component logs the counts that `take`
+    returns; otherwise `note` logs them, at most every ten seconds."""
 
     def __init__(self, clock: Clock | None = None, *, is_taken: bool = False) -> None:
         self._clock = clock or SystemClock()
@@ -75,13 +75,13 @@ class FailureLog:
             due = [] if self._is_taken or now - self._summed_at < SUMMARY_SECONDS else self._kinds.take()
             self._summed_at = now if due else self._summed_at
         if is_new:
-            _tell_first(seen, _stack(error))
-        for told in by_consumer(due).items():
-            log.warning("consumer %s: failed since the last summary: %s", told[0], counted(told[1]))
+            _log_first(seen, _stack(error))
+        for name, kinds in by_consumer(due).items():
+            log.warning("consumer %s: failed since the last summary: %s", name, counted(kinds))
 
-    def add(self, told: Iterable[Any]) -> None:
-        """What a worker saw; what is not understood is left out, for a failure must not make another."""
-        for one in told:
+    def add(self, reported: Iterable[Any]) -> None:
+        """The failures that a worker reports. Invalid ones are ignored: a failure must not cause another."""
+        for one in reported:
             try:
                 seen = sighting_from(one)
             except (KeyError, TypeError, ValueError):
@@ -90,7 +90,7 @@ class FailureLog:
             with self._lock:
                 is_new = self._kinds.add(seen, self._clock.monotonic())
             if is_new:
-                _tell_first(seen, seen.stack)
+                _log_first(seen, seen.stack)
 
     def take(self) -> list[Sighting]:
         with self._lock:
@@ -107,14 +107,14 @@ class FailureLog:
 
 
 def seen_once(consumer: str, record: Record, error: BaseException) -> Sighting:
-    """Of the key only a digest: keys may name people."""
+    """Has only a digest of the key: keys may be personal data."""
     identity = record.key if record.key is not None else record.value or b""
     key = "no key" if record.key is None else f"key #{hashlib.blake2b(record.key, digest_size=4).hexdigest()}"
-    place = f"{record.topic}-{record.partition}@{record.offset}, {key}"
+    name = f"{record.topic}-{record.partition}@{record.offset}, {key}"
     kind = FailureKind(
         consumer, escaped(class_of(error), _LONGEST_MESSAGE), escaped(raised_at(error), _LONGEST_MESSAGE)
     )
-    return Sighting(kind, 1, frozenset((zlib.crc32(identity),)), escaped(message_of(error), _LONGEST_MESSAGE), place)
+    return Sighting(kind, 1, frozenset((zlib.crc32(identity),)), escaped(message_of(error), _LONGEST_MESSAGE), name)
 
 
 def by_consumer(seen: Iterable[Sighting]) -> dict[str, list[Sighting]]:
@@ -126,22 +126,22 @@ def by_consumer(seen: Iterable[Sighting]) -> dict[str, list[Sighting]]:
 
 def counted(seen: Sequence[Sighting]) -> str:
     """`618 x ValueError at shop/orders.py:20: no stock (last: orders-3@1042); ...`."""
-    told = [f"{one.count:,} x {one.kind}: {one.message} (last: {one.place})" for one in seen[:_MOST_TOLD]]
-    rest = sum(one.count for one in seen[_MOST_TOLD:])
-    return "; ".join([*told, *([f"{rest:,} of {len(seen) - _MOST_TOLD} other kinds"] if rest else [])])
+    kinds = [f"{one.count:,} x {one.kind}: {one.message} (last: {one.record})" for one in seen[:_KINDS_PER_LINE]]
+    rest = sum(one.count for one in seen[_KINDS_PER_LINE:])
+    return "; ".join([*kinds, *([f"{rest:,} of {len(seen) - _KINDS_PER_LINE} other kinds"] if rest else [])])
 
 
 def _stack(error: BaseException) -> str:
     return stack_of(error, _LONGEST_STACK, hides_ours=True)
 
 
-def _tell_first(seen: Sighting, stack: str) -> None:
+def _log_first(seen: Sighting, stack: str) -> None:
     log.error(
         "consumer %s: %s failed: %s: %s. Further failures of this kind are counted%s",
-        *(seen.kind.consumer, seen.place, seen.kind, seen.message, indented(_plain(stack)) if stack else ""),
+        *(seen.kind.consumer, seen.record, seen.kind, seen.message, indented(_plain(stack)) if stack else ""),
     )
 
 
 def _plain(stack: str) -> str:
-    """A worker's stack came over a line: its control characters are escaped once more."""
+    """A worker's stack came over a connection: its control characters are escaped again."""
     return "\n".join(escaped(line, _LONGEST_STACK) for line in stack[:_LONGEST_STACK].split("\n"))

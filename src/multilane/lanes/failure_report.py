@@ -1,9 +1,9 @@
-"""What one consumer's lanes report of failed records: each failure to a sink, and its fate as a counter.
+"""Reports the failed records of one consumer: each failure to a sink, and its outcome as a counter.
 
 Thread: loop.
 
-Every failure has one fate: retried (as a copy, or where it is) or dead. Records that only follow their key into the
-retry topic have not failed; they are counted apart.
+Every failure has one outcome: retried (as a copy, or in place) or dead. Records that only follow their key into the
+retry topic have not failed; they are counted separately.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from multilane.commit.journal import RecordOutcome
 from multilane.lanes.failure_log import FailureSink
 from multilane.lanes.progress import DEAD, FOLLOWED, REPEATED, RETRIED
-from multilane.metrics import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.wire.records.record import Record
 
 
@@ -25,12 +25,12 @@ class FailureReport:
         self._sink.note(self._consumer, record, error)
 
     def repeated(self) -> None:
-        """It is retried where it is."""
+        """The record is retried in place."""
         self._count(RETRIED)
         self._count(REPEATED)
 
     def settled(self, outcome: RecordOutcome, error: BaseException | None) -> None:
-        """Its copy is stored, or its last step is done; without an error it followed its key."""
+        """The copy is stored, or the last step has returned. Without an error the record followed its key."""
         if error is None:
             self._count(FOLLOWED)
         else:

@@ -1,8 +1,8 @@
-"""Feeds teams with what a consumer reads: a partition whose lanes have enough is paused, and nothing else is.
+"""Feeds processors with the blocks that a consumer polls. Pauses only partitions whose lanes have enough.
 
 Thread: loop; one task, the only user of the consumer.
 
-Never commits, and does not know why the consumer reads what it reads.
+Never commits, and does not know who assigned the partitions.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ class Feeding:
     def __init__(
         self, consumer: AsyncConsumer, assignment: Assignment[PartitionProcessor], drain: float, clock: Clock
     ) -> None:
-        """`drain`: seconds for what is in work when a log goes on below what was read."""
+        """`drain`: seconds for records in flight when a log continues below the position."""
         self._consumer = consumer
         self._assignment = assignment
         self._drain = drain
         self._clock = clock
         self._hungry: set[TopicPartition] = set()
-        self.ends: Mapping[TopicPartition, int] = {}  # what is at this offset or beyond is not given
+        self.ends: Mapping[TopicPartition, int] = {}  # records from this offset on are not handled
         self._at_end: set[TopicPartition] = set()
-        self._is_giving = False  # blocks were polled that their teams do not have yet
+        self._is_delivering = False  # blocks were polled that their processors do not have yet
         self.failure: BaseException | None = None
 
-    def take_on(self, processor: PartitionProcessor) -> None:
-        """A new team."""
+    def add(self, processor: PartitionProcessor) -> None:
+        """Feed a new processor."""
         processor.listen(self._note_hungry, self.fail)
         self._consumer.resume(processor.partitions & self._consumer.paused)
 
@@ -47,37 +47,37 @@ class Feeding:
         self._consumer.wakeup()
 
     @property
-    def is_through(self) -> bool:
-        """There are ends, every partition was read up to its own, and all of that is settled."""
+    def is_complete(self) -> bool:
+        """Whether there are ends, every partition was read up to its end, and all of its records are settled."""
         if not self.ends or len(self._at_end) < len(self.ends):
             return False
         processors = ((partition, self._assignment.processor(partition)) for partition in self._at_end)
         return all(processor is None or processor.is_idle(partition) for partition, processor in processors)
 
     async def step(self, patience: float) -> None:
-        """Waits so long for something to come."""
+        """Poll once, for at most `patience` seconds, and deliver the blocks."""
         self._resume_hungry()
         try:
             blocks = await self._consumer.poll(patience)
         except WakeupError:
             return
-        self._is_giving = True
-        await self._give_all(blocks)
-        self._is_giving = False
+        self._is_delivering = True
+        await self._deliver_all(blocks)
+        self._is_delivering = False
 
     async def catch_up(self, partition: TopicPartition) -> None:
-        """Markers and gaps at the end of the log are passed too."""
+        """Moves past markers and gaps at the end of the log."""
         processor = self._assignment.processor(partition)
-        if processor is not None and processor.is_idle(partition) and not self._is_giving:
+        if processor is not None and processor.is_idle(partition) and not self._is_delivering:
             with suppress(MultilaneError):
                 position = await self._consumer.position(partition, 0)
                 processor.queue.intakes[partition].pass_to(position, self._consumer.leader_epoch(partition))
                 self._note_end(partition, position)
 
-    async def _give_all(self, blocks: Iterable[Block]) -> None:
-        """Every team has its blocks before any of them goes on."""
-        given = [partition for block in blocks if (partition := await self._give(block)) is not None]
-        for partition in dict.fromkeys(given):
+    async def _deliver_all(self, blocks: Iterable[Block]) -> None:
+        """Every processor gets its blocks before any of them takes records in."""
+        delivered = [partition for block in blocks if (partition := await self._deliver(block)) is not None]
+        for partition in dict.fromkeys(delivered):
             processor = self._assignment.processor(partition)
             if processor is None:
                 continue  # revoked since
@@ -86,13 +86,13 @@ class Feeding:
                 self._consumer.pause([partition])
                 processor.queue.copy_out(partition)
 
-    async def _give(self, block: Block) -> TopicPartition | None:
+    async def _deliver(self, block: Block) -> TopicPartition | None:
         partition = TopicPartition(block.topic, block.partition)
         processor = self._assignment.processor(partition)
         if processor is not None and block.first_offset < processor.queue.intakes[partition].end:
-            processor = await self._begin_again(partition, processor, block)
+            processor = await self._restart(partition, processor, block)
         elif processor is None and partition in self._consumer.assignment and not self._assignment.waits(partition):
-            raise ClientFailed(f"{partition} is read and nobody has it: a defect; its records are not committed")
+            raise ClientFailed(f"{partition} is read but has no processor: a defect; its records are not committed")
         if processor is None:
             return None  # revoked in the same poll, or one of a pair that waits for the other, or not wanted
         self._note_end(partition, block.next_offset)
@@ -102,7 +102,7 @@ class Feeding:
         return partition
 
     def _note_end(self, partition: TopicPartition, position: int) -> None:
-        """Nothing more is read where the end is reached. The record before it may be absent: the position tells."""
+        """Stop reading at the end. The record before it may be absent, so the position decides."""
         end = self.ends.get(partition)
         if end is not None and position >= end:
             self._at_end.add(partition)
@@ -114,12 +114,14 @@ class Feeding:
             return block
         return block.slice(0, int(block.offsets.searchsorted(end))) if block.first_offset < end else None
 
-    async def _begin_again(
+    async def _restart(
         self, partition: TopicPartition, processor: PartitionProcessor, block: Block
     ) -> PartitionProcessor | None:
-        """The log goes on below where we were: it was cut, made anew, or the offsets were reset. What is unsettled
-        below that is still to be done: then it is read again from there, and this block is not wanted."""
-        log.warning("%s goes on at %d, below what was read: its lanes begin again", partition, block.first_offset)
+        """The log continues below the position: it was truncated or recreated, or the offsets were reset. If records
+        below the block are unsettled, reading restarts from them, and this block is not wanted."""
+        log.warning(
+            "%s continues at offset %d, below its position: restarting its lanes", partition, block.first_offset
+        )
         self._at_end.discard(partition)
         await processor.drain(self._clock.monotonic() + self._drain)
         starts = {p: self._assignment.start_of(processor, p) for p in processor.partitions}
@@ -131,7 +133,7 @@ class Feeding:
         return self._assignment.processor(partition) if starts[partition].offset == block.first_offset else None
 
     def _note_hungry(self, processor: PartitionProcessor) -> None:
-        """A crew has taken in some of what waited."""
+        """A pool has taken in some of the waiting records."""
         paused = self._consumer.paused
         waiting = (p for p in processor.partitions if p in paused and p not in self._hungry and p not in self._at_end)
         hungry = [p for p in waiting if processor.wants_blocks(p)]
@@ -147,7 +149,7 @@ class Feeding:
 
 
 def _below(start: Start, offset: int) -> Start:
-    """What is left of it in a log that goes on at this offset, and may be another one."""
+    """The part of `start` below this offset, where the log, which may be another one, continues."""
     if start.offset > offset:
         return Start(offset)
     kept = tuple((first, min(last, offset - 1)) for first, last in start.runs if first < offset)

@@ -1,11 +1,11 @@
-"""The fence of a consumer: nothing begins once its group may have given its partitions to others.
+"""The fence of a consumer: no record begins once the group may have assigned its partitions to other members.
 
 Thread: loop; `begin_on_thread` from the lanes' threads, `suspect` from a signal handler.
 
-A member is expelled when its coordinator has not heard of it for a session. A process that was stopped, or a machine
-that slept, learns of that only later: so the time since the last heartbeat that was answered is looked at before
-records begin. While the fence is shut coroutines in work are cancelled, and their records wait. It opens when the group
-has answered again. Owns nothing but the lanes that wait.
+A coordinator expels a member that sends no heartbeat for a session. After a process was stopped or a machine slept, the
+member notices that only later: so lanes check the time since the last answered heartbeat before they begin records.
+While the fence is shut, coroutines in flight are cancelled, and their records wait. It opens when a heartbeat is
+answered again. Owns only the lanes that wait.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from multilane.logs import logger
 
 log = logger(__name__)
 
-_LOOK_EVERY: Final = 0.25  # seconds, beside the looks before records begin
+_CHECK_EVERY: Final = 0.25  # seconds, in addition to the checks before records begin
 
 
 class Deadline(Protocol):
     @property
     def fenced_after(self) -> float:
-        """On the clock that counts the time while a process is stopped and a machine sleeps."""
+        """On a clock that also counts while the process is stopped and the machine sleeps."""
 
 
 class Fenced(Protocol):
-    """A crew."""
+    """A lane pool."""
 
     def look_up(self) -> None:
-        """Its lanes ask the fence before they begin anything more."""
+        """Make its lanes check the fence before they begin another record."""
 
     def interrupt(self) -> None:
-        """What can be cancelled is, and waits."""
+        """Cancel the calls that can be cancelled; their records wait."""
 
 
 class _Never:
@@ -46,7 +46,7 @@ class _Never:
 
 
 class FenceGuard(Protocol):
-    """What a crew knows of a fence."""
+    """The part of a fence that a lane pool uses."""
 
     @property
     def is_shut(self) -> bool: ...
@@ -58,7 +58,7 @@ class FenceGuard(Protocol):
 
 
 class _NoFence:
-    """Where nobody can be expelled: always open."""
+    """For work without a group, which cannot be expelled: always open."""
 
     is_shut: Final = False
 
@@ -81,7 +81,7 @@ NO_FENCE: Final[FenceGuard] = _NoFence()
 
 
 class Fence:
-    """Make it inside the running loop."""
+    """Create it inside the running loop."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self._name = name
@@ -104,22 +104,22 @@ class Fence:
     def join(self, pool: Fenced) -> None:
         self._pools.add(pool)
         if self._timer is None:
-            self._timer = self._loop.call_later(_LOOK_EVERY, self._look)
+            self._timer = self._loop.call_later(_CHECK_EVERY, self._tick)
 
     def leave(self, pool: Fenced) -> None:
-        """It drains: its lanes begin nothing more."""
+        """The pool drains: its lanes begin no more records."""
         self._pools.discard(pool)
         for turn in [turn for turn, waiting in self._waiting.items() if waiting is pool]:
             del self._waiting[turn]
             if not turn.done():
                 turn.set_exception(NotBegun())
 
-    def _look(self) -> None:
-        self._timer = self._loop.call_later(_LOOK_EVERY, self._look) if self._pools else None
+    def _tick(self) -> None:
+        self._timer = self._loop.call_later(_CHECK_EVERY, self._tick) if self._pools else None
         self.check()
 
     def suspect(self) -> None:
-        """The process goes on after a stop: every lane looks before it begins anything."""
+        """The process continues after a stop: every lane checks the fence before it begins another record."""
         for pool in list(self._pools):
             pool.look_up()
         self._loop.call_soon_threadsafe(self.check)
@@ -127,7 +127,7 @@ class Fence:
     # --- before records begin ----------------------------------------------------------------------------------------
 
     def check(self) -> bool:
-        """Whether nothing may begin now."""
+        """Whether the fence is shut now."""
         over = self._clock.monotonic() - self._deadline.fenced_after
         if over > 0:
             if self._is_open.is_set():
@@ -138,7 +138,7 @@ class Fence:
         return False
 
     async def opens(self, pool: Fenced) -> None:
-        """Waits while it is shut; NotBegun when the crew leaves."""
+        """Waits while it is shut. Raises NotBegun if the pool leaves."""
         while self.check():
             if pool not in self._pools:  # it has left already
                 raise NotBegun
@@ -150,20 +150,22 @@ class Fence:
                 self._waiting.pop(turn, None)
 
     def begin_on_thread(self, pool: Fenced, lane: Lane) -> None:
-        """A call is about to begin on this thread: once it may."""
-        while self._clock.monotonic() > self._deadline.fenced_after:
+        """Begin a call on this thread, once the fence is open: not before the loop has opened it. What came with the
+        heartbeat's answer, such as a revoked partition, is processed there first."""
+        while self.is_shut or self._clock.monotonic() > self._deadline.fenced_after:
+            if pool in self._pools:
+                threading.Event().wait(_CHECK_EVERY)
             if pool not in self._pools:
                 raise NotBegun
-            threading.Event().wait(_LOOK_EVERY)
         lane.begin_call()
 
     def _shut(self, over: float) -> None:
         self._is_open.clear()
-        told = (
+        log.error(
             "consumer %s: its session or lease expired %.1f s ago without an answered heartbeat. Other members may own "
-            "its partitions now. It cancels coroutines and starts no record until a heartbeat is answered"
+            "its partitions now. It cancels coroutines and starts no record until a heartbeat is answered",
+            *(self._name, over),
         )
-        log.error(told, self._name, over)
         for pool in list(self._pools):
             pool.look_up()
             pool.interrupt()

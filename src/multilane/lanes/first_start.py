@@ -1,4 +1,4 @@
-"""What a group passes over when it reads partitions for the first time and begins at their ends.
+"""Warns about records that a group skips when it reads partitions for the first time and begins at their ends.
 
 Thread: loop.
 """
@@ -16,25 +16,25 @@ from multilane.types import TopicPartition
 
 log = logger(__name__)
 
-_PATIENCE: Final = 5.0  # seconds to learn where logs begin: nobody's work depends on it
+_PATIENCE: Final = 5.0  # seconds to look up where logs begin, which only the warning needs
 
 
-async def tell_of_skipped(
+async def warn_of_skipped(
     consumer: AsyncConsumer, positions: Mapping[TopicPartition, int], whole: Collection[str]
 ) -> None:
-    """`positions`: where partitions without a committed offset begin. Topics of `whole` are read from the beginning."""
-    asked = [p for p, position in positions.items() if p.topic not in whole and position > 0]
-    if not asked:
+    """`positions`: where partitions without a committed offset begin. Topics in `whole` are read from the beginning."""
+    partitions = [p for p, position in positions.items() if p.topic not in whole and position > 0]
+    if not partitions:
         return
-    begins = await _beginnings(consumer, asked)
-    skipped = {p: positions[p] - begins[p] for p in asked if p in begins and positions[p] > begins[p]}
+    begins = await _beginnings(consumer, partitions)
+    skipped = {p: positions[p] - begins[p] for p in partitions if p in begins and positions[p] > begins[p]}
     if skipped:
-        told = (
-            "%d partitions of %s have no committed offset and are read from their ends (offsetInitial: newest). "
-            "%d existing records are skipped. Set offsetInitial: oldest to handle them"
-        )
         topics = ", ".join(sorted({p.topic for p in skipped}))
-        log.warning(told, len(skipped), topics, sum(skipped.values()))
+        log.warning(
+            "%d partitions of %s have no committed offset and are read from their ends (offsetInitial: newest). "
+            "%d existing records are skipped. Set offsetInitial: oldest to handle them",
+            *(len(skipped), topics, sum(skipped.values())),
+        )
 
 
 async def _beginnings(consumer: AsyncConsumer, partitions: list[TopicPartition]) -> Mapping[TopicPartition, int]:

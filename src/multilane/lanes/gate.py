@@ -1,9 +1,9 @@
-"""The gate in front of all lanes of a consumer: shut while an outage lasts, but for one lane at a time that probes.
+"""The outage gate of a consumer: shut while an outage lasts, except for one lane at a time that probes.
 
 Thread: loop.
 
-Lanes that go on without it cost nothing: a crew looks at the gate only where it looks for its end anyway. Owns the
-outage's state and the lanes that wait. Knows records only to tell what becomes of those that failed.
+An open gate costs nothing: lanes check it only where they check for their end anyway. Owns the outage's state and the
+lanes that wait. Looks at records only to decide where those that failed stay.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from multilane.lanes.acknowledging import Pending
 from multilane.lanes.lane import Lane
 from multilane.lanes.threads import NotBegun
 from multilane.logs import logger
-from multilane.metrics import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.outcome.headers import ERROR_COUNT, NOT_ATTEMPTED, RETRY_COUNT, last_value, retry_count
-from multilane.outcome.in_place import Resting, Stay, attempts_in_place, resting, stay_of
+from multilane.outcome.in_place import Resting, Stay, attempts_in_place, resting, rests_until, stay_of
 from multilane.outcome.outage import Failure, Outage, OutageState
 from multilane.outcome.poison import SuspectedPoison
 from multilane.seldom import Seldom
@@ -31,26 +31,26 @@ from multilane.wire.records.record import Record
 
 log = logger(__name__)
 
-_LOOK: Final = 0.25  # seconds between looks while a probe is due and nobody has a record for it
-_STALE: Final = 0.05  # seconds for which a count of successes is good enough
-_UNDECIDED: Final = 1.0  # seconds that a probe waits for its acknowledgement: it may come only with that of others
+_LOOK: Final = 0.25  # seconds between checks while a probe is due and no lane has a record for it
+_STALE: Final = 0.05  # seconds for which a count of successes may be reused
+_UNDECIDED: Final = 1.0  # seconds that a probe waits for its acknowledgement, which may come only with others
 _NOT_BEGUN: Final = 10.0  # seconds for a probe to begin: its lane may have to wait for a thread
-_TELL_EVERY: Final = 60.0  # seconds between two lines about an outage that goes on
+_LOG_EVERY: Final = 60.0  # seconds between two lines about an outage that continues
 
 
-# Whether a lane has something to begin: a record that has failed in place (True), one that has not (False), any (None).
+# Whether a lane has a record to begin: one that has failed in place (True), one that has not (False), any (None).
 HasWork = Callable[[bool | None], bool]
 
 
 class Guarded(Protocol):
-    """A crew."""
+    """A lane pool."""
 
     def count_lanes(self) -> None:
-        """The gate has moved."""
+        """The gate was shut or opened."""
 
 
 class OutageGuard(Protocol):
-    """What a crew knows of a gate."""
+    """The part of a gate that a lane pool uses."""
 
     @property
     def is_shut(self) -> bool: ...
@@ -63,7 +63,7 @@ class OutageGuard(Protocol):
 
 
 class _NoGate:
-    """Where nobody looks for outages: always open."""
+    """For consumers without outage detection: always open."""
 
     is_shut: Final = False
 
@@ -92,7 +92,7 @@ class Chained(Protocol):
 
 
 def brings_first(chains: Chained, refill: Callable[[Callable[[], bool]], object], *, failed: bool) -> bool:
-    """Whether a lane takes a record of that sort next. One that has not failed may still have to be taken in."""
+    """Whether a lane would take such a record next. A record that has not failed may first have to be taken in."""
     if not failed and not chains.bring_first(failed=False):
         refill(lambda: not chains.bring_first(failed=False))
     return chains.bring_first(failed=failed)
@@ -114,14 +114,15 @@ class _Wait:
 @dataclass(slots=True, eq=False)
 class _Probe:
     lane: Lane
-    calls: int  # of the lane before it
-    pending: Pending | None = None  # when its call has returned, and was not acknowledged yet
-    returned: float = 0.0  # when it has
+    calls: int  # of the lane, before the probe
+    is_repeat: bool = False  # its record has failed before
+    pending: Pending | None = None  # after the call has returned, until the record is acknowledged
+    returned: float = 0.0  # when the call returned
 
 
 class OutageGate:
     def __init__(self, name: str, outage: Outage, clock: Clock, observer: Observer = NO_OBSERVER) -> None:
-        """`name`: of the consumer."""
+        """`name`: the consumer's."""
         self._name = name
         self._outage = outage
         self._clock = clock
@@ -132,24 +133,25 @@ class OutageGate:
         self._probe: _Probe | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._queues: set[HasSettled] = set()
-        self._settled_before = 0  # in yards that are gone
-        self._aside = 0  # settled without a call that succeeded
-        self._succeeded = (0, float("-inf"))  # as last counted, and when
+        self._settled_before = 0  # in former queues
+        self._uncalled = 0  # settled without a successful call
+        self._succeeded = (0, float("-inf"))  # the last count, and when it was made
         self._echoes: set[Record] = set()
-        self._goes_on = Seldom(_TELL_EVERY)
-        self._is_told = False  # that it is shut
+        self._reminder = Seldom(_LOG_EVERY)
+        self._was_shut = False  # as last logged
+        self._innocent_until = float("-inf")  # records doubted until then failed because of an outage
 
     @property
     def is_shut(self) -> bool:
         return self._outage.is_open
 
-    # --- who is behind it --------------------------------------------------------------------------------------------
+    # --- pools -------------------------------------------------------------------------------------------------------
 
     def join(self, pool: Guarded) -> None:
         self._pools.add(pool)
 
     def leave(self, pool: Guarded) -> None:
-        """It drains: its lanes begin nothing more."""
+        """The pool drains: its lanes begin no more records."""
         self._pools.discard(pool)
         for wait in [wait for wait in self._waiting if wait.pool is pool]:
             self._waiting.remove(wait)
@@ -157,10 +159,13 @@ class OutageGate:
                 wait.turn.set_exception(NotBegun())
 
     def close(self) -> None:
-        """Nobody is behind it any more."""
+        """No pool is left."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._was_shut:
+            self._was_shut = False
+            self._observer.count("lanes.outage", consumer=self._name, state="resumed")
 
     def count_in(self, queue: HasSettled) -> None:
         self._queues.add(queue)
@@ -170,22 +175,22 @@ class OutageGate:
             self._queues.discard(queue)
             self._settled_before += queue.settled
 
-    def note_aside(self, records: int) -> None:
-        """So many are settled about now, and no call succeeded with them."""
-        self._aside += records
+    def note_uncalled(self, records: int) -> None:
+        """So many records are settled about now without a successful call."""
+        self._uncalled += records
 
     def _count(self, now: float) -> int:
-        """Calls that succeeded so far."""
+        """Successful calls so far."""
         if now - self._succeeded[1] > _STALE:
             settled = self._settled_before + sum(queue.settled for queue in self._queues)
-            self._succeeded = settled - self._aside, now
+            self._succeeded = settled - self._uncalled, now
         return self._succeeded[0]
 
     # --- lanes -------------------------------------------------------------------------------------------------------
 
     async def turn(self, pool: Guarded, lane: Lane, has_work: HasWork) -> None:
-        """Returns when the lane may begin something: the gate is open, or it is the one that probes; or when it has
-        nothing to begin. Raises NotBegun when its crew drains."""
+        """Returns when the lane may begin a record (the gate is open, or this lane probes) or has none to begin. Raises
+        NotBegun if its pool drains."""
         self._ended(lane)
         while self.is_shut and has_work(None):
             if pool not in self._pools:  # it drains already
@@ -198,25 +203,25 @@ class OutageGate:
                 return
 
     def _ended(self, lane: Lane) -> None:
-        """If this lane was the one that probed, its call has returned; had it failed, `stays` would know."""
+        """If this lane probed, its call has returned. A failure would have ended the probe in `stays`."""
         probe = self._probe
         if probe is None or probe.lane is not lane:
             return
-        if lane.calls == probe.calls:  # it found nothing to begin
+        if lane.calls == probe.calls:  # it found no record to begin
             self.lost(lane)
             return
         probe.pending, probe.returned = lane.pending, self._clock.monotonic()
         self._conclude(probe)
 
     def lost(self, lane: Lane) -> None:
-        """A lane has ended in the middle of something, or its call was cancelled and has not failed."""
+        """A lane has ended during a call, or its call was cancelled and has not failed."""
         if self._probe is not None and self._probe.lane is lane:
             self._probe = None
             self._outage.probe_lost(self._clock.monotonic())
             self._set_timer()
 
     def hangs(self, lane: Lane) -> None:
-        """Its call does not end. If that is the probe, it has failed: others must not wait for it."""
+        """The lane's call does not end. A probe that hangs has failed: other lanes must not wait for it."""
         if self._probe is not None and self._probe.lane is lane and self._probe.pending is None:
             self._outage.probe_failed(self._clock.monotonic())
             self._probe = None
@@ -232,47 +237,49 @@ class OutageGate:
             return
         self._probe = None
         self._observer.count("lanes.outage.probes", consumer=self._name, result="ok")
-        lasted = self._outage.lasted(self._clock.monotonic())
+        now = self._clock.monotonic()
+        if probe.is_repeat:
+            self._innocent_until = now
+        lasted = self._outage.lasted(now)
         self._outage.probe_succeeded()
         self._moved(f"a probe succeeded after {lasted:.0f} s")
 
     def _offer(self) -> None:
-        """Let one lane probe, when that is due."""
+        """Let one lane probe, if that is due."""
         now = self._clock.monotonic()
         if not self._outage.may_probe(now):
             self._set_timer()
             return
         self._waiting = deque(wait for wait in self._waiting if not wait.turn.done())
-        chosen = self._chosen()
+        chosen, is_repeat = self._chosen()
         if chosen is None:
             self._set_timer(_LOOK)
             return
         self._waiting.remove(chosen)
         self._outage.probe()
-        self._probe = _Probe(chosen.lane, chosen.lane.calls)
+        self._probe = _Probe(chosen.lane, chosen.lane.calls, is_repeat)
         self._set_timer(_NOT_BEGUN)
         chosen.turn.set_result(None)
 
-    def _chosen(self) -> _Wait | None:
-        """Records that failed and others take turns. The former may succeed now; but if they are to blame themselves,
-        only another record can show it, and it must not wait behind all of them."""
+    def _chosen(self) -> tuple[_Wait | None, bool]:
+        """The lane that probes, and whether with a record that failed before. Alternates between records that failed
+        and records that did not. The former may succeed now; but if they are poison themselves, only another record can
+        show it, and it must not wait behind all of them."""
         prefers_failed = self._outage.probes % 2 == 0
         for failed in (prefers_failed, not prefers_failed):
             for wait in self._waiting:
                 if wait.has_work(failed):
-                    return wait
-        return None
+                    return wait, failed
+        return None, False
 
     # --- failures ----------------------------------------------------------------------------------------------------
 
     def stays(self, record: Record, error: BaseException) -> Resting | None:
-        """A call failed. The record as it is to be handled again, when it stays in place."""
+        """A call failed. Returns the record in the form in which it is handled again, if it stays in place."""
         now = self._clock.monotonic()
         is_probe, is_echo = self._is_probed(record), record in self._echoes
         self._echoes.discard(record)
-        if isinstance(
-            error, UndecodablePayload | SuspectedPoison
-        ):  # it says something about the record, and nothing about the world
+        if isinstance(error, UndecodablePayload | SuspectedPoison):  # the record's own fault, not a sign of an outage
             if is_probe:
                 self._probe = None
                 self._outage.probe_lost(now)
@@ -280,12 +287,12 @@ class OutageGate:
             return None
         if is_probe:
             return self._probe_failed(record, error, now)
-        why = stay_of(record)
-        if not self.is_shut and why in (Stay.KEPT, Stay.DOUBTED):
-            return None  # it failed before while others succeeded: it proves nothing, and goes its way
+        if not self.is_shut and self._is_to_blame(record):
+            return None  # it failed before while others succeeded: it proves nothing, and is retried as usual
         failure = Failure(class_of(error), raised_at(error), record.key or (record.partition, record.offset))
         before = self._outage.state
-        stays = self._outage.failed(failure, self._count(now), now, is_echo=is_echo or _failed_before(record))
+        is_news = not _failed_before(record)
+        stays = self._outage.failed(failure, self._count(now), now, is_echo=is_echo, is_news=is_news)
         if self._outage.state is not before:
             self._set_timer()
         if not stays:
@@ -294,8 +301,13 @@ class OutageGate:
             return resting(record, attempts_in_place(record), now, Stay.OUTAGE)
         return resting(record, attempts_in_place(record), self._outage.next_at, Stay.DOUBTED)
 
+    def _is_to_blame(self, record: Record) -> bool:
+        """A doubted record is not, once a record that failed with it has succeeded: the cause was an outage."""
+        why = stay_of(record)
+        return why is Stay.KEPT or (why is Stay.DOUBTED and rests_until(record) > self._innocent_until)
+
     def note_echoes(self, records: Iterable[Record]) -> None:
-        """These are about to fail with an error that others of their call have failed with: one call, one failure."""
+        """These are about to fail with the same error object as others of their call: one call, one failure."""
         self._echoes.update(records)
 
     def _is_probed(self, record: Record) -> bool:
@@ -306,17 +318,19 @@ class OutageGate:
         again = self._outage.probe_failed(now)
         self._probe = None
         self._observer.count("lanes.outage.probes", consumer=self._name, result="failed")
-        if self._goes_on.tell(now):
-            told = "consumer %s stays paused after %.0f s: probe %d failed: %s. Next probe in %.1f s"
-            rest = self._outage.next_at - now
-            log.warning(told, self._name, self._outage.lasted(now), self._outage.probes, _said(error), rest)
+        if self._reminder.tell(now):
+            log.warning(
+                "consumer %s stays paused after %.0f s: probe %d failed: %s. Next probe in %.1f s",
+                *(self._name, self._outage.lasted(now), self._outage.probes, _described(error)),
+                self._outage.next_at - now,
+            )
         self._set_timer()
         return resting(record, attempts_in_place(record), again, Stay.OUTAGE)
 
     # --- the time ----------------------------------------------------------------------------------------------------
 
     def _set_timer(self, seconds: float | None = None) -> None:
-        """For the verdict, or the next probe."""
+        """For the verdict or the next probe."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -343,21 +357,21 @@ class OutageGate:
             self._set_timer()
 
     def _moved(self, why: str) -> None:
-        """It was opened or shut; a suspicion that was not confirmed is nobody's business."""
-        if self.is_shut == self._is_told:
+        """Log that the gate was opened or shut. A suspicion that was not confirmed is not logged."""
+        if self.is_shut == self._was_shut:
             return
-        self._is_told = self.is_shut
+        self._was_shut = self.is_shut
         for pool in list(self._pools):
             pool.count_lanes()
         if self.is_shut:
             self._observer.count("lanes.outage", consumer=self._name, state="paused")
-            self._goes_on.tell(self._clock.monotonic())
-            told = (
+            self._reminder.tell(self._clock.monotonic())
+            log.warning(
                 "consumer %s pauses: most calls fail alike (%s), which looks like an outage. While it is paused, "
                 "failed records stay in place and nothing goes to the retry or error topic. One record is probed "
-                "per back-off"
+                "per back-off",
+                *(self._name, self._outage.kind),
             )
-            log.warning(told, self._name, self._outage.kind)
             self._set_timer()
         else:
             self._observer.count("lanes.outage", consumer=self._name, state="resumed")
@@ -369,12 +383,12 @@ class OutageGate:
 
 
 def _failed_before(record: Record) -> bool:
-    """A copy of a record that failed already, mostly while others succeeded. What is left of a topic may be nothing but
-    such records: that they fail once more is no news."""
+    """Whether it is the copy of a record that failed before, usually while others succeeded. A topic may have only such
+    records left, and their next failure says nothing about an outage."""
     headers = record.headers
     retried = last_value(headers, RETRY_COUNT) is not None and retry_count(headers) != NOT_ATTEMPTED
     return retried or last_value(headers, ERROR_COUNT) is not None
 
 
-def _said(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     return f"{class_of(error)}: {message_of(error)}"

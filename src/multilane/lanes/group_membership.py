@@ -1,10 +1,10 @@
-"""A member's side of its group: partitions that come and go, and what is committed of them.
+"""The member side of a group: assigned and revoked partitions, and their commits.
 
 Thread: loop; one task, the only user of the consumer.
 
-Every commit interval the places of all teams are committed; when partitions are revoked their teams end what they are
-at, within a deadline, and what is settled is committed before the group hears that they are given up. What is lost is
-dropped without a commit.
+Commits the commit points of all processors every commit interval. When partitions are revoked, their processors drain
+until a deadline, and the member commits before it acknowledges the revocation. Lost partitions are dropped without a
+commit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from multilane.clock import Clock
 from multilane.commit import completion_map
 from multilane.errors import MultilaneError, OperationTimeout, WakeupError
 from multilane.lanes.assignment import Assignment, Start, T
-from multilane.lanes.first_start import tell_of_skipped
+from multilane.lanes.first_start import warn_of_skipped
 from multilane.lanes.partition_events import NO_EVENTS
 from multilane.lanes.uninterrupted import uninterrupted
 from multilane.logs import logger
@@ -38,7 +38,7 @@ _UNKNOWN: Final = -1
 @dataclass(frozen=True, slots=True)
 class Timing:
     commit_interval: float = 1.0
-    drain: float = 10.0  # for what is in work when partitions are revoked or the app stops
+    drain: float = 10.0  # seconds for records in flight when partitions are revoked or the app stops
 
 
 class GroupMembership(RebalanceListener, Generic[T]):
@@ -51,26 +51,26 @@ class GroupMembership(RebalanceListener, Generic[T]):
         catch_up: Callable[[TopicPartition], Awaitable[None]] | None = None,
         sift: Callable[[Commits], Awaitable[Commits]] | None = None,
     ) -> None:
-        """`catch_up` is called before the place of a partition is looked at; `sift` after that: it gives what may be
-        committed."""
+        """`catch_up` is called before the commit point of a partition is read. `sift` returns which of the commits may
+        be made."""
         self._consumer = consumer
         self._assignment = assignment
         self._timing = timing
         self._clock = clock
         self._catch_up = catch_up
-        self._sift = sift or _all_of_it
+        self._sift = sift or _keep_all
         self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
-        self._begun: dict[TopicPartition, OffsetAndMetadata] = {}  # where nothing was committed
+        self._begun: dict[TopicPartition, OffsetAndMetadata] = {}  # start of partitions without a commit
         self._commit_at = clock.monotonic() + timing.commit_interval
-        self.events = NO_EVENTS  # who hears of partitions
+        self.events = NO_EVENTS  # calls the application's partition functions
 
     def join(self) -> None:
         self._consumer.subscribe(self._assignment.topics.names, self)
 
     async def leave(self) -> None:
-        """The last revocation, which closing makes, drains and commits."""
+        """Close the consumer. That revokes all partitions, which drains and commits them."""
         await self._consumer.close(self._timing.drain + 30.0)
-        for processor in self._assignment.processors:  # none, unless the group was lost in the middle
+        for processor in self._assignment.processors:  # none, unless the group was lost meanwhile
             await processor.drain(self._clock.monotonic())
 
     # --- commits -----------------------------------------------------------------------------------------------------
@@ -85,50 +85,53 @@ class GroupMembership(RebalanceListener, Generic[T]):
         if now < self._commit_at:
             return
         self._commit_at = now + self._timing.commit_interval
-        news = await self._news(self._assignment.partitions)
-        if news:
-            self._consumer.commit_async(news, self._on_committed)
+        commits = await self._commits(self._assignment.partitions)
+        if commits:
+            self._consumer.commit_async(commits, self._on_committed)
 
-    async def _news(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What has moved since it was last committed, and may be."""
-        places = {p: await self._place(p) for p in list(partitions)}
-        news = {
-            p: place
-            for p, place in places.items()
-            if place is not None and place.offset >= 0 and self._committed.get(p) != place
-        }
-        return dict(await self._sift(news)) if news else {}
+    async def _commits(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What differs from the last commit, and may be committed."""
+        latest = {p: await self._commit_for(p) for p in list(partitions)}
+        moved = {p: commit for p, commit in latest.items() if commit is not None and self._committed.get(p) != commit}
+        changed = {p: commit for p, commit in moved.items() if commit.offset >= 0 and self._is_current(p, commit)}
+        return dict(await self._sift(changed)) if changed else {}
 
-    async def _place(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+    def _is_current(self, partition: TopicPartition, commit: OffsetAndMetadata) -> bool:
+        """A recreated topic has other records: offsets settled in the old one mean nothing there."""
+        return self._consumer.known_topic_id(partition.topic) in (None, commit.topic_id) or commit.topic_id is None
+
+    async def _commit_for(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         if self._catch_up is not None:
             await self._catch_up(partition)
         processor = self._assignment.processor(partition)
         if processor is None:
             return None
-        place, known = processor.commit_point(partition), self._committed.get(partition) or self._begun.get(partition)
-        epoch = place.leader_epoch
-        if epoch == NO_EPOCH and known is not None and known.offset == place.offset:
-            epoch = known.leader_epoch  # where nobody has got on since
-        log_mark = completion_map.LogMark(place.end_epoch, self._assignment.topic_id(partition))
-        metadata = completion_map.encode(place.offset, place.runs, log_mark)
-        return OffsetAndMetadata(Offset(place.offset), LeaderEpoch(epoch), metadata)
+        point, known = processor.commit_point(partition), self._committed.get(partition) or self._begun.get(partition)
+        epoch = point.leader_epoch
+        if epoch == NO_EPOCH and known is not None and known.offset == point.offset:
+            epoch = known.leader_epoch  # the offset has not moved since
+        log_mark = completion_map.LogMark(point.end_epoch, self._assignment.topic_id(partition))
+        metadata = completion_map.encode(point.offset, point.runs, log_mark)
+        return OffsetAndMetadata(Offset(point.offset), LeaderEpoch(epoch), metadata, log_mark.topic_id)
 
     def _on_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: BaseException | None) -> None:
         if error is None:
             self._committed.update(offsets)
         else:
-            log.warning("a commit of %d partitions failed and is made again: %s", len(offsets), error)
+            log.warning("committing %d partitions failed, retrying: %s", len(offsets), error)
 
     async def _commit_now(self, partitions: Collection[TopicPartition]) -> None:
-        news = await self._news(partitions)
-        if not news:
+        commits = await self._commits(partitions)
+        if not commits:
             return
         try:
-            await uninterrupted(lambda: self._consumer.commit(news))
+            await uninterrupted(lambda: self._consumer.commit(commits))
         except MultilaneError as error:
-            log.warning("what was settled of %d partitions could not be committed: %s", len(news), error)
+            log.warning(
+                "cannot commit the settled records of %d partitions, they are redelivered: %s", len(commits), error
+            )
 
-    # --- partitions come and go --------------------------------------------------------------------------------------
+    # --- rebalances --------------------------------------------------------------------------------------------------
 
     async def on_assigned(self, partitions: frozenset[TopicPartition]) -> None:
         consumer, assignment = self._consumer, self._assignment
@@ -136,32 +139,34 @@ class GroupMembership(RebalanceListener, Generic[T]):
         deadline = self._clock.monotonic() + _FIRST_POSITIONS
         starts: dict[TopicPartition, Start] = {}
         for partition in partitions:
-            place = committed.get(partition)
-            if place is not None:
-                self._committed[partition] = place
-                starts[partition] = _start_at(place)
+            commit = committed.get(partition)
+            if commit is not None:
+                self._committed[partition] = commit
+                starts[partition] = _start_at(commit)
             else:
                 starts[partition] = await self._first_start(partition, deadline)
         first = {p: starts[p].offset for p in partitions if committed.get(p) is None}
-        await tell_of_skipped(consumer, first, assignment.topics.whole)
-        await self.events.came(partitions)
+        await warn_of_skipped(consumer, first, assignment.topics.whole)
+        await self.events.assigned(partitions)
         await assignment.begin(starts)
         alone = [p for p in partitions if assignment.waits(p)]
         if alone:
             consumer.pause(alone)
-            await self._tell_of_unmatched(alone)
+            await self._report_unmatched(alone)
 
-    async def _tell_of_unmatched(self, alone: Collection[TopicPartition]) -> None:
-        """The other half of a pair mostly comes a moment later; one that does not exist never does."""
-        with suppress(MultilaneError):  # whoever waits is told by the lag too
+    async def _report_unmatched(self, alone: Collection[TopicPartition]) -> None:
+        """The other partition of a pair is usually assigned a moment later, unless it does not exist."""
+        with suppress(MultilaneError):  # the lag shows it, too
             topics = self._assignment.topics.names
             partitions_for = self._consumer.partitions_for
             counts = {topic: len(await uninterrupted(partial(partitions_for, topic))) for topic in topics}
             for topic, many in counts.items():
                 unmatched = sorted(p for p in alone if p.partition >= many)
                 if unmatched:
-                    told = "%s are not read: %s has %d partitions. retryOrder key needs equally many; add partitions"
-                    log.error(told, ", ".join(map(str, unmatched)), topic, many)
+                    log.error(
+                        "%s are not read: %s has %d partitions. retryOrder key needs equally many; add partitions",
+                        *(", ".join(map(str, unmatched)), topic, many),
+                    )
 
     async def _first_start(self, partition: TopicPartition, deadline: float) -> Start:
         offset = await self._first_position(partition, deadline)
@@ -172,28 +177,28 @@ class GroupMembership(RebalanceListener, Generic[T]):
         return Start(offset, leader_epoch=epoch)
 
     async def _first_position(self, partition: TopicPartition, deadline: float) -> int:
-        """Nothing is committed: where the reading begins, which is committed then, so that it begins there again."""
+        """Where reading begins if nothing is committed. This offset is committed, so that a restart begins there."""
         if partition.topic in self._assignment.topics.whole:
             self._consumer.seek_to_beginning([partition])
         while (left := deadline - self._clock.monotonic()) > 0:
             try:
                 return await self._consumer.position(partition, left)
             except WakeupError:
-                continue  # meant for a poll; the hungry are looked after before the next
+                continue  # meant for a poll: hungry partitions are resumed before the next one
             except OperationTimeout:
                 break
-        return _UNKNOWN  # its first block tells
+        return _UNKNOWN  # the first block shows it
 
     async def on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
         drained = await self._assignment.drain(partitions, self._clock.monotonic() + self._timing.drain)
-        await self.events.go(partitions)
+        await self.events.revoked(partitions)
         await self._commit_now(drained)
         self._remove(drained, partitions)
 
     async def on_lost(self, partitions: frozenset[TopicPartition]) -> None:
         drained = await self._assignment.drain(partitions, self._clock.monotonic())
         self._remove(drained, partitions)
-        await self.events.go(partitions, is_lost=True)
+        await self.events.revoked(partitions, is_lost=True)
 
     def _remove(self, drained: Collection[TopicPartition], gone: Collection[TopicPartition]) -> None:
         for partition in drained:
@@ -205,12 +210,12 @@ class GroupMembership(RebalanceListener, Generic[T]):
 
 
 def _start_at(committed: OffsetAndMetadata) -> Start:
-    """As it was committed: nothing of it has been held against the log."""
-    told = completion_map.read(committed.metadata, committed.offset)
-    log_mark = told.log or completion_map.LogMark(NO_EPOCH)
-    start = Start(committed.offset, told.runs, log_mark.leader_epoch, committed.leader_epoch)
+    """As committed, not yet compared with the log."""
+    completed = completion_map.read(committed.metadata, committed.offset)
+    log_mark = completed.log or completion_map.LogMark(NO_EPOCH)
+    start = Start(committed.offset, completed.runs, log_mark.leader_epoch, committed.leader_epoch)
     return start._replace(topic_id=log_mark.topic_id)
 
 
-async def _all_of_it(news: Commits) -> Commits:
-    return news
+async def _keep_all(commits: Commits) -> Commits:
+    return commits

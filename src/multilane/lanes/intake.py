@@ -1,10 +1,10 @@
-"""The way of one partition's blocks into the chains, in pieces, as they are wanted.
+"""Takes the blocks of one partition into the chains, in pieces, as lanes need them.
 
-Thread: loop (whoever owns the yard).
+Thread: loop (the owner of the queue).
 
-Owns the blocks that were polled and not taken in yet, and the ledger of what was. A block is taken in only a piece at a
-time and only when lanes are about to want it, so what is held outside of its columns stays small. Bounded: no more than
-`room` records are open at once, and no more than `room_bytes` bytes of them where that is set, but for the last record.
+Owns the blocks that were polled and not taken in yet, and the ledger of the records that were taken in. A block is
+taken in piece by piece, and only when lanes are about to need it, so little is held outside its columns. Bounded: at
+most `room` records are open at once, and at most `room_bytes` bytes (if set), except that one record always fits.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from multilane.wire.records.record import Record
 
 log = logger(__name__)
 
-PIECE: Final = 256  # small enough to stay in the processor's cache between being made and being handled
-PIECE_OF_ROWS: Final = 1_024  # of which nothing is made when they are taken in
+PIECE: Final = 256  # small enough to stay in the CPU cache until its records are handled
+PIECE_OF_ROWS: Final = 1_024  # larger, because rows are taken in without creating records
 PIECE_BYTES: Final = 1024 * 1024  # large records come in smaller pieces
 _LEAST_PIECE: Final = 32
-_SPARSE: Final = 4  # what is left of a block is copied out when it keeps this many times its size alive
+_SPARSE: Final = 4  # the rest of a block is copied out if it keeps this many times its size alive
 
 
 class Waiting(NamedTuple):
-    """A block, or what is left of it. Its size is asked for once: with many small blocks that takes longer than all
-    that is done with them."""
+    """A block, or the rest of it. Its size is computed once: with many small blocks that takes longer than all other
+    work on them."""
 
     block: Block
     row_bytes: float  # on average
 
 
 class Piece(NamedTuple):
-    """Rows that are taken in together. `fresh` tells which of them are not settled already, None when all are fresh."""
+    """Rows that are taken in together. `fresh` marks those that are not settled already; None if all are fresh."""
 
     block: Block
     fresh: npt.NDArray[np.bool_] | None
@@ -62,7 +62,7 @@ class Intake:
     def __init__(
         self, partition: TopicPartition, ledger: Ledger, room: int, room_bytes: int | None = None, *, most: int = PIECE
     ) -> None:
-        """`most` rows are a piece."""
+        """`most`: rows in a piece."""
         self.partition = partition
         self.ledger = ledger
         self.room = room
@@ -71,11 +71,11 @@ class Intake:
         self._blocks: deque[Waiting] = deque()
         self._most = most
         self._piece = most  # rows, of the first block
-        self.bound = inf  # nothing from this offset on is taken in
-        self.low = inf  # when the position is here somebody has to move the bound
+        self.bound = inf  # no record from this offset on is taken in
+        self.low = inf  # at this position `on_low` is called, to move the bound
         self.on_low: Callable[[], object] = lambda: None
         self.waiting_rows = 0  # not taken in yet
-        self.waiting_bytes = 0.0  # the same in bytes; of a block that is taken in by pieces an estimate
+        self.waiting_bytes = 0.0  # the same in bytes; an estimate for a block that is partly taken in
 
     @property
     def weighs(self) -> bool:
@@ -87,12 +87,12 @@ class Intake:
 
     @property
     def end(self) -> int:
-        """The offset behind all that came."""
+        """The offset after the last block."""
         return self._blocks[-1].block.next_offset if self._blocks else self.ledger.position
 
     @property
     def next_offset(self) -> int:
-        """Of the first record that is not taken in, as far as it is known."""
+        """The offset of the first record that is not taken in, as far as it is known."""
         return self._blocks[0].block.first_offset if self._blocks else self.ledger.position
 
     def frontier(self) -> int:
@@ -100,14 +100,14 @@ class Intake:
         return self.ledger.frontier
 
     def pass_to(self, position: int, leader_epoch: int) -> None:
-        """The log has nothing for us below: said when nothing is open or waits."""
+        """The log has no records for us below this position. Call it only when no record is open or waits."""
         if position > self.ledger.position:
             self.ledger.advance(position, leader_epoch)
 
     @property
     def is_full(self) -> bool:
-        """There is no room for a piece that is worth it: to take in one record costs as much as to take in thirty."""
-        least = max(1, min(_LEAST_PIECE, self.room // 8))  # of the room as it is now: lanes may be fewer than before
+        """Whether the room is too small for a piece: taking in one record costs as much as taking in thirty."""
+        least = max(1, min(_LEAST_PIECE, self.room // 8))  # of the current room: the number of lanes may change
         too_many = self.room - len(self.ledger) < least
         if self.bound != inf and self._blocks and self.next_offset >= self.bound:
             self.on_low()
@@ -130,13 +130,13 @@ class Intake:
         self._piece = max(1, min(self._most, int(PIECE_BYTES / max(1.0, self._blocks[0].row_bytes))))
 
     def copy_out(self) -> None:
-        """What waits here for long must not keep the whole frame alive that it came with."""
-        for at, (block, row_bytes) in enumerate(self._blocks):
+        """Copy blocks that will wait for long, so that they do not keep whole frames alive."""
+        for index, (block, row_bytes) in enumerate(self._blocks):
             if block.pinned_bytes > _SPARSE * len(block) * row_bytes:
-                self._blocks[at] = Waiting(block.compact(), row_bytes)
+                self._blocks[index] = Waiting(block.compact(), row_bytes)
 
     def next_piece(self) -> Piece:
-        """The next few rows, of which those that are fresh are somebody's work from now on."""
+        """Takes in the next few rows. Those that are fresh are handed out and must be settled."""
         block, row_bytes = self._blocks[0]
         many = min(self._piece, self.room - len(self.ledger), len(block))
         if self._room_bytes is not None:
@@ -162,11 +162,11 @@ class Intake:
         return piece
 
     def _fresh(self, rows: Block) -> npt.NDArray[np.bool_] | None:
-        """A log may be cut after it was found to have what was settled before: its new records have a newer epoch."""
+        """A log may be truncated after the completion map was checked: its new records have a newer epoch then."""
         fresh = self.ledger.fresh(rows.offsets)
         if fresh is None:
             return None
-        claimed = int(np.searchsorted(rows.offsets, self.ledger.done_until))  # rows that the map speaks of
+        claimed = int(np.searchsorted(rows.offsets, self.ledger.done_until))  # rows below the end of the map
         if not self.ledger.contradicts(rows.epoch_at(claimed - 1)):
             return fresh
         log.warning(

@@ -1,9 +1,9 @@
-"""The interpreter and its event loop, as lanes want them.
+"""Event loops and interpreter settings for lanes.
 
-Thread: application (of the whole process).
+Thread: application (for the whole process).
 
-Users' coroutines run on these loops, and a loop must outlive whatever they do: a task that raises SystemExit does not
-end it, and one that ignores its cancellation does not keep it from ending.
+Users' coroutines run on these loops, and a loop must survive them: a task that raises SystemExit does not end it, and a
+task that ignores its cancellation does not keep it from ending.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from multilane.outcome.raised import is_ctrl_c
 log = logger(__name__)
 T = TypeVar("T")
 
-# The loop's own objects live long; with the default threshold a collection of the youngest comes every 700 of them.
+# The loop's own objects live long; the default threshold collects the youngest generation after every 700 of them.
 _COLLECT_AFTER: Final = (50_000, 20, 50)
-# Less, and hundreds of threads that wait for the interpreter take it from the loop over and over: half of the calls.
+# With less, hundreds of threads that wait for the GIL keep taking it from the loop, which costs half of the calls.
 _SWITCH_SECONDS: Final = 0.002
-_LONGEST_BLOCK: Final = 5.0  # seconds that a function may block a loop that is to end
-_PARTING: Final = 1.0  # seconds for tasks that were cancelled at the end
+_LONGEST_BLOCK: Final = 5.0  # seconds that a function may block a loop that is ending
+_CANCEL_GRACE: Final = 1.0  # seconds for tasks that were cancelled at the end
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -42,8 +42,8 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 @contextmanager
 def tuned_interpreter() -> Iterator[None]:
-    """What was loaded so far stays: without it a full collection stops the loop for a tenth of a second. And the loop
-    gets the interpreter back from decoders soon after it wakes up, not after five milliseconds."""
+    """Freezes the objects loaded so far: otherwise a full collection stops the loop for a tenth of a second. And the
+    loop gets the GIL back from decoders soon after it wakes up, not after five milliseconds."""
     before, interval = gc.get_threshold(), sys.getswitchinterval()
     gc.collect()
     gc.freeze()
@@ -58,7 +58,7 @@ def tuned_interpreter() -> Iterator[None]:
 
 
 def run_to_end(main: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run` for an application: it returns when `main` has ended, whatever the tasks beside it do."""
+    """`asyncio.run` for an application: it returns when `main` has ended, whatever other tasks do."""
     loop = _new_loop()
     try:
         task = loop.create_task(main)
@@ -68,8 +68,8 @@ def run_to_end(main: Coroutine[Any, Any, T]) -> T:
 
 
 def despite_exits(run: Callable[[], T], is_over: Callable[[], bool]) -> T:
-    """`run` runs an event loop. asyncio lets a task's SystemExit and KeyboardInterrupt end the loop under everybody
-    else. Whoever awaits that task hears of it all the same, so the loop goes on; a real Ctrl-C ends it."""
+    """`run` runs an event loop. asyncio lets a task's SystemExit and KeyboardInterrupt end the loop for all tasks. The
+    code that awaits the task gets the error anyway, so the loop continues; only a real Ctrl-C ends it."""
     while True:
         try:
             return run()
@@ -81,7 +81,7 @@ def despite_exits(run: Callable[[], T], is_over: Callable[[], bool]) -> T:
 
 @contextmanager
 def loop_on_thread(name: str) -> Iterator[asyncio.AbstractEventLoop]:
-    """An event loop that runs on a thread of its own, and ends with this."""
+    """An event loop that runs on a thread of its own, and ends with this context."""
     loop, is_over = _new_loop(), threading.Event()
 
     def run() -> None:
@@ -110,7 +110,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 def _end(loop: asyncio.AbstractEventLoop) -> None:
-    """Tasks that are left have a moment to end; those that ignore their cancellation are abandoned."""
+    """Cancel the remaining tasks, and abandon those that ignore their cancellation."""
     tasks = asyncio.all_tasks(loop)
     for task in tasks:
         task.cancel()
@@ -120,12 +120,25 @@ def _end(loop: asyncio.AbstractEventLoop) -> None:
             despite_exits(lambda: loop.run_until_complete(ending), ending.done)
         loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
-        for task in tasks:
-            if not task.done():
-                log.error("abandoning a task that ignores its cancellation: %s", task)
-                task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001 - it was said
+        abandoned = [task for task in tasks if not task.done()]
+        for task in abandoned:
+            log.error("abandoning a task that ignores its cancellation: %s", task)
+            task._log_destroy_pending = False  # type: ignore[attr-defined] # noqa: SLF001 - it is logged already
+        if abandoned:
+            _keep_forever(abandoned)
         loop.close()
 
 
+def _keep_forever(tasks: list[asyncio.Task[Any]]) -> None:
+    """A coroutine without references is closed. Its function may ignore that too, forever, while the process exits; and
+    a lane would treat it as a failure of its record. A coroutine that a thread references is never closed."""
+
+    def hold(held: list[asyncio.Task[Any]]) -> None:
+        threading.Event().wait()
+        del held
+
+    threading.Thread(target=hold, args=(tasks,), name="multilane-abandoned", daemon=True).start()
+
+
 async def _wait(tasks: set[asyncio.Task[Any]]) -> None:
-    await asyncio.wait(tasks, timeout=_PARTING)
+    await asyncio.wait(tasks, timeout=_CANCEL_GRACE)

@@ -1,10 +1,10 @@
-"""The lanes of a yard: tasks that take records, have them handled, and give their keys free.
+"""The lanes of a partition queue: tasks that take records, run the user's function, and release their keys.
 
 Thread: loop.
 
-A lane is one task for its whole life, so that a function which never waits never touches the event loop. Lanes without
-work are parked; whoever brings work wakes as many as there is work for. One sweep looks after calls that take too long:
-a timer for each call would cost more than most calls. Owns its lanes. Never commits and never settles (see `work`).
+A lane is one task for its whole life, so that a function that never waits never touches the event loop. Idle lanes
+wait; new records wake as many lanes as there is work for. One sweep finds calls that take too long: a timer for each
+call would cost more than most calls. Owns its lanes. Never commits and never settles (see `work`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from multilane.lanes.begun import IDLE
 from multilane.lanes.chains import Chains
 from multilane.lanes.due_timer import DueTimer
 from multilane.lanes.gate import brings_first
-from multilane.lanes.lane import Lane, lanes_end
+from multilane.lanes.lane import Lane, LaneTask, lanes_end
 from multilane.lanes.overdue import Overdue
 from multilane.lanes.partition_queue import PartitionQueue
 from multilane.lanes.row_chains import RowChains
 from multilane.lanes.threads import NotBegun
-from multilane.lanes.waiting_lanes import ParkedLanes, RetryWaits
+from multilane.lanes.waiting_lanes import IdleLanes, RetryWaits
 from multilane.lanes.work import Work
 from multilane.logs import logger
 from multilane.outcome.in_place import rests_until
@@ -33,10 +33,10 @@ from multilane.wire.records.record import Record
 
 log = logger(__name__)
 
-_TURN: Final = 64  # records that a lane handles before others get the loop
-_GRACE: Final = 1.0  # for functions that were cancelled, to end
+_TURN: Final = 64  # records that a lane handles before other tasks get the loop
+_GRACE: Final = 1.0  # seconds for cancelled functions to end
 _SHORTEST_SWEEP: Final = 0.01
-_FOLLOWERS: Final = 500  # of a key that go to its retry topic together
+_FOLLOWERS: Final = 500  # records of a key that go to the retry topic together
 
 
 class LanePool:
@@ -46,17 +46,17 @@ class LanePool:
         self._work = work
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._context = copy_context()  # what every call begins with
+        self._context = copy_context()  # the context that every call starts with
         self._lanes: set[Lane] = set()
-        self._parked = ParkedLanes()
-        self._rests = RetryWaits(clock)  # of lanes with rows that are retried in place
-        self._overdue = Overdue(queue, work, clock, self._stand_in)
+        self._idle = IdleLanes()
+        self._rests = RetryWaits(clock)  # for lanes with rows that are retried in place
+        self._overdue = Overdue(queue, work, clock, self._add_substitute)
         self._is_draining = False
-        self._is_over = False  # draining, or there are lanes too many: who sees it ends
-        self._flushes = False  # windows go as they are
+        self._must_check = False  # lanes have to check `_stays` before they take more records
+        self._flushes = False  # windows that are not full are handled
         self._flush_timer = DueTimer(self.flush, clock)
         self._due_timer = DueTimer(self._wake_deferred, clock)
-        chains.on_defer = self._due_timer.set  # lanes may be busy for long
+        chains.on_defer = self._due_timer.set  # a timer, because all lanes may be busy for long
         self._size = work.window.size
         self._runs_ahead = work.runs_ahead and work.window.is_single
         self._watch = work.watch
@@ -64,10 +64,10 @@ class LanePool:
         self._gate.join(self)
         self._fence = work.fence
         self._fence.join(self)
-        self._is_plain = work.goes_plainly
+        self._is_plain = work.runs_plainly
         self._sweep_every = max(_SHORTEST_SWEEP, work.max_processing_time / 4)
         self._sweep_timer = self._loop.call_later(self._sweep_every, self._sweep)
-        self.peers: list[LanePool] = []  # of the same yard: what one takes in may be for another
+        self.peers: list[LanePool] = []  # of the same queue: one may take in records for another
         self.on_hungry: Callable[[], object] = lambda: None
         self.on_failure: Callable[[BaseException], object] = lambda error: None
         self._watch.caution.join(self)
@@ -76,36 +76,36 @@ class LanePool:
     # --- lanes -------------------------------------------------------------------------------------------------------
 
     def resize(self, lanes: int) -> None:
-        """More or fewer lanes from now on; those too many end when they are done with what they are at."""
+        """Change the number of lanes. Surplus lanes end after their current record."""
         self._wanted = max(1, lanes)
-        # A thread that is done finds its next record waiting: by way of the loop it would come too late.
+        # A thread that is done finds its next record waiting: going through the loop would be too slow.
         self._ahead = max(1, self._wanted // 2) if self._runs_ahead else 0
         self._allow_threads()
         self._low = 2 * self._wanted if self._work.window.is_single else 2 * self._size
         while len(self._lanes) < self._wanted + self._ahead + self._overdue.substitutes:
             self._spawn(Lane())
         self.count_lanes()
-        self._parked.wake(len(self._parked))
+        self._idle.wake(len(self._idle))
 
     def _allow_threads(self) -> None:
         if self._runs_ahead:
             self._work.listener.limit_threads(self._wanted + self._overdue.substitutes)
 
     def count_lanes(self) -> None:
-        """Whether lanes have to look before they go on: there are too many, or they may not, or not this way."""
-        self._is_too_many = len(self._lanes) > self._wanted + self._ahead + self._overdue.substitutes
-        must_look = self._is_draining or self._gate.is_shut or self._fence.is_shut or self._is_too_many
-        self._is_over = must_look or any(lane.is_plain != self._is_plain for lane in self._lanes)
+        """Whether lanes must check before they continue: some are surplus, must wait, or must change their loop."""
+        self._has_surplus = len(self._lanes) > self._wanted + self._ahead + self._overdue.substitutes
+        must_check = self._is_draining or self._gate.is_shut or self._fence.is_shut or self._has_surplus
+        self._must_check = must_check or any(lane.is_plain != self._is_plain for lane in self._lanes)
 
-    def choose_way(self) -> None:
-        """The shortest asks nobody: not while some records must be handled alone. Lanes change between calls."""
-        self._is_plain = self._work.goes_plainly
+    def choose_loop(self) -> None:
+        """Use the shortest loop unless some records must be handled alone. Lanes change their loop between calls."""
+        self._is_plain = self._work.runs_plainly
         self.count_lanes()
-        self._parked.wake(len(self._parked))
+        self._idle.wake(len(self._idle))
 
     async def _stays(self, lane: Lane) -> bool:
-        """Whether this lane goes on, once it may: an outage keeps it waiting."""
-        self._watch.marks.words[lane.at] = IDLE
+        """Whether this lane continues. Waits while the fence or the outage gate is shut."""
+        self._watch.marks.words[lane.slot] = IDLE
         await self._fence.opens(self)
         await self._gate.turn(self, lane, self._has_work)
         return not self._leaves(lane)
@@ -116,31 +116,31 @@ class LanePool:
 
     @property
     def in_flight(self) -> tuple[Record, ...]:
-        """What lanes are at: handed over to whoever carries on when they are given up."""
+        """The records of all lanes. The next owner of the partition gets them if they are abandoned."""
         return tuple(record for lane in self._lanes for record in lane.records)
 
     @property
     def is_calling(self) -> bool:
-        return any(lane.is_calling for lane in self._lanes)
+        return any(lane.is_calling and not lane.hangs for lane in self._lanes)
 
     def _spawn(self, lane: Lane) -> None:
         """A new lane, or a new task for one."""
         if lane not in self._lanes:
             self._lanes.add(lane)
-            lane.at = self._watch.marks.take_slot()
-        self._watch.end(lane.at)  # the shortest way leaves its last offset there
+            lane.slot = self._watch.marks.take_slot()
+        self._watch.end(lane.slot)  # the shortest loop leaves its last offset there
         lane.is_plain = self._is_plain
         body = self._by_windows if not self._work.window.is_single else self._plainly if lane.is_plain else self._singly
-        lane.task = task = self._loop.create_task(body(lane), context=self._context.copy())
+        lane.task = task = LaneTask(body(lane), lane, self._loop, self._context.copy())
         task.add_done_callback(lambda _: self._ended(lane, task))
 
     def _leaves(self, lane: Lane) -> bool:
-        """Whether this lane ends now. It is counted out at once, so that no more end than have to."""
+        """Whether this lane ends now. It is removed at once, so that no more lanes end than have to."""
         self.count_lanes()
-        if self._is_draining or self._is_too_many:
+        if self._is_draining or self._has_surplus:
             self._lanes.discard(lane)
             self.count_lanes()
-            self._parked.wake(self._work_for())  # what it gave free is for those who stay
+            self._idle.wake(self._work_for())  # the other lanes take over the keys that it released
             return True
         if lane.is_plain != self._is_plain:
             self._spawn(lane)
@@ -150,47 +150,47 @@ class LanePool:
 
     def _ended(self, lane: Lane, task: asyncio.Task[None]) -> None:
         if lane.task is not task:
-            return  # it goes on as another task
+            return  # it continues as another task
         self._lanes.discard(lane)
-        self._watch.marks.give_slot(lane.at)
+        self._watch.marks.give_slot(lane.slot)
         self.count_lanes()
         self._gate.lost(lane)
         error: BaseException | None = None
         if not task.cancelled():
             error = task.exception()
         elif not self._is_draining:
-            error = RuntimeError(f"a lane of {self._queue} was cancelled by somebody else")
+            error = RuntimeError(f"a lane of {self._queue} was cancelled from outside")
         if error is not None and not isinstance(error, PublishStopped | NotBegun):
             self.on_failure(error)
 
-    # --- the ways to work --------------------------------------------------------------------------------------------
+    # --- the loops of a lane -----------------------------------------------------------------------------------------
 
     @property
     def _of_records(self) -> Chains:
-        """Chains whose records wait as such: for lanes that take one at a time, and for what is deferred."""
+        """Chains of record objects: for lanes that take one at a time, and for deferred records."""
         if isinstance(self._chains, RowChains):
             raise TypeError("rows are taken by windows, and none is deferred")
         return self._chains
 
     async def _plainly(self, lane: Lane) -> None:
-        """One record at a time, where nothing stands between it and its function: the way that has to be short."""
+        """One record at a time, with nothing between a record and its function: the loop that has to be short."""
         chains, work, clock = self._of_records, self._work, self._clock.monotonic
         call, settle, ready, defers = work.plain_call, work.plain_settle, chains.ready, chains.defers
-        cancels, marks = work.listener.cancels, self._runs_ahead
-        if marks:
+        cancels, begins_on_thread = work.listener.cancels, self._runs_ahead
+        if begins_on_thread:
             call = work.listener.call_with_start(lambda: self._fence.begin_on_thread(self, lane))
-        words, at, left = self._watch.marks.words, lane.at, _TURN
-        while not self._is_over or await self._stays(lane):
+        words, slot, left = self._watch.marks.words, lane.slot, _TURN
+        while not self._must_check or await self._stays(lane):
             if not ready:
-                words[at] = IDLE
+                words[slot] = IDLE
                 await self._work_comes()
                 self._fence.check()
                 continue
             record = chains.take_one()
-            words[at] = offset = record.offset  # in the begun table: before the call, and it costs no system call
+            words[slot] = offset = record.offset  # in the begun table, before the call: without a system call
             lane.record = record
             lane.cancels = cancels
-            if not marks:
+            if not begins_on_thread:
                 lane.calls += 1
                 lane.is_calling = True
             try:
@@ -218,7 +218,7 @@ class LanePool:
     async def _singly(self, lane: Lane) -> None:
         chains, work, clock = self._of_records, self._work, self._clock.monotonic
         left = _TURN
-        while not self._is_over or await self._stays(lane):
+        while not self._must_check or await self._stays(lane):
             if not chains.ready:
                 await self._work_comes()
                 continue
@@ -226,7 +226,7 @@ class LanePool:
                 continue
             lane.record = record = chains.take_one()
             if work.must_follow(record):
-                await self._let_follow(lane, record)
+                await self._follow_key(lane, record)
                 continue
             again = await work.single(lane, record)
             lane.record = None
@@ -239,8 +239,8 @@ class LanePool:
                 left = _TURN
                 await asyncio.sleep(0)  # noqa: TID251 - not a wait: others get their turn
 
-    async def _let_follow(self, lane: Lane, record: Record) -> None:
-        """What waits of a key with a backlog goes to the retry topic together: not each after an acknowledgement."""
+    async def _follow_key(self, lane: Lane, record: Record) -> None:
+        """The waiting records of a key with a backlog go to the retry topic together, not one acknowledgement each."""
         lane.window = [record, *self._of_records.take_more(record, self._work.must_follow, _FOLLOWERS - 1)]
         await self._work.follow(lane.window)
         lane.record, lane.window = None, ()
@@ -248,7 +248,7 @@ class LanePool:
 
     async def _by_windows(self, lane: Lane) -> None:
         chains = self._chains
-        while not self._is_over or await self._stays(lane):
+        while not self._must_check or await self._stays(lane):
             if not self._window_is_ready():
                 await self._work_comes()
                 continue
@@ -257,28 +257,28 @@ class LanePool:
             records = chains.take(self._size, self._clock.monotonic(), one_each=self._work.one_each)
             lane.window = records
             again = await self._work.several(lane, records)
-            while again and self._queue.is_of_rows:  # rows cannot be put back: they rest where they are
+            while again and self._queue.is_of_rows:  # rows cannot be put back: they rest here
                 await self._rests.until(max(map(rests_until, again)))
                 await self._fence.opens(self)
                 await self._gate.turn(self, lane, lambda failed: failed is not False)
                 again = await self._work.several(lane, again)
             lane.window = ()
             chains.release_all(records, self._clock.monotonic(), again)
-            del records, again  # a lane that has nothing to do keeps nothing
-            self._parked.wake(self._work_for() - 1)  # one of them is for this lane
+            del records, again  # an idle lane keeps no records alive
+            self._idle.wake(self._work_for() - 1)  # this lane takes one of the windows
             if self._is_changed(lane):
                 return
 
     def _is_changed(self, lane: Lane) -> bool:
-        """After each call. A function that has set something in its context: the lane goes on as another task then."""
-        if lane.has_substitute:  # there is a lane too many now, and this one ends
+        """After each call. If the function has changed its context or cancelled its task, the lane gets a new task."""
+        if lane.has_substitute:  # its call has ended: now there is a surplus lane, and this one ends
             self._overdue.dismiss_substitute(lane)
             self._allow_threads()
             self.count_lanes()
-        if self._parked or self.peers:
+        if self._idle or self.peers:
             for pool in (self, *self.peers):
-                pool.feed()  # what was given free: this lane may be at one key for long
-        if copy_context() == self._context:
+                pool.feed()  # for room that became free: this lane may be busy with one key for long
+        if copy_context() == self._context and not lane.is_cancelled:
             return False
         self._spawn(lane)
         return True
@@ -293,18 +293,18 @@ class LanePool:
             self._flushes = False
         return self._flushes and takeable > 0
 
-    # --- work comes and goes -----------------------------------------------------------------------------------------
+    # --- waiting for records -----------------------------------------------------------------------------------------
 
     async def _work_comes(self) -> None:
-        """Take in what there is, or park until somebody brings more."""
+        """Take in records, or wait until there are some."""
         if self._refill(self._wants_more):
             return
         self._set_flush_timer()
-        await self._parked.wait()
+        await self._idle.wait()
 
     def feed(self) -> None:
-        """There is something new in the yard, or room in it."""
-        if self._parked:
+        """The queue has new records, or room for some."""
+        if self._idle:
             self._refill(self._wants_more)
 
     def _refill(self, wanted: Callable[[], bool]) -> bool:
@@ -318,9 +318,9 @@ class LanePool:
         return came
 
     def poke(self) -> None:
-        """There may be work for lanes that are parked."""
-        if self._parked:
-            self._parked.wake(self._work_for())
+        """There may be work for idle lanes."""
+        if self._idle:
+            self._idle.wake(self._work_for())
             self._set_flush_timer()
 
     def _wants_more(self) -> bool:
@@ -335,9 +335,9 @@ class LanePool:
         return full + (1 if rest and self._flushes else 0)
 
     def flush(self) -> None:
-        """Windows that are not full go as they are: their time is up, or no more will come."""
+        """Handle windows that are not full: their latency is over, or no more records will come."""
         self._flushes = True
-        self._parked.wake(len(self._parked))
+        self._idle.wake(len(self._idle))
 
     def _set_flush_timer(self) -> None:
         if not self._work.window.is_single and self._chains.takeable:
@@ -345,37 +345,37 @@ class LanePool:
 
     def _wake_deferred(self) -> None:
         due = self._of_records.wake(self._clock.monotonic())
-        self._parked.wake(self._work_for())
+        self._idle.wake(self._work_for())
         self._set_flush_timer()
         if due is not None:
             self._due_timer.set(due)
 
-    # --- calls that take too long ------------------------------------------------------------------------------------
+    # --- overdue and fenced calls ------------------------------------------------------------------------------------
 
     def _sweep(self) -> None:
         self._sweep_timer = self._loop.call_later(self._sweep_every, self._sweep)
         self._overdue.sweep(list(self._lanes), self._wanted)
 
     def look_up(self) -> None:
-        self._is_over = True
+        self._must_check = True
 
     def interrupt(self) -> None:
         now = self._clock.monotonic()
         for lane in self._lanes:
             lane.fence(now)
 
-    def _stand_in(self) -> None:
+    def _add_substitute(self) -> None:
         self._allow_threads()
         self._spawn(Lane())
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
     async def rest(self, deadline: float) -> None:
-        """Take nothing more, and let what is in work end until the deadline; what has not ended by then goes on."""
-        self._is_draining = self._is_over = True
+        """Take no more records, and wait for those in flight until the deadline. Later ones keep running."""
+        self._is_draining = self._must_check = True
         self._due_timer.end()
         self._flush_timer.end()
-        self._parked.wake(len(self._parked))
+        self._idle.wake(len(self._idle))
         self._rests.end()
         self._gate.leave(self)
         self._fence.leave(self)
@@ -386,15 +386,15 @@ class LanePool:
             await self._work.acknowledging.wait(deadline - self._clock.monotonic())
 
     async def drain(self, deadline: float) -> tuple[Record, ...]:
-        """The same, and then give up what has not ended. That stays unsettled, and is what this returns."""
+        """The same, then abandon and return the records still in flight. They stay unsettled."""
         await self.rest(deadline)
         pending = () if self._work.acknowledging is None else self._work.acknowledging.abandon()
         self._sweep_timer.cancel()
-        given_up = (*self.in_flight, *pending)
-        if given_up:
-            log.warning("%d records of %s were given up in work: %s", len(given_up), self._queue, given_up[0])
+        abandoned = (*self.in_flight, *pending)
+        if abandoned:
+            log.warning("abandoning %d records in flight of %s: %s", len(abandoned), self._queue, abandoned[0])
         for lane in list(self._lanes):
             if lane.task is not None:
                 lane.task.cancel()
         await lanes_end(self._lanes, self._clock.monotonic() + _GRACE, self._clock)
-        return given_up
+        return abandoned

@@ -1,11 +1,11 @@
-"""Holds what somebody says is settled against the logs, before lanes pass over any of it.
+"""Compares completion maps with the logs, before lanes skip the records that they claim to be settled.
 
-Thread: loop; uses the consumer of whoever calls.
+Thread: loop; uses the caller's consumer.
 
-Asks the leaders where their logs end, and where the leader epochs of the claims end in them. A claim that does not fit
-is void as a whole, with a warning: its records are redelivered. So is one whose partition has no leader for half a
-minute, because the member's other partitions wait meanwhile. Other brokers that cannot answer now are an error, for the
-caller to ask again: nothing is passed over unchecked.
+Looks up where the leaders' logs end, and where the leader epochs of the claims end in them. A claim that does not fit
+is void as a whole, with a warning: its records are redelivered. A claim is void, too, if its partition has no leader
+for half a minute, because the member's other partitions wait meanwhile. Other errors of brokers are raised, and the
+caller retries: no record is skipped unchecked.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from multilane.types import NO_EPOCH, OffsetAndEpoch, TopicPartition
 log = logger(__name__)
 
 _UNKNOWN_TOPIC: Final = 3
-_PATIENCE: Final = 30.0  # seconds for leaders to say where their logs end
+_PATIENCE: Final = 30.0  # seconds to look up where logs end
 
 
-class Asks(Protocol):
-    """What is needed of a consumer."""
+class LogLookups(Protocol):
+    """The part of a consumer that is needed here."""
 
     async def topic_ids(self, topics: Collection[str]) -> dict[str, UUID]: ...
 
@@ -42,12 +42,12 @@ class Asks(Protocol):
 
 
 class LogCheck:
-    def __init__(self, consumer: Asks) -> None:
+    def __init__(self, consumer: LogLookups) -> None:
         self._consumer = consumer
 
     async def __call__(self, starts: Starts) -> Starts:
-        """The same with the ids of their topics, and without runs that do not fit. An id that is known is asked for
-        again only where something depends on it: a task that borrows partitions begins without that."""
+        """The starts with the ids of their topics, and without runs that do not fit. A known id is looked up again only
+        if there are runs to check: a task that leases partitions begins without the lookup."""
         ids = await self._topic_ids({p.topic for p, start in starts.items() if start.runs or start.topic_id is None})
         claims = {p: _claim(start) for p, start in starts.items() if start.runs}
         logs = await self._logs(claims, ids)
@@ -56,17 +56,17 @@ class LogCheck:
             claim = claims.get(partition)
             why = None if claim is None else misfit(claim, logs[partition])
             if claim is not None and why is not None:
-                _tell(partition, start, why)
-                start = start.without_runs()  # noqa: PLW2901 - what is left of it
+                _warn(partition, start, why)
+                start = start.without_runs()  # noqa: PLW2901 - only the offset remains
             elif claim is not None and claim.log is None and (end := logs[partition].end) is not None:
-                start = start._replace(end_epoch=end.leader_epoch)  # noqa: PLW2901 - it fits because this is known
-            is_asked = claim is not None or start.topic_id is None
-            checked[partition] = start._replace(topic_id=ids.get(partition.topic)) if is_asked else start
+                start = start._replace(end_epoch=end.leader_epoch)  # noqa: PLW2901 - the claim fits this epoch
+            was_looked_up = claim is not None or start.topic_id is None
+            checked[partition] = start._replace(topic_id=ids.get(partition.topic)) if was_looked_up else start
         return checked
 
     async def _topic_ids(self, topics: Collection[str]) -> dict[str, UUID]:
         found: dict[str, UUID] = {}
-        for topic in sorted(topics):  # an answer about several is an error as soon as one is missing
+        for topic in sorted(topics):  # one by one: a lookup of several fails if one is missing
             try:
                 found |= await self._consumer.topic_ids([topic])
             except BrokerError as error:
@@ -85,7 +85,7 @@ class LogCheck:
         return {p: LogNow(ends.get(p), ids.get(p.topic), epoch_ends.get(p)) for p in claims}
 
     async def _ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, OffsetAndEpoch]:
-        """Without those that nobody leads now."""
+        """Without partitions that have no leader now."""
         try:
             return await self._consumer.log_ends(partitions, _PATIENCE)
         except PartlyFound as error:
@@ -94,7 +94,7 @@ class LogCheck:
     async def _epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, OffsetAndEpoch]:
         try:
             return await self._consumer.epoch_ends(epochs)
-        except UnsupportedVersion as error:  # brokers before 2.3 do not tell: then nothing fits
+        except UnsupportedVersion as error:  # brokers before 2.3: then no claim fits
             log.warning("cannot look up leader epochs: %s", error)
             return {}
 
@@ -104,7 +104,7 @@ def _claim(start: Start) -> SettledClaim:
     return SettledClaim(start.runs[-1][1] + 1, known, start.leader_epoch)
 
 
-def _tell(partition: TopicPartition, start: Start, why: str) -> None:
+def _warn(partition: TopicPartition, start: Start, why: str) -> None:
     many = sum(last - first + 1 for first, last in start.runs)
     log.warning(
         "%s: the completion map committed with offset %d does not fit the log: %s. The map is void, and up to %d "

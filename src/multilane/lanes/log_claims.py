@@ -1,9 +1,9 @@
-"""Holds settled offsets that were written down somewhere against the logs, for those who block.
+"""Compares stored offsets of settled records with the logs, for blocking callers.
 
 Thread: application (blocking).
 
-What `lanes/log_check.py` is for lanes this is for error marks and for the state of a backfill. An error of the brokers
-is the caller's: nothing counts as settled on the word of a file or a commit alone.
+Does for replay marks and backfill states what `lanes/log_check.py` does for lanes. Raises the errors of brokers: no
+record counts as settled only because a file or a commit says so.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = logger(__name__)
 
 
 def misfits(consumer: Consumer, claims: Mapping[TopicPartition, SettledClaim]) -> dict[TopicPartition, str]:
-    """Which of these do not fit, and why."""
+    """The claims that do not fit, with the reasons."""
     if not claims:
         return {}
     ids = consumer.topic_ids(sorted({p.topic for p in claims}))
@@ -34,6 +34,6 @@ def misfits(consumer: Consumer, claims: Mapping[TopicPartition, SettledClaim]) -
 def _epoch_ends(consumer: Consumer, epochs: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, OffsetAndEpoch]:
     try:
         return consumer.epoch_ends(epochs) if epochs else {}
-    except UnsupportedVersion as error:  # then nothing fits
+    except UnsupportedVersion as error:  # then no claim fits
         log.warning("cannot look up leader epochs: %s", error)
         return {}

@@ -1,10 +1,10 @@
-"""Which records must keep their order: a function from a record to its ordering key.
+"""Ordering keys: functions from a record to the key within which records keep their order.
 
 Thread: none (pure).
 
 By default every key is a chain of its own. `murmur2` and `bytesum` bind a key to one of the lanes instead, as the
-virtual partitions of older configurations do: keys that share a lane wait for each other then. Murmur2 is Kafka's own;
-it is mixed once more, because the partitioner has used its low bits already and left them alike within a partition.
+virtual partitions of older configurations do: keys that share a lane then wait for each other. Murmur2 is Kafka's own
+hash; it is mixed once more, because within a partition the partitioner has left its low bits alike.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def unordered() -> OrderOf:
 
 
 def by_lane(lanes: int, lane_of: Callable[[bytes, int], int]) -> OrderOf:
-    """Keys are bound to lanes; records without a key to none."""
+    """Binds each key to a lane. Records without a key have no ordering key."""
 
     def lane(record: Record) -> int | None:
         key = record.key
@@ -62,8 +62,8 @@ def murmur2(key: bytes) -> int:
     """Kafka's murmur2, unsigned."""
     whole = len(key) & ~3
     hashed = _SEED ^ len(key)
-    for at in range(0, whole, 4):
-        word = int.from_bytes(key[at : at + 4], "little") * _MULTIPLIER & _MASK
+    for index in range(0, whole, 4):
+        word = int.from_bytes(key[index : index + 4], "little") * _MULTIPLIER & _MASK
         word = (word ^ word >> 24) * _MULTIPLIER & _MASK
         hashed = (hashed * _MULTIPLIER & _MASK) ^ word
     rest = key[whole:]
@@ -74,7 +74,7 @@ def murmur2(key: bytes) -> int:
 
 
 def order_of(order_by: str, lane_hash: str, lanes: int) -> OrderOf:
-    """The function for `orderBy` and `laneHash` of a configuration; without lanes the partition is one chain."""
+    """The function for a configuration's `orderBy` and `laneHash`. Without lanes the partition is one chain."""
     if lanes == 0 or order_by == "partition":
         return by_partition()
     if order_by == "none":

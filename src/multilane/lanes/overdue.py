@@ -1,10 +1,11 @@
-"""Calls that take longer than they may: cancelled if possible, else abandoned, and another lane stands in.
+"""Calls that exceed maxProcessingTime: cancelled if possible, otherwise abandoned and replaced by a substitute lane.
 
 Thread: loop.
 
-A coroutine is cancelled; if it swallows that, it is abandoned like a plain function, which nobody can cancel. The key
-of an abandoned call stays blocked until the call ends, and a lane more works for the other keys. Bounded: there are at
-most as many stand-ins as lanes. Once those hang too the partition stands still, and the log says so until a call ends.
+A coroutine is cancelled; if it ignores that, it is abandoned like a plain function, which cannot be cancelled. The key
+of an abandoned call stays blocked until the call ends, and a substitute lane handles the other keys. Bounded: there are
+at most as many substitutes as lanes. Once they hang, too, the partition stands still, and the log says so until a call
+ends.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from multilane.logs import logger
 
 log = logger(__name__)
 
-_GRACE: Final = 1.0  # seconds for a coroutine that was cancelled
+_GRACE: Final = 1.0  # seconds for a cancelled coroutine to end
 _REMIND_EVERY: Final = 30.0
 
 
 class Overdue:
-    def __init__(self, place: object, work: Work, clock: Clock, stand_in: Callable[[], object]) -> None:
-        """`stand_in` is called when there may be a lane more."""
-        self._place = place
+    def __init__(self, queue: object, work: Work, clock: Clock, add_substitute: Callable[[], object]) -> None:
+        """`queue` names the partition in log lines. `add_substitute` starts a substitute lane."""
+        self._queue = queue
         self._work = work
         self._clock = clock
-        self._stand_in = stand_in
+        self._add_substitute = add_substitute
         self._remind_at = inf
         self.substitutes = 0
 
@@ -39,20 +40,22 @@ class Overdue:
         stuck: list[Lane] = []
         for lane in lanes:
             if lane.is_beyond(now, limit):
-                self._give_up_call(lane, now)
+                self._expire_call(lane, now)
             if lane.is_stuck(now, _GRACE):
                 stuck.append(lane)
         for lane in stuck:
+            lane.hangs = True
             self._work.gate.hangs(lane)
+            self._work.watch.caution.hangs(lane.records)
             if not lane.has_substitute and self.substitutes < wanted:
                 self._abandon(lane, wanted)
-        self._tell_if_standing(len(stuck), 2 * wanted, now)
+        self._log_standstill(len(stuck), 2 * wanted, now)
 
-    def _give_up_call(self, lane: Lane, now: float) -> None:
+    def _expire_call(self, lane: Lane, now: float) -> None:
         lane.is_overdue = True
         lane.overdue_since = now
         work = self._work
-        work.slow_calls.tell(work.listener, work.max_processing_time, lane, now)
+        work.slow_calls.note(work.listener, work.max_processing_time, lane, now)
         if lane.cancels and lane.task is not None:
             lane.task.cancel()
 
@@ -60,28 +63,31 @@ class Overdue:
         self.substitutes += 1
         lane.has_substitute = True
         if lane.cancels:
-            told = "%s ignores its cancellation at %s. Its key waits, and a substitute lane takes over (%d of %d)"
-            log.error(told, self._work.listener, _first(lane), self.substitutes, wanted)
-        self._stand_in()
+            log.error(
+                "%s ignores its cancellation while processing %s. Its key waits, and a substitute lane takes over "
+                "(%d of %d)",
+                *(self._work.listener, _first(lane), self.substitutes, wanted),
+            )
+        self._add_substitute()
 
     def dismiss_substitute(self, lane: Lane) -> None:
         """The call has ended after all."""
         lane.has_substitute = False
         self.substitutes -= 1
 
-    def _tell_if_standing(self, stuck: int, most: int, now: float) -> None:
+    def _log_standstill(self, stuck: int, most: int, now: float) -> None:
         if stuck < most:
             if self._remind_at < inf:
-                log.warning("%s resumes: a hung call has returned", self._place)
+                log.warning("%s resumes: a hung call has returned", self._queue)
             self._remind_at = inf
         elif self._remind_at == inf or now >= self._remind_at:
             self._remind_at = now + _REMIND_EVERY
-            told = (
+            log.error(
                 "%s stands still: %d calls of %s hang, on every lane and every substitute. No further record is "
                 "handled until one returns. Make the function return within maxProcessingTime (%g s), and restart the "
-                "process"
+                "process",
+                *(self._queue, stuck, self._work.listener, self._work.max_processing_time),
             )
-            log.error(told, self._place, stuck, self._work.listener, self._work.max_processing_time)
 
 
 def _first(lane: Lane) -> object:

@@ -1,10 +1,9 @@
-"""Functions of the application that hear of partitions: `on_assigned` before the first record, `on_revoked` after the
-last one.
+"""Calls the application's partition functions: `on_assigned` before the first record, `on_revoked` after the last one.
 
 Thread: loop; a plain function runs on a thread of its own.
 
-A function that fails or takes too long is reported, and the partitions come or go all the same: records do not depend
-on it. Owns nothing.
+A function that fails or takes too long is logged, and the rebalance continues: records do not depend on it. Owns
+nothing.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ log = logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Partitions:
-    """Partitions that this process was given by a group, or gives up."""
+    """Partitions that a group has assigned to this process, or revoked from it."""
 
     consumer: str  # its name in the configuration
     group: str
-    member_id: str | None  # None: it is not a member any more
+    member_id: str | None  # None: it is no longer a member
     partitions: frozenset[TopicPartition]
-    is_lost: bool = False  # others may have them already: nothing can be committed
+    is_lost: bool = False  # other members may own them already: nothing can be committed
 
 
 PartitionFunction = Callable[[Partitions], Any]
@@ -45,7 +44,7 @@ class PartitionFunctions:
 
 
 class Consuming(Protocol):
-    """What is needed of a consumer's configuration."""
+    """The part of a consumer's configuration that is needed here."""
 
     @property
     def name(self) -> str: ...
@@ -62,32 +61,32 @@ class PartitionEvents:
         self._config = config
         self._functions = functions
         self._member_id = member_id
-        self._patience = config.rebalance_timeout / 4  # beside the drain, which takes a half
+        self._patience = config.rebalance_timeout / 4  # in addition to the drain, which takes half of it
 
-    async def came(self, partitions: frozenset[TopicPartition]) -> None:
-        await self._tell(self._functions.assigned, partitions)
+    async def assigned(self, partitions: frozenset[TopicPartition]) -> None:
+        await self._call_all(self._functions.assigned, partitions)
 
-    async def go(self, partitions: frozenset[TopicPartition], *, is_lost: bool = False) -> None:
-        """What was begun last is finished first."""
-        await self._tell(self._functions.revoked[::-1], partitions, is_lost=is_lost)
+    async def revoked(self, partitions: frozenset[TopicPartition], *, is_lost: bool = False) -> None:
+        """Calls the functions in reverse order."""
+        await self._call_all(self._functions.revoked[::-1], partitions, is_lost=is_lost)
 
-    async def _tell(
+    async def _call_all(
         self, functions: Sequence[PartitionFunction], partitions: frozenset[TopicPartition], *, is_lost: bool = False
     ) -> None:
         if not partitions:
             return
         for function in functions:
-            told = Partitions(self._config.name, self._config.group_id, self._member_id(), partitions, is_lost)
-            await self._call(function, told)
+            event = Partitions(self._config.name, self._config.group_id, self._member_id(), partitions, is_lost)
+            await self._call(function, event)
 
-    async def _call(self, function: PartitionFunction, told: Partitions) -> None:
-        calling = asyncio.ensure_future(_called(function, told))
+    async def _call(self, function: PartitionFunction, event: Partitions) -> None:
+        calling = asyncio.ensure_future(_called(function, event))
         try:
             done, _ = await asyncio.wait([calling], timeout=self._patience)
         except asyncio.CancelledError:
             calling.cancel()
             raise
-        names = ", ".join(map(str, sorted(told.partitions)))
+        names = ", ".join(map(str, sorted(event.partitions)))
         if not done:
             calling.cancel()
             log.error("%s took longer than %g s for %s: continuing", location_of(function), self._patience, names)
@@ -96,9 +95,9 @@ class PartitionEvents:
             log.error("%s failed for %s: continuing", location_of(function), names, exc_info=error)
 
 
-async def _called(function: PartitionFunction, told: Partitions) -> None:
+async def _called(function: PartitionFunction, event: Partitions) -> None:
     try:
-        answer = function(told) if is_async(function) else await on_own_thread(function, told)
+        answer = function(event) if is_async(function) else await on_own_thread(function, event)
         if inspect.isawaitable(answer):
             await answer
     except BaseException as error:

@@ -1,11 +1,11 @@
-"""Worker processes for functions that need a processor of their own.
+"""Worker processes for functions that need a CPU of their own.
 
 Thread: loop; the functions run in the processes.
 
-The function, its records and what it returns are pickled, so it has to be one that another process can import. As many
-calls run at once as there are workers; the others wait at the gate, and their time has not begun. Each worker runs one
-call: when a worker dies that call fails, all others go on, and a new worker is started. A call that is cancelled ends
-with its worker. Owns the workers.
+The function, its records and its result are pickled, so another process must be able to import it. As many calls run at
+once as there are workers; further calls wait at the gate, before their processing time starts. Each worker runs one
+call: if a worker dies, that call fails, all others continue, and a new worker is started. Cancelling a call kills its
+worker. Owns the workers.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from multilane.logs import logger
 
 log = logger(__name__)
 
-_TAKES: Final = 3  # workers that may die before they take a call; then the call itself is suspected
-_PARTING: Final = 1.0  # seconds for workers to end by themselves
+_TAKES: Final = 3  # workers that may die before they take a call; after that the call itself is suspect
+_EXIT_GRACE: Final = 1.0  # seconds for workers to end by themselves
 _SHORTEST_REST: Final = 0.5
 _LONGEST_REST: Final = 30.0
 
 
 class WorkerGate:
-    """Lets in as many as there is room for, in the order in which they came."""
+    """Lets in as many calls as there is room for, in the order in which they came."""
 
     def __init__(self, room: Callable[[], int]) -> None:
         self._room = room
@@ -65,7 +65,7 @@ class WorkerGate:
         while self._waiting and self._inside < self._room():
             turn = self._waiting.popleft()
             if turn.cancelled():
-                self._waiting.appendleft(turn)  # it takes itself out
+                self._waiting.appendleft(turn)  # it removes itself
                 return
             self._inside += 1
             turn.set_result(None)
@@ -87,11 +87,11 @@ class Processes:
 
     @property
     def pids(self) -> list[int]:
-        """Of the workers that are ready or run a call."""
+        """The process ids of workers that are ready or run a call."""
         return [worker.pid for worker in self._workers if worker.pid is not None]
 
     async def start(self, *functions: Callable[..., Any]) -> None:
-        """Every worker is there and has imported what it will be asked for: that takes longer than most calls may."""
+        """Start all workers and let them import the functions, which takes longer than most calls may."""
         self._functions = functions
         atexit.register(self._kill)  # before multiprocessing waits for them
         await asyncio.gather(*(self._hire() for _ in range(self._wanted)))
@@ -118,9 +118,9 @@ class Processes:
                 return worker
 
     def withdraw(self) -> None:
-        """Nothing waits here: calls wait at the gate."""
+        """No call waits here: calls wait at the gate."""
 
-    # --- workers come and go -----------------------------------------------------------------------------------------
+    # --- starting and replacing workers ------------------------------------------------------------------------------
 
     async def _hire(self) -> None:
         worker = WorkerProcess(self._has_died)
@@ -138,7 +138,7 @@ class Processes:
         self._workers.discard(worker)
         if self._is_closed:
             return
-        if worker.is_given_up:
+        if worker.is_abandoned:
             log.warning("%s, because its call was abandoned. Starting another", worker)
         else:
             when = "while running a function; that call fails" if worker.is_busy else "while it was idle"
@@ -152,15 +152,15 @@ class Processes:
         while not self._is_closed:
             try:
                 await self._hire()
-            except Exception as error:  # noqa: BLE001 - too little memory, too many processes: it may pass
-                log.error("a worker process cannot be started, next attempt in %g s: %s", rest, error)  # noqa: TRY400
+            except Exception as error:  # noqa: BLE001 - too little memory, too many processes: may be temporary
+                log.error("cannot start a worker process, retrying in %g s: %s", rest, error)  # noqa: TRY400
                 await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=rest)
                 rest = min(_LONGEST_REST, 2 * rest)
             else:
                 return
 
     async def close(self) -> None:
-        """Workers without a call end by themselves. Nobody waits for the others: what they run is not settled."""
+        """Idle workers end by themselves. The others are killed: their calls are not settled."""
         self._is_closed = True
         atexit.unregister(self._kill)
         for task in self._hiring:
@@ -170,9 +170,9 @@ class Processes:
             worker.kill() if worker.is_busy else worker.hang_up()
         if workers:
             gone = [asyncio.ensure_future(worker.is_gone()) for worker in workers]
-            await asyncio.wait(gone, timeout=_PARTING)
+            await asyncio.wait(gone, timeout=_EXIT_GRACE)
             self._kill()
-            await asyncio.wait(gone, timeout=_PARTING)
+            await asyncio.wait(gone, timeout=_EXIT_GRACE)
             for waiting in gone:
                 waiting.cancel()
 

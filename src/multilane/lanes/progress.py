@@ -1,9 +1,9 @@
-"""What a run has settled, failed, retried and given up so far: a log line every ten seconds, and one at the end.
+"""Progress of a run: counts of settled, failed, retried and dead records, logged every ten seconds and at the end.
 
 Thread: one owner; `facts` from any.
 
-Every engine has one. In a process it hears its own counters; on Spark the driver adds what its workers report. Rates
-are over the time since the last line. Nothing is logged for a time in which nothing happened.
+Every engine has one. In a process it observes its own counters; on Spark the driver adds the counts of its workers.
+Rates are over the time since the last line. No line is logged for a consumer without activity.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import Any, Final
 from multilane.clock import Clock
 from multilane.lanes.failure_log import FailureLog, by_consumer, counted
 from multilane.logs import logger
-from multilane.metrics import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.outcome.failure_kinds import Sighting, looks_like
 
 log = logger(__name__)
 
 Count = tuple[str, dict[str, str], float]  # name, labels, how many more
-TELL_EVERY: Final = 10.0  # seconds
+LOG_EVERY: Final = 10.0  # seconds
 
 SETTLED: Final = "lanes.records.settled"
 RETRIED: Final = "lanes.records.retried"
-REPEATED: Final = "lanes.records.repeated"  # retried where they are, without a copy: they are not settled by it
+REPEATED: Final = "lanes.records.repeated"  # retried in place, without a copy: they are not settled by it
 DEAD: Final = "lanes.records.dead"
 FOLLOWED: Final = "lanes.records.followed"  # copied to the retry topic behind their key, unhandled
 _OUTAGE: Final = "lanes.outage"  # with the state `paused` or `resumed`
@@ -40,65 +40,72 @@ Tally = Counter[str]
 
 class Progress:
     def __init__(self, observer: Observer = NO_OBSERVER, clock: Clock | None = None) -> None:
-        """The `observer` hears what is added by others, for it cannot have counted that itself."""
+        """The `observer` gets only counts that other processes report: it has counted its own already."""
         self.failures = FailureLog(clock, is_taken=True)
         self._observer = observer
         self._lock = threading.Lock()
         self._totals: dict[str, Tally] = {}  # by consumer
-        self._told: dict[str, Tally] = {}
-        self._paused: Counter[str] = Counter()  # by consumer: members of it that an outage pauses
-        self._began_at = self._told_at = 0.0
+        self._logged: dict[str, Tally] = {}
+        self._paused: dict[int | None, Counter[str]] = {}  # by worker and consumer: members that an outage pauses
+        self._began_at = self._logged_at = 0.0
 
     def begin(self, now: float) -> None:
-        self._began_at = self._told_at = now
+        self._began_at = self._logged_at = now
 
     @property
     def due(self) -> float:
-        """When the next line is to be logged."""
-        return self._told_at + TELL_EVERY
+        """When the next line is due."""
+        return self._logged_at + LOG_EVERY
 
-    # --- what happens ------------------------------------------------------------------------------------------------
+    # --- counting ----------------------------------------------------------------------------------------------------
 
-    def add(self, counts: Iterable[Count], failures: Iterable[Any] = ()) -> None:
-        """What a worker counted, and what failed there."""
-        told = list(counts)
-        self.note(told)
+    def add(self, counts: Iterable[Count], failures: Iterable[Any] = (), worker: int | None = None) -> None:
+        """The counts and failures that a worker reports."""
+        reported = list(counts)
+        self.note(reported, worker)
         self.failures.add(failures)
-        for name, labels, value in told:
+        for name, labels, value in reported:
             try:
                 self._observer.count(name, value, **labels)
             except Exception:
-                log.exception("the observer of the application failed")
+                log.exception("the application's observer failed")
 
-    def note(self, counts: Iterable[Count]) -> None:
+    def forget(self, worker: int) -> None:
+        """The worker is gone: members that an outage paused there are no longer paused, and it cannot report that."""
         with self._lock:
+            self._paused.pop(worker, None)
+
+    def note(self, counts: Iterable[Count], worker: int | None = None) -> None:
+        with self._lock:
+            paused = self._paused.setdefault(worker, Counter())
             for name, labels, value in counts:
                 if name == _OUTAGE:
-                    self._paused[labels.get("consumer", "")] += 1 if labels.get("state") == "paused" else -1
+                    paused[labels.get("consumer", "")] += 1 if labels.get("state") == "paused" else -1
                 elif name in _NAMES:
                     self._totals.setdefault(labels.get("consumer", ""), Counter())[name] += round(value)
 
-    # --- what is told ------------------------------------------------------------------------------------------------
+    # --- reporting ---------------------------------------------------------------------------------------------------
 
-    def tell(self, now: float, prefix: str = "") -> None:
-        """A line for each consumer of which anything happened."""
+    def log_progress(self, now: float, prefix: str = "") -> None:
+        """Log a line for each consumer that was active since the last line."""
         seen = by_consumer(self.failures.take())
-        seconds = max(0.001, now - self._told_at)
-        self._told_at = now
+        seconds = max(0.001, now - self._logged_at)
+        self._logged_at = now
         with self._lock:
             self._count_failed(seen)
             totals = {name: Counter(tally) for name, tally in self._totals.items()}
+            paused = self._members_paused()
         for consumer, tally in totals.items():
-            news = tally - self._told.get(consumer, Counter())
+            added = tally - self._logged.get(consumer, Counter())
             kinds = seen.get(consumer, [])
-            if news:
-                rate = f" ({news[SETTLED] / seconds:,.0f}/s)"
-                level = logging.WARNING if news[_FAILED] else logging.INFO
-                log.log(level, "%sconsumer %s: %s", prefix, consumer, _line(news, rate, kinds))
-        self._told = totals
+            if added:
+                rate = f" ({added[SETTLED] / seconds:,.0f}/s)"
+                level = logging.WARNING if added[_FAILED] else logging.INFO
+                log.log(level, "%sconsumer %s: %s", prefix, consumer, _line(added, rate, kinds, paused[consumer]))
+        self._logged = totals
 
     def close(self, now: float) -> None:
-        """The last word: all of the run."""
+        """Log the totals of the run."""
         seen = by_consumer(self.failures.take())
         with self._lock:
             self._count_failed(seen)
@@ -108,8 +115,8 @@ class Progress:
             kinds = [(kind, many) for kind, many in self.failures.totals.items() if kind.consumer == consumer]
             kinds.sort(key=lambda pair: -pair[1])
             why = "; ".join(f"{many:,} x {kind}" for kind, many in kinds[:_MOST_KINDS])
-            told = f"{_numbers(tally)}{f'. Errors: {why}' if why else ''}"
-            log.log(level, "consumer %s, run total (%.0f s): %s", consumer, now - self._began_at, told)
+            summary = f"{_numbers(tally)}{f'. Errors: {why}' if why else ''}"
+            log.log(level, "consumer %s, run total (%.0f s): %s", consumer, now - self._began_at, summary)
 
     def facts(self) -> dict[str, Any]:
         """For `multilane top --control`: totals of this run."""
@@ -119,12 +126,15 @@ class Progress:
         kinds = by_consumer(self.failures.listed())
         with self._lock:
             totals = {name: Counter(tally) for name, tally in self._totals.items()}
-            paused = {name for name, members in self._paused.items() if members > 0}
+            paused = self._members_paused()
         names = [*totals, *(name for name in failed if name not in totals)]
         return {
             name: _facts(totals.get(name, Counter()), failed[name], kinds.get(name, [])) | {"paused": name in paused}
             for name in names
         }
+
+    def _members_paused(self) -> Counter[str]:
+        return sum((+members for members in self._paused.values()), Counter())
 
     def _count_failed(self, seen: dict[str, list[Sighting]]) -> None:
         for consumer, kinds in seen.items():
@@ -139,18 +149,20 @@ def _numbers(tally: Tally, rate: str = "") -> str:
     return ", ".join(parts)
 
 
-def _line(news: Tally, rate: str, kinds: list[Sighting]) -> str:
-    parts = [_numbers(news, rate)]
+def _line(added: Tally, rate: str, kinds: list[Sighting], paused: int) -> str:
+    parts = [_numbers(added, rate)]
+    if paused:
+        parts.append(f"members paused by an outage: {paused}")
     if kinds:
-        verdict = looks_like(kinds, _succeeded(news))
+        verdict = looks_like(kinds, _succeeded(added))
         parts += [verdict] if verdict else []
         parts.append(f"errors: {counted(kinds)}")
     return ". ".join(part[0].upper() + part[1:] if number else part for number, part in enumerate(parts))
 
 
-def _succeeded(news: Tally) -> int:
-    copied = news[RETRIED] - news[REPEATED] + news[DEAD] + news[FOLLOWED]
-    return max(0, news[SETTLED] - copied)
+def _succeeded(tally: Tally) -> int:
+    copied = tally[RETRIED] - tally[REPEATED] + tally[DEAD] + tally[FOLLOWED]
+    return max(0, tally[SETTLED] - copied)
 
 
 def _facts(tally: Tally, failed: int, kinds: list[Sighting]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""What the log says of calls that take longer than they may: one line for many of them.
+"""Logs calls that exceed maxProcessingTime: one line for many of them.
 
 Thread: loop.
 
-One for all lanes of a consumer. Owns nothing but the time of its last line.
+There is one for all lanes of a consumer. Owns only the time of its last line.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class SlowCalls:
     def __init__(self) -> None:
         self._seldom = Seldom(_EVERY)
 
-    def tell(self, listener: object, limit: float, lane: Lane, now: float) -> None:
+    def note(self, listener: object, limit: float, lane: Lane, now: float) -> None:
         many = self._seldom.tell(now)
         if not many:
             return
-        told = (
-            "%s exceeded maxProcessingTime (%gs) with %s, which counts as failed%s. %d such calls since the last "
-            "warning. Raise maxProcessingTime if calls may take this long"
-        )
         when = "" if lane.cancels else " when the call ends; its key waits until then"
-        log.warning(told, listener, limit, next(iter(lane.records), None), when, many)
+        log.warning(
+            "%s exceeded maxProcessingTime (%gs) with %s, which counts as failed%s. Such calls since the last "
+            "warning: %d. Raise maxProcessingTime if calls may take this long",
+            *(listener, limit, next(iter(lane.records), None), when, many),
+        )

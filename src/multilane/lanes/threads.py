@@ -1,10 +1,10 @@
-"""Threads for functions that are not coroutines, as many as there are lanes for them.
+"""Threads for plain functions, as many as there are lanes.
 
-Thread: loop; the functions run on threads of this module's own.
+Thread: loop; the functions run on threads of this module.
 
-A call is put on a queue for any free thread; what comes out is collected and told to the loop in one go, because waking
-the loop for each call would cost more than most calls. Owns its threads, which live as long as it does, or until it
-may have fewer; a function that never ends keeps its thread, and the process does not wait for it.
+A call goes into a queue for any free thread; results are collected and passed to the loop in batches, because waking
+the loop for each call would cost more than most calls. Owns its threads, which live as long as it does, or until the
+limit is lowered; a function that never ends keeps its thread, and the process does not wait for it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Answer = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 
 class NotBegun(BaseException):
-    """A call was withdrawn while it waited for a thread. Not a failure: nothing has happened."""
+    """A call was withdrawn before it began. Not a failure."""
 
 
 def failure_of(error: BaseException) -> Exception:
-    """What the user's function raised; a call that was withdrawn has not failed."""
+    """The failure for what the user's function raised. Raises NotBegun: a withdrawn call has not failed."""
     if isinstance(error, NotBegun):
         raise error
     return as_failure(error)
@@ -39,23 +39,23 @@ def failure_of(error: BaseException) -> Exception:
 
 class Threads:
     shares_memory = True
-    ends_calls = False  # a thread cannot be made to end
-    gate = None  # there is a thread for every call
+    ends_calls = False  # a thread cannot be cancelled
+    gate = None  # every call gets a thread
 
     def __init__(self, name: str, limit: float = inf) -> None:
-        """With a limit calls beyond it wait for the next free thread, which then need not wait for the loop."""
+        """Calls beyond the limit wait for the next free thread, which then need not wait for the loop."""
         self._limit = limit
         self._name = name
         self._loop = asyncio.get_running_loop()
         self._calls: SimpleQueue[Call | None] = SimpleQueue()
         self._answers: deque[Answer] = deque()
-        self._is_told = False
+        self._is_woken = False
         self._numbers = count()
-        self._alive = 0  # without those that were told to end
+        self._alive = 0  # without those that are asked to end
         self._open = 0
 
     def __call__(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
-        """What the function gives, in a while. It begins at once, as long as there may be another thread."""
+        """The result of the function, as a future. The call begins at once unless all threads are busy."""
         self._open += 1
         if self._open > self._alive < self._limit:
             self._start()
@@ -77,7 +77,7 @@ class Threads:
             self._end_one()
 
     def withdraw(self) -> None:
-        """Calls that have not begun will not."""
+        """Withdraw the calls that have not begun."""
         ends = 0
         with suppress(Empty):
             while True:
@@ -92,7 +92,7 @@ class Threads:
             self._calls.put(None)
 
     def close(self) -> None:
-        """No more calls. Threads end when they are done; nobody waits."""
+        """Let threads end after their current call, without waiting for them."""
         while self._alive:
             self._end_one()
 
@@ -101,7 +101,7 @@ class Threads:
         threading.Thread(target=self._run, name=f"{self._name}-{next(self._numbers)}", daemon=True).start()
 
     def _end_one(self) -> None:
-        """Whichever is free next."""
+        """Ends the thread that is free next."""
         self._alive -= 1
         self._calls.put(None)
 
@@ -110,24 +110,24 @@ class Threads:
             future, function = call
             try:
                 self._answers.append((future, copy_context().run(function), None))
-            except BaseException as error:  # noqa: BLE001 - whoever called hears of it
+            except BaseException as error:  # noqa: BLE001 - the caller gets it
                 self._answers.append((future, None, error))
             del call, future, function
-            if not self._is_told:  # else the loop will come, and finds this answer too
-                self._is_told = True
+            if not self._is_woken:  # else a wakeup is pending and finds this answer, too
+                self._is_woken = True
                 try:
-                    self._loop.call_soon_threadsafe(self._hear)
+                    self._loop.call_soon_threadsafe(self._resolve)
                 except RuntimeError:
-                    return  # the loop is closed: nobody listens any more
+                    return  # the loop is closed: no caller waits any more
 
-    def _hear(self) -> None:
-        self._is_told = False
+    def _resolve(self) -> None:
+        self._is_woken = False
         while self._answers:
             future, result, error = self._answers.popleft()
             self._open -= 1
             if future.done():
-                continue  # nobody waits for it any more
+                continue  # the caller no longer waits
             if error is None:
                 future.set_result(result)
-            else:  # nothing that ends a thread ends the loop
+            else:  # an error that ends a thread must not end the loop
                 future.set_exception(failure_on_thread(error))

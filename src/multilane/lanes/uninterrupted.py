@@ -1,9 +1,9 @@
-"""Calls of a consumer that a wakeup does not end.
+"""Consumer calls that a wakeup does not interrupt.
 
 Thread: loop; the task that uses the consumer.
 
-Lanes that run out of records, and whoever stops a run, wake the consumer up. That is meant for its poll. It also ends
-every other call that waits for brokers, and such a call is simply made again: assignments and commits depend on it.
+Lanes that run out of records wake the consumer up, and so does the end of a run. The wakeup is meant for `poll`, but it
+also ends every other call that waits for brokers. Such a call is repeated: assignments and commits depend on it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 async def uninterrupted(call: Callable[[], Awaitable[T]]) -> T:
-    """Whoever woke the consumer up has left a flag that is looked at before the next poll."""
+    """Repeats the call. The component that woke the consumer has set a flag, which is read before the next poll."""
     while True:
         try:
             return await call()

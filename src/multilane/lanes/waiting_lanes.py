@@ -1,8 +1,8 @@
-"""Where lanes wait: for work, and for what is to be retried.
+"""Lanes that wait, for records or for retries that are due.
 
 Thread: loop.
 
-Owns the waits that are under way.
+Owns the futures of waiting lanes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class RetryWaits:
         self._is_over = False
 
     async def until(self, due: float) -> None:
-        """Raises NotBegun when the crew drains: what waited is not begun any more."""
+        """Raises NotBegun if the pool drains: the records are not handled any more."""
         if not self._is_over and (left := due - self._clock.monotonic()) > 0:
             rested: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waits.add(rested)
@@ -37,11 +37,11 @@ class RetryWaits:
                 rested.set_result(None)
 
 
-class ParkedLanes(deque["asyncio.Future[None]"]):
-    """Lanes without work, first come first. A deque itself: after each record somebody asks whether it is empty."""
+class IdleLanes(deque["asyncio.Future[None]"]):
+    """Lanes without work, longest waiting first. A deque itself, because every record tests whether it is empty."""
 
     async def wait(self) -> None:
-        """Until it is woken."""
+        """Wait until woken."""
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.append(woken)
         await woken

@@ -1,10 +1,11 @@
-"""Watches over calls that may kill their process: who is in work, who has to be alone, who is not handled any more.
+"""Isolates records that may kill their process: suspects are handled alone, convicted ones not at all.
 
 Thread: loop.
 
-`Caution` is one per event loop, because it is the process that dies. While any of its partitions has suspects, each of
-them waits until no other call runs, and no other begins until it has ended. Lanes on the shortest way ask nobody, so
-they take another one meanwhile. When all suspects are through, calls cost nothing again. `Watch` is what a team sees.
+There is one `Caution` per event loop, because a crash kills the whole process. While any partition has suspects, each
+suspect waits until no other call runs, and no other call begins until it has ended. The lanes' shortest loop does not
+check for that, so lanes use another loop meanwhile. Once all suspects are settled, calls cost nothing again. `Watch` is
+the part that a processor sees.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ from multilane.wire.records.record import Record
 
 log = logger(__name__)
 
-_LOOK: Final = 0.002  # seconds between looks whether others have ended
-_PATIENCE: Final = 30.0  # for others to end; a suspect that runs beside one of them is not alone, and the table says so
+_LOOK: Final = 0.002  # seconds between checks whether other calls have ended
+_PATIENCE: Final = 30.0  # for other calls to end; after that a suspect is not alone, and the begun table shows it
 
 
 class Calls(Protocol):
-    """A crew."""
+    """A lane pool."""
 
     @property
     def is_calling(self) -> bool: ...
 
-    def choose_way(self) -> None: ...
+    def choose_loop(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -47,7 +48,7 @@ class _Watched:
     frontier: Callable[[], int]
 
     @property
-    def is_through(self) -> bool:
+    def is_settled(self) -> bool:
         last = max((*(last for _, last in self.suspicion.suspects), *self.suspicion.convicted), default=IDLE)
         return self.frontier() > last
 
@@ -60,6 +61,7 @@ class Caution:
     _watched: dict[TopicPartition, _Watched] = field(default_factory=dict)
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
     _opened: asyncio.Event = field(default_factory=asyncio.Event)
+    _alone_now: Sequence[Record] = ()  # the records that are handled alone now
 
     def __post_init__(self) -> None:
         self._opened.set()
@@ -68,12 +70,12 @@ class Caution:
         self._pools.add(pool)
 
     def begin(self, partition: TopicPartition, suspicion: Suspicion, frontier: Callable[[], int]) -> None:
-        """A partition has suspects. `frontier`: everything below is settled."""
+        """A partition has suspects. Everything below `frontier` is settled."""
         self._watched[partition] = _Watched(suspicion, frontier)
         self._choose()
 
     def end(self, partition: TopicPartition, frontier: Callable[[], int]) -> None:
-        """It is others' now; unless somebody here has begun it anew since, whose frontier is another."""
+        """The partition was revoked. Ignored if a new processor has begun it since, which has another frontier."""
         watched = self._watched.get(partition)
         if watched is not None and watched.frontier == frontier:
             del self._watched[partition]
@@ -84,20 +86,20 @@ class Caution:
         if is_careful != self.is_careful:
             self.is_careful = is_careful
             for pool in list(self._pools):
-                pool.choose_way()
+                pool.choose_loop()
 
     def is_suspect(self, record: Record) -> bool:
         watched = self._watched.get(TopicPartition(record.topic, record.partition))
         return watched is not None and any(a <= record.offset <= b for a, b in watched.suspicion.suspects)
 
     def crashes_of(self, record: Record) -> int:
-        """At how many it was in work, if it is not to be handled again; else 0."""
+        """The number of crashes that it was in flight at, if it must not be handled again; else 0."""
         watched = self._watched.get(TopicPartition(record.topic, record.partition))
         return 0 if watched is None else watched.suspicion.convicted.get(record.offset, 0)
 
     @asynccontextmanager
     async def turn(self, records: Sequence[Record], gate: AbstractAsyncContextManager[object]) -> AsyncIterator[None]:
-        """Around a call, which begins without another wait: nobody slips in between. The gate comes first."""
+        """Surrounds a call, which must begin without another wait: no other call may slip in. The gate comes first."""
         async with gate:
             if any(map(self.is_suspect, records)):
                 async with self._alone(records):
@@ -106,35 +108,49 @@ class Caution:
                 while not self._opened.is_set():
                     await self._opened.wait()
                 yield
-        self._look_whether_through()
+        self._end_settled()
 
     @asynccontextmanager
     async def _alone(self, records: Sequence[Record]) -> AsyncIterator[None]:
-        async with self._one:
-            self._opened.clear()
-            try:
-                await self._others_end()
-                log.info("%s was in progress when its process died: handling it alone", records[0])
-                yield
-            finally:
-                self._opened.set()
+        await self._one.acquire()
+        self._alone_now = records
+        self._opened.clear()
+        try:
+            await self._others_end()
+            log.info("%s was in progress when its process died: handling it alone", records[0])
+            yield
+        finally:
+            if self._alone_now is records:
+                self._release_others()
+
+    def _release_others(self) -> None:
+        self._alone_now = ()
+        self._opened.set()
+        self._one.release()
+
+    def hangs(self, records: Sequence[Record]) -> None:
+        """The call with these does not end. If they are handled alone, other lanes must not wait for it: the whole
+        process would stand still."""
+        if self._alone_now and self._alone_now[0] in records:
+            log.error("%s is handled alone and its call hangs: other lanes continue", self._alone_now[0])
+            self._release_others()
 
     async def _others_end(self) -> None:
-        """And those that go the shortest way have seen that they may not."""
+        """Wait until other calls have ended, and lanes have left the shortest loop."""
         deadline = self.clock.monotonic() + _PATIENCE
         is_first = True
         while is_first or (any(pool.is_calling for pool in self._pools) and self.clock.monotonic() < deadline):
             is_first = False
             await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=_LOOK)
 
-    def _look_whether_through(self) -> None:
+    def _end_settled(self) -> None:
         for partition, watched in list(self._watched.items()):
-            if watched.is_through:
+            if watched.is_settled:
                 self.end(partition, watched.frontier)
 
 
 class Watch:
-    """Of one team. By itself it watches nothing."""
+    """The watch of one processor. Without arguments it watches nothing."""
 
     def __init__(self, caution: Caution | None = None, marks: LaneMarks | None = None) -> None:
         self.caution = caution or Caution()
@@ -145,12 +161,12 @@ class Watch:
         return self.caution.is_careful
 
     def poison(self, record: Record) -> SuspectedPoison | None:
-        """Why it is not handled."""
+        """Why the record is not handled, or None if it is."""
         crashes = self.caution.crashes_of(record) if self.caution.is_careful else 0
         return SuspectedPoison(crashes) if crashes else None
 
     def pieces(self, records: Sequence[Record]) -> Iterator[Sequence[Record]]:
-        """A window in its order, each suspect by itself, and each record that is not handled any more."""
+        """The window in order, with each suspect and each convicted record in a piece of its own."""
         for is_alone, some in groupby(records, self._is_alone):
             together = list(some)
             yield from ([one] for one in together) if is_alone else (together,)
@@ -158,14 +174,14 @@ class Watch:
     def _is_alone(self, record: Record) -> bool:
         return self.caution.is_suspect(record) or self.caution.crashes_of(record) > 0
 
-    def begin(self, at: int, records: Sequence[Record]) -> None:
-        """A lane, by its slot, is about to call the function with these."""
+    def begin(self, slot: int, records: Sequence[Record]) -> None:
+        """The lane with this slot is about to call the function with these records."""
         words = self.marks.words
         if len(self.marks.numbers) > 1:
-            words[at - 1] = self.marks.numbers.get(records[0].topic, IDLE)
+            words[slot - 1] = self.marks.numbers.get(records[0].topic, IDLE)
         offsets = records.offsets if isinstance(records, TakenRows) else [record.offset for record in records]
-        words[at + 1] = max(offsets) if len(offsets) > 1 else IDLE
-        words[at] = min(offsets)
+        words[slot + 1] = max(offsets) if len(offsets) > 1 else IDLE
+        words[slot] = min(offsets)
 
-    def end(self, at: int) -> None:
-        self.marks.words[at] = IDLE
+    def end(self, slot: int) -> None:
+        self.marks.words[slot] = IDLE

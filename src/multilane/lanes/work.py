@@ -1,10 +1,10 @@
-"""What is done with records that a lane has taken: have them handled, and settle each when it may be.
+"""Handles the records that a lane has taken, and settles each of them when it may be settled.
 
 Thread: loop.
 
 A record is settled after its function succeeded, after a select function skipped it, or after a broker acknowledged its
-copy in a retry or error topic; with manual acknowledgement when that comes. Whatever ends before is not settled. Owns
-nothing but the acknowledgements that are still to come; never takes or commits.
+copy in a retry or error topic; with manual acknowledgement, when it is acknowledged. Anything that ends earlier leaves
+it unsettled. Owns only the pending acknowledgements; never takes records and never commits.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from multilane.lanes.work_rules import (
     OF_A_CALL,
     FailureSide,
     WorkRules,
+    cannot_put_back,
+    cannot_settle_offset,
     echoes,
     is_behind,
-    nobody_settles_so,
-    nobody_takes_back,
 )
 from multilane.listeners.listener import Failures, Listener
 from multilane.listeners.signature import ListenerKind
@@ -49,7 +49,7 @@ class Work:
         parking: Parking | None = None,
         by_topic: Mapping[str, Listener] | None = None,
     ) -> None:
-        """`by_topic`: listeners of their own for topics that share the yard."""
+        """`by_topic`: separate listeners for topics that share the queue."""
         self.listener = listener
         self.window = listener.window
         self.max_processing_time = rules.max_processing_time
@@ -60,29 +60,29 @@ class Work:
         self._queue = queue
         self._failures = failures
         self._parking = parking
-        self._tries_in_place = rules.tries_in_place
+        self._retries_in_place = rules.retries_in_place
         self._by_topic = dict(by_topic or {})
         self._settle_offset = queue.settle_offset if parking is None else None
-        self._settle_offsets = (queue.settle_offsets if parking is None else None) or nobody_settles_so
+        self._settle_offsets = (queue.settle_offsets if parking is None else None) or cannot_settle_offset
         self.is_plain = (
             self._settle_offset is not None
             and not rules.is_manual
             and not failures.wants_successes
             and listener.gate is None
         )
-        # Where order survives retry, what succeeded behind a failed one of its key would have to be handled once more.
+        # Where order survives a retry, records that succeeded behind a failed one of their key are handled again.
         self.one_each = parking is not None and listener.window.select is None
         self.runs_ahead = self.is_plain and rules.runs_ahead and listener.is_plain_function
         self.plain_call = listener.call_one
-        self.plain_settle: Callable[[int], None] = self._settle_offset or nobody_settles_so
-        self.retried: dict[tuple[str, int], Record] = {}  # to be tried again in its place: with its attempts counted
-        self.on_again: Callable[[Sequence[Record]], object] = nobody_takes_back
+        self.plain_settle: Callable[[int], None] = self._settle_offset or cannot_settle_offset
+        self.retried: dict[tuple[str, int], Record] = {}  # retried in place, with the attempts counted
+        self.on_again: Callable[[Sequence[Record]], object] = cannot_put_back
         self.acknowledging = Acknowledging(self._settle_done, self._reject) if rules.is_manual else None
         self.watch = rules.watch
 
     @property
-    def goes_plainly(self) -> bool:
-        """Whether lanes may go the shortest way now."""
+    def runs_plainly(self) -> bool:
+        """Whether lanes may use the shortest loop now."""
         return self.is_plain and self.window.is_single and not self.watch.is_careful
 
     def _of(self, record: Record) -> Listener:
@@ -94,23 +94,22 @@ class Work:
         return self._parking is not None and self._parking.must_follow(record)
 
     async def follow(self, records: Sequence[Record]) -> None:
-        """These go to the retry topic in their order, unhandled."""
+        """These go to the retry topic in order, unhandled."""
         if records and self._parking is not None:
-            await self._failures.let_follow(records, self._parking)
+            await self._failures.follow_key(records, self._parking)
             for record in records:
                 self._settle(record)
 
     # --- one record --------------------------------------------------------------------------------------------------
 
     async def single(self, lane: Lane, record: Record) -> Record | None:
-        """Returns when the record is settled, or waits for nothing but its acknowledgement; or with the record, when it
-        is to be tried again."""
+        """Returns None if the record is settled or waits only for its acknowledgement, the record if it is retried."""
         if self.watch.is_careful and (poison := self.watch.poison(record)) is not None:
             return await self._fail(record, poison)
         listener, pending = self._of(record), None
         async with self._turn(listener, (record,)):
             if (listener.gate is not None or self.watch.is_careful) and self.fence.check():
-                return record  # it may have waited for its turn until now
+                return record  # the fence may have shut while it waited for its turn
             self._begin(lane, listener, (record,))
             try:
                 if self.acknowledging is None:
@@ -127,27 +126,27 @@ class Work:
         try:
             return await self.after(lane, record, error, pending)
         finally:
-            del error  # it knows this frame: in a circle both would stay until the garbage collector comes by
+            del error  # its traceback references this frame: the cycle would live until the next garbage collection
 
     def _turn(self, listener: Listener, records: Sequence[Record]) -> AbstractAsyncContextManager[object]:
-        """Where only so many calls run at once, the time of one begins with its turn."""
+        """If the number of concurrent calls is limited, the processing time of a call starts with its turn."""
         gate = listener.gate or _ALWAYS_OPEN
         return gate if not self.watch.is_careful else self.watch.caution.turn(records, gate)
 
     def _begin(self, lane: Lane, listener: Listener, records: Sequence[Record]) -> None:
-        self.watch.begin(lane.at, records)
+        self.watch.begin(lane.slot, records)
         lane.calls += 1
         lane.cancels = listener.cancels
         lane.is_calling = True
 
     def _end(self, lane: Lane) -> None:
-        self.watch.end(lane.at)
+        self.watch.end(lane.slot)
         lane.is_calling = False
 
     async def after(
         self, lane: Lane, record: Record, error: BaseException | None, pending: Pending | None = None
     ) -> Record | None:
-        """The function has ended, somehow."""
+        """The function has ended, with an error or without."""
         lane.is_calling = False
         if isinstance(error, asyncio.CancelledError):
             if lane.is_fenced:
@@ -158,14 +157,16 @@ class Work:
         if lane.is_overdue:
             error = self._late(lane, error)
         if error is not None:
+            await lane.go_on()
             return next(iter(await self._fail_all((record,), {record: error}, pending)), None)
         if pending is None:
             self._settle_done((record,))
         return None
 
     def _put_back(self, lane: Lane, records: Sequence[Record], pending: Pending | None) -> list[Record]:
-        """Others may have these: their calls were cancelled, and have not failed."""
+        """Other members may own these: their calls were cancelled, and have not failed."""
         self._late(lane, None)
+        self._failures.note_interrupted(records)
         self.gate.lost(lane)
         self.listener.interceptors.forget(records)
         if pending is not None and self.acknowledging is not None:
@@ -173,25 +174,26 @@ class Work:
         return list(records)
 
     def _overrun(self, lane: Lane, records: Sequence[Record], cancelled: asyncio.CancelledError) -> BaseException:
-        """The sweep cancelled this call alone; any other cancellation is the end of the lane (a plain function is not
-        cancelled by the sweep). A function may also raise one of its own, from something that it waited for: that is a
-        failure like others."""
+        """A failure: the sweep cancelled this call, or the function raised it itself. Any other one ends the lane."""
         if lane.is_overdue and lane.cancels:
-            return self._timeout()
+            timeout = self._timeout()
+            timeout.__cause__ = cancelled  # its traceback shows where the call waited
+            return timeout
         task = asyncio.current_task()
-        if task is not None and not task.cancelling():
+        if lane.has_cancelled_itself or (task is not None and not task.cancelling()):
             return cancelled
         self.listener.interceptors.forget(records)
         raise cancelled
 
     def _late(self, lane: Lane, error: BaseException | None) -> BaseException | None:
-        """A call that ended after it was given up: what could be cancelled and succeeded all the same has succeeded."""
-        lane.is_overdue = lane.is_fenced = False
+        """A call ended after it was overdue. A call that was cancelled and succeeded anyway counts as a success."""
+        lane.is_overdue = lane.is_fenced = lane.hangs = False
         if not lane.cancels:
             return error or self._timeout()
         task = asyncio.current_task()
         if task is not None:
             task.uncancel()
+            lane.is_cancelled = False
         return error
 
     def _timeout(self) -> ProcessingTimeout:
@@ -200,17 +202,17 @@ class Work:
     # --- a window ----------------------------------------------------------------------------------------------------
 
     async def several(self, lane: Lane, records: Sequence[Record]) -> list[Record]:
-        """The same for a window; what it gives is to be tried again."""
+        """The same for a window. Returns the records that are retried in place."""
         return await (self._carefully if self.watch.is_careful else self._window)(lane, records)
 
     async def _carefully(self, lane: Lane, records: Sequence[Record]) -> list[Record]:
-        """A window with records in it that must be handled alone, or not at all."""
+        """A window in which some records must be handled alone, or not at all."""
         if isinstance(records, TakenRows) and records.skipped:
             self._failures.note_skipped_rows(records)
             self._settle_offsets(records.skipped)
         again: list[Record] = []
         for piece in self.watch.pieces(records):
-            keys = set(map(self._order_of, again)) - {None}  # what is behind a record that stays waits for it
+            keys = set(map(self._order_of, again)) - {None}  # records behind one that stays wait for it
             free = [record for record in piece if self._order_of(record) not in keys]
             if free and (poison := self.watch.poison(free[0])) is not None:
                 again += await self._fail_all(free, dict.fromkeys(free, poison), None)
@@ -221,14 +223,13 @@ class Work:
 
     async def _window(self, lane: Lane, records: Sequence[Record]) -> list[Record]:
         if self._parking is not None:
-            # Before anything is selected: what came from the topic belongs behind what is in the retry topic, although
-            # it may have been waiting for longer.
+            # Before the select function runs: records from the topic belong behind those in the retry topic.
             records = await self._without_followers(records, self._parking)
         handled = records
         if self.window.select is newest_of_each_key and isinstance(records, TakenRows):
             if records.skipped:
                 self._failures.note_skipped_rows(records)
-                self._settle_offsets(records.skipped)  # selected when it was taken
+                self._settle_offsets(records.skipped)  # they were selected when the window was taken
         elif self.window.select is not None:
             try:
                 handled, skipped = self._selected(records, self.window.select)
@@ -260,10 +261,10 @@ class Work:
         return again
 
     def _selected(self, records: Sequence[Record], select: Select) -> Selection:
-        handled, skipped = selection = select(list(records))  # what the function does to it is its own affair
+        handled, skipped = selection = select(list(records))  # a copy: the function may change it
         is_ours = select is newest_of_each_key
         if not is_ours and (len(handled) + len(skipped) != len(records) or {*handled, *skipped} != set(records)):
-            raise ValueError(f"the select function of {self.listener} must give each record of its window once")
+            raise ValueError(f"the select function of {self.listener} must return each record of its window once")
         return selection
 
     async def _without_followers(self, records: Sequence[Record], parking: Parking) -> Sequence[Record]:
@@ -292,25 +293,26 @@ class Work:
         if lane.is_overdue:
             late = self._late(lane, None)
             failures = failures or (dict.fromkeys(records, late) if late is not None else {})
+        if failures:
+            await lane.go_on()
         try:
             return await self._settle_batch(records, failures, pending)
         finally:
-            failures.clear()  # its errors know the frames that know it: a circle, with all of these records
+            failures.clear()  # the errors' tracebacks reference it: a cycle that keeps all of these records alive
 
     async def _settle_batch(
         self, records: Sequence[Record], failures: Failures, pending: Pending | None
     ) -> list[Record]:
         if failures and self._parking is not None:
             return await self._settle_in_order(records, failures)
-        if failures and self._tries_in_place and pending is None:
-            return await self._settle_around(records, failures)
+        if failures and self._retries_in_place and pending is None:
+            return await self._settle_around_failures(records, failures)
         if pending is None:
             self._settle_done([record for record in records if record not in failures] if failures else records)
         return await self._fail_all([r for r in records if r in failures], failures, pending) if failures else []
 
     async def _settle_in_order(self, records: Sequence[Record], failures: Failures) -> list[Record]:
-        """A batch where order survives retry. What succeeded behind a failed one of its key follows that one, and is
-        handled once more after it: else the older of the two would have the last word."""
+        """With order across retries: what succeeded behind a failed record of its key is handled again after it."""
         self.gate.note_echoes(echoes(failures))
         again: list[Record] = []
         for record in records:
@@ -318,16 +320,17 @@ class Work:
                 back = await self._fail(record, failures[record])
                 again += [] if back is None else [back]
             elif is_behind(record, again, self._order_of):
+                self._failures.note_interrupted((record,))
                 again.append(record)
             elif self.must_follow(record):
+                self._failures.note_interrupted((record,))
                 await self.follow([record])
             else:
                 self._settle_done((record,))
         return again
 
-    async def _settle_around(self, records: Sequence[Record], failures: Failures) -> list[Record]:
-        """A batch whose failed records may stay in place. What shares no key with them is settled at once; what
-        succeeded behind a record that stays is handled once more after it."""
+    async def _settle_around_failures(self, records: Sequence[Record], failures: Failures) -> list[Record]:
+        """Failed records may stay in place: what succeeded behind one of its key is handled again after it."""
         order_of = self._order_of
         keys = set(map(order_of, failures)) - {None}
         self._settle_done([r for r in records if r not in failures and order_of(r) not in keys])
@@ -343,6 +346,7 @@ class Work:
                 again.append(record)
             elif record not in failures and order_of(record) in keys:
                 self._settle_done((record,))
+        self._failures.note_interrupted([record for record in again if record not in staying])
         return again
 
     # --- settling ----------------------------------------------------------------------------------------------------
@@ -355,7 +359,6 @@ class Work:
         if len(failed) > OF_A_CALL:
             self.gate.note_echoes(echoes({record: failures[record] for record in failed}))
         if len(failed) == 1 or self._parking is not None:
-            # One after the other: what follows a failed one of its key must lie behind it.
             again = [await self._fail(record, failures[record]) for record in failed]
         else:
             again = await asyncio.gather(*(self._fail(record, failures[record]) for record in failed))
@@ -388,7 +391,6 @@ class Work:
                 self.retried.pop((record.topic, record.offset), None)
 
     def _reject(self, records: Sequence[Record], error: BaseException) -> asyncio.Future[list[Record]]:
-        """Acknowledged as failed."""
         return asyncio.ensure_future(self._rejected(records, error))
 
     async def _rejected(self, records: Sequence[Record], error: BaseException) -> list[Record]:

@@ -1,4 +1,4 @@
-"""What work on records goes by: the rules of its consumer, and whom it gives failed records to.
+"""Rules for handling the records of a consumer, and the interface that takes failed records.
 
 Thread: loop.
 """
@@ -20,16 +20,19 @@ from multilane.outcome.parking import Parking
 from multilane.wire.records.keyed_rows import TakenRows
 from multilane.wire.records.record import Record
 
-OF_A_CALL: Final = 2  # failures that a window counts for when it fails as a whole
+OF_A_CALL: Final = 2  # failures that a window counts as if it fails as a whole
 
 
 class FailureSide(Protocol):
-    """Where failed records go; each returns when the record may be settled, and raises when it never could be. One that
-    is given back is to be tried again in its place. It hears of the others, right before they are settled."""
+    """Takes failed records. `take_over` returns None when the record may be settled, returns the record if it is
+    retried in place, and raises if it can never be settled. The notes come right before other records are settled."""
 
     async def take_over(self, record: Record, error: BaseException, parking: Parking | None) -> Record | None: ...
-    async def let_follow(self, records: Sequence[Record], parking: Parking) -> None: ...
+    async def follow_key(self, records: Sequence[Record], parking: Parking) -> None: ...
     def note_done(self, records: Sequence[Record]) -> None: ...
+    def note_interrupted(self, records: Sequence[Record]) -> None:
+        """Their call may have had an effect, and they are handled again."""
+
     def note_skipped(self, records: Sequence[Record]) -> None: ...
     def note_skipped_rows(self, rows: TakenRows) -> None: ...
     @property
@@ -38,21 +41,21 @@ class FailureSide(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WorkRules:
-    """What the lanes of a yard have to know of their consumer."""
+    """The rules of a consumer for the lanes of a processor."""
 
     max_processing_time: float = 1.0
     is_manual: bool = False  # a record is settled when it is acknowledged
-    tries_in_place: bool = False  # what failed may be given back, also where there is no retry topic
-    runs_ahead: bool = False  # the threads of a plain function are this yard's alone: records may wait for one
+    retries_in_place: bool = False  # failed records may be retried in place, even without a retry topic
+    runs_ahead: bool = False  # the threads of a plain function serve only this processor: records may wait for one
     watch: Watch = field(default_factory=Watch)
-    gate: OutageGuard = NO_GATE  # what lanes wait for in an outage
-    fence: FenceGuard = NO_FENCE  # what they wait for while others may have their partitions
+    gate: OutageGuard = NO_GATE  # lanes wait here in an outage
+    fence: FenceGuard = NO_FENCE  # lanes wait here while other members may own their partitions
     slow_calls: SlowCalls = field(default_factory=SlowCalls)
-    order_of: OrderOf = field(default_factory=by_key)  # what waits behind a record that stays in place
+    order_of: OrderOf = field(default_factory=by_key)  # decides which records wait behind one that stays in place
 
 
 def echoes(failures: Failures) -> Iterator[Record]:
-    """Records that failed with the very error of others: a function that raises fails its whole window at once."""
+    """Records that failed with the same error object as others: a function that raises fails its whole window."""
     seen: Counter[int] = Counter()
     for record, error in failures.items():
         seen[id(error)] += 1
@@ -61,14 +64,14 @@ def echoes(failures: Failures) -> Iterator[Record]:
 
 
 def is_behind(record: Record, staying: Sequence[Record], order_of: OrderOf) -> bool:
-    """Whether it has to come after one of these, which are to be tried again."""
+    """Whether the record must come after one of these, which are retried."""
     order = order_of(record) if staying else None
     return order is not None and any(order_of(other) == order for other in staying)
 
 
-def nobody_takes_back(records: Sequence[Record]) -> None:
-    raise AssertionError(f"{len(records)} records are to be handled again, and nobody takes them back")
+def cannot_put_back(records: Sequence[Record]) -> None:
+    raise AssertionError(f"{len(records)} records have to be handled again, but on_again is not set")
 
 
-def nobody_settles_so(offset: object) -> None:
-    raise AssertionError(f"{offset}: records are not settled by their offsets alone here")
+def cannot_settle_offset(offset: object) -> None:
+    raise AssertionError(f"{offset}: this queue does not settle records by offset alone")

@@ -1,8 +1,8 @@
-"""One worker process, as its parent sees it: it runs one call at a time, and its death is noticed at once.
+"""The parent's side of a worker process, which runs one call at a time and whose death is noticed at once.
 
 Thread: loop.
 
-Owns the process and the socket to it. So it is always known which call a worker that died was running, and whether it
+Owns the process and the socket to it, so the parent always knows which call a dead worker was running, and whether it
 had begun.
 """
 
@@ -34,7 +34,7 @@ class NotTaken(Exception):
 
 
 class RemoteTraceback(Exception):
-    """Where a function raised in its worker process."""
+    """The traceback of a function in its worker process."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
@@ -51,10 +51,10 @@ class WorkerProcess:
         self._watched = -1
         self._gone = asyncio.Event()
         self.is_busy = False
-        self.is_given_up = False  # we kill it
+        self.is_abandoned = False  # we kill it
 
     async def start(self, *functions: Callable[..., Any]) -> None:
-        """Returns when it is ready: it has imported the functions."""
+        """Returns when the worker is ready and has imported the functions."""
         process = multiprocessing.get_context("spawn").Process(target=serve, args=(self._theirs, functions))
         self.is_busy = True
         try:
@@ -65,9 +65,10 @@ class WorkerProcess:
             self.hang_up()
             self._loop.call_soon(self._ours.close)
             if not isinstance(error, EOFError):
+                self.kill()  # an import may never end
                 raise
             await self._gone.wait()
-            raise WorkerDied(f"{self} before it was ready; its own output says why") from None
+            raise WorkerDied(f"{self} before it was ready; see its output") from None
         finally:
             self._theirs.close()
         self.is_busy = False
@@ -88,8 +89,8 @@ class WorkerProcess:
     # --- calls -------------------------------------------------------------------------------------------------------
 
     async def run(self, call: bytes) -> Any:
-        """What the function returns or raises; `call` is a frame with a pickled function. NotTaken if it never began.
-        If this is cancelled the worker is killed."""
+        """Returns or raises what the function does; `call` is a frame with a pickled function. Raises NotTaken if the
+        call never began. If this is cancelled, the worker is killed."""
         is_taken = False
         self.is_busy = True
         try:
@@ -99,16 +100,16 @@ class WorkerProcess:
             size = int.from_bytes(await self._read(LENGTH), "big")
             answer = await self._read(size)
         except asyncio.CancelledError:
-            self.is_given_up = True
-            await self._end()  # before anybody else may have the key
+            self.is_abandoned = True
+            await self._end()  # before another lane may take the key
             raise
         except (EOFError, OSError):
             await self._end()
             raise (WorkerDied(f"{self} while running the function") if is_taken else NotTaken()) from None
         self.is_busy = False
-        has_succeeded, result, told = pickle.loads(answer)  # noqa: S301 - from our own worker, over its socket pair
+        has_succeeded, result, trace = pickle.loads(answer)  # noqa: S301 - from our own worker, over its socket pair
         if not has_succeeded:
-            raise result from RemoteTraceback(told)
+            raise result from RemoteTraceback(trace)
         return result
 
     async def _read(self, size: int) -> bytes:
@@ -125,9 +126,9 @@ class WorkerProcess:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     async def _end(self) -> None:
-        """Kill it, whatever it runs, and wait until it is dead."""
+        """Kill the worker, even during a call, and wait until it is dead."""
         self.kill()
-        self._loop.call_soon(self._ours.close)  # not before the loop has forgotten what was read from it
+        self._loop.call_soon(self._ours.close)  # only after the loop has dropped its read
         await self._gone.wait()
 
     def kill(self) -> None:
@@ -135,7 +136,7 @@ class WorkerProcess:
             self._process.kill()
 
     def hang_up(self) -> None:
-        """It ends as soon as it has nothing to do."""
+        """The worker ends once it is idle."""
         with suppress(OSError):
             self._ours.shutdown(socket.SHUT_RDWR)
 
@@ -143,7 +144,7 @@ class WorkerProcess:
         await self._gone.wait()
 
     def _watch(self, process: multiprocessing.process.BaseProcess) -> None:
-        """By a descriptor of the process itself, where there is one: a program that the function has started keeps the
+        """Watches a pidfd of the process, if the platform has one: a program that the function has started keeps the
         worker's sockets open."""
         self._process = process
         pidfd = getattr(os, "pidfd_open", None)
@@ -157,7 +158,7 @@ class WorkerProcess:
                 os.close(self._watched)
             self._process.join()
         self._gone.set()
-        self.hang_up()  # whoever waits for its answer reads to the end of what it has said
+        self.hang_up()  # a caller that waits for the answer reads up to the end of the stream
         if not self.is_busy:
             self._ours.close()
         self._on_death(self)

@@ -1,9 +1,9 @@
-"""The worker's side of a worker process: takes a call, runs it, answers, and waits for the next.
+"""The worker's side of a worker process: takes a call, runs it, answers, and waits for the next one.
 
 Thread: the main thread of a worker process.
 
 A frame is its length in eight bytes and a pickle. The worker sends one byte when it is ready and one when it has taken
-a call, so that its parent knows whether a worker that died had begun. It ends when its parent hangs up or dies.
+a call, so that its parent knows whether a dead worker had begun. It ends when its parent hangs up or dies.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ def framed(value: object) -> bytes:
     return len(content).to_bytes(LENGTH, "big") + content
 
 
-def serve(line: socket, functions: tuple[Callable[..., Any], ...]) -> None:
-    """`functions` are what it will be asked for: with them it has imported all that they need."""
+def serve(connection: socket, functions: tuple[Callable[..., Any], ...]) -> None:
+    """`functions` are passed in only so that unpickling them imports all that they need."""
     del functions
     _belong_to_parent()
-    stream = line.makefile("rb")
-    with suppress(ConnectionError):  # nobody wants the answer any more
-        line.sendall(READY)
+    stream = connection.makefile("rb")
+    with suppress(ConnectionError):  # the parent no longer wants the answer
+        connection.sendall(READY)
         while len(length := stream.read(LENGTH)) == LENGTH:
             call = stream.read(int.from_bytes(length, "big"))
-            line.sendall(TAKEN)
-            line.sendall(_answer_to(call))
+            connection.sendall(TAKEN)
+            connection.sendall(_answer_to(call))
             del call
 
 
@@ -55,25 +55,25 @@ def _answer_to(call: bytes) -> bytes:
 
 
 def _failed(error: BaseException) -> bytes:
-    told = "".join(traceback.format_exception(error))
+    trace = "".join(traceback.format_exception(error))
     try:
-        answer = framed((False, failure_on_thread(error), told))
-        pickle.loads(answer[LENGTH:])  # noqa: S301 - some exceptions can be pickled and not be made again
-    except BaseException:  # noqa: BLE001 - whatever its class does
-        said = "".join(traceback.format_exception_only(error)).strip()
-        return framed((False, RuntimeError(said), told))
+        answer = framed((False, failure_on_thread(error), trace))
+        pickle.loads(answer[LENGTH:])  # noqa: S301 - some exceptions can be pickled but not unpickled
+    except BaseException:  # noqa: BLE001 - pickling runs code of its class
+        summary = "".join(traceback.format_exception_only(error)).strip()
+        return framed((False, RuntimeError(summary), trace))
     return answer
 
 
 def _belong_to_parent() -> None:
-    """Ctrl-C in a terminal and a service manager's SIGTERM reach every process of a group; the parent decides when its
-    workers end. A worker whose parent was killed would wait for work for ever, so each watches it."""
+    """Ctrl-C in a terminal and a service manager's SIGTERM reach every process of a process group, but the parent
+    decides when its workers end. A worker whose parent was killed would wait for ever, so each watches its parent."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _leave_it)  # not SIG_IGN, which programs that the function starts would inherit
+        signal.signal(number, _ignore)  # not SIG_IGN, which programs that the function starts would inherit
     threading.Thread(target=_end_with_parent, name="multilane-parent", daemon=True).start()
 
 
-def _leave_it(number: int, frame: object) -> None:
+def _ignore(number: int, frame: object) -> None:
     """The parent decides."""
 
 

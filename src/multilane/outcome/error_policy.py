@@ -139,7 +139,7 @@ def judge(rules: ErrorRules, record: Record, now_ms: int) -> Verdict:
         return GiveUp(f"it probably crashes its process ({times} deaths): replay it by hand once the cause is fixed")
     rounds = error_count(record.headers)
     if rounds > rules.max_error_count:
-        return GiveUp(f"it went round {rounds} times, and {rules.max_error_count} are allowed")
+        return GiveUp(f"it had {rounds} rounds, and {rules.max_error_count} are allowed")
     source = rules.topics.get(record.topic)
     if source is None:
         return KeepRecord(f"{record.topic} is not configured as an error topic")
@@ -196,7 +196,7 @@ def given_back(headers: Headers, *, counts_round: bool = False) -> Headers:
 
 
 @dataclass(slots=True)
-class Attendance:
+class PartitionRun:
     """One partition in a run: when its last record came, and why it is finished."""
 
     since: float
@@ -218,11 +218,11 @@ class Run:
 
     rules: ErrorRules
     began: float
-    partitions: dict[tuple[str, int], Attendance] = field(default_factory=dict)
+    partitions: dict[tuple[str, int], PartitionRun] = field(default_factory=dict)
 
     def assign(self, partitions: Iterable[tuple[str, int]], now: float) -> None:
         self.began = now  # a member without partitions counts its idle time from the last rebalance
-        self.partitions.update({partition: Attendance(now) for partition in partitions})
+        self.partitions.update({partition: PartitionRun(now) for partition in partitions})
 
     def revoke(self, partitions: Iterable[tuple[str, int]], now: float) -> None:
         self.began = now
@@ -230,27 +230,27 @@ class Run:
             self.partitions.pop(partition, None)
 
     def is_finished(self, partition: tuple[str, int]) -> bool:
-        attendance = self.partitions.get(partition)
-        return attendance is None or attendance.finished is not None
+        partition_run = self.partitions.get(partition)
+        return partition_run is None or partition_run.finished is not None
 
     def finish(self, partition: tuple[str, int], reason: str) -> None:
-        attendance = self.partitions.get(partition)
-        if attendance is not None and attendance.finished is None:
-            attendance.finished = reason
+        partition_run = self.partitions.get(partition)
+        if partition_run is not None and partition_run.finished is None:
+            partition_run.finished = reason
 
     def note_record(self, partition: tuple[str, int], now: float) -> None:
-        attendance = self.partitions.get(partition)
-        if attendance is not None:
-            attendance.note_record(now)
+        partition_run = self.partitions.get(partition)
+        if partition_run is not None:
+            partition_run.note_record(now)
 
     def finish_idle(self, now: float) -> list[tuple[str, int]]:
         """Finish partitions that got no record for too long. Call it once their last record is settled."""
         idle = [p for p, a in self.partitions.items() if a.finished is None and a.is_idle(self.rules, now)]
         for partition in idle:
-            self.finish(partition, "no message came")
+            self.finish(partition, "no message arrived")
         return idle
 
     def is_over(self, now: float) -> bool:
         if not self.partitions:
             return now - self.began >= self.rules.close_when_no_message
-        return all(attendance.finished is not None for attendance in self.partitions.values())
+        return all(partition.finished is not None for partition in self.partitions.values())

@@ -20,7 +20,7 @@ OTHERS: Final = "(other kinds of error)"
 _FEW_CALLS: Final = 5  # an outage has at least as many failures
 _FEW_KEYS: Final = 3  # an outage has at least as many keys, poison at most
 _FEW: Final = 0.01  # or this share of the successes
-_MOST: Final = 0.5  # the share that makes an outage
+_MOST: Final = 0.5  # an outage has at least this share of failures
 
 
 class FailureKind(NamedTuple):
@@ -39,8 +39,8 @@ class Sighting:
     kind: FailureKind
     count: int
     keys: frozenset[int]
-    message: str  # of the latest failure, like `place`
-    place: str
+    message: str  # of the latest failure, like `record`
+    record: str  # `orders-3@1042, key #5d41402a`
     stack: str = ""
 
     def to_json(self) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class Sighting:
             "count": self.count,
             "keys": sorted(self.keys),
             "message": self.message,
-            "place": self.place,
+            "place": self.record,
             "stack": self.stack,
         }
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from multilane.outcome.backoff import BackoffSettings, due, seed_of
 from multilane.outcome.flow import RetryFlow
 from multilane.outcome.headers import described
-from multilane.wire.records.record import Record
+from multilane.wire.records.record import Headers, Record
 
 
 class Stay(enum.Enum):
@@ -40,6 +40,11 @@ def resting(record: Record, attempts: int, due_at: float, why: Stay = Stay.KEPT)
     made = Resting(*record)
     made.attempts, made.due, made.why = attempts, due_at, why
     return made
+
+
+def fresh(record: Record, headers: Headers, timestamp: int) -> Record:
+    """The record as its copy would be read: why it rested no longer counts."""
+    return Record(*record)._replace(headers=headers, timestamp=timestamp)
 
 
 def stay_of(record: Record) -> Stay | None:
@@ -93,7 +98,7 @@ class InPlace:
         return self._backoff is not None and self._backoff.delay > 0 and self.retries > 0
 
     def retry(self, record: Record) -> Resting | None:
-        """A record failed once more. The record as it is retried, or None if its attempts are exhausted."""
+        """A record failed once more. Returns the record to retry, or None if its attempts are exhausted."""
         return retried(record, self._backoff, self._now()) if attempts_in_place(record) < self.retries else None
 
     def note_exhausted(self, record: Record, error: BaseException) -> None:

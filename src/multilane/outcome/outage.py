@@ -24,7 +24,7 @@ from typing import Final
 from multilane.outcome.backoff import BackoffSettings, RetryDelay, due
 
 SUSPICION: Final = 1.0  # seconds from the first suspicion to the verdict
-FEWEST_KEYS: Final = 3  # that fail in an outage
+FEWEST_KEYS: Final = 3  # an outage has at least as many failing keys
 SHORTEST_PROBE: Final = 0.05
 LONGEST_PROBE: Final = 10.0  # caps the back-off: records must not wait long after an outage is over
 _DEFAULT_BACKOFF: Final = RetryDelay("exponential", 1.0, 60.0, 2.0)
@@ -49,7 +49,7 @@ TRANSITIONS: Final[Mapping[OutageState, frozenset[OutageState]]] = {
 class Failure:
     error: str  # its class
     line: str  # the line that raised it; empty if it is not known
-    key: Hashable  # of the record; one without a key is a key of its own
+    key: Hashable  # of the record; a record without a key has a unique one
 
     def is_like(self, other: Failure) -> bool:
         return self.error == other.error or (bool(self.line) and self.line == other.line)
@@ -61,18 +61,19 @@ class Failure:
 @dataclass(frozen=True, slots=True)
 class OutageRules:
     """An outage: more than `share` of the last `minimum` failures and the successes between them failed alike, within
-    `window` seconds."""
+    `window` seconds, or within any time if nothing succeeded meanwhile."""
 
     share: float = 0.5
     window: float = 60.0
     minimum: int = 5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Seen:
     failure: Failure
-    succeeded: int  # so far, by then
+    succeeded: int  # successful calls until then
     at: float
+    records: int = 1  # that failed like this: successes are counted in records, and a window has many
 
 
 class Outage:
@@ -113,37 +114,52 @@ class Outage:
 
     # --- failures ----------------------------------------------------------------------------------------------------
 
-    def failed(self, failure: Failure, succeeded: int, now: float, *, is_echo: bool = False) -> bool:
-        """A call failed; `succeeded`: successful calls so far. True if its record stays in place. An echo is one more
-        record of a call that was counted already."""
-        self._failed += not is_echo
-        if self._state is OutageState.CLOSED and not is_echo:
-            self._seen.append(_Seen(failure, succeeded, now))
-            self._suspect(succeeded, now)
+    def failed(
+        self, failure: Failure, succeeded: int, now: float, *, is_echo: bool = False, is_news: bool = True
+    ) -> bool:
+        """A record failed; `succeeded`: successful records so far. True if it stays in place. An echo is one more
+        record of a call that was counted already: it counts for the share, but is no further witness. A record that is
+        not news counts for neither."""
+        self._failed += is_news
+        if self._state is OutageState.CLOSED and is_news:
+            if is_echo:
+                self._weigh(failure)
+            else:
+                self._seen.append(_Seen(failure, succeeded, now))
+                self._suspect(succeeded, now)
         return self.is_open or (self._state is OutageState.SUSPECTED and self._is_like_the_others(failure))
+
+    def _weigh(self, echo: Failure) -> None:
+        latest = next((one for one in reversed(self._seen) if one.failure.is_like(echo)), None)
+        if latest is not None:
+            latest.records += 1
 
     def _is_like_the_others(self, failure: Failure) -> bool:
         return self._kind is not None and failure.is_like(self._kind)
 
     def _suspect(self, succeeded: int, now: float) -> None:
         seen = self._seen
-        if len(seen) < (seen.maxlen or 0) or now - seen[0].at > self._rules.window:
+        if len(seen) < (seen.maxlen or 0):
             return
-        kind, alike = self._most_common()
-        keys = {one.failure.key for one in seen if one.failure.is_like(kind)}
-        if len(keys) >= FEWEST_KEYS and alike > self._rules.share * (len(seen) + succeeded - seen[0].succeeded):
-            self._kind, self._began, self._failed = kind, seen[0], len(seen)
+        others, failed = succeeded - seen[0].succeeded, sum(one.records for one in seen)
+        if others > 0 and now - seen[0].at > self._rules.window:
+            return  # without a success, failures prove as much however far apart they are: traffic may be low
+        kind = self._most_common()
+        alike = [one for one in seen if one.failure.is_like(kind)]
+        is_for_many = len({one.failure.key for one in alike}) >= FEWEST_KEYS
+        if is_for_many and sum(one.records for one in alike) > self._rules.share * (failed + others):
+            self._kind, self._began, self._failed = kind, seen[0], failed
             self.next_at = now + SUSPICION
             self._go(OutageState.SUSPECTED)
 
-    def _most_common(self) -> tuple[Failure, int]:
+    def _most_common(self) -> Failure:
         """By class or by line, whichever more failures share."""
         failures = [one.failure for one in self._seen]
         by_error = Counter(one.error for one in failures).most_common(1)[0]
         by_line = Counter(one.line for one in failures if one.line).most_common(1)
         if by_line and by_line[0][1] > by_error[1]:
-            return next(one for one in reversed(failures) if one.line == by_line[0][0]), by_line[0][1]
-        return next(one for one in reversed(failures) if one.error == by_error[0]), by_error[1]
+            return next(one for one in reversed(failures) if one.line == by_line[0][0])
+        return next(one for one in reversed(failures) if one.error == by_error[0])
 
     # --- the time ----------------------------------------------------------------------------------------------------
 

@@ -138,7 +138,7 @@ class ReplayMarks:
         if last < first:
             return
         begin = bisect_right(self._lasts, first - 2)  # the first run that ends at first - 1 or later
-        end = bisect_right(self._firsts, last + 1)  # behind the last one that begins at last + 1 or before
+        end = bisect_right(self._firsts, last + 1)  # after the last run that begins at last + 1 or before
         if begin < end:
             first, last = min(first, self._firsts[begin]), max(last, self._lasts[end - 1])
         self._firsts[begin:end], self._lasts[begin:end] = [first], [last]

@@ -11,7 +11,7 @@ from zlib import crc32
 from multilane.clock import Clock
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.lanes.gate import OutageGate
-from multilane.metrics import Observer
+from multilane.metrics.observer import Observer
 from multilane.outcome.breaker import Breaker
 from multilane.outcome.outage import Outage, OutageRules
 

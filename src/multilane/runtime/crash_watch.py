@@ -60,16 +60,18 @@ class CrashWatch:
         again."""
         if self._table is None:
             return Watch()
-        names: dict[Name, Intake] = {(cluster, group, *intake.partition): intake for intake in intakes}
+        names = {Name(cluster, group, *intake.partition, _log_of(start)): intake for intake, start in intakes.items()}
 
         def is_settled(call: OpenCall) -> bool:
+            if any(name.is_of_another_log(call.name) for name in names):
+                return True  # its record no longer exists
             intake = names.get(call.name)
             return intake is not None and _is_within(call, intakes[intake])
 
         crashes = await asyncio.to_thread(crashes_in, self._directory, is_settled, self._clock.wall())
         for name, intake in names.items():
             self._note(intake, suspicion(crashes, name, limit), crashes)
-        numbers = {name[2]: self._table.number_of(name) for name in names}
+        numbers = {name.topic: self._table.number_of(name) for name in names}
         return Watch(self._caution, LaneMarks(self._table, numbers))
 
     def _note(self, intake: Intake, found: Suspicion, crashes: list[Crash]) -> None:
@@ -87,6 +89,10 @@ class CrashWatch:
     def end(self, intakes: Iterable[Intake]) -> None:
         for intake in intakes:
             self._caution.end(intake.partition, intake.frontier)
+
+
+def _log_of(start: Start) -> str:
+    return "" if start.topic_id is None else start.topic_id.hex
 
 
 def _is_within(call: OpenCall, start: Start) -> bool:

@@ -10,7 +10,8 @@ commits what they settle.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from multilane.audit.record_files import AuditRecordFiles
@@ -21,11 +22,11 @@ from multilane.commit.journal import Notes
 from multilane.config.app.clients import producer_properties
 from multilane.config.app.cluster import ClusterConfig
 from multilane.config.app.consumer import ConsumerGroupConfig
-from multilane.errors import AuditNotWritten
+from multilane.errors import AuditNotWritten, MultilaneError
 from multilane.lanes.assignment import Start
-from multilane.lanes.backlog import scan
+from multilane.lanes.backlog import Backlogs, LooksUpEnds
 from multilane.lanes.consumer_overrides import AS_CONFIGURED, ConsumerOverrides
-from multilane.lanes.failing import Failing, Ways
+from multilane.lanes.failing import Failing, FailureRoutes
 from multilane.lanes.failure_log import FailureLog, FailureSink
 from multilane.lanes.failure_report import FailureReport
 from multilane.lanes.fence import Fence
@@ -44,7 +45,7 @@ from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.listener import Listener, Runner
 from multilane.listeners.signature import read_signature
 from multilane.logs import logger
-from multilane.metrics import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.outcome import backoff
 from multilane.outcome.flow import RetryFlow
 from multilane.outcome.in_place import InPlace
@@ -109,6 +110,7 @@ class LaneFactory:
         self._overrides = AS_CONFIGURED
         self._audit = AuditRecordFiles(config.audit, config.group_id, clock) if config.audit else None
         self.source = ConsumerSource(config, cluster)
+        self._backlogs = Backlogs(self.source.reader_properties | {"auto.offset.reset": "earliest"}, clock)
 
     def share_crash_watch(self, crash_watch: CrashWatch) -> LaneFactory:
         """Use the crash watch of the other consumers of the process. Call it before `open`."""
@@ -234,7 +236,7 @@ class LaneFactory:
         return WorkRules(
             config.max_processing_time,
             config.ack == "manual",
-            tries_in_place=self._retries_in_place,
+            retries_in_place=self._retries_in_place,
             runs_ahead=self._processes is None and not config.lane_classes,
             watch=watch,
             gate=self._gate or NO_GATE,
@@ -266,24 +268,26 @@ class LaneFactory:
     def _feeding_order(self, partition: TopicPartition) -> int:
         return self.source.topics.names.index(partition.topic)
 
+    async def look_up_backlogs(self, consumer: LooksUpEnds, partitions: Collection[TopicPartition]) -> None:
+        """Before processors of several partitions are built: one request instead of a scan for each."""
+        retries = [p for p in partitions if p.topic == self.config.retry]
+        if self.source.keeps_order and retries:
+            with suppress(MultilaneError):  # then each is scanned when its processor is built
+                await self._backlogs.look_up(consumer, retries)
+
     async def _parking(self, starts: Mapping[TopicPartition, Start]) -> Parking | None:
         if not self.source.keeps_order:
             return None
         retry = next(p for p in starts if p.topic == self.config.retry)
-        return await scan(
-            self.source.reader_properties | {"auto.offset.reset": "earliest"},
-            retry,
-            starts[retry].offset,
-            starts[retry].runs,
-        )
+        return await self._backlogs.parking(retry, starts[retry].offset, starts[retry].runs)
 
     def _failing(self, notes: Notes | None) -> Failing:
         if self._publisher is None:
             raise AssertionError("build() needs an open factory")
         report = FailureReport(self.config.name, self.failures, self._observer)
         targets = (self._interceptors.last_step, self._breaker, self._in_place, self._keeping, self._gate)
-        ways = Ways(self._flow, self._publisher, *targets, report=report)
-        return Failing(ways, self._chain, self._clock, self._observer, notes)
+        routes = FailureRoutes(self._flow, self._publisher, *targets, report=report)
+        return Failing(routes, self._chain, self._clock, self._observer, notes)
 
 
 def flow_of(config: ConsumerGroupConfig, cluster: ClusterConfig) -> RetryFlow:

@@ -31,7 +31,7 @@ def build_intake(config: ConsumerGroupConfig, partition: TopicPartition, start: 
     most = PIECE_OF_ROWS if as_rows else PIECE
     return Intake(
         partition,
-        Ledger(start.offset, start.runs, start.end_epoch, in_bulk=as_rows),
+        Ledger(start.offset, start.runs, start.end_epoch, start.leader_epoch, in_bulk=as_rows),
         room,
         config.max_in_flight_bytes,
         most=most,

@@ -12,22 +12,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock
 from multilane.errors import BrokerError, ConfigError, MultilaneError
 from multilane.logs import logger
-from multilane.metrics import Observer
+from multilane.metrics.observer import Observer
 from multilane.runtime.lane_factory import LaneFactory
 from multilane.seldom import Seldom
 
 log = logger(__name__)
+T = TypeVar("T")
 
 _REQUEST_TIMEOUT: Final = 5.0
 _RETRY_BACKOFF: Final = 1.0
 _LOG_EVERY: Final = 30.0
 _UNKNOWN_TOPIC: Final = 3
+
+
+async def opened(lane_factory: LaneFactory, stopping: asyncio.Event) -> bool:
+    """Open the factory: its worker processes import the application, which may take long. False if `stopping` is set
+    before."""
+    await _until_stopped(asyncio.ensure_future(lane_factory.open()), stopping)
+    return not stopping.is_set()
 
 
 async def member_of(
@@ -49,19 +57,17 @@ async def member_of(
     return None
 
 
-async def _until_stopped(
-    counts: asyncio.Future[Mapping[str, int]], stopping: asyncio.Event
-) -> Mapping[str, int] | None:
+async def _until_stopped(future: asyncio.Future[T], stopping: asyncio.Event) -> T | None:
     stopped = asyncio.ensure_future(stopping.wait())
-    both: list[asyncio.Future[Any]] = [counts, stopped]
+    both: list[asyncio.Future[Any]] = [future, stopped]
     try:
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        return counts.result() if counts.done() else None
+        return future.result() if future.done() else None
     finally:
         stopped.cancel()
-        counts.cancel()
+        future.cancel()
         with suppress(asyncio.CancelledError, MultilaneError):
-            await counts  # one user of the consumer at a time: it is closed next
+            await future  # one user at a time: it is closed next
 
 
 def _partition_counts(

@@ -1,1 +1,1 @@
-"""How many lanes, consumers and partitions a topic needs: what its history tells, simulated and weighed. Pure."""
+"""How many lanes, consumers and partitions a topic needs, by simulating its history. Pure."""

@@ -1,9 +1,9 @@
-"""What is known of a topic's history: as much as a plan needs, however long the topic is.
+"""A topic's history, summarised as far as a plan needs, however long the topic is.
 
 Thread: none (pure values).
 
-Time is cut into slots of one length. The rate of the busiest slot is the peak; what comes and goes within a slot is
-seen in the arrivals of the busiest one, record by record.
+Time is divided into slots of equal length. The rate of the busiest slot is the peak; bursts within a slot show in the
+arrivals of the busiest one, record by record.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Busiest:
-    """The slot with most records; its offsets are [start, end), with records of other slots among them perhaps."""
+    """The slot with most records; its offsets are [start, end), which may include records of other slots."""
 
     records: int
     begin: int  # ms since 1970
@@ -29,7 +29,7 @@ class PartitionLoad:
     partition: int
     records: int
     size: int  # bytes of keys and values
-    keys: int  # different ones
+    keys: int  # distinct
     unkeyed: int  # records without a key: they have no order
     first: int  # ms since 1970
     last: int
@@ -51,7 +51,7 @@ class History:
     topic: str
     partitions: int
     slot: float  # seconds
-    loads: tuple[PartitionLoad, ...]  # by partition; one without records has none
+    loads: tuple[PartitionLoad, ...]  # by partition; partitions without records are missing
     heaviest: tuple[HeavyKey, ...]  # the heaviest first
     busiest: Busiest  # of the topic as a whole
 
@@ -77,17 +77,17 @@ class History:
 
     @property
     def average(self) -> float:
-        """Records a second. What is shorter than a slot counts as one."""
+        """Records per second. A history shorter than a slot counts as one slot."""
         return self.records / max(self.slot, (self.last - self.first) / 1_000)
 
     @property
     def peak(self) -> float:
-        """Records a second."""
+        """Records per second."""
         return self.rate(self.busiest.records)
 
     @property
     def heaviest_load(self) -> PartitionLoad:
-        """The partition whose busiest slot is the busiest of all: the one that decides how many lanes there must be."""
+        """The partition with the busiest slot of all: it decides how many lanes are needed."""
         return max(self.loads, key=lambda load: load.busiest.records)
 
     def rate(self, records_of_a_slot: int) -> float:
@@ -96,8 +96,8 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """Records of one partition in the order of its log: the second each came at, from the first on, and a number for
-    its key (None: without one)."""
+    """Records of one partition in log order: the arrival time in seconds after the first one, and a number for the key
+    (None: no key)."""
 
     times: Sequence[float]
     keys: Sequence[int | None]
@@ -106,18 +106,18 @@ class Arrivals:
         return len(self.times)
 
     def at_pace(self, factor: float) -> Arrivals:
-        """The same, so many times as fast."""
+        """The same arrivals, so many times as fast."""
         return Arrivals([time / factor for time in self.times], self.keys)
 
     def at_once(self, at_least: int, at_most: int) -> Arrivals:
-        """The same keys as a backlog, over and over until there are enough of them."""
+        """The same keys as a backlog, repeated until there are enough records."""
         many = min(max(len(self.keys), at_least), at_most)
         rounds = -(-many // len(self.keys))
         return Arrivals([0.0] * many, (list(self.keys) * rounds)[:many])
 
 
 def arrivals_of(rows: Sequence[tuple[int, int | None]]) -> Arrivals:
-    """From (ms since 1970, key) in the order of the log. A clock that went back counts as one that stood."""
+    """From (ms since 1970, key) in log order. A timestamp that goes back counts as equal to the one before."""
     times: list[float] = []
     latest = first = rows[0][0] if rows else 0
     for stamp, _ in rows:

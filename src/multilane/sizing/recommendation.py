@@ -1,10 +1,10 @@
-"""From a topic's history and goals to settings: lanes, batch size, consumers and partitions.
+"""Derives settings from a topic's history and goals: lanes, batch size, consumers and partitions.
 
 Thread: none (pure).
 
-Single records come first, because any function takes them. Batches are for what single records cannot do: a key that is
-hotter than one call after the other allows, more lanes than one wants, more calls than the processes manage. More
-partitions come last: they change where keys are.
+Single records come first, because any function takes them. Batches follow where single records do not suffice: a key
+too hot for one call after the other, more lanes than allowed, more calls than the processes manage. More partitions
+come last: they move keys to other partitions.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from multilane.sizing.simulation import ninety_ninth, simulate
 
 @dataclass(frozen=True, slots=True)
 class HotKey:
-    """A key that takes most of a lane's time, or more than all of it (`busy` above 1) when it is single records."""
+    """A key that takes most of a lane's time with single records, or more than all of it (`busy` above 1)."""
 
     key: HeavyKey
-    rate: float  # records a second, at the peak that is planned for
+    rate: float  # records per second, at the planned peak
     busy: float
-    batch: int | None  # with which its records keep up; None: with none that is allowed
+    batch: int | None  # the batch size that keeps up with the key; None: no allowed size does
 
     @property
     def is_too_hot(self) -> bool:
@@ -39,12 +39,12 @@ class Recommendation:
     batch: int  # batchSize
     consumers: int  # processes, or members on Spark
     partitions: int
-    rate: float  # of the busiest partition, records a second: what lanes are planned for
+    rate: float  # of the busiest partition, records per second: the rate that lanes are planned for
     hot_keys: tuple[HotKey, ...]
-    lane_wait: float  # seconds that 99 of 100 records of the simulation waited for a lane at most
-    key_wait: float  # and for the one before them
-    throughputs: tuple[tuple[int, float], ...]  # of so many lanes of the busiest partition, records a second
-    is_met: bool  # False: the busiest partition is too much for these goals, and more partitions do not change that
+    lane_wait: float  # seconds that 99 of 100 simulated records waited for a lane at most
+    key_wait: float  # and for the record before them of the same key
+    throughputs: tuple[tuple[int, float], ...]  # (lanes, records per second) of the busiest partition
+    is_met: bool  # False: the busiest partition exceeds these goals, even with more partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class _Choice:
 
 
 def recommend(history: History, arrivals: Arrivals, goals: Goals) -> Recommendation:
-    """`arrivals` are those of the busiest slot of the busiest partition, as they were."""
+    """`arrivals` are the recorded ones of the busiest slot of the busiest partition."""
     hot = hot_keys(history, goals)
     choices = _Choices(history, arrivals, goals)
     choice = choices.best(_batch_of(hot))
@@ -79,7 +79,7 @@ def recommend(history: History, arrivals: Arrivals, goals: Goals) -> Recommendat
 
 
 def hot_keys(history: History, goals: Goals) -> tuple[HotKey, ...]:
-    """Those of the heaviest that need more of a lane than lanes are meant to be busy; the hottest first."""
+    """The heavy keys that alone exceed the utilisation of a lane; the hottest first."""
     found = []
     for key in history.heaviest:
         rate = history.rate(key.peak) * goals.peak_factor
@@ -91,8 +91,8 @@ def hot_keys(history: History, goals: Goals) -> tuple[HotKey, ...]:
 
 
 def consumers_needed(rates: Sequence[float], batch: int, goals: Goals) -> int | None:
-    """The fewest of which none has too much to do, even if it has the busiest partitions: assignors go by the number of
-    partitions, not by their load. None: with as many as there are partitions one still has."""
+    """The fewest consumers without an overload, even for the one with the busiest partitions: assignors go by the
+    number of partitions, not by their load. None if one is overloaded even with a consumer per partition."""
     shares = sorted((goals.process_share(rate, batch) for rate in rates), reverse=True)
     for consumers in range(1, len(shares) + 1):
         if sum(shares[: ceil(len(shares) / consumers)]) <= goals.utilisation:
@@ -101,7 +101,7 @@ def consumers_needed(rates: Sequence[float], batch: int, goals: Goals) -> int | 
 
 
 def _batch_of(hot: Sequence[HotKey]) -> int:
-    """The batch that all keys need that are too hot; those that no batch helps ask for none."""
+    """The batch size that all too hot keys need; keys that no batch size helps do not count."""
     return max((key.batch for key in hot if key.is_too_hot and key.batch is not None), default=1)
 
 
@@ -120,16 +120,16 @@ class _Choices:
         return self._with_more_partitions(sizes[-1])
 
     def _rates(self) -> list[float]:
-        """Of all partitions, at the peak that is planned for."""
+        """The rates of all partitions at the planned peak."""
         busy = [self.history.rate(load.busiest.records) * self.goals.peak_factor for load in self.history.loads]
         return busy + [0.0] * (self.history.partitions - len(busy))
 
     def arriving_at(self, rate: float) -> Arrivals:
-        """What came to the busiest partition, as if it had come at this rate."""
+        """The arrivals of the busiest partition, scaled to this rate."""
         return self.arrivals.at_pace(rate / self.history.rate(self.history.heaviest_load.busiest.records))
 
     def _as_it_is(self, batch: int) -> _Choice | None:
-        """With the partitions that there are, if that is enough."""
+        """A choice with the existing number of partitions; None if they are not enough."""
         goals, rates = self.goals, self._rates()
         consumers, most = consumers_needed(rates, batch, goals), max(rates)
         if consumers is None or least_lanes(most, goals.work(batch), goals.utilisation) > goals.most_lanes:
@@ -138,13 +138,13 @@ class _Choices:
         return _Choice(batch, lanes, consumers, len(rates), most) if lanes <= goals.most_lanes else None
 
     def _with_more_partitions(self, batch: int) -> _Choice:
-        """As many as an even share of the topic's peak needs; that keys spread evenly is hoped for."""
+        """As many partitions as an even share of the topic's peak needs, assuming that keys spread evenly."""
         goals, rates = self.goals, self._rates()
         peak = self.history.peak * goals.peak_factor
         for_lanes = least_lanes(peak, goals.work(batch), goals.utilisation) / goals.most_lanes
         for_processes = goals.process_share(peak, batch) / goals.utilisation
         partitions = max(ceil(for_lanes), ceil(for_processes))
-        if partitions <= len(rates):  # an even share would do: it is one partition that has too much
+        if partitions <= len(rates):  # an even share would suffice: a single partition is overloaded
             lanes = self._lanes(max(rates), batch)
             return _Choice(batch, lanes, len(rates), len(rates), max(rates), is_met=False)
         rate = peak / partitions

@@ -1,8 +1,26 @@
 """Multilane on Spark: `format("multilane")` reads and writes Kafka as Arrow columns, without a jar.
 
-Whoever has installed multilane beside PySpark can use the format at once (see `pyspark_multilane`).
+PySpark finds the format by itself where multilane is installed beside it (see `pyspark_multilane`).
 """
 
-from multilane.spark.writing import write
+from __future__ import annotations
 
-__all__ = ["write"]
+from typing import TYPE_CHECKING
+
+from multilane.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from multilane.spark.query_listener import QueryListener, listening
+    from multilane.spark.source import KafkaSource
+    from multilane.spark.writing import write
+
+_HOMES = {
+    "KafkaSource": "multilane.spark.source",
+    "QueryListener": "multilane.spark.query_listener",
+    "listening": "multilane.spark.query_listener",
+    "write": "multilane.spark.writing",
+}
+
+__all__ = ["KafkaSource", "QueryListener", "listening", "write"]
+
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES)

@@ -1,4 +1,4 @@
-"""A process that uses Spark as our commands do and ends, so that its JVM writes down the classes that it had.
+"""Runs Spark as our commands do, so that its JVM writes an archive of its loaded classes at exit.
 
 Thread: application.
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 _MASTER: Final = "local[2]"
 _OPTIONS: Final = "spark.driver.extraJavaOptions"
 _ROWS: Final = 1_000
-_PATIENCE: Final = 120.0
+_TIMEOUT: Final = 120.0
 
 
 def _count(spark: SparkSession, folder: Path) -> None:
-    """Files, shuffles, joins and windows: an audit, a plan."""
+    """Files, shuffles, joins and windows, as an audit and a plan use them."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -46,18 +46,18 @@ def _count(spark: SparkSession, folder: Path) -> None:
 
 
 def _stream(spark: SparkSession, folder: Path) -> None:
-    """A query of batches, as an application is."""
+    """A streaming query, as the batches engine runs one."""
     rows = spark.readStream.format("rate").option("rowsPerSecond", _ROWS).load()
     query = rows.writeStream.format("noop").option("checkpointLocation", str(folder / "checkpoint"))
     running = query.trigger(availableNow=True).start()
-    running.awaitTermination(int(_PATIENCE))
+    running.awaitTermination(int(_TIMEOUT))
 
 
 def train(archive: str) -> int:
-    """The exit code of the JVM."""
+    """Returns the exit code of the JVM."""
     from pyspark import SparkContext
 
-    # Not with the archive that is there, in the setting that maps it.
+    # Empty default options: the setting that maps an existing archive.
     options = {
         _OPTIONS: f"{QUICK_START[_OPTIONS]} {java_option('-XX:ArchiveClassesAtExit', Path(archive))}",
         "spark.driver.defaultJavaOptions": "",
@@ -69,7 +69,7 @@ def train(archive: str) -> int:
         _count(spark, Path(folder))
         _stream(spark, Path(folder))
         spark.stop()
-    jvm.communicate()  # it ends with the process that it serves, whose end it sees here
+    jvm.communicate()  # closes its input: the JVM exits when its parent's pipe closes
     return int(jvm.returncode)
 
 

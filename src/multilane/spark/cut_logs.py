@@ -1,9 +1,9 @@
-"""Notices that a log was cut below a place that was read to, by the leader epoch that is kept with the place.
+"""Detects logs that were truncated below a position, by the leader epoch stored with the position.
 
-Thread: whichever plans; one at a time.
+Thread: the planner's; one at a time.
 
-A log that was cut and has grown again past the place looks as if nothing had happened: only the epoch tells. Leaders
-are asked when they have changed, and then once for a place.
+A log that was truncated and has grown past the position again looks unchanged: only the epoch differs. A leader is
+queried when it has changed, and then once per position.
 """
 
 from __future__ import annotations
@@ -14,33 +14,35 @@ from multilane.client.consumer import Consumer
 from multilane.errors import UnsupportedVersion
 from multilane.types import OffsetAndEpoch, TopicPartition
 
-Places = Mapping[TopicPartition, OffsetAndEpoch]
+Positions = Mapping[TopicPartition, OffsetAndEpoch]
 
 
 class CutLogs:
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
-        self._sound: dict[TopicPartition, tuple[OffsetAndEpoch, int]] = {}  # places, and the leader that said so
+        self._verified: dict[TopicPartition, tuple[OffsetAndEpoch, int]] = {}  # with the confirming epoch
 
-    def find(self, places: Places, ends: Places) -> dict[TopicPartition, int]:
-        """Where these logs were cut, of those that were; `ends` are those of now."""
-        doubtful = {p: place for p, place in places.items() if p in ends and self._is_doubtful(p, place, ends[p])}
-        if not doubtful:
+    def find(self, positions: Positions, ends: Positions) -> dict[TopicPartition, int]:
+        """The truncation offsets of the logs that were truncated; `ends` are the current ones."""
+        unchecked = {
+            p: position for p, position in positions.items() if p in ends and self._needs_check(p, position, ends[p])
+        }
+        if not unchecked:
             return {}
-        cut = self._cut(doubtful)
-        self._sound |= {p: (place, ends[p].leader_epoch) for p, place in doubtful.items() if p not in cut}
+        cut = self._cut(unchecked)
+        self._verified |= {p: (position, ends[p].leader_epoch) for p, position in unchecked.items() if p not in cut}
         return cut
 
-    def _is_doubtful(self, partition: TopicPartition, place: OffsetAndEpoch, end: OffsetAndEpoch) -> bool:
-        if place.leader_epoch == end.leader_epoch:  # no leader has changed since
+    def _needs_check(self, partition: TopicPartition, position: OffsetAndEpoch, end: OffsetAndEpoch) -> bool:
+        if position.leader_epoch == end.leader_epoch:  # no leader change since
             return False
-        return self._sound.get(partition) != (place, end.leader_epoch)
+        return self._verified.get(partition) != (position, end.leader_epoch)
 
-    def _cut(self, places: Places) -> dict[TopicPartition, int]:
+    def _cut(self, positions: Positions) -> dict[TopicPartition, int]:
         try:
-            ends = self._consumer.epoch_ends({p: place.leader_epoch for p, place in places.items()})
-        except UnsupportedVersion:  # brokers before 2.3: as it is for every consumer of them
+            ends = self._consumer.epoch_ends({p: position.leader_epoch for p, position in positions.items()})
+        except UnsupportedVersion:  # brokers before 2.3: truncation goes unnoticed, as for every consumer
             return {}
-        unknown = self._consumer.beginning_offsets([p for p in places if p not in ends])
+        unknown = self._consumer.beginning_offsets([p for p in positions if p not in ends])
         common = {p: int(end.offset) for p, end in ends.items()} | {p: int(begin) for p, begin in unknown.items()}
-        return {p: common[p] for p, place in places.items() if common[p] < place.offset}
+        return {p: common[p] for p, position in positions.items() if common[p] < position.offset}

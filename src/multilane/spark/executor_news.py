@@ -1,10 +1,10 @@
-"""Why a cluster does not give us executors: what Spark's scheduler logs about it, kept for an error message.
+"""Why a cluster starts no executors: the log of Spark's scheduler, kept for an error message.
 
 Thread: application; the JVM writes.
 
-An executor that never registered is known to Spark's log alone, at a level that nobody sees. So the loggers of its
-schedulers write into memory until a run has its slots. Their errors go where they went before. Without a JVM in this
-process (Spark Connect) there is nothing to hear. Owns an appender of Log4j's, inside the JVM.
+Only Spark's log mentions an executor that never registered, and at a level that is not shown. So the loggers of its
+schedulers write into memory until a run has its slots; errors still go to their usual appenders. Without a JVM in this
+process (Spark Connect) there is no log to read. Owns a Log4j appender inside the JVM.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _LOGGERS: Final = (
     "org.apache.spark.deploy.yarn",
 )
 _NAME: Final = "multilane-executor-news"
-_MOST: Final = 1 << 20  # characters
-_LONGEST: Final = 1_000  # of a cause
+_TAIL: Final = 1 << 20  # characters
+_LONGEST_CAUSE: Final = 1_000  # of a cause
 _ENDS: Final = (
     re.compile(r"Executor updated: \S+ is now (?:FAILED|LOST|EXITED|KILLED|ERROR) \((?P<why>.+)\)\s*$"),
     re.compile(r"Executor \S+ removed: (?P<why>.+)$"),
@@ -36,7 +36,7 @@ _ENDS: Final = (
 
 
 def cause_in(lines: Iterable[str]) -> str:
-    """What most executors ended with; nothing where none has."""
+    """The most frequent reason why executors ended; empty if none has."""
     counts: dict[str, int] = {}
     for line in lines:
         why = next((found["why"].strip() for end in _ENDS if (found := end.search(line)) is not None), "")
@@ -46,7 +46,7 @@ def cause_in(lines: Iterable[str]) -> str:
 
 
 class ExecutorNews:
-    """What the schedulers of a JVM say, from now on until `end`."""
+    """The log lines of a JVM's schedulers, from now until `end`."""
 
     def __init__(self, jvm: Any) -> None:
         core, level = jvm.org.apache.logging.log4j.core, jvm.org.apache.logging.log4j.Level
@@ -66,8 +66,8 @@ class ExecutorNews:
 
     @property
     def cause(self) -> str:
-        """Why executors have ended, in Spark's words; nothing where none has."""
-        return cause_in(str(self._writer.toString())[-_MOST:].splitlines())
+        """Why executors have ended, in Spark's words; empty if none has."""
+        return cause_in(str(self._writer.toString())[-_TAIL:].splitlines())
 
     def end(self) -> None:
         for name in _LOGGERS:
@@ -75,33 +75,33 @@ class ExecutorNews:
         self._context.updateLoggers()
 
 
-# --- the news of this process, which has one JVM ---------------------------------------------------------------------
+# --- the log of this process's JVM -----------------------------------------------------------------------------------
 
 _news: list[ExecutorNews] = []
 
 
-def hear_of_executors(conf: Mapping[str, str]) -> None:
-    """Starts the JVM with these settings, as a session would, so that nothing is missed."""
+def watch_executors(conf: Mapping[str, str]) -> None:
+    """Starts the JVM with these settings, as a session would, so that no line is missed."""
     from pyspark import SparkConf, SparkContext
 
-    hear_no_more()
+    unwatch_executors()
     try:
         SparkContext._ensure_initialized(conf=SparkConf().setAll(list(conf.items())))  # noqa: SLF001 - no other way
         _news.append(ExecutorNews(SparkContext._jvm))  # noqa: SLF001
-    except Exception as error:  # noqa: BLE001 - whoever starts the session tells it; or Spark logs by other means
+    except Exception as error:  # noqa: BLE001 - starting the session reports it; or Spark logs without Log4j
         log.debug("cannot follow Spark's scheduler: %s", error)
 
 
-def hear_no_more() -> None:
-    """There are executors, and memory is not for their news."""
+def unwatch_executors() -> None:
+    """Stops collecting log lines once there are executors, to free the memory."""
     while _news:
         with suppress(Exception):  # the JVM may be gone
             _news.pop().end()
 
 
-def with_cause(told: str) -> str:
-    """What went wrong, and if executors have ended why that was."""
+def with_cause(problem: str) -> str:
+    """The problem, and why executors ended if any did."""
     cause = ""
     with suppress(Exception):  # the JVM may be gone
         cause = without_credentials(_news[-1].cause) if _news else ""
-    return f"{told.rstrip('.')}. Spark's executors do not start: {cause[:_LONGEST]}" if cause else told
+    return f"{problem.rstrip('.')}. Spark's executors do not start: {cause[:_LONGEST_CAUSE]}" if cause else problem

@@ -1,10 +1,10 @@
-"""Reads a topic's history with our own source and lets Spark count it.
+"""Reads a topic's history with the multilane source and lets Spark count it.
 
 Thread: application.
 
-The topic is read once. Counted by partition, slot of time and key it stays with Spark (in memory or on disk), and what
-comes to the driver is small however long the topic is: a row for each partition, the heaviest keys, and the arrivals of
-one slot, up to a bound.
+The topic is read once. The counts by partition, time slot and key stay in Spark (in memory or on disk). The driver gets
+little, however long the topic is: a row for each partition, the heaviest keys, and the arrivals of one slot, up to a
+limit.
 """
 
 from __future__ import annotations
@@ -16,101 +16,104 @@ from typing import TYPE_CHECKING, Any, Final
 
 from multilane.errors import NoHistory
 from multilane.sizing.history import Arrivals, Busiest, HeavyKey, History, PartitionLoad, arrivals_of
-from multilane.spark.reasons import told_plainly
+from multilane.spark.reasons import plain_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 HEAVIEST: Final = 20
 MOST_ARRIVALS: Final = 20_000
-_LONGEST_KEY: Final = 256  # bytes that are shown of one
-_CUT_MEANWHILE: Final = {"failOnDataLoss": "false"}  # what retention takes away while it is read is no loss for a plan
+_LONGEST_KEY: Final = 256  # bytes
+_IGNORE_DELETED: Final = {
+    "failOnDataLoss": "false"
+}  # records that retention deletes meanwhile do not matter for a plan
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What is read: a topic's records with a timestamp in [since, until), ms since 1970."""
+class HistoryQuery:
+    """Selects a topic's records with a timestamp in [since, until), ms since 1970."""
 
     topic: str
     partitions: int
-    settings: Mapping[str, str]  # the source's: brokers and login
+    settings: Mapping[str, str]  # of the source: brokers and login
     slot: int  # ms
     since: int | None = None
     until: int | None = None
 
 
-def read_history(spark: SparkSession, asked: Asked) -> History | None:
-    """None where there is no record."""
-    with told_plainly(f"the history of {asked.topic}"):
-        counted = _counted(spark, asked).persist()
+def read_history(spark: SparkSession, query: HistoryQuery) -> History | None:
+    """The counts of the topic; None if there is no record."""
+    with plain_errors(f"the history of {query.topic}"):
+        counted = _counted(spark, query).persist()
         try:
-            loads = tuple(_load(row, asked) for row in _by_partition(counted).collect())
+            loads = tuple(_load(row, query) for row in _by_partition(counted).collect())
             if not loads:
                 return None
-            keys = {row.partition: row.many for row in _keys_of_partitions(counted).collect()}
+            keys = {row.partition: row.many for row in _key_counts(counted).collect()}
             whole = tuple(replace(load, keys=keys.get(load.partition, 0)) for load in loads)
             heaviest = tuple(_heavy(row) for row in _heaviest(counted).collect())
             (busiest,) = _busiest_of_topic(counted).collect()
         finally:
             counted.unpersist()
-    begin = busiest.slot * asked.slot
-    return History(asked.topic, asked.partitions, asked.slot / 1_000, whole, heaviest, Busiest(busiest.records, begin))
+    begin = busiest.slot * query.slot
+    return History(query.topic, query.partitions, query.slot / 1_000, whole, heaviest, Busiest(busiest.records, begin))
 
 
-def read_arrivals(spark: SparkSession, asked: Asked, load: PartitionLoad) -> Arrivals:
-    """Of a partition's busiest slot, from its first record on: when each came, and a number for its key."""
+def read_arrivals(spark: SparkSession, query: HistoryQuery, load: PartitionLoad) -> Arrivals:
+    """The arrivals in a partition's busiest slot, from its first record on: the time of each, and a number for its
+    key."""
     from pyspark.sql import functions as F
 
     busiest = load.busiest
     options = {
-        **asked.settings,
-        "assign": json.dumps({asked.topic: [load.partition]}),
-        "startingOffsets": json.dumps({asked.topic: {load.partition: busiest.start}}),
-        "endingOffsets": json.dumps({asked.topic: {load.partition: busiest.end}}),
-        **_CUT_MEANWHILE,
+        **query.settings,
+        "assign": json.dumps({query.topic: [load.partition]}),
+        "startingOffsets": json.dumps({query.topic: {load.partition: busiest.start}}),
+        "endingOffsets": json.dumps({query.topic: {load.partition: busiest.end}}),
+        **_IGNORE_DELETED,
     }
-    with told_plainly(f"the history of {asked.topic}"):
+    with plain_errors(f"the history of {query.topic}"):
         frame = spark.read.format("multilane").options(**options).load()
         time = F.unix_millis("timestamp")
         rows = (
-            frame.where((time >= busiest.begin) & (time < busiest.begin + asked.slot))
+            frame.where((time >= busiest.begin) & (time < busiest.begin + query.slot))
             .orderBy("offset")
             .limit(MOST_ARRIVALS)
             .select(time.alias("time"), F.when(F.col("key").isNotNull(), F.xxhash64("key")).alias("key"))
             .collect()
         )
     if not rows:
-        raise NoHistory(f"what was read of {asked.topic} is gone from its log since: try it again")
+        raise NoHistory(f"the records read from {query.topic} have since been deleted from its log: try again")
     return arrivals_of([(row.time, row.key) for row in rows])
 
 
 # --- counting --------------------------------------------------------------------------------------------------------
 
 
-def _counted(spark: SparkSession, asked: Asked) -> DataFrame:
-    """How much of each key came to each partition in each slot."""
+def _counted(spark: SparkSession, query: HistoryQuery) -> DataFrame:
+    """Records and bytes by partition, slot and key."""
     from pyspark.sql import functions as F
 
-    options = {**asked.settings, "subscribe": asked.topic, **_CUT_MEANWHILE}
-    if asked.since is not None:
-        options |= {"startingTimestamp": str(asked.since), "startingOffsetsByTimestampStrategy": "latest"}
-    if asked.until is not None:
-        options |= {"endingTimestamp": str(asked.until)}
+    options = {**query.settings, "subscribe": query.topic, **_IGNORE_DELETED}
+    if query.since is not None:
+        options |= {"startingTimestamp": str(query.since), "startingOffsetsByTimestampStrategy": "latest"}
+    if query.until is not None:
+        options |= {"endingTimestamp": str(query.until)}
     frame = spark.read.format("multilane").options(**options).load()
     time = F.unix_millis("timestamp")
     key_size, value_size = (F.coalesce(F.length(name), F.lit(0)) for name in ("key", "value"))
-    # Offsets are found by times, but times of producers need not rise with them.
-    if asked.since is not None:
-        frame = frame.where(time >= asked.since)
-    if asked.until is not None:
-        frame = frame.where(time < asked.until)
+    # Offsets are looked up by time, but producers' timestamps need not rise with the offsets.
+    if query.since is not None:
+        frame = frame.where(time >= query.since)
+    if query.until is not None:
+        frame = frame.where(time < query.until)
     return (
         frame.select(
             "partition",
             "key",
             "offset",
             time.alias("time"),
-            F.floor(time / asked.slot).alias("slot"),
+            F.floor(time / query.slot).alias("slot"),
             (key_size + value_size).alias("size"),
         )
         .groupBy("partition", "slot", "key")
@@ -152,24 +155,24 @@ def _by_partition(counted: DataFrame) -> DataFrame:
     )
 
 
-def _of_keys(counted: DataFrame) -> DataFrame:
-    """Null is no key."""
+def _by_key(counted: DataFrame) -> DataFrame:
+    """Records by key; null is not a key."""
     from pyspark.sql import functions as F
 
     keyed = counted.where(F.col("key").isNotNull()).groupBy("partition", "key")
     return keyed.agg(F.sum("records").alias("records"), F.max("records").alias("peak"))
 
 
-def _keys_of_partitions(counted: DataFrame) -> DataFrame:
+def _key_counts(counted: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
-    return _of_keys(counted).groupBy("partition").agg(F.count("*").alias("many"))
+    return _by_key(counted).groupBy("partition").agg(F.count("*").alias("many"))
 
 
 def _heaviest(counted: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
-    ordered = _of_keys(counted).orderBy(F.desc("peak"), F.desc("records"), "partition", "key").limit(HEAVIEST)
+    ordered = _by_key(counted).orderBy(F.desc("peak"), F.desc("records"), "partition", "key").limit(HEAVIEST)
     return ordered.withColumn("key", F.substring("key", 1, _LONGEST_KEY))
 
 
@@ -183,9 +186,9 @@ def _busiest_of_topic(counted: DataFrame) -> DataFrame:
 # --- rows as values --------------------------------------------------------------------------------------------------
 
 
-def _load(row: Any, asked: Asked) -> PartitionLoad:
+def _load(row: Any, query: HistoryQuery) -> PartitionLoad:
     most = row.busiest
-    busiest = Busiest(most.records, most.slot * asked.slot, most.start, most.last_offset + 1)
+    busiest = Busiest(most.records, most.slot * query.slot, most.start, most.last_offset + 1)
     return PartitionLoad(row.partition, row.records, row.size, 0, row.unkeyed, row.first, row.last, busiest)
 
 

@@ -1,11 +1,10 @@
-"""Where reading begins and ends, as Spark's options say it.
+"""Where reading starts and ends, as Spark's options spell it.
 
 Thread: none (pure).
 
-A place is a word (`earliest`, `latest`, `group`), an offset for each partition, or a time. In JSON -2 means earliest
-and -1 latest, and topics have their partitions below them: `{"orders": {"0": 23, "1": -2}}`. That is also how offsets
-look in checkpoints and in a query's progress; there a topic's id is beside its partitions, and in checkpoints the
-leader epochs of their places.
+An offset spec is a word (`earliest`, `latest`, `group`), an offset for each partition, or a time. In JSON -2 means
+earliest and -1 latest, with partitions nested under topics: `{"orders": {"0": 23, "1": -2}}`. Checkpoints and a query's
+progress use the same form, with the topic's id beside its partitions; checkpoints also have leader epochs.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Offsets = dict[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The same for every partition."""
+    """The same word for every partition."""
 
     word: str
 
@@ -40,7 +39,7 @@ class Named:
 class Exact:
     """An offset or a word for each partition."""
 
-    places: Mapping[TopicPartition, int | str]
+    offsets: Mapping[TopicPartition, int | str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +47,26 @@ class AtTime:
     """The first record at or after a time (ms since 1970): one for all, or one for each partition."""
 
     times: int | Mapping[TopicPartition, int]
-    is_strict: bool = True  # where there is no such record: an error, or the end of the log
+    is_strict: bool = True  # without such a record: an error, else the end of the log
 
 
 OffsetSpec = Named | Exact | AtTime
 
 
-def parse_place(option: str, text: str, words: tuple[str, ...]) -> OffsetSpec:
+def parse_offsets(option: str, text: str, words: tuple[str, ...]) -> OffsetSpec:
     """`startingOffsets` or `endingOffsets`."""
     word = text.strip().lower()
     if word in words:
         return Named(word)
     if not word.startswith("{"):
         raise ConfigError(f'{option}={text!r}: give {", ".join(words)}, or JSON such as {{"orders": {{"0": 23}}}}')
-    places = {p: _WORDS.get(offset, offset) for p, offset in _of_partitions(option, text).items()}
-    for partition, offset in places.items():
+    offsets = {p: _WORDS.get(offset, offset) for p, offset in _of_partitions(option, text).items()}
+    for partition, offset in offsets.items():
         if isinstance(offset, int) and offset < 0:
-            raise ConfigError(f"{option}: {offset} is no offset of {partition}; -2 is earliest, -1 latest")
+            raise ConfigError(f"{option}: {offset} is not an offset of {partition}; -2 is earliest, -1 latest")
         if isinstance(offset, str) and offset not in words:
-            raise ConfigError(f"{option}: {partition} cannot be at {offset}; that is for the other end")
-    return Exact(places)
+            raise ConfigError(f"{option}: {partition} cannot be {offset}; that is for the other end")
+    return Exact(offsets)
 
 
 def parse_times(option: str, text: str, *, is_strict: bool) -> AtTime:
@@ -88,9 +87,9 @@ def parse_time(option: str, text: str, *, is_strict: bool) -> AtTime:
     return AtTime(time, is_strict)
 
 
-def _check_time(option: str, time: int, of: str) -> None:
+def _check_time(option: str, time: int, subject: str) -> None:
     if time < 0:
-        raise ConfigError(f"{option}: the time of {of} is {time}; give milliseconds since 1970")
+        raise ConfigError(f"{option}: the time of {subject} is {time}; give milliseconds since 1970")
 
 
 def _of_partitions(option: str, text: str) -> dict[TopicPartition, int]:
@@ -123,8 +122,8 @@ def to_json(
     ids: Mapping[str, str] = MappingProxyType({}),
     epochs: Mapping[TopicPartition, int] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """With the ids of the topics, as far as they are known: one that was made anew may have the same name. With leader
-    epochs: a log that was cut since may have the same offsets."""
+    """Offsets as a JSON tree. Known topic ids are included because a recreated topic has the same name, leader epochs
+    because a truncated log may reach the same offsets again."""
     tree: dict[str, dict[str, Any]] = {}
     for partition, offset in sorted(offsets.items()):
         tree.setdefault(partition.topic, {})[str(partition.partition)] = int(offset)
@@ -137,8 +136,8 @@ def to_json(
 
 def from_json(tree: Tree) -> dict[TopicPartition, Offset]:
     try:
-        beside = {_ID, _EPOCHS}
-        bare = {topic: {n: offset for n, offset in below.items() if n not in beside} for topic, below in tree.items()}
+        extra = {_ID, _EPOCHS}
+        bare = {topic: {n: offset for n, offset in below.items() if n not in extra} for topic, below in tree.items()}
         return {partition: Offset(_whole(offset)) for partition, offset in _pairs(bare)}
     except (ValueError, TypeError, AttributeError):
         raise ConfigError(f"the checkpoint has {tree!r} for offsets: it is not one of this source") from None
@@ -149,5 +148,5 @@ def ids_in(tree: Tree) -> dict[str, str]:
 
 
 def epochs_in(tree: Tree) -> dict[TopicPartition, int]:
-    """Versions before wrote none."""
+    """Empty for checkpoints of older versions, which recorded no epochs."""
     return {TopicPartition(t, int(n)): int(e) for t, below in tree.items() for n, e in below.get(_EPOCHS, {}).items()}

@@ -1,9 +1,9 @@
-"""The options of `format("multilane")`, by the names that Spark's own Kafka source gives them.
+"""The options of `format("multilane")`, under the names of Spark's own Kafka source.
 
 Thread: none (pure).
 
-Whatever begins with `kafka.` is a property of the consumer or producer. An unknown option is an error here, in Spark's
-own source it is ignored. Options are case-insensitive, as everywhere in Spark.
+Options that start with `kafka.` are properties of the consumer or producer. An unknown option is an error; Spark's own
+source ignores it. Options are case-insensitive, as everywhere in Spark.
 """
 
 from __future__ import annotations
@@ -22,7 +22,16 @@ from multilane.config.spelling import fold
 from multilane.errors import ConfigError
 from multilane.logs import logger
 from multilane.secret import Secret
-from multilane.spark.offset_spec import EARLIEST, GROUP, LATEST, Named, OffsetSpec, parse_place, parse_time, parse_times
+from multilane.spark.offset_spec import (
+    EARLIEST,
+    GROUP,
+    LATEST,
+    Named,
+    OffsetSpec,
+    parse_offsets,
+    parse_time,
+    parse_times,
+)
 from multilane.types import TopicPartition
 
 log = logger(__name__)
@@ -49,18 +58,18 @@ _SOURCE: Final = (
     "kafkaConsumer.pollTimeoutMs",
     "commitGroup",
 )
-# Of Spark's own source, for what is not needed here: reading takes no group, and questions to brokers have Kafka's own
-# time limits. Accepted, so that code only changes the format's name.
+# Options of Spark's own source without a use here: reading needs no group, and requests to brokers have Kafka's own
+# timeouts. They are accepted, so that existing code only changes the format's name.
 _NEEDLESS: Final = ("groupIdPrefix", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
-_SINK: Final = ("topic", "includeHeaders")  # headers are written where there is a column of them: as in Spark's own
+_SINK: Final = ("topic", "includeHeaders")  # a headers column is always written, as in Spark's own sink
 _ENDS: Final = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
-# How a stream paces itself. A batch read ignores these, as in Spark's own source.
-_PACE: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
-# What Spark itself puts among the options of a stream.
+# The pacing of a stream. A batch read ignores these options, as in Spark's own source.
+_PACING: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+# Options that Spark itself adds to those of a stream.
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "path", "queryname", "retries", "outputmode"})
-# What the source decides itself: positions and commits are not the consumer's affair.
+# The source decides these itself: the consumer must neither commit nor reset positions.
 _OURS: Final = ("enable.auto.commit", "auto.offset.reset")
-# Spark shows the options of a stream in its plans, but for those that look secret to it by their names.
+# Spark shows a stream's options in its plans; it masks only names that look secret to it, and not these.
 _SHOWN_SECRETS: Final = frozenset({"ssl.keystore.key", "ssl.key.pem", "ssl.key.store.key"})
 _POLL_SECONDS: Final = 120.0
 _TRIGGER_DELAY: Final = "15m"
@@ -68,7 +77,7 @@ _TRIGGER_DELAY: Final = "15m"
 
 @dataclass(frozen=True, slots=True)
 class TopicSelection:
-    """Exactly one of the three ways to say what is read."""
+    """Exactly one of three selections: topic names, a pattern, or partitions."""
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
@@ -80,7 +89,7 @@ class TopicSelection:
         return ", ".join(map(str, self.assigned or self.names))
 
     def has(self, partition: TopicPartition) -> bool:
-        """Whether it is among what is read, if it is there."""
+        """Whether the partition is selected, provided that it exists."""
         if self.assigned:
             return partition in self.assigned
         if self.pattern is not None:
@@ -91,14 +100,14 @@ class TopicSelection:
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     topics: TopicSelection
-    properties: Mapping[str, str] = field(repr=False)  # of the consumers; may have secrets in it
+    properties: Mapping[str, str] = field(repr=False)  # of the consumers; may contain secrets
     starting: OffsetSpec
     ending: OffsetSpec
     max_offsets: int | None = None
     min_offsets: int | None = None
-    trigger_delay: float = 0.0  # seconds after which fewer offsets will do
+    trigger_delay: float = 0.0  # seconds after which fewer than min_offsets suffice
     min_partitions: int | None = None
-    max_records: int | None = None  # of a partition, for one task
+    max_records: int | None = None  # of one partition, per task
     max_tasks: int | None = None
     fail_on_data_loss: bool = True
     include_headers: bool = False
@@ -114,15 +123,15 @@ class SinkOptions:
 
 def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
     refuse_shown_secrets(options)
-    given, properties = _sorted_out(options, (*_SOURCE, *_NEEDLESS))
+    given, properties = _separated(options, (*_SOURCE, *_NEEDLESS))
     _check_kind(given, is_stream=is_stream)
     for name in _OURS:
         if name in properties:
-            raise ConfigError(f"kafka.{name}: the source decides that; see startingOffsets and commitGroup")
+            raise ConfigError(f"kafka.{name}: the source sets this itself; see startingOffsets and commitGroup")
     starting = _start(given, Named(LATEST if is_stream else EARLIEST))
     if starting == Named(GROUP) and "group.id" not in properties:
-        raise ConfigError("startingOffsets=group: say whose position that is with kafka.group.id")
-    parse_consumer(properties)  # to be told now what is wrong with them
+        raise ConfigError("startingOffsets=group: name the group with kafka.group.id")
+    parse_consumer(properties)  # raises here rather than in a worker
     return SourceOptions(
         _topics(given),
         properties,
@@ -142,25 +151,25 @@ def source_options(options: Mapping[str, str], *, is_stream: bool) -> SourceOpti
 
 
 def _check_kind(given: dict[str, str], *, is_stream: bool) -> None:
-    """Streams have no end, and only streams have a pace and a position to commit."""
+    """Streams have no end; only streams have pacing and a position to commit."""
     for name in _ENDS if is_stream else ("commitGroup",):
         if name in given:
             raise ConfigError(f"{name} is for {'batch reads; a stream has no end' if is_stream else 'streams'}")
-    for name in () if is_stream else _PACE:
+    for name in () if is_stream else _PACING:
         if given.pop(name, None) is not None:
             log.warning("%s is ignored: it applies to streams, and this is a batch read", name)
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
     refuse_shown_secrets(options)
-    given, properties = _sorted_out(options, _SINK)
+    given, properties = _separated(options, _SINK)
     parse_producer(properties)
     return SinkOptions(properties, given.get("topic"))
 
 
 def refuse_shown_secrets(options: Mapping[str, str]) -> None:
     for key in options:
-        if fold(key) in _SHOWN_SECRETS:  # in whatever spelling: the client takes them all
+        if fold(key) in _SHOWN_SECRETS:  # in any spelling that the client accepts
             raise ConfigError(
                 f"{key}: Spark would show the private key in its plans; put it into a file, and name that in "
                 "kafka.ssl.keystore.location"
@@ -168,60 +177,69 @@ def refuse_shown_secrets(options: Mapping[str, str]) -> None:
 
 
 def includes_headers(options: Mapping[str, str]) -> bool:
-    """All that the schema of a source depends on."""
-    return _flag(_sorted_out(options, (*_SOURCE, *_NEEDLESS, *_SINK))[0], "includeHeaders", default=False)
+    """The only option that the source's schema depends on."""
+    return _flag(_separated(options, (*_SOURCE, *_NEEDLESS, *_SINK))[0], "includeHeaders", default=False)
 
 
-def _sorted_out(options: Mapping[str, str], known: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:
-    """(our options by their names, properties of Kafka's)."""
-    by_fold = {name.lower(): name for name in known}
+def _separated(options: Mapping[str, str], known: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:
+    """(our options by name, Kafka's properties)."""
+    by_lower = {name.lower(): name for name in known}
     given: dict[str, str] = {}
     properties: dict[str, str] = {}
     for key, value in options.items():
-        fold = key.lower()
-        if fold.startswith("kafka."):
-            properties[fold.removeprefix("kafka.")] = value
-        elif fold in by_fold:
-            given[by_fold[fold]] = value
-        elif fold not in _SPARKS_OWN:
-            near = difflib.get_close_matches(fold, [*by_fold, f"kafka.{fold}"], n=1)
-            hint = f"; did you mean {by_fold.get(near[0], near[0])}?" if near else ""
-            raise ConfigError(f"there is no option {key!r}{hint}")
+        lower = key.lower()
+        if lower.startswith("kafka."):
+            _add(properties, key, value)
+        elif lower in by_lower:
+            given[by_lower[lower]] = value
+        elif lower not in _SPARKS_OWN:
+            near = difflib.get_close_matches(lower, [*by_lower, f"kafka.{lower}"], n=1)
+            hint = f"; did you mean {by_lower.get(near[0], near[0])}?" if near else ""
+            raise ConfigError(f"unknown option {key!r}{hint}")
     if not options:
         raise ConfigError(
             "no options: Spark did not pass the table's options to this data source. To read the table, create it "
             "without a column list; to write, use multilane.spark.write(df, ...)"
         )
     if "bootstrap.servers" not in properties:
-        raise ConfigError("kafka.bootstrap.servers is missing: say where the brokers are, as in localhost:9092")
+        raise ConfigError("kafka.bootstrap.servers is missing: give the brokers' addresses, as in localhost:9092")
     return given, properties
 
 
+def _add(properties: dict[str, str], key: str, value: str) -> None:
+    """Adds a property by Kafka's own spelling, which the checks look for; the client takes every spelling."""
+    name = fold(key)
+    if properties.setdefault(name, value) != value:
+        raise ConfigError(f"{key}: kafka.{name} is given twice, with different values; give one")
+
+
 def as_option(name: str, value: object) -> str:
-    """A property of a client as Spark takes it, as text."""
+    """A client property as text, the form in which Spark takes options."""
     if callable(value):
         raise ConfigError(f"{name}: a function cannot be sent to Spark's workers; use another way to authenticate")
     if isinstance(value, Secret):
         return value.reveal()
+    if isinstance(value, (list, tuple)):
+        return ",".join(as_option(name, item) for item in value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _topics(given: Mapping[str, str]) -> TopicSelection:
     ways = [name for name in ("subscribe", "subscribePattern", "assign") if name in given]
     if len(ways) != 1:
-        said = " and ".join(ways) or "none"
-        raise ConfigError(f"say what to read with one of subscribe, subscribePattern and assign; there is {said}")
+        given_ways = " and ".join(ways) or "none"
+        raise ConfigError(f"set exactly one of subscribe, subscribePattern and assign; given: {given_ways}")
     text = given[ways[0]]
     if ways[0] == "subscribe":
         names = tuple(name.strip() for name in text.split(",") if name.strip())
         if not names:
-            raise ConfigError(f"subscribe={text!r}: give names of topics, with commas between them")
+            raise ConfigError(f"subscribe={text!r}: give topic names, separated by commas")
         return TopicSelection(names=names)
     if ways[0] == "subscribePattern":
         try:
             re.compile(text)
         except re.error as error:
-            raise ConfigError(f"subscribePattern={text!r} is no regular expression: {error}") from None
+            raise ConfigError(f"subscribePattern={text!r} is not a regular expression: {error}") from None
         return TopicSelection(pattern=text)
     return TopicSelection(assigned=_assigned(text))
 
@@ -238,7 +256,7 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
 
 
 def _start(given: Mapping[str, str], default: OffsetSpec) -> OffsetSpec:
-    """What is most exact wins, as in Spark: a time, times for each partition, offsets."""
+    """The most specific option wins, in Spark's order: a time, times for each partition, offsets."""
     strategy = given.get("startingOffsetsByTimestampStrategy", "error").lower()
     if strategy not in {"error", "latest"}:
         raise ConfigError(f"startingOffsetsByTimestampStrategy={strategy!r}: give error or latest")
@@ -248,7 +266,7 @@ def _start(given: Mapping[str, str], default: OffsetSpec) -> OffsetSpec:
     if "startingOffsetsByTimestamp" in given:
         return parse_times("startingOffsetsByTimestamp", given["startingOffsetsByTimestamp"], is_strict=is_strict)
     if "startingOffsets" in given:
-        return parse_place("startingOffsets", given["startingOffsets"], (EARLIEST, LATEST, GROUP))
+        return parse_offsets("startingOffsets", given["startingOffsets"], (EARLIEST, LATEST, GROUP))
     return default
 
 
@@ -258,7 +276,7 @@ def _end(given: Mapping[str, str]) -> OffsetSpec:
     if "endingOffsetsByTimestamp" in given:
         return parse_times("endingOffsetsByTimestamp", given["endingOffsetsByTimestamp"], is_strict=False)
     if "endingOffsets" in given:
-        return parse_place("endingOffsets", given["endingOffsets"], (LATEST,))
+        return parse_offsets("endingOffsets", given["endingOffsets"], (LATEST,))
     return Named(LATEST)
 
 

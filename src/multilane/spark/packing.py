@@ -2,10 +2,10 @@
 
 Thread: application.
 
-The application alone: its modules, its configuration, what else lies there. multilane itself and other packages have to
-be installed in the executors' Python. Left out are hidden files, caches, virtual environments, whatever is no regular
-file, and the archive itself. An archive is copied to many machines: what looks like a key or a password file is refused
-(see `key_like`), and so is a link that leads out of the directory.
+The archive has the application alone: its modules, its configuration and its other files. multilane and other packages
+must be installed in the executors' Python. Hidden files, caches, virtual environments, everything that is not a regular
+file, and the archive itself are left out. An archive is copied to many machines: files that look like keys or passwords
+are refused (see `key_like`), and so are links that lead out of the directory.
 """
 
 from __future__ import annotations
@@ -24,45 +24,45 @@ from multilane.errors import ConfigError
 from multilane.spark.key_like import looks_like_key, sounds_like_key
 
 UNPACKED: Final = "multilane-app"  # the directory on executors
-_EARLIEST: Final = (1980, 1, 1, 0, 0, 0)  # one time for all: equal content makes equal archives
-_MOST_NAMED: Final = 10
+_TIMESTAMP: Final = (1980, 1, 1, 0, 0, 0)  # the same for all files: equal content makes equal archives
+_MOST_LISTED: Final = 10
 
 
 def pack(directory: Path, archive: Path, allow: Sequence[str] = (), exclude: Sequence[str] = ()) -> list[Path]:
-    """Writes the archive, readable by this user alone, and gives the files in it, relative to the directory.
+    """Writes the archive, readable by this user alone, and returns its files, relative to the directory.
 
-    `allow` and `exclude` are patterns of names or relative paths: what to pack although it looks like a key, and what
-    to leave out.
+    `allow` and `exclude` are patterns of names or relative paths: `allow` packs files that look like keys, `exclude`
+    leaves files out.
     """
     if archive.suffix != ".zip":
-        raise ConfigError(f"{archive}: Spark knows archives by their names, and this one has to end with .zip")
+        raise ConfigError(f"{archive}: Spark recognises archives by their names, so this one has to end with .zip")
     files = sorted(file for file in _files(directory, archive.resolve()) if not _matches(file, exclude))
     if not any(file.suffix == ".py" for file in files):
         raise ConfigError(f"{directory} has no Python module: pack the directory that the application is imported from")
     _refuse_links(directory, files)
-    with tempfile.TemporaryFile() as content:  # without a name: nothing is left of it, however this ends
+    with tempfile.TemporaryFile() as content:  # nameless: no rest of it stays behind, however this ends
         _refuse_keys([*_packed(directory, files, content, allow)])
         content.seek(0)
-        _write_whole(archive, content)
+        _write_atomically(archive, content)
     return files
 
 
 def _packed(directory: Path, files: Sequence[Path], content: IO[bytes], allow: Sequence[str]) -> Iterator[Path]:
-    """Gives the files that look like keys."""
+    """Writes the archive and yields the files that look like keys."""
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as out:
         for file in files:
             mode, data = _read(directory, file)
             names = {file.name, (directory / file).resolve().name}  # a link has two
             if (any(map(sounds_like_key, names)) or looks_like_key(data)) and not _matches(file, allow):
                 yield file
-            info = zipfile.ZipInfo(file.as_posix(), _EARLIEST)
+            info = zipfile.ZipInfo(file.as_posix(), _TIMESTAMP)
             info.compress_type = zipfile.ZIP_DEFLATED
             info.external_attr = (stat.S_IFREG | mode & 0o777) << 16
             out.writestr(info, data)
 
 
 def _read(directory: Path, relative: Path) -> tuple[int, bytes]:
-    """A link was found to stay inside; whatever has taken the file's place since is not followed, nor waited for."""
+    """Links were checked before: a link or pipe that has replaced the file since is not followed or waited for."""
     path = directory / relative
     _refuse_links(directory, [relative])
     file = os.open(path.resolve(), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -74,30 +74,30 @@ def _read(directory: Path, relative: Path) -> tuple[int, bytes]:
 
 
 def _refuse_links(directory: Path, files: Sequence[Path]) -> None:
-    """A link to a file inside is packed as that file."""
+    """A link to a file inside the directory is packed as that file; other links are refused."""
     inside, advice = directory.resolve(), "copy what the app needs, or leave it out with --exclude"
     if out := [file for file in files if not (directory / file).resolve().is_relative_to(inside)]:
-        raise ConfigError(f"{_named(out)}: links lead out of {directory}; {advice}")
+        raise ConfigError(f"{_listed(out)}: links lead out of {directory}; {advice}")
     if directories := [file for file in files if (directory / file).is_dir()]:
-        raise ConfigError(f"{_named(directories)}: links to directories are not packed; {advice}")
+        raise ConfigError(f"{_listed(directories)}: links to directories are not packed; {advice}")
 
 
 def _refuse_keys(found: Sequence[Path]) -> None:
     if found:
         raise ConfigError(
-            f"{_named(found)}: these look like keys or passwords, and the archive is copied to every executor. Keep "
+            f"{_listed(found)}: these look like keys or passwords, and the archive is copied to every executor. Keep "
             "secrets elsewhere and refer to them with ${NAME} in the configuration, leave the files out with "
             "--exclude, or pack them with --allow"
         )
 
 
-def _named(files: Sequence[Path]) -> str:
-    more = len(files) - _MOST_NAMED
-    return ", ".join(map(str, files[:_MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
+def _listed(files: Sequence[Path]) -> str:
+    more = len(files) - _MOST_LISTED
+    return ", ".join(map(str, files[:_MOST_LISTED])) + (f" and {more} more" if more > 0 else "")
 
 
-def _write_whole(archive: Path, content: IO[bytes]) -> None:
-    """For this user alone (as mkstemp makes files), and under its name only when it is whole."""
+def _write_atomically(archive: Path, content: IO[bytes]) -> None:
+    """Readable by this user alone (as mkstemp creates files), and renamed only when it is complete."""
     file, name = tempfile.mkstemp(".part", f".{archive.name}.", archive.parent)
     try:
         with open(file, "wb") as out:
@@ -111,7 +111,7 @@ def _write_whole(archive: Path, content: IO[bytes]) -> None:
 
 
 def _files(directory: Path, archive: Path) -> Iterator[Path]:
-    """Also links to directories, to be judged: they are not followed."""
+    """Yields links to directories too, for `_refuse_links`; they are not followed."""
     for where, below, names in os.walk(directory):
         below[:] = [name for name in below if not _is_left_out(Path(where, name))]
         links = [name for name in below if Path(where, name).is_symlink()]
@@ -128,6 +128,6 @@ def _is_left_out(directory: Path) -> bool:
 
 
 def _matches(file: Path, patterns: Sequence[str]) -> bool:
-    """By its name, its path, or a directory above it."""
+    """By the file's name, its path, or a directory above it."""
     names = (file.name, file.as_posix(), *(above.as_posix() for above in file.parents))
     return any(fnmatchcase(name, pattern.rstrip("/")) for pattern in patterns for name in names)

@@ -1,10 +1,10 @@
-"""Spark's daemon of Python workers, with the pyspark that is installed and not the same one in a zip.
+"""Spark's daemon of Python workers, importing the installed pyspark instead of the same one from a zip.
 
 Thread: main, before any other.
 
-Spark puts a zip of pyspark in front of what its Python processes can import, for machines without pyspark. Python keeps
-nothing compiled of a zip: each process would take a second to compile all that it imports. A local master's workers
-have the package itself, which the zip is a part of.
+Spark puts a zip of pyspark first on the import path of its Python processes, for machines without pyspark. Python does
+not cache compiled modules of a zip: each process would take a second to compile what it imports. A local master's
+workers have the package itself, which contains the zip.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 
 def without_zips(paths: Sequence[str]) -> list[str]:
-    """Import paths without the zips of a pyspark that is found on the others."""
+    """Import paths without the zips of a pyspark that is installed on another path."""
     others = [path for path in paths if not path.endswith(".zip")]
     spec = PathFinder.find_spec("pyspark", others)
     if spec is None or spec.origin is None:

@@ -1,4 +1,4 @@
-"""Ranges of offsets: how much of what is there goes into a batch, and which task reads what.
+"""Ranges of offsets: how many offsets go into a batch, and which task reads which.
 
 Thread: none (pure).
 """
@@ -29,38 +29,38 @@ class Range:
 
 
 def ranges_between(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[Range]:
-    """What lies between; partitions with nothing have no range."""
+    """The ranges between starts and ends; partitions without records have none."""
     found = (Range(p, starts[p], end) for p, end in sorted(ends.items()) if p in starts)
     return [one for one in found if len(one)]
 
 
 def admitted(ranges: Iterable[Range], limit: int) -> list[Range]:
-    """At most `limit` offsets of them, each in proportion to what it has; none is left out as long as there are as many
-    as partitions."""
-    known = [one for one in ranges if len(one)]
-    total = sum(map(len, known))
+    """At most `limit` offsets, shared in proportion to what each range has. Every range gets at least one offset if the
+    limit allows it."""
+    nonempty = [one for one in ranges if len(one)]
+    total = sum(map(len, nonempty))
     if total <= limit:
-        return known
-    shares = [min(1, len(one)) if len(known) <= limit else 0 for one in known]
-    left = limit - sum(shares)
-    wanted = [len(one) - share for one, share in zip(known, shares, strict=True)]
-    exact = [left * want / max(1, sum(wanted)) for want in wanted]
+        return nonempty
+    shares = [min(1, len(one)) if len(nonempty) <= limit else 0 for one in nonempty]
+    spare = limit - sum(shares)
+    wanted = [len(one) - share for one, share in zip(nonempty, shares, strict=True)]
+    exact = [spare * want / max(1, sum(wanted)) for want in wanted]
     shares = [share + int(more) for share, more in zip(shares, exact, strict=True)]
-    # What rounding left over goes to those that lost most by it.
-    losers = sorted(range(len(known)), key=lambda i: int(exact[i]) - exact[i])
+    # The remainder of the rounding goes to the ranges that lost most by it.
+    losers = sorted(range(len(nonempty)), key=lambda i: int(exact[i]) - exact[i])
     for i in losers[: limit - sum(shares)]:
         shares[i] += 1
-    return [replace(one, end=one.start + share) for one, share in zip(known, shares, strict=True) if share]
+    return [replace(one, end=one.start + share) for one, share in zip(nonempty, shares, strict=True) if share]
 
 
 def split(ranges: Iterable[Range], at_least: int) -> list[Range]:
-    """As many ranges or more, the largest cut up; so that a partition is read by several tasks."""
-    known = list(ranges)
-    total = sum(map(len, known))
-    if not total or len(known) >= at_least:
-        return known
+    """At least so many ranges, by cutting up the largest: several tasks may read one partition."""
+    whole = list(ranges)
+    total = sum(map(len, whole))
+    if not total or len(whole) >= at_least:
+        return whole
     cut: list[Range] = []
-    for one in known:
+    for one in whole:
         parts = min(len(one), -(-at_least * len(one) // total))
         edges = [one.start + len(one) * n // parts for n in range(parts + 1)]
         cut += [Range(one.partition, a, b) for a, b in pairwise(edges)]
@@ -68,7 +68,7 @@ def split(ranges: Iterable[Range], at_least: int) -> list[Range]:
 
 
 def cut(ranges: Iterable[Range], at_most: int) -> list[Range]:
-    """The same, in pieces of at most so many offsets."""
+    """The ranges in pieces of at most so many offsets."""
     return [
         Range(one.partition, begin, min(begin + at_most, one.end))
         for one in ranges
@@ -77,13 +77,13 @@ def cut(ranges: Iterable[Range], at_most: int) -> list[Range]:
 
 
 def grouped(ranges: Iterable[Range], at_most: int) -> list[tuple[Range, ...]]:
-    """The ranges of each task, as many tasks as ranges but at most so many; even in what they have to read."""
-    known = sorted(ranges, key=len, reverse=True)
-    if len(known) <= at_most:
-        return [(one,) for one in sorted(known)]
+    """The ranges of each task: a task per range, but at most so many, with an even load."""
+    largest_first = sorted(ranges, key=len, reverse=True)
+    if len(largest_first) <= at_most:
+        return [(one,) for one in sorted(largest_first)]
     tasks = [(0, n) for n in range(at_most)]
     members: list[list[Range]] = [[] for _ in range(at_most)]
-    for one in known:
+    for one in largest_first:
         load, n = heapq.heappop(tasks)
         members[n].append(one)
         heapq.heappush(tasks, (load + len(one), n))

@@ -1,10 +1,10 @@
-"""Reads ranges of offsets in a Spark worker.
+"""Reads ranges of offsets in a Spark worker process.
 
 Thread: the task's; a worker runs one task at a time.
 
-A worker process serves one task after the other, often of the same partitions: consumers live as long as it does, with
-their connections, what they have fetched ahead and the rest of a block that a range cut. So the next batch begins with
-bytes that are there already. Owns the readers of this process.
+A worker process serves one task after the other, often for the same partitions. Consumers live as long as the process,
+with their connections, their prefetched data and the rest of a block that a range cut. So the next batch starts with
+bytes that are here already. Owns the readers of this process.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from multilane.wire.records.block import Block
 log = logger(__name__)
 
 _MOST_READERS: Final = 4  # of different properties in one process
-_LOOK: Final = 0.25  # seconds between looks at positions that move without rows, as over the end of a transaction
+_POLL_INTERVAL: Final = 0.25  # seconds; positions may move without rows, as past the end of a transaction
 _OURS: Final = {"enable.auto.commit": False, "auto.offset.reset": "none"}
-_BUFFER: Final = 64 << 20  # there are as many workers as cores
+_BUFFER: Final = 64 << 20  # small, because there are as many workers as cores
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a task has to know of the options."""
+    """The part of the options that tasks need."""
 
     properties: Mapping[str, str] = field(repr=False)
     fail_on_data_loss: bool
@@ -44,28 +44,28 @@ class ReadOptions:
 
 
 @dataclass(slots=True)
-class _Place:
-    """A range was read up to here; what the consumer had handed out beyond."""
+class _Leftover:
+    """Where the last range of a partition ended, and the blocks that the consumer handed out beyond it."""
 
     at: int
-    rests: list[Block]
+    blocks: list[Block]
 
 
 class RangeReader:
-    """A consumer, and where it stands."""
+    """A consumer and its leftovers."""
 
     def __init__(self, properties: Mapping[str, object], clock: Clock) -> None:
-        told = {name: value for name, value in properties.items() if name != "group.id"}
-        self._consumer = Consumer({"fetch.buffer.bytes": _BUFFER, **told, **_OURS})
+        properties = {name: value for name, value in properties.items() if name != "group.id"}
+        self._consumer = Consumer({"fetch.buffer.bytes": _BUFFER, **properties, **_OURS})
         self._clock = clock
-        self._places: dict[TopicPartition, _Place] = {}  # of partitions whose last range was read to its end
+        self._leftovers: dict[TopicPartition, _Leftover] = {}  # of partitions whose last range was read completely
 
     def close(self) -> None:
         self._consumer.close(0)
 
     def read(self, ranges: Sequence[Range], options: ReadOptions) -> Iterator[Block]:
         waiting = sorted(ranges)
-        while waiting:  # a partition may have several: one after the other
+        while waiting:  # several ranges of a partition are read one after the other
             wave = {one.partition: one for one in reversed(waiting)}
             waiting = [one for one in waiting if wave[one.partition] is not one]
             yield from self._wave(wave, options)
@@ -73,98 +73,100 @@ class RangeReader:
     def _wave(self, wave: dict[TopicPartition, Range], options: ReadOptions) -> Iterator[Block]:
         self._consumer.assign(wave)
         self._consumer.resume(wave)
-        places, self._places = self._places, {}
+        leftovers, self._leftovers = self._leftovers, {}
         fetched: list[Block] = []
         for partition, one in wave.items():
-            place = places.get(partition)
-            if place is not None and place.at == one.start:
-                fetched += place.rests
+            leftover = leftovers.get(partition)
+            if leftover is not None and leftover.at == one.start:
+                fetched += leftover.blocks
             else:
                 self._consumer.seek(partition, one.start)
-        still = dict(wave)
-        for block in chain(fetched, self._polled(still, options)):
-            piece = self._cut(still, block, options)
+        pending = dict(wave)
+        for block in chain(fetched, self._polled(pending, options)):
+            piece = self._cut(pending, block, options)
             if len(piece):
                 yield piece
 
-    def _cut(self, still: dict[TopicPartition, Range], block: Block, options: ReadOptions) -> Block:
-        """The rows that are wanted; those behind them are kept."""
+    def _cut(self, pending: dict[TopicPartition, Range], block: Block, options: ReadOptions) -> Block:
+        """The rows inside the range; rows beyond it are kept as leftovers."""
         partition = TopicPartition(block.topic, block.partition)
-        one = still.get(partition)
+        one = pending.get(partition)
         if one is None:
-            self._places[partition].rests.append(block)
+            self._leftovers[partition].blocks.append(block)
             return block.slice(0, 0)
-        if len(block) and block.offsets[0] < one.start:  # a topic that was made again is read from its beginning
-            _lost(f"{one} is to be read, and the log of {partition} began anew at {block.offsets[0]}", options)
+        if len(block) and block.offsets[0] < one.start:  # a recreated topic starts again at 0
+            _lost(f"cannot read {one}: the log of {partition} starts again at {block.offsets[0]}", options)
             block = block.slice(int(np.searchsorted(block.offsets, one.start)))
         if block.next_offset < one.end:
             return block
         rows = int(np.searchsorted(block.offsets, one.end))
-        self._finish(still, partition)
+        self._finish(pending, partition)
         if rows < len(block):
-            self._places[partition].rests.append(block.slice(rows))
+            self._leftovers[partition].blocks.append(block.slice(rows))
         return block.slice(0, rows)
 
-    def _finish(self, still: dict[TopicPartition, Range], partition: TopicPartition) -> None:
-        one = still.pop(partition)
+    def _finish(self, pending: dict[TopicPartition, Range], partition: TopicPartition) -> None:
+        one = pending.pop(partition)
         self._consumer.pause([partition])
-        self._places[partition] = _Place(one.end, [])
+        self._leftovers[partition] = _Leftover(one.end, [])
 
-    def _polled(self, still: dict[TopicPartition, Range], options: ReadOptions) -> Iterator[Block]:
-        """What comes, until nothing is missing any more."""
+    def _polled(self, pending: dict[TopicPartition, Range], options: ReadOptions) -> Iterator[Block]:
+        """Polls until every range is complete."""
         deadline = self._clock.monotonic() + options.poll_seconds
-        while still:
+        while pending:
             try:
-                blocks = self._consumer.poll(_LOOK)
+                blocks = self._consumer.poll(_POLL_INTERVAL)
             except OffsetOutOfRange as error:
-                self._pass_over(still, error, options)
+                self._skip_missing(pending, error, options)
                 continue
             yield from blocks
             if blocks:
                 deadline = self._clock.monotonic() + options.poll_seconds
             else:
-                self._finish_passed(still)
-                if still and self._clock.monotonic() > deadline:
-                    self._explain(still, options)
+                self._finish_empty_tails(pending)
+                if pending and self._clock.monotonic() > deadline:
+                    self._check_ends(pending, options)
 
-    def _finish_passed(self, still: dict[TopicPartition, Range]) -> None:
-        """Markers and gaps at the end of a range have no rows."""
-        for partition, one in list(still.items()):
+    def _finish_empty_tails(self, pending: dict[TopicPartition, Range]) -> None:
+        """Finishes ranges that end with transaction markers or gaps, which have no rows."""
+        for partition, one in list(pending.items()):
             with suppress(OperationTimeout):
                 if self._consumer.position(partition, 0) >= one.end:
-                    self._finish(still, partition)
+                    self._finish(pending, partition)
 
-    # --- what is missing ---------------------------------------------------------------------------------------------
+    # --- missing records ---------------------------------------------------------------------------------------------
 
-    def _pass_over(self, still: dict[TopicPartition, Range], error: OffsetOutOfRange, options: ReadOptions) -> None:
+    def _skip_missing(
+        self, pending: dict[TopicPartition, Range], error: OffsetOutOfRange, options: ReadOptions
+    ) -> None:
         partition = TopicPartition(error.topic, error.partition)
-        one = still[partition]
+        one = pending[partition]
         begin = self._consumer.beginning_offsets([partition])[partition]
-        what = f"{one} is to be read, and the log of {partition} begins at {begin}"
+        what = f"cannot read {one}: the log of {partition} begins at {begin}"
         if begin <= error.offset:
-            what = f"{one} is to be read, and the log of {partition} does not reach so far"
+            what = f"cannot read {one}: the log of {partition} ends before it"
         _lost(what, options)
         if error.offset < begin < one.end:
             self._consumer.seek(partition, begin)
         else:
-            self._finish(still, partition)
+            self._finish(pending, partition)
 
-    def _explain(self, still: dict[TopicPartition, Range], options: ReadOptions) -> None:
-        """Nothing came for long: is there nothing?"""
-        ends = self._consumer.end_offsets(still)
-        for partition, one in list(still.items()):
+    def _check_ends(self, pending: dict[TopicPartition, Range], options: ReadOptions) -> None:
+        """After a poll timeout: raises where the log has the records, and reports a loss where it does not."""
+        ends = self._consumer.end_offsets(pending)
+        for partition, one in list(pending.items()):
             if ends[partition] >= one.end:
                 raise OperationTimeout(
-                    f"{one}: no record came for {options.poll_seconds:g} s (kafkaConsumer.pollTimeoutMs)"
+                    f"{one}: no record arrived for {options.poll_seconds:g} s (kafkaConsumer.pollTimeoutMs)"
                 )
-            _lost(f"{one} is to be read, and the log of {partition} ends at {ends[partition]}", options)
-            self._finish(still, partition)
+            _lost(f"cannot read {one}: the log of {partition} ends at {ends[partition]}", options)
+            self._finish(pending, partition)
 
 
 def _lost(what: str, options: ReadOptions) -> None:
     if options.fail_on_data_loss:
-        raise DataLoss(f"{what}: records are gone. Set failOnDataLoss to false to go on without them")
-    log.warning("%s: going on without what is missing, as failOnDataLoss is false", what)
+        raise DataLoss(f"{what}: records are gone. Set failOnDataLoss to false to continue without them")
+    log.warning("%s: continuing without the missing records, because failOnDataLoss is false", what)
 
 
 # --- the readers of this process -------------------------------------------------------------------------------------
@@ -176,7 +178,7 @@ def read_ranges(ranges: Sequence[Range], options: ReadOptions) -> Iterator[Block
     """The rows of these ranges, in order for each partition."""
     key = (os.getpid(), *sorted(options.properties.items()))
     reader = _readers.pop(key, None) or RangeReader(options.properties, SystemClock())
-    _readers[key] = reader  # behind the others: the first is the one that was not used for longest
+    _readers[key] = reader  # last in the dict: the first is the least recently used
     while len(_readers) > _MOST_READERS:
         _readers.pop(next(iter(_readers))).close()
     try:

@@ -13,34 +13,41 @@ from typing import Final
 from multilane.errors import MultilaneError, NoHistory
 from multilane.secret import without_credentials
 
-_PYTHONS: Final = re.compile(
+_PYTHON_ERROR: Final = re.compile(
     r"multilane\.errors\.\w+: |[A-Za-z_][\w.]*(Error|Exception|Lost|Failed|Exit|Interrupt)\b(: |$)"
 )
-_OURS: Final = re.compile(r"multilane\.errors\.\w+: ")
+_OUR_ERROR: Final = re.compile(r"multilane\.errors\.\w+: ")
 _MOST_TEXT: Final = 4_000  # characters
-_SPARKS: Final = ("org.", "java.", "py4j.", "pyspark.errors.")
+_SPARK_PREFIXES: Final = ("org.", "java.", "py4j.", "pyspark.errors.")
 
 
 def reason(error: Exception) -> str:
-    """The line that says what happened: of a failure in a worker the last of its traceback, which Spark has somewhere
-    in the middle of its own."""
+    """The line that states the cause. For a failure in a worker that is the last line of its traceback, which Spark
+    puts in the middle of its own."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if _PYTHONS.match(line) and not line.startswith(_SPARKS)]
-    return without_credentials((told or lines or [type(error).__name__])[-1 if told else 0])
+    own_lines = [line for line in lines if _PYTHON_ERROR.match(line) and not line.startswith(_SPARK_PREFIXES)]
+    return without_credentials(own_lines[-1] if own_lines else first_cause(error))
+
+
+def first_cause(error: Exception) -> str:
+    """The first line of a JVM error only says that there was an error; the cause follows."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    java = next((line for line in lines[1:] if line.startswith(": ")), "")
+    return java.removeprefix(": ") or lines[0]
 
 
 def in_short(error: BaseException) -> str:
-    """What a worker tells of it. Our own errors are sentences that say all."""
-    told = str(error) if isinstance(error, MultilaneError) else f"{type(error).__name__}: {error}"
-    return without_credentials(told[:_MOST_TEXT])
+    """An error as a worker reports it. Our own errors are complete sentences and need no class name."""
+    text = str(error) if isinstance(error, MultilaneError) else f"{type(error).__name__}: {error}"
+    return without_credentials(text[:_MOST_TEXT])
 
 
 @contextmanager
-def told_plainly(what: str) -> Iterator[None]:
-    """Spark tells what went wrong in a worker with both tracebacks: one sentence is enough."""
+def plain_errors(what: str) -> Iterator[None]:
+    """Replaces Spark's error about a worker, which has both tracebacks, with one sentence."""
     from pyspark.errors import PySparkException
 
     try:
         yield
     except PySparkException as error:
-        raise NoHistory(f"{what} cannot be read: {_OURS.sub('', reason(error), count=1)}") from error
+        raise NoHistory(f"{what} cannot be read: {_OUR_ERROR.sub('', reason(error), count=1)}") from error

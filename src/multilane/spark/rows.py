@@ -2,8 +2,9 @@
 
 Thread: any.
 
-Spark takes a batch as it is if its columns have exactly the types that Spark gives this schema; so they are asked from
-Spark, and made here once for each block. Keys and values are copied out of the frame: the JVM reads plain binaries.
+Spark takes a batch unchanged if its columns have exactly the Arrow types that Spark derives from the schema. So Spark
+converts the schema, and each block is converted once. Keys and values are copied out of the frame: the JVM reads plain
+binaries.
 """
 
 from __future__ import annotations
@@ -55,17 +56,17 @@ def spark_batch(block: Block, *, include_headers: bool) -> pa.RecordBatch:
         block.keys.cast(pa.binary()),
         block.values.cast(pa.binary()),
         pa.repeat(pa.scalar(block.topic), rows),
-        _over(pa.int32(), np.full(rows, block.partition, np.int32)),
-        _over(pa.int64(), block.offsets.copy()),
-        _over(schema.field("timestamp").type, block.timestamps * 1_000),
-        _over(pa.int32(), block.timestamp_types.astype(np.int32)),
+        _from_numpy(pa.int32(), np.full(rows, block.partition, np.int32)),
+        _from_numpy(pa.int64(), block.offsets.copy()),
+        _from_numpy(schema.field("timestamp").type, block.timestamps * 1_000),
+        _from_numpy(pa.int32(), block.timestamp_types.astype(np.int32)),
     ]
     if include_headers:
         columns.append(_headers(block, schema.field("headers").type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _over(kind: pa.DataType, column: np.ndarray) -> pa.Array:
+def _from_numpy(kind: pa.DataType, column: np.ndarray) -> pa.Array:
     return pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(np.ascontiguousarray(column))])
 
 
@@ -74,5 +75,5 @@ def _headers(block: Block, kind: pa.ListType) -> pa.Array:
     if block.columns.header_spans is None:
         return pa.nulls(len(block), kind)
     rows = [block.headers(row) for row in range(len(block))]
-    told = [[{"key": name, "value": content} for name, content in row] or None for row in rows]
-    return pa.array(told, kind)
+    pairs = [[{"key": name, "value": content} for name, content in row] or None for row in rows]
+    return pa.array(pairs, kind)

@@ -2,8 +2,8 @@
 
 Thread: the task's; a worker runs one task at a time.
 
-All of a task's records are acknowledged before the task ends: what Spark counts as written is stored. A task that is
-run again writes its rows again (at least once). Owns the writers of this process, which live as long as it does.
+All records of a task are acknowledged before the task ends: rows that Spark counts as written are stored. A repeated
+task writes its rows again (at least once). Owns the writers of this process, which live as long as it does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from multilane.errors import ConfigError
 from multilane.spark.options import SinkOptions
 
 _TEXT_OR_BYTES: Final = (StringType, BinaryType)
-_KINDS: Final[Mapping[str, tuple[type[DataType], ...]]] = {
+_COLUMN_TYPES: Final[Mapping[str, tuple[type[DataType], ...]]] = {
     "key": _TEXT_OR_BYTES,
     "value": _TEXT_OR_BYTES,
     "topic": (StringType,),
@@ -35,7 +35,7 @@ _KINDS: Final[Mapping[str, tuple[type[DataType], ...]]] = {
 
 @dataclass
 class Stored(WriterCommitMessage):
-    """What a task has written."""
+    """How many records a task has written."""
 
     records: int
 
@@ -55,8 +55,8 @@ class _Writes:
         return Stored(records)
 
     def _plain(self, batch: pa.RecordBatch) -> tuple[Iterable[str], Iterable[bytes | None], Iterable[bytes | None]]:
-        """Topics, values and keys; what is repeated has no end. By C loops as far as it goes: whatever is done here for
-        a row is done for millions."""
+        """Topics, values and keys; a constant column is an endless iterator. C loops as far as possible: work per row
+        is repeated for millions of rows."""
         topics: Iterable[str] = repeat(self.options.topic or "")
         if self.options.topic is None:
             topics = named = batch.column("topic").to_pylist()
@@ -77,10 +77,10 @@ class _Writes:
         )
 
     def commit(self, messages: list[WriterCommitMessage | None], *batch: int) -> None:
-        """Nothing is left to do: tasks have waited for their acknowledgements."""
+        """Does nothing: tasks have waited for their acknowledgements."""
 
     def abort(self, messages: list[WriterCommitMessage | None], *batch: int) -> None:
-        """What is stored is stored; it comes again when the batch is run again."""
+        """Does nothing: stored records stay, and are written once more when Spark repeats the batch."""
 
 
 class BatchWriter(_Writes, DataSourceArrowWriter): ...
@@ -90,26 +90,26 @@ class StreamWriter(_Writes, DataSourceStreamArrowWriter): ...
 
 
 def _checked(schema: StructType, topic: str | None) -> tuple[str, ...]:
-    """The columns that are written, or what is wrong with them."""
+    """The columns to write; raises where one has the wrong type or is missing."""
     found = {column.name: column.dataType for column in schema.fields}
     if "value" not in found:
-        raise ConfigError(f"a column `value` is needed to write to Kafka; there is {', '.join(found) or 'none'}")
+        raise ConfigError(f"writing to Kafka needs a column `value`; the columns are {', '.join(found) or 'none'}")
     if topic is None and "topic" not in found:
-        raise ConfigError("say where to write: option topic, or a column `topic`")
-    for name, kinds in _KINDS.items():
-        if name in found and not isinstance(found[name], kinds):
-            wanted = " or ".join(kind().simpleString() if kind is not ArrayType else "array" for kind in kinds)
-            raise ConfigError(f"column `{name}` is {found[name].simpleString()}, and has to be {wanted}")
+        raise ConfigError("no topic to write to: set the option topic, or add a column `topic`")
+    for name, types in _COLUMN_TYPES.items():
+        if name in found and not isinstance(found[name], types):
+            wanted = " or ".join(type_().simpleString() if type_ is not ArrayType else "array" for type_ in types)
+            raise ConfigError(f"column `{name}` is {found[name].simpleString()}, but must be {wanted}")
     headers = found.get("headers")
     if headers is not None and headers.simpleString() != "array<struct<key:string,value:binary>>":
         raise ConfigError(
-            f"column `headers` is {headers.simpleString()}, and has to be array<struct<key:string,value:binary>>"
+            f"column `headers` is {headers.simpleString()}, but must be array<struct<key:string,value:binary>>"
         )
-    return tuple(name for name in _KINDS if name in found)
+    return tuple(name for name in _COLUMN_TYPES if name in found)
 
 
 def _contents(column: pa.Array) -> list[bytes | None]:
-    """Twice as fast as to_pylist(), which makes a scalar of every value first."""
+    """Twice as fast as to_pylist(), which makes a scalar for every value first."""
     found: list[bytes | None] = column.cast(pa.binary()).to_numpy(zero_copy_only=False).tolist()
     return found
 
@@ -125,7 +125,7 @@ _writers: dict[tuple[object, ...], BulkWriter] = {}
 
 @contextmanager
 def _writer(properties: Mapping[str, str]) -> Iterator[BulkWriter]:
-    """One for a task at a time; one that failed is not used again, and what it still had is given up."""
+    """A writer for one task at a time. A failed writer is not used again, and its unsent records are discarded."""
     key = (os.getpid(), *sorted(properties.items()))
     writer = _writers.pop(key, None) or BulkWriter(dict(properties))
     try:

@@ -1,9 +1,9 @@
-"""`format("multilane")`: Kafka as a table and as a stream, through Spark's interface for data sources in Python.
+"""`format("multilane")`: Kafka as a table and as a stream, through Spark's Python data source API.
 
-Thread: Spark's: planning in the driver's process (a batch) or in a process of the query's own (a stream), reading in
-workers. Spark pickles what it sends between them, by import path.
+Thread: Spark's. A batch is planned in the driver process, a stream in a process of its own; workers read. Spark pickles
+readers and tasks by import path.
 
-A composition root: what is here wires options, planner and reader together.
+A composition root: wires options, planner and reader together.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from multilane.errors import ConfigError
-from multilane.spark.catalog_options import kept_in, options_in, table_options
+from multilane.spark.catalog_options import options_in, table_options, with_stored
 from multilane.spark.offset_spec import Offsets, Tree, to_json
 from multilane.spark.options import (
     SourceOptions,
@@ -42,12 +42,12 @@ class KafkaSource(DataSource):
         return "multilane"
 
     def schema(self) -> StructType:
-        refuse_shown_secrets(self.options)  # a plan is there before anything is read
-        kept = table_options(self.options)
-        if kept is None:
+        refuse_shown_secrets(self.options)  # Spark makes a plan before anything is read
+        table = table_options(self.options)
+        if table is None:
             return spark_schema(include_headers=includes_headers(self.options))
-        refuse_shown_secrets(kept)
-        return kept_in(spark_schema(include_headers=includes_headers(kept)), kept)
+        refuse_shown_secrets(table)
+        return with_stored(spark_schema(include_headers=includes_headers(table)), table)
 
     def reader(self, schema: StructType) -> BatchReader:
         return BatchReader(source_options(options_in(schema) | dict(self.options), is_stream=False))
@@ -69,28 +69,28 @@ class KafkaSource(DataSource):
 
 @dataclass
 class Task(InputPartition):
-    """What one task reads."""
+    """The ranges that one task reads."""
 
     ranges: tuple[Range, ...]
 
 
 class _Reads:
-    """What both readers do in a worker."""
+    """The worker's side of both readers."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        chosen = self.options
-        how = ReadOptions(chosen.properties, chosen.fail_on_data_loss, chosen.poll_seconds)
+        options = self.options
+        how = ReadOptions(options.properties, options.fail_on_data_loss, options.poll_seconds)
         for block in read_ranges(partition.ranges, how):
-            yield spark_batch(block, include_headers=chosen.include_headers)
+            yield spark_batch(block, include_headers=options.include_headers)
 
     def tasks(self, ranges: Sequence[Range]) -> list[Task]:
-        chosen = self.options
-        pieces = split(ranges, chosen.min_partitions) if chosen.min_partitions else ranges
-        pieces = cut(pieces, chosen.max_records) if chosen.max_records else pieces
-        return [Task(own) for own in grouped(pieces, chosen.max_tasks or max(1, len(pieces)))] or [Task(())]
+        options = self.options
+        parts = split(ranges, options.min_partitions) if options.min_partitions else ranges
+        parts = cut(parts, options.max_records) if options.max_records else parts
+        return [Task(own) for own in grouped(parts, options.max_tasks or max(1, len(parts)))] or [Task(())]
 
 
 class BatchReader(_Reads, DataSourceReader):
@@ -103,7 +103,7 @@ class BatchReader(_Reads, DataSourceReader):
 
 
 class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One for the life of a query, in a process of its own; workers get a copy that has not planned anything."""
+    """Lives as long as its query, in a process of its own; workers get a copy without a planner."""
 
     def __init__(self, options: SourceOptions) -> None:
         super().__init__(options)
@@ -119,7 +119,7 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planned
 
     def initialOffset(self) -> dict[str, Any]:
-        return self._told(self._planner.begin())
+        return self._as_json(self._planner.begin())
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._planner.fix_target()
@@ -135,17 +135,18 @@ class StreamReader(_Reads, DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(offsets, planner.ids_of({p.topic for p in offsets}), planner.epochs_of(offsets))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        return self._told(self._planner.newest) or None
+        return self._as_json(self._planner.newest) or None
 
     def partitions(self, start: Tree, end: Tree) -> Sequence[InputPartition]:
         planner = self._planner
         return self.tasks(planner.ranges(planner.recall(start), planner.recall(end)))
 
-    def _told(self, offsets: Offsets) -> dict[str, Any]:
+    def _as_json(self, offsets: Offsets) -> dict[str, Any]:
         return to_json(offsets, self._planner.ids_of({partition.topic for partition in offsets}))
 
     def commit(self, end: Tree) -> None:
-        """Spark calls this one batch late, and never for the last: the group hears of it when the next is planned."""
+        """Does nothing. Spark calls it one batch late and never for the last batch, so the planner commits for the
+        group when it plans the next batch."""
 
     def stop(self) -> None:
         if self._planned is not None:

@@ -2,8 +2,8 @@
 
 Thread: application.
 
-For plain Spark: nothing of the consumer but where it reads and how it logs in is used, no listener runs, and the group
-is told nothing unless the options say so (`commitGroup`).
+For plain Spark: only the consumer's topic and its connection are used, no listener runs, and nothing is committed for
+the group unless the options ask for it (`commitGroup`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _RESET: Final = "auto.offset.reset"
-_NOT_SPARKS: Final = frozenset({_RESET, "enable.auto.commit"})
+_SET_BY_SOURCE: Final = frozenset({_RESET, "enable.auto.commit"})
 
 
 def stream_of(
@@ -31,25 +31,27 @@ def stream_of(
     model: Any,
     options: Mapping[str, object],
 ) -> DataFrame:
-    """A stream; with a model it has a column `payload` of its fields."""
+    """A streaming DataFrame; with a model it has a column `payload` with the model's fields."""
     from pyspark.sql import SparkSession
 
     from multilane.spark.typed import with_payload
 
     session = spark or SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
-    told = source_settings(group, cluster) | {name: as_option(name, value) for name, value in options.items()}
-    frame = session.readStream.format("multilane").options(**told).load()
+    settings = source_settings(group, cluster) | {name: as_option(name, value) for name, value in options.items()}
+    frame = session.readStream.format("multilane").options(**settings).load()
     return frame if model is None else with_payload(frame, model)
 
 
 def source_settings(group: ConsumerGroupConfig, cluster: ClusterConfig) -> dict[str, str]:
-    """The options of the source that the configuration stands for."""
+    """The options of the source, from the configuration."""
     properties = consumer_properties(group, cluster)
     return kafka_options(properties) | {"subscribe": group.topic, "startingOffsets": str(properties[_RESET])}
 
 
 def kafka_options(properties: Mapping[str, object]) -> dict[str, str]:
-    """Properties of a consumer as options of the source, but for what the source decides itself."""
+    """Consumer properties as options of the source, without those that the source sets itself."""
     return {
-        f"kafka.{name}": as_option(name, value) for name, value in properties.items() if owner(name) not in _NOT_SPARKS
+        f"kafka.{name}": as_option(name, value)
+        for name, value in properties.items()
+        if owner(name) not in _SET_BY_SOURCE
     }

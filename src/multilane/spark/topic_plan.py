@@ -1,8 +1,9 @@
-"""Plans a topic: its history by Spark, lanes simulated, settings recommended. The composition root of `multilane plan`.
+"""Plans a topic: reads its history with Spark, simulates lanes, recommends settings. The composition root of
+`multilane plan`.
 
 Thread: application.
 
-What can be found out without Spark is found out first: that takes a moment, Spark takes seconds to start.
+Checks without Spark come first: they take a moment, and Spark takes seconds to start.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from multilane.errors import BrokerError, ConfigError, NoHistory
 from multilane.sizing.goals import Goals
 from multilane.sizing.history import Arrivals, History
 from multilane.sizing.recommendation import Recommendation, recommend
-from multilane.spark.history import Asked, read_arrivals, read_history
+from multilane.spark.history import HistoryQuery, read_arrivals, read_history
 from multilane.spark.session import local_slots, one_job
 from multilane.spark.topic_frames import kafka_options
 from multilane.types import TopicPartition
@@ -30,7 +31,7 @@ _UNKNOWN_TOPIC: Final = 3
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
     topic: str
-    properties: Mapping[str, object] = field(repr=False)  # of the connection; may have secrets in it
+    properties: Mapping[str, object] = field(repr=False)  # of the connection; may contain secrets
     goals: Goals
     slot: float = 10.0  # seconds
     since: int | None = None  # ms since 1970
@@ -42,29 +43,29 @@ class PlanRequest:
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
     history: History
-    arrivals: Arrivals  # what was simulated: the busiest slot of the busiest partition
+    arrivals: Arrivals  # input of the simulation: the busiest slot of the busiest partition
     goals: Goals
     recommended: Recommendation
 
 
-def plan_topic(request: PlanRequest, tell: Callable[[str], object] = lambda step: None) -> TopicPlan:
-    """`tell` hears what is going on."""
-    tell(f"looking at {request.topic}")
+def plan_topic(request: PlanRequest, on_step: Callable[[str], object] = lambda step: None) -> TopicPlan:
+    """`on_step` is called at the start of each step."""
+    on_step(f"looking at {request.topic}")
     partitions = _partitions_with_records(request)
-    tell("starting Spark")
+    on_step("starting Spark")
     with one_job(request.master, f"multilane plan {request.topic}", request.conf) as spark:
-        tell(f"reading {request.topic}")
-        asked = _asked(request, partitions)
-        history = read_history(spark, asked)
+        on_step(f"reading {request.topic}")
+        query = _history_query(request, partitions)
+        history = read_history(spark, query)
         if history is None:
-            raise NoHistory(f"{request.topic} has no records in this time: choose another, or leave it out")
-        arrivals = read_arrivals(spark, asked, history.heaviest_load)
-    tell("simulating lanes")
+            raise NoHistory(f"{request.topic} has no records in this time range: choose another, or leave it out")
+        arrivals = read_arrivals(spark, query, history.heaviest_load)
+    on_step("simulating lanes")
     return TopicPlan(history, arrivals, request.goals, recommend(history, arrivals, request.goals))
 
 
 def _partitions_with_records(request: PlanRequest) -> int:
-    """The number of partitions; an error where there is nothing to plan from."""
+    """The number of partitions; raises if the topic has no records."""
     topic = request.topic
     with Admin(canonical(dict(request.properties), frozenset({Scope.CLIENT}))) as admin:
         try:
@@ -72,7 +73,7 @@ def _partitions_with_records(request: PlanRequest) -> int:
         except BrokerError as error:
             if error.code != _UNKNOWN_TOPIC:
                 raise
-            raise ConfigError(f"there is no topic {topic!r} on these brokers: mend its name") from None
+            raise ConfigError(f"there is no topic {topic!r} on these brokers: correct its name") from None
         partitions = [TopicPartition(topic, one.number) for one in described.partitions]
         begins, ends = _offsets(admin, partitions, "earliest"), _offsets(admin, partitions, "latest")
     if begins == ends:
@@ -80,13 +81,13 @@ def _partitions_with_records(request: PlanRequest) -> int:
     return len(partitions)
 
 
-def _offsets(admin: Admin, partitions: list[TopicPartition], at: Literal["earliest", "latest"]) -> list[int]:
-    return [place.offset for place in admin.offsets(partitions, at).values() if place is not None]
+def _offsets(admin: Admin, partitions: list[TopicPartition], reset: Literal["earliest", "latest"]) -> list[int]:
+    return [position.offset for position in admin.offsets(partitions, reset).values() if position is not None]
 
 
-def _asked(request: PlanRequest, partitions: int) -> Asked:
+def _history_query(request: PlanRequest, partitions: int) -> HistoryQuery:
     options = kafka_options(of_readers(request.properties))
     slots = local_slots(request.master)
-    if slots is not None:  # a few partitions keep many cores busy too
+    if slots is not None:  # so that a few partitions keep many cores busy
         options["minPartitions"] = str(slots)
-    return Asked(request.topic, partitions, options, round(request.slot * 1_000), request.since, request.until)
+    return HistoryQuery(request.topic, partitions, options, round(request.slot * 1_000), request.since, request.until)

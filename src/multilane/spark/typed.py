@@ -1,10 +1,10 @@
-"""Payloads as Spark columns: from a pydantic model or a JSON Schema to the type that Spark reads JSON into. (Avro has a
-package of its own.)
+"""Payloads as Spark columns: turns a pydantic model or a JSON Schema into the type that Spark parses JSON into. (Avro
+has a package of its own.)
 
 Thread: any.
 
-What JSON Schema can say and a Spark type cannot (a choice of several types, objects without known fields) is refused
-with the place; a column that silently holds nulls would be worse.
+Constructs of JSON Schema that no Spark type has (a choice of several types, objects without known fields) are refused,
+with their path; a column that silently holds nulls would be worse.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _TEXTS: Final[Mapping[str, DataType]] = {"date-time": TimestampType(), "date": D
 
 
 def with_payload(frame: DataFrame, model: Any) -> DataFrame:
-    """The rows with a column `payload` of the model's fields. They are null where a value is no such JSON; of a value
-    that is no such Avro the payload itself is."""
+    """Adds a column `payload` with the model's fields. If a value is not valid JSON for the model, the fields are null;
+    if it is not valid Avro, the payload itself is null."""
     if isinstance(model, Avro):
         from multilane.spark.avro.decoding import decoding
 
@@ -47,7 +47,7 @@ def with_payload(frame: DataFrame, model: Any) -> DataFrame:
 
 
 def struct_of(model: Any) -> StructType:
-    """The Spark type of a pydantic model, a JSON Schema (a mapping) or, as it is, a StructType."""
+    """The Spark type of a pydantic model or a JSON Schema (a mapping); a StructType is returned as it is."""
     if isinstance(model, StructType):
         return model
     schema = model if isinstance(model, Mapping) else _schema_of(model)
@@ -61,36 +61,36 @@ def _schema_of(model: Any) -> Mapping[str, Any]:
     try:
         schema: Mapping[str, Any] = model.model_json_schema()
     except AttributeError:
-        told = "give a pydantic model, a JSON Schema, a StructType or multilane.Avro(...)"
-        raise ConfigError(f"{model!r} is no payload type: {told}") from None
+        wanted = "give a pydantic model, a JSON Schema, a StructType or multilane.Avro(...)"
+        raise ConfigError(f"{model!r} is not a payload type: {wanted}") from None
     return schema
 
 
 class _StructReading:
-    """Of one schema; `named` are the parts that it refers to."""
+    """Converts one schema; `named` are its definitions, for `$ref`."""
 
     def __init__(self, named: Mapping[str, Any]) -> None:
         self._named = named
-        self._within: list[str] = []
+        self._enclosing: list[str] = []
 
     def type_of(self, schema: Mapping[str, Any], at: str) -> DataType:
         if "$ref" in schema:
-            return self._referred(str(schema["$ref"]).rpartition("/")[2], at)
+            return self._by_reference(str(schema["$ref"]).rpartition("/")[2], at)
         kinds = [kind for kind in schema.get("anyOf", schema.get("oneOf", ())) if kind.get("type") != "null"]
         if len(kinds) == 1:
             return self.type_of(kinds[0], at)
         found = self._plain(schema) or self._nested(schema, at)
         if found is None:
             kind = _kind(schema) or "of several types"
-            raise ConfigError(f"{at} is {kind} in a way that no Spark type is; write a StructType instead")
+            raise ConfigError(f"{at} is {kind} in a form that Spark has no type for; write a StructType instead")
         return found
 
-    def _referred(self, name: str, at: str) -> DataType:
-        if name in self._within:
-            raise ConfigError(f"{at} holds itself ({name}), which no Spark type does")
-        self._within.append(name)
+    def _by_reference(self, name: str, at: str) -> DataType:
+        if name in self._enclosing:
+            raise ConfigError(f"{at} contains itself ({name}); Spark types cannot be recursive")
+        self._enclosing.append(name)
         found = self.type_of(self._named.get(name, {}), at)
-        self._within.pop()
+        self._enclosing.pop()
         return found
 
     def _plain(self, schema: Mapping[str, Any]) -> DataType | None:
@@ -107,14 +107,14 @@ class _StructReading:
             return ArrayType(self.type_of(schema["items"], f"an item of {at}"))
         if kind == "object" and "properties" in schema:
             fields = schema["properties"].items()
-            return StructType([StructField(name, self.type_of(of, f"{at}.{name}")) for name, of in fields])
+            return StructType([StructField(name, self.type_of(field, f"{at}.{name}")) for name, field in fields])
         if kind == "object" and isinstance(rest, Mapping):
             return MapType(StringType(), self.type_of(rest, f"a value of {at}"))
         return None
 
 
 def _kind(schema: Mapping[str, Any]) -> str | None:
-    """The one type it has; null beside it does not count, as in ["string", "null"]."""
-    told = schema.get("type")
-    kinds = [one for one in (told if isinstance(told, list) else [told]) if one not in {None, "null"}]
+    """The single type of a schema, not counting null, as in ["string", "null"]; None if there are several."""
+    declared = schema.get("type")
+    kinds = [one for one in (declared if isinstance(declared, list) else [declared]) if one not in {None, "null"}]
     return str(kinds[0]) if len(kinds) == 1 else None

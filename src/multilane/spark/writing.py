@@ -1,8 +1,8 @@
-"""`multilane.spark.write`: a DataFrame written to Kafka.
+"""`multilane.spark.write`: writes a DataFrame to Kafka.
 
 Thread: application (the driver's).
 
-Without `mode("append")` Spark refuses to write to a data source in Python, and what it suggests is no help.
+Without `mode("append")` Spark refuses to write to a Python data source, and its suggestion does not help.
 """
 
 from __future__ import annotations
@@ -17,18 +17,21 @@ if TYPE_CHECKING:
 
 
 def write(rows: DataFrame, properties: Mapping[str, object], *, topic: str | None = None) -> None:
-    """Append the rows of a batch DataFrame to Kafka, and return when the broker has acknowledged all of them.
+    """Append the rows of a batch DataFrame to Kafka, and return when the brokers have acknowledged all of them.
 
-    `properties` are those of a producer, `topic` is for rows without a column of that name.
+    `properties` are producer properties; `topic` is for rows without a `topic` column.
 
     >>> multilane.spark.write(orders.selectExpr("id as key", "to_json(struct(*)) as value"),
     ...                       {"bootstrap.servers": "localhost:9092"}, topic="orders")
     """
-    from multilane.spark.options import as_option  # here: every worker of Spark imports this package
+    from multilane.config.spelling import fold  # imported here: every Spark worker imports this package
+    from multilane.spark.options import as_option
 
     if rows.isStreaming:
         raise ConfigError('this DataFrame is a stream: write it with rows.writeStream.format("multilane")')
-    options = {f"kafka.{name.removeprefix('kafka.')}": as_option(name, value) for name, value in properties.items()}
+    # Spark forgets capitals, and with them where the words of a name in camel case begin.
+    given = {name: value for name, value in properties.items() if value is not None}
+    options = {f"kafka.{fold(name)}": as_option(name, value) for name, value in given.items()}
     if topic is not None:
         options["topic"] = topic
     rows.write.format("multilane").options(**options).mode("append").save()

@@ -1,9 +1,10 @@
-"""What happens to records, as values: told by members and by whoever watches the brokers.
+"""The events of records, as values: reported by members and by watchers of the brokers.
 
 Thread: none (pure values).
 
-A record has an identity (`record`) that its copies in retry and error topics keep, and each copy has a place of its
-own. A member is one life of one process: started again it is another member. Times are of one monotonic clock.
+A record has an identity (`record`) that its copies in retry and error topics keep; each copy has a place (topic,
+partition, offset) of its own. A member is one run of one process: after a restart it is another member. Times are of
+one monotonic clock.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class RecordPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """A record lies in the topic that is consumed."""
+    """A record is in the consumed topic."""
 
     at: float
     record: str
@@ -36,7 +37,7 @@ class Produced:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A copy of a record lies in a retry topic or, when it is final, in an error topic. `at` is when that was known."""
+    """A copy of a record is in a retry topic or, if it is final, in an error topic. `at` is when that was observed."""
 
     at: float
     record: str
@@ -47,7 +48,7 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A function was called with the record; records of one call have its number in common."""
+    """A function was called with the record; the records of one call share its number."""
 
     at: float
     member: str
@@ -71,7 +72,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Settled without a call, because a later record of the key (`by`) takes its place."""
+    """Settled without a call, because a later record of the key (`by`) supersedes it."""
 
     at: float
     member: str
@@ -83,8 +84,8 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A group's committed offset and the runs beyond it, as seen from outside. `at` is when it was known; whatever had
-    been told by then comes before it."""
+    """A group's committed offset and the runs beyond it, as observed from outside. `at` is when it was observed; events
+    reported by then come before it."""
 
     at: float
     topic: str
@@ -95,7 +96,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Rebalanced:
-    """A member was given partitions or gave them back. `is_lost`: they were taken from it without its doing."""
+    """Partitions were assigned to a member, or it gave them back. `is_lost`: they were taken from it."""
 
     at: float
     member: str
@@ -104,7 +105,7 @@ class Rebalanced:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A member has ended in order."""
+    """A member left in order."""
 
     at: float
     member: str
@@ -112,7 +113,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Killed:
-    """A member is gone without having been asked; `at` is when that was certain."""
+    """A member died without leaving; `at` is when that was certain."""
 
     at: float
     member: str
@@ -122,5 +123,5 @@ Event = Produced | Copied | Started | Ended | Skipped | Committed | Rebalanced |
 
 
 def in_order(*streams: Iterable[Event]) -> list[Event]:
-    """Several streams as one. Events of the same time stay as they are told: one stream after the other."""
+    """Merges several streams. Events of the same time keep their order: one stream after the other."""
     return sorted((event for stream in streams for event in stream), key=lambda event: event.at)

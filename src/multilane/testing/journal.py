@@ -1,8 +1,8 @@
-"""A journal: events of several streams, a line each, in a file that survives the death of its writer.
+"""A journal: events of several streams, one line each, in a file that survives the death of its writer.
 
-Thread: any; a line is one write to a file opened for appending, so lines of several threads never mix.
+Thread: any; a line is one write in append mode, so lines of several threads never mix.
 
-What was written before a SIGKILL is there afterwards: nothing is kept in a buffer of the process.
+Lines written before a SIGKILL are in the file afterwards: the process buffers nothing.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, Final, get_args
 
 from multilane.testing.events import Event, RecordPlace
 
-_KINDS: Final = {kind.__name__: kind for kind in get_args(Event)}
-_FIELDS: Final = {name: tuple(f.name for f in fields(kind)) for name, kind in _KINDS.items()}
+_EVENT_TYPES: Final = {kind.__name__: kind for kind in get_args(Event)}
+_FIELDS: Final = {name: tuple(f.name for f in fields(kind)) for name, kind in _EVENT_TYPES.items()}
 
 
 class Journal:
@@ -32,17 +32,17 @@ class Journal:
 
 
 class JournalReader:
-    """Reads on from where it was; a line that is not whole yet is left for the next time."""
+    """Continues where it stopped; an incomplete line is left for the next call."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._position = 0
 
     def news(self) -> dict[str, list[Event]]:
-        """What was written since the last time, by stream."""
-        told: dict[str, list[Event]] = defaultdict(list)
+        """The events written since the last call, by stream."""
+        events: dict[str, list[Event]] = defaultdict(list)
         if not self._path.exists():
-            return told
+            return events
         with self._path.open("rb") as file:
             file.seek(self._position)
             for line in file:
@@ -50,8 +50,8 @@ class JournalReader:
                     break
                 self._position += len(line)
                 stream, event = _read(line)
-                told[stream].append(event)
-        return told
+                events[stream].append(event)
+        return events
 
 
 def _line(stream: str, event: Event) -> str:
@@ -66,4 +66,4 @@ def _read(line: bytes) -> tuple[str, Event]:
         known["place"] = RecordPlace(*known["place"])
     if "runs" in known:
         known["runs"] = tuple((first, last) for first, last in known["runs"])
-    return stream, _KINDS[name](**known)
+    return stream, _EVENT_TYPES[name](**known)

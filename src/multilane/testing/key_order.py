@@ -1,8 +1,8 @@
-"""The order of the records of a key: the guarantee with the most cases, so it has a module of its own.
+"""The order of the records of a key: the guarantee with most cases, hence its own module.
 
 Thread: none (pure).
 
-The notation of the traces is explained in `guarantees`.
+`guarantees` explains the notation of the traces.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from multilane.testing.violation import Violation
 Call = tuple[str, int]
 
 
-class _Early(NamedTuple):
-    """A record was begun before another that belongs before it was done."""
+class _BegunEarly(NamedTuple):
+    """A record was begun before an earlier record of its key was done."""
 
     begun: Started
     before: str
@@ -27,22 +27,22 @@ class _Early(NamedTuple):
 
 @dataclass(slots=True)
 class _Key:
-    """What is known of one key, across its topic and retry topic."""
+    """The state of one key, across its topic and retry topic."""
 
-    pending: dict[int, str] = field(default_factory=dict)  # by offset in the topic, rising: not done as yet
+    pending: dict[int, str] = field(default_factory=dict)  # not done yet; by offset in the topic, rising
     failed: set[str] = field(default_factory=set)
-    calls: dict[str, Call] = field(default_factory=dict)  # the last with each record
+    calls: dict[str, Call] = field(default_factory=dict)  # the last call with each record
     failed_in: Call | None = None  # the last call in which a record failed
-    follows: set[str] = field(default_factory=set)  # succeeded in such a call behind the failed one: comes once more
-    last_begun: int = -1  # the highest
+    to_repeat: set[str] = field(default_factory=set)  # succeeded in such a call after the failed record: handled again
+    last_begun: int = -1  # the highest offset
 
 
 class PerKeyOrder:
     """Records of a key are handled in the order in which they were produced.
 
-    In each partition a record is begun for the first time after those before it, and as long as a member keeps the
-    partition it never goes back; after a member was killed the next may begin again further up, and goes on in order
-    from there. The last success of a key is that of its newest record which succeeded.
+    In each partition records are begun for the first time in order, and a member never goes back as long as it keeps
+    the partition. After a member was killed the next one may start again at an earlier record, and continues in order
+    from there. The last success of a key is the one of its newest successful record.
 
     Holds:
         +a1 +a2 A(a1 A)a1 A(a2 A)a2
@@ -57,10 +57,10 @@ class PerKeyOrder:
         +a1 +a2 A(a1 A)a1 A(a2 A)a2 A# B(a2 B)a2 B(a1 B)a1
         +a1 +a2 A(a1 A)a1 A(a2 A)a2 A# B(a1 B)a1
 
-    With `across_topics` (retryOrder key) a record is begun when those before it are done, in whichever topic: handled
-    with success, passed over, or given up to the error topic; and none is handled again unless a member was killed. In
-    the retry topic a failed record may be tried again in its place. Records of one call are begun together; what
-    succeeded there behind a failed one has to come again after it.
+    With `across_topics` (retryOrder key) a record is begun when those before it are done, in either topic: handled
+    successfully, superseded, or copied to the error topic; and none is handled again unless a member was killed. In the
+    retry topic a failed record may be retried in place. Records of one call are begun together; a record that succeeded
+    there after a failed one has to be handled again after it.
 
     Holds across topics:
         +a1 +a2 A(a1 A!a1 a1>r a2>r A(a1' A)a1' A(a2' A)a2'
@@ -85,11 +85,11 @@ class PerKeyOrder:
         self._across_topics = across_topics
         self._in_partitions = _PartitionOrder()
         self._keys: dict[str, _Key] = defaultdict(_Key)
-        self._offset_of: dict[str, int] = {}  # of a record, in the topic
-        self._given_up: set[str] = set()
-        self._early: list[_Early] = []
-        self._latest: dict[object, dict[str, int]] = defaultdict(dict)  # successes, the last one last
-        self._is_excused = False  # somebody was killed: what is not committed comes again
+        self._offset_of: dict[str, int] = {}  # by record, in the topic
+        self._dead: set[str] = set()
+        self._early: list[_BegunEarly] = []
+        self._latest: dict[object, dict[str, int]] = defaultdict(dict)  # successes, the latest last
+        self._is_excused = False  # a member was killed: uncommitted records are redelivered
         self._found: list[Violation] = []
 
     def take(self, event: Event) -> None:
@@ -99,7 +99,7 @@ class PerKeyOrder:
                 self._offset_of[event.record] = event.place.offset
                 self._keys[event.key or ""].pending[event.place.offset] = event.record
             case Copied(is_final=True):
-                self._given_up.add(event.record)
+                self._dead.add(event.record)
             case Started(key=str()):
                 self._begin(event)
             case Ended(key=str()) | Skipped(key=str()):
@@ -112,8 +112,10 @@ class PerKeyOrder:
     def judge(self) -> list[Violation]:
         found = self._in_partitions.found + self._found
         for begun, before, had_failed in self._early:
-            if not (before in self._given_up and had_failed):
-                found.append(_violation(f"{_told(begun)} was begun at {begun.at:.3f} before record {before} was done"))
+            if not (before in self._dead and had_failed):
+                found.append(
+                    _violation(f"{_described(begun)} was begun at {begun.at:.3f} before record {before} was done")
+                )
         return found + self._stale()
 
     # --- across topics -----------------------------------------------------------------------------------------------
@@ -121,31 +123,31 @@ class PerKeyOrder:
     def _begin(self, event: Started) -> None:
         if not self._across_topics or event.record not in self._offset_of:
             return
-        known, offset = self._keys[event.key or ""], self._offset_of[event.record]
+        key, offset = self._keys[event.key or ""], self._offset_of[event.record]
         call = (event.member, event.call)
-        for before, record in known.pending.items():
+        for before, record in key.pending.items():
             if before >= offset:
                 break
-            if known.calls.get(record) != call:
-                self._early.append(_Early(event, record, record in known.failed))
-        is_first = offset > known.last_begun
-        is_due = offset in known.pending or event.record in known.follows
+            if key.calls.get(record) != call:
+                self._early.append(_BegunEarly(event, record, record in key.failed))
+        is_first = offset > key.last_begun
+        is_due = offset in key.pending or event.record in key.to_repeat
         if not is_first and not is_due and not self._is_excused:
-            self._found.append(_violation(f"{_told(event)} was begun again, and no member was killed"))
-        known.calls[event.record] = call
-        known.follows.discard(event.record)
-        known.last_begun = max(known.last_begun, offset)
+            self._found.append(_violation(f"{_described(event)} was begun again, but no member was killed"))
+        key.calls[event.record] = call
+        key.to_repeat.discard(event.record)
+        key.last_begun = max(key.last_begun, offset)
 
     def _end(self, event: Ended | Skipped) -> None:
-        known, offset = self._keys[event.key or ""], self._offset_of.get(event.record)
+        key, offset = self._keys[event.key or ""], self._offset_of.get(event.record)
         if isinstance(event, Ended) and not event.is_ok:
-            known.failed.add(event.record)
-            known.failed_in = (event.member, event.call)
+            key.failed.add(event.record)
+            key.failed_in = (event.member, event.call)
             return
-        if isinstance(event, Ended) and known.failed_in == (event.member, event.call):
-            known.follows.add(event.record)
+        if isinstance(event, Ended) and key.failed_in == (event.member, event.call):
+            key.to_repeat.add(event.record)
         if offset is not None:
-            known.pending.pop(offset, None)
+            key.pending.pop(offset, None)
         if isinstance(event, Ended):
             place = event.place
             scope = event.key if self._across_topics else (event.key, place.topic, place.partition)
@@ -166,28 +168,28 @@ class PerKeyOrder:
 
 
 class _PartitionOrder:
-    """Within the partitions of each topic, by place."""
+    """The order within the partitions of each topic, by offset."""
 
     def __init__(self) -> None:
         self.found: list[Violation] = []
         self._highest: dict[tuple[str, str, int], RecordPlace] = {}
         self._begun: set[RecordPlace] = set()
-        self._home: dict[str, RecordPlace] = {}  # where a record was produced
-        self._held: dict[str, dict[tuple[str, str, int], RecordPlace]] = defaultdict(dict)  # by member: the last begun
+        self._produced_at: dict[str, RecordPlace] = {}  # by record
+        self._last_begun_by: dict[str, dict[tuple[str, str, int], RecordPlace]] = defaultdict(dict)  # by member
 
     def take(self, event: Event) -> None:
         match event:
             case Produced():
-                self._home[event.record] = event.place
+                self._produced_at[event.record] = event.place
             case Started(key=str()) | Skipped(key=str()):
                 self._begin(event)
-            case Ended(key=str(), is_ok=False):  # it may come again, and what was called with it behind it
+            case Ended(key=str(), is_ok=False):  # it may be retried, with the records after it in its call
                 scope = _scope(event)
-                last = self._held[event.member].get(scope)
+                last = self._last_begun_by[event.member].get(scope)
                 if last is not None and last.offset >= event.place.offset:
-                    self._held[event.member][scope] = event.place._replace(offset=event.place.offset - 1)
+                    self._last_begun_by[event.member][scope] = event.place._replace(offset=event.place.offset - 1)
             case Rebalanced() | Killed():
-                self._held.pop(event.member, None)
+                self._last_begun_by.pop(event.member, None)
             case _:
                 pass
 
@@ -196,22 +198,24 @@ class _PartitionOrder:
         scope = _scope(event)
         highest = self._highest.get(scope)
         if highest is not None and highest.offset > place.offset and place not in self._begun:
-            self.found.append(_violation(f"{_told(event)} was begun for the first time after {highest}"))
+            self.found.append(_violation(f"{_described(event)} was begun for the first time after {highest}"))
         if highest is None or place.offset > highest.offset:
             self._highest[scope] = place
-        # A record that followed its key is begun as a copy; from its own place it comes again, not for the first time.
-        self._begun |= {place, self._home.get(event.record, place)}
-        last = self._held[event.member].get(scope)
+        # A record that followed its key is first begun as a copy; a start from its original place is a repeat.
+        self._begun |= {place, self._produced_at.get(event.record, place)}
+        last = self._last_begun_by[event.member].get(scope)
         if last is not None and last.offset >= place.offset:
-            self.found.append(_violation(f"{_told(event)} was begun by {event.member} after {last}, without a restart"))
-        self._held[event.member][scope] = place
+            self.found.append(
+                _violation(f"{_described(event)} was begun by {event.member} after {last}, without a restart")
+            )
+        self._last_begun_by[event.member][scope] = place
 
 
 def _scope(event: Started | Ended | Skipped) -> tuple[str, str, int]:
     return event.key or "", event.place.topic, event.place.partition
 
 
-def _told(event: Started | Skipped) -> str:
+def _described(event: Started | Skipped) -> str:
     return f"record {event.record} of key {event.key} ({event.place})"
 
 

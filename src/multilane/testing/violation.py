@@ -1,4 +1,4 @@
-"""A violation: which guarantee does not hold, and the records that show it.
+"""A violation: the broken guarantee, and the records that show it.
 
 Thread: none (pure values).
 """

@@ -1,10 +1,10 @@
-"""Requests of the consumer, composed for whatever version a broker speaks.
+"""Composes the consumer's requests in the version negotiated with a broker.
 
 Thread: none (pure).
 
-The managers say what they want in plain values; here it becomes a kio entity of the negotiated version. Fields that a
-version does not have are left out, which is right only for optional ones: each function names the lowest version whose
-meaning it keeps (`*_AT_LEAST`), and negotiation refuses older ones. All of them exist since Kafka 2.7.
+Request managers pass plain values; the functions here turn them into a kio entity of the negotiated version. Fields
+that a version does not have are left out, which is only correct for optional fields: `*_AT_LEAST` is the lowest version
+that keeps a request's meaning, and negotiation refuses older ones. Kafka 2.7 and later support all of them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class FetchItem:
 
 @dataclass(frozen=True, slots=True)
 class FetchClass:
-    """What a fetch request says once for all of its partitions."""
+    """The fields of a fetch request that apply to all its partitions."""
 
     max_wait_ms: int
     min_bytes: int
@@ -61,16 +61,15 @@ class FetchClass:
 
 @dataclass(frozen=True, slots=True)
 class SessionStep:
-    """Where a request stands in its fetch session (KIP-227)."""
+    """The id and epoch of a request in its fetch session (KIP-227)."""
 
     id: int
     epoch: int
 
 
 def metadata_request(version: int, topics: Sequence[str] | None, *, create: bool, ids: Sequence[UUID] = ()) -> Any:
-    """Metadata of the topics named, of all (None), or of the brokers alone (an empty sequence); or, with `ids`, of the
-    topics with these ids and no others: a broker that sees an id does not look at names. Ids need
-    `IDS_AT_LEAST`."""
+    """Metadata of the named topics, of all (None), or of the brokers alone (an empty sequence). With `ids`, only of the
+    topics with these ids: a broker that gets ids ignores names. Ids need `IDS_AT_LEAST`."""
     parts = _parts(ApiKey.METADATA, version)
     wanted = None
     if ids:
@@ -200,7 +199,7 @@ def _items_by_topic(items: Iterable[FetchItem]) -> dict[tuple[str, UUID | None],
 
 
 def _parts(api: ApiKey, version: int) -> Any:
-    """The kio module of a request: the request class and the entities it is made of."""
+    """The kio module of a request: the request class and its entities."""
     return sys.modules[request_type(api, version).__module__]
 
 

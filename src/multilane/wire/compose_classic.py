@@ -1,9 +1,9 @@
-"""Requests of a member of a classic group: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+"""Composes the requests of a classic group's member: JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
 
 Thread: none (pure).
 
-The same rules as in `wire.compose`: plain values in, a kio entity of the negotiated version out, and `*_AT_LEAST` names
-the lowest version that keeps the meaning. All of them know static members, and exist since Kafka 2.4.
+The same rules as in `wire.compose`: plain values in, a kio entity of the negotiated version out, and `*_AT_LEAST` is
+the lowest version that keeps the meaning. These versions support static members; Kafka 2.4 and later have them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ HEARTBEAT_AT_LEAST: Final = 3
 LEAVE_GROUP_AT_LEAST: Final = 3
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
-_REASON_CHARACTERS: Final = 255  # what brokers accept
+_REASON_CHARACTERS: Final = 255  # the brokers' limit
 
 
 @dataclass(frozen=True, slots=True)
 class ClassicMember:
-    """How a member names itself in every request."""
+    """A member's identity in every request."""
 
     group: str
     member_id: str
@@ -36,7 +36,7 @@ class ClassicMember:
 
 @dataclass(frozen=True, slots=True)
 class JoinTimes:
-    """Seconds: silence after which a member is dead, and the longest that a group waits for one to come back."""
+    """Seconds: without heartbeats until a member is dead, and the longest that a group waits for members to rejoin."""
 
     session: float
     rebalance: float
@@ -45,7 +45,7 @@ class JoinTimes:
 def join_group_request(
     version: int, member: ClassicMember, times: JoinTimes, protocols: Sequence[tuple[str, bytes]], reason: str
 ) -> Any:
-    """`protocols` are (assignor's name, subscription), the one that is liked best first."""
+    """`protocols` are (assignor's name, subscription), the preferred one first."""
     parts = _parts(ApiKey.JOIN_GROUP, version)
     return _make(
         parts.JoinGroupRequest,
@@ -61,7 +61,7 @@ def join_group_request(
 
 
 def sync_group_request(version: int, member: ClassicMember, protocol: str, assignments: Mapping[str, bytes]) -> Any:
-    """`assignments` are those of all members where the leader asks, else none."""
+    """`assignments` are those of all members if the leader sends the request, else none."""
     parts = _parts(ApiKey.SYNC_GROUP, version)
     return _make(
         parts.SyncGroupRequest,
@@ -90,10 +90,10 @@ def heartbeat_request(version: int, member: ClassicMember) -> Any:
 
 def leave_group_request(version: int, member: ClassicMember, reason: str) -> Any:
     parts = _parts(ApiKey.LEAVE_GROUP, version)
-    who = _make(
+    identity = _make(
         parts.MemberIdentity,
         member_id=member.member_id,
         group_instance_id=member.instance_id,
         reason=reason[:_REASON_CHARACTERS],
     )
-    return _make(parts.LeaveGroupRequest, group_id=member.group, members=(who,))
+    return _make(parts.LeaveGroupRequest, group_id=member.group, members=(identity,))

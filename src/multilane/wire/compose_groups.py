@@ -1,10 +1,10 @@
-"""Requests about groups and their offsets, and the one opaque value in their answers.
+"""Composes requests about groups and their offsets, and reads the one opaque value in their responses.
 
 Thread: none (pure).
 
-The same rules as in `wire.compose`: plain values in, a kio entity of the negotiated version out, and `*_AT_LEAST` names
+The same rules as in `wire.compose`: plain values in, a kio entity of the negotiated version out, and `*_AT_LEAST` is
 the lowest version that keeps the meaning. Assignments of classic members are bytes that another client wrote into the
-group: they are walked before they are read, and what cannot be read is an error, not a crash.
+group: they are checked before they are read, and malformed ones are an error, not a crash.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from multilane.wire.messages import ApiKey
 FIND_COORDINATOR_AT_LEAST: Final = 1
 COORDINATORS_TOGETHER: Final = 4  # many groups in one request
 OFFSET_FETCH_AT_LEAST: Final = (
-    6  # null topics mean all of them since version 2; flexible, like what we compose, since 6
+    6  # null topics mean all topics since version 2; flexible, like the composed request, since 6
 )
 DESCRIBE_GROUPS_AT_LEAST: Final = 4  # static members
 LIST_GROUPS_AT_LEAST: Final = 1
@@ -40,7 +40,7 @@ def find_coordinator_request(version: int, group: str) -> Any:
 
 
 def find_coordinators_request(version: int, groups: Sequence[str]) -> Any:
-    """Who coordinates these groups; versions below COORDINATORS_TOGETHER ask for the first one alone."""
+    """The coordinators of these groups; versions below COORDINATORS_TOGETHER request only the first one."""
     return _make(
         _parts(ApiKey.FIND_COORDINATOR, version).FindCoordinatorRequest,
         key=groups[0],
@@ -70,23 +70,23 @@ def consumer_group_describe_request(version: int, groups: Sequence[str]) -> Any:
 
 
 def offset_fetch_request(version: int, group: str) -> Any:
-    """All offsets of one group. Version 10 answers with topic ids, older ones with names."""
+    """All offsets of one group. Responses have topic ids since version 10, names before."""
     parts = _parts(ApiKey.OFFSET_FETCH, version)
     groups: tuple[Any, ...] = ()
     if hasattr(parts, "OffsetFetchRequestGroup"):
-        asked = _make(
+        requested = _make(
             parts.OffsetFetchRequestGroup,
             group_id=group,
             member_id=None,
             member_epoch=_NO_MEMBER_EPOCH,
             topics=None,
         )
-        groups = (asked,)
+        groups = (requested,)
     return _make(parts.OffsetFetchRequest, group_id=group, topics=None, groups=groups, require_stable=False)
 
 
 def broker_settings_request(version: int, node: int, names: Sequence[str]) -> Any:
-    """The values of some of a broker's settings."""
+    """The values of some settings of a broker."""
     parts = _parts(ApiKey.DESCRIBE_CONFIGS, version)
     resource = _make(
         parts.DescribeConfigsResource,
@@ -100,7 +100,7 @@ def broker_settings_request(version: int, node: int, names: Sequence[str]) -> An
 
 
 def group_settings_request(version: int, group: str, names: Sequence[str]) -> Any:
-    """The values of some of a group's settings, its own or the broker's defaults for them."""
+    """The values of some settings of a group: its own or the broker's defaults."""
     parts = _parts(ApiKey.DESCRIBE_CONFIGS, version)
     resource = _make(
         parts.DescribeConfigsResource,
@@ -114,9 +114,9 @@ def group_settings_request(version: int, group: str, names: Sequence[str]) -> An
 
 
 def read_assignment(data: bytes) -> tuple[TopicPartition, ...]:
-    """The partitions in a classic member's assignment; none for the empty bytes of a member that waits.
+    """The partitions in a classic member's assignment; none for the empty bytes of a waiting member.
 
-    Newer versions only append fields, so that every version is read by what version 0 has.
+    Newer versions only append fields, so every version is read as version 0.
     """
     if not data:
         return ()
@@ -143,7 +143,7 @@ def _assigned(data: bytes) -> Iterator[TopicPartition]:
 
 
 def _count(data: bytes, position: int, smallest: int) -> tuple[int, int]:
-    """The length of an array and where its items begin; a length that the bytes cannot hold is refused."""
+    """The length of an array and the position of its items; a length that exceeds the bytes is refused."""
     count = _INT32.unpack_from(data, position)[0]
     position += 4
     if not 0 <= count <= (len(data) - position) // smallest:

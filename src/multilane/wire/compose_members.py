@@ -1,9 +1,9 @@
-"""The heartbeat of a member of a consumer group (KIP-848): joining, staying, acknowledging and leaving in one request.
+"""Composes the heartbeat of a consumer group's member (KIP-848): join, stay, acknowledge and leave in one request.
 
 Thread: none (pure).
 
 The same rules as in `wire.compose`: plain values in, a kio entity of the negotiated version out. A field that is None
-has not changed since the coordinator last heard it.
+has not changed since it was last sent to the coordinator.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LEAVE_STATIC_EPOCH: Final = -2
 
 @dataclass(frozen=True, slots=True)
 class MemberHeartbeat:
-    """What a member says. `owned` is by topic id; an empty `regex` takes back one that was subscribed before."""
+    """A member's heartbeat. `owned` is by topic id; an empty `regex` cancels an earlier subscription by regex."""
 
     group: str
     member_id: str
@@ -40,27 +40,27 @@ class MemberHeartbeat:
     owned: Mapping[UUID, Collection[int]] | None = None
 
 
-def member_heartbeat_request(version: int, said: MemberHeartbeat) -> Any:
+def member_heartbeat_request(version: int, heartbeat: MemberHeartbeat) -> Any:
     parts = _parts(ApiKey.CONSUMER_GROUP_HEARTBEAT, version)
     owned = None
-    if said.owned is not None:
+    if heartbeat.owned is not None:
         owned = tuple(
             parts.TopicPartitions(topic_id=topic_id, partitions=tuple(sorted(numbers)))
-            for topic_id, numbers in sorted(said.owned.items())
+            for topic_id, numbers in sorted(heartbeat.owned.items())
         )
     timeout: dict[str, object] = {}
-    if said.rebalance_timeout is not None:  # left out, it says that it has not changed
-        timeout["rebalance_timeout"] = _milliseconds(said.rebalance_timeout * 1_000)
+    if heartbeat.rebalance_timeout is not None:  # left out, it means unchanged
+        timeout["rebalance_timeout"] = _milliseconds(heartbeat.rebalance_timeout * 1_000)
     return _make(
         parts.ConsumerGroupHeartbeatRequest,
-        group_id=said.group,
-        member_id=said.member_id,
-        member_epoch=said.epoch,
-        instance_id=said.instance_id,
-        rack_id=said.rack,
-        subscribed_topic_names=said.topics,
-        subscribed_topic_regex=said.regex,
-        server_assignor=said.assignor,
+        group_id=heartbeat.group,
+        member_id=heartbeat.member_id,
+        member_epoch=heartbeat.epoch,
+        instance_id=heartbeat.instance_id,
+        rack_id=heartbeat.rack,
+        subscribed_topic_names=heartbeat.topics,
+        subscribed_topic_regex=heartbeat.regex,
+        server_assignor=heartbeat.assignor,
         topic_partitions=owned,
         **timeout,
     )

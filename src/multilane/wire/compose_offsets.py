@@ -1,10 +1,10 @@
-"""Requests that write and read a group's committed offsets, and what their answers say.
+"""Composes requests that write and read a group's committed offsets, and reads their responses.
 
 Thread: none (pure).
 
-The same rules as in `wire.compose`. The newest versions name topics by id: then `ids` must hold the id of every topic
-that is spoken of, and an answer is read with the names behind those ids. Of an answer only the partitions that were
-asked about are believed.
+The same rules as in `wire.compose`. The newest versions name topics by id: then `ids` must have the id of every topic
+in the request, and a response is read with the names of those ids. Partitions of a response that were not requested are
+ignored.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ COMMIT_OF_EPOCH_AT_LEAST: Final = 9  # member epochs of KIP-848
 COMMITTED_AT_LEAST: Final = 6
 OFFSETS_BY_NAME_AT_MOST: Final = 9  # of both requests: the next version names topics by id
 
-_NOBODY: Final = ""
+_NO_MEMBER: Final = ""
 _NO_GENERATION: Final = -1
 _NO_OFFSET: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Committer:
-    """In whose name offsets are written or read: by default in nobody's, for partitions assigned by hand."""
+    """The member that writes or reads offsets (default: no member, for manually assigned partitions)."""
 
     group: str
-    member_id: str = _NOBODY
+    member_id: str = _NO_MEMBER
     epoch: int = _NO_GENERATION
     instance_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedAnswer:
-    """What a coordinator said of one partition. `found` is None for an error and where nothing was ever committed."""
+    """The coordinator's answer for one partition. `found` is None after an error, and if nothing was ever committed."""
 
     code: int
     found: OffsetAndMetadata | None = None
@@ -82,7 +82,7 @@ def offset_commit_request(
 def committed_request(
     version: int, reader: Committer, partitions: Iterable[TopicPartition], ids: Mapping[str, UUID]
 ) -> Any:
-    """OffsetFetch for some partitions. Offsets of open transactions are not told but answered with an error."""
+    """OffsetFetch for some partitions. Offsets with pending transactions are answered with an error."""
     parts = _parts(ApiKey.OFFSET_FETCH, version)
     in_groups = hasattr(parts, "OffsetFetchRequestGroup")
     kind = parts.OffsetFetchRequestTopics if in_groups else parts.OffsetFetchRequestTopic
@@ -104,48 +104,48 @@ def committed_request(
 
 
 def commit_codes(
-    response: Any, asked: Collection[TopicPartition], names: Mapping[UUID, str]
+    response: Any, requested: Collection[TopicPartition], names: Mapping[UUID, str]
 ) -> dict[TopicPartition, int]:
-    """The error code of each partition that was answered; of two answers for one partition, the error."""
+    """The error code of each answered partition; of two answers for one partition, the error."""
     codes: dict[TopicPartition, int] = {}
-    for partition, told in _answered(response.topics, asked, names):
-        codes[partition] = codes.get(partition) or int(told.error_code)
+    for partition, answer in _answered(response.topics, requested, names):
+        codes[partition] = codes.get(partition) or int(answer.error_code)
     return codes
 
 
 def committed_answers(
-    response: Any, group: str, asked: Collection[TopicPartition], names: Mapping[UUID, str]
+    response: Any, group: str, requested: Collection[TopicPartition], names: Mapping[UUID, str]
 ) -> tuple[int, dict[TopicPartition, CommittedAnswer]] | None:
-    """The error code of the group and the answers of its partitions; None when the group was not answered at all."""
-    told = next((g for g in response.groups if g.group_id == group), None) if hasattr(response, "groups") else response
-    if told is None:
+    """The error code of the group and the answers for its partitions; None if the response lacks the group."""
+    found = next((g for g in response.groups if g.group_id == group), None) if hasattr(response, "groups") else response
+    if found is None:
         return None
     answers: dict[TopicPartition, CommittedAnswer] = {}
-    for partition, found in _answered(told.topics, asked, names):
-        answer = _committed(found)
-        if answer is not None and (answer.code or partition not in answers):  # an error is never talked over
+    for partition, committed in _answered(found.topics, requested, names):
+        answer = _committed(committed)
+        if answer is not None and (answer.code or partition not in answers):  # an error is never overwritten
             answers[partition] = answer
-    return int(told.error_code), answers
+    return int(found.error_code), answers
 
 
-def _committed(told: Any) -> CommittedAnswer | None:
-    code, offset = int(told.error_code), int(told.committed_offset)
+def _committed(answer: Any) -> CommittedAnswer | None:
+    code, offset = int(answer.error_code), int(answer.committed_offset)
     if code or offset == _NO_OFFSET:
         return CommittedAnswer(code)
-    if offset < 0:  # means nothing in the protocol: as good as no answer
+    if offset < 0:  # undefined in the protocol: ignored
         return None
-    found = OffsetAndMetadata(Offset(offset), LeaderEpoch(int(told.committed_leader_epoch)), told.metadata or "")
+    found = OffsetAndMetadata(Offset(offset), LeaderEpoch(int(answer.committed_leader_epoch)), answer.metadata or "")
     return CommittedAnswer(code, found)
 
 
 def _answered(
-    topics: Iterable[Any], asked: Collection[TopicPartition], names: Mapping[UUID, str]
+    topics: Iterable[Any], requested: Collection[TopicPartition], names: Mapping[UUID, str]
 ) -> Iterator[tuple[TopicPartition, Any]]:
     for topic in topics:
         name = topic.name if hasattr(topic, "name") else names.get(topic.topic_id)
         if name is None:
             continue
-        for told in topic.partitions:
-            partition = TopicPartition(str(name), int(told.partition_index))
-            if partition in asked:
-                yield partition, told
+        for answer in topic.partitions:
+            partition = TopicPartition(str(name), int(answer.partition_index))
+            if partition in requested:
+                yield partition, answer

@@ -1,10 +1,10 @@
-"""The walk over a Fetch response in the receive buffer: where each partition's records are, without a copy of them.
+"""The walk over a Fetch response in the receive buffer: finds each partition's records without copying them.
 
 Thread: none (pure); runs on the network thread, between receiving a frame and sending the next fetch.
 
-Owns the layout of Fetch responses, versions 4 to 18. Allocates one small tuple per partition and nothing from a length
-field: a length that lies ends in FrameError. Never looks into record batches (`wire.batches` does) and never judges
-error codes; they come out as numbers, so that one unknown code costs one partition and not the response.
+Owns the layout of Fetch responses, versions 4 to 18. Allocates one small tuple per partition and nothing by a length
+field: a false length raises FrameError. Never reads record batches (`wire.records.batches` does) and never interprets
+error codes; they stay numbers, so that an unknown code affects one partition and not the whole response.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ABORTED: Final = Struct(">qq")
 _PARTITION_TAGS: Final = (Struct(">iq"), Struct(">ii"), Struct(">qi"))
 _OLDEST: Final = 4
 _NEWEST: Final = 18
-# the versions that brought compact lengths with tags, topic ids in place of names, and addresses of new leaders
+# the first versions with compact lengths and tags, with topic ids instead of names, and with addresses of new leaders
 _FLEXIBLE: Final = 12
 _TOPIC_IDS: Final = 13
 _ENDPOINTS: Final = 16
@@ -45,8 +45,8 @@ _ENDPOINTS: Final = 16
 class FetchedPartition(NamedTuple):
     """One partition of a response; its records are the bytes [records_start, records_end) of the frame.
 
-    A named tuple, since a response may hold thousands and a frozen dataclass takes four times as long to make.
-    `diverging_epoch` is (epoch, end offset), `current_leader` is (node id, epoch); None when the broker names none.
+    A named tuple, since a response may have thousands and a frozen dataclass takes four times as long to create.
+    `diverging_epoch` is (epoch, end offset), `current_leader` is (node id, epoch); None if the broker sends none.
     """
 
     topic_id: UUID | None
@@ -66,7 +66,7 @@ class FetchedPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FetchedFrame:
-    """What a Fetch response says. `endpoints` are the addresses of new leaders (KIP-951)."""
+    """The contents of a Fetch response. `endpoints` are the addresses of new leaders (KIP-951)."""
 
     throttle_ms: int
     error_code: int
@@ -78,7 +78,7 @@ class FetchedFrame:
 def walk_fetch_response(
     frame: np.ndarray[Any, np.dtype[np.uint8]] | memoryview | bytes, version: int, correlation_id: int
 ) -> FetchedFrame:
-    """Walk one whole response frame, from its correlation id to its last byte; FrameError on anything off."""
+    """Walk a whole response frame, from its correlation id to its last byte; FrameError if it is malformed."""
     if not _OLDEST <= version <= _NEWEST:
         raise ValueError(f"Fetch version {version} is not one of {_OLDEST} to {_NEWEST}")
     data = memoryview(frame).cast("B")  # type: ignore[arg-type, unused-ignore]
@@ -94,7 +94,7 @@ def walk_fetch_response(
 
 
 def _count(count: int, least: int, position: int, end: int) -> int:
-    """An array's length, after the check that so many elements can be there."""
+    """An array's length, checked against the remaining bytes."""
     if count < 0 or count * least > end - position:
         raise FrameError(f"array of {count} elements at byte {position}, but {end - position} bytes remain")
     return count
@@ -218,8 +218,8 @@ def _topic(data: memoryview, position: int, version: int) -> tuple[UUID | None, 
         return None, name, position
     raw = bytes(data[position : position + 16])
     if len(raw) < 16:
-        raise FrameError(f"topic id at byte {position} is cut")
-    # The zero id means that there is none.
+        raise FrameError(f"topic id at byte {position} is truncated")
+    # The zero id means no id.
     return (UUID(bytes=raw) if any(raw) else None), None, position + 16
 
 
@@ -241,7 +241,7 @@ def _flexible_partition(
         length, position = read_uvarint(data, position, end)
     stop = position + length - 1 if length else position
     diverging = leader = None
-    # IndexError and so FrameError when the records reach beyond the frame.
+    # Raises IndexError, hence FrameError, if the records reach beyond the frame.
     if data[stop]:
         diverging, leader, after = _partition_tags(data, stop, end)
     else:
@@ -257,7 +257,7 @@ def _flexible_partition(
 def _aborted(data: memoryview, position: int, end: int) -> tuple[tuple[tuple[int, int], ...], int]:
     count, position = read_uvarint(data, position, end)
     found: list[tuple[int, int]] = []
-    # A varint may be longer than it need be, so that null (0) and empty (1) come here as well.
+    # A varint may be longer than necessary, so null (0) and empty (1) get here as well.
     for _ in range(_count(max(count, 1) - 1, _ABORTED.size + 1, position, end)):
         found.append(_ABORTED.unpack_from(data, position))
         position = _skip_tags(data, position + _ABORTED.size, end)
@@ -273,7 +273,7 @@ def _partition_tags(
             layout = _PARTITION_TAGS[tag]
             inner = start + layout.size
             if _skip_tags(data, inner, stop) != stop:
-                raise FrameError(f"tagged field {tag} at byte {start} does not hold its {stop - start} bytes")
+                raise FrameError(f"tagged field {tag} at byte {start} does not fill its {stop - start} bytes")
             first, second = layout.unpack_from(data, start)
             found[tag] = (first, second) if first >= 0 else None
     return found[0], found[1], spans[1]

@@ -2,9 +2,8 @@
 
 Thread: none (pure); owned by a connection.
 
-Bytes are received straight to where they stay: small frames arrive through a scratch buffer, several at a time; a
-large one gets an array of its own and the rest of it is received into that. A length is checked before anything is
-made of it.
+Bytes are received into their final array: small frames arrive through a scratch buffer, several at a time; a large
+frame gets an array of its own, which receives the rest of it. A length is checked before it is used.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ def _fresh(length: int) -> Frame:
 
 
 class FrameAssembler:
-    """Fill `target()`, say how much with `advance(n)`, and get the frames that this completed."""
+    """Fill `target()`, then call `advance(n)` with the number of bytes; it returns the frames that are complete."""
 
     def __init__(self, cap: int, broker: str, allocate: Callable[[int], Frame] = _fresh) -> None:
         self._cap = cap
         self._allocate = allocate
         self._broker = broker
         self._scratch = np.empty(_SCRATCH_BYTES, np.uint8)
-        self._held = 0  # bytes at the front of the scratch that belong to no frame yet
+        self._held = 0  # bytes at the front of the scratch buffer that belong to no frame yet
         self._frame: Frame | None = None
         self._filled = 0
 
     @property
     def missing(self) -> int:
-        """How many bytes the frame under way still lacks; 0 when it is unknown."""
+        """How many bytes the current frame still lacks; 0 if unknown."""
         return 0 if self._frame is None else self._frame.nbytes - self._filled
 
     @property
@@ -84,7 +83,7 @@ class FrameAssembler:
         return frames
 
     def _begin_large(self, length: int, body: int) -> None:
-        self._frame = self._allocate(length)  # address space at first: pages come as bytes arrive
+        self._frame = self._allocate(length)  # only address space at first: pages are allocated as bytes arrive
         self._filled = self._held - body
         self._frame[: self._filled] = self._scratch[body : self._held]
         self._held = 0

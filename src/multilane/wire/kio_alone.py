@@ -1,9 +1,9 @@
-"""Imports kio without hypothesis, which kio takes up wherever it is installed.
+"""Imports kio without hypothesis, which kio imports wherever it is installed.
 
 Thread: none (once, at import).
 
-kio gives its types to hypothesis as it is imported. In a test that is welcome; in an application that has hypothesis
-beside it each process would start seconds later, and on Spark every worker is a process.
+kio registers its types with hypothesis at import. That is welcome in a test; in an application with hypothesis
+installed it would delay the start of each process by seconds, and on Spark every worker is a process.
 """
 
 from __future__ import annotations
@@ -16,6 +16,6 @@ _UNWANTED: Final = "hypothesis"
 if _UNWANTED not in sys.modules:
     sys.modules[_UNWANTED] = None  # type: ignore[assignment]
     try:
-        import kio.static.primitive  # noqa: F401 - what asks, and what it needs
+        import kio.static.primitive  # noqa: F401 - imports hypothesis
     finally:
         sys.modules.pop(_UNWANTED, None)

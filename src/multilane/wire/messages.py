@@ -1,8 +1,8 @@
-"""The one door to kio: requests to frames, frames to responses.
+"""The only module that calls kio: requests to frames, frames to responses.
 
 Thread: none (pure).
 
-Owns the list of APIs this client speaks and the framing around kio's entities. A response frame starts at its
+Owns the list of APIs that this client uses and the framing around kio's entities. A response frame starts at its
 correlation id; the four length bytes before it belong to the connection. Every frame is walked against its schema
 before kio reads it (see `wire.walk`), because kio's native reader trusts lengths enough to abort the process.
 
@@ -41,7 +41,7 @@ _LEAST_FRAME: Final = 4
 
 
 class ApiKey(IntEnum):
-    """The APIs this client speaks, by their numbers in the protocol."""
+    """The APIs that this client uses, by their numbers in the protocol."""
 
     FETCH = 1
     LIST_OFFSETS = 2
@@ -113,10 +113,10 @@ def encode_request(request: RequestPayload, correlation_id: int, client_id: str 
 def decode_response(kind: type[T], frame: Frame, correlation_id: int) -> T:
     """The response in a frame that starts at its correlation id.
 
-    FrameError when the frame is not exactly one such response, UnknownBrokerCode when it holds an error code that this
-    client does not know. Tagged fields newer than the schema are left out. The frame may be reused afterwards.
+    Raises FrameError if the frame is not exactly one such response, UnknownBrokerCode if it contains an error code that
+    this client does not know. Tagged fields newer than the schema are left out. The frame may be reused afterwards.
     """
-    # The copy is what lets the walk vouch for the bytes that kio reads: the receive buffer is writable.
+    # A copy, because the receive buffer is writable: kio must read the same bytes that the walk checked.
     data = bytes(frame)
     check_correlation(data, correlation_id)
     what = f"{kind.__name__} v{kind.__version__}"  # type: ignore[attr-defined]
@@ -134,7 +134,7 @@ def _read(kind: type[T], data: bytes, position: int, what: str) -> T:
     try:
         entity, size = entity_reader(kind)(data, position)  # type: ignore[type-var]
     except (SerialError, ValueError, LookupError, ArithmeticError, TypeError) as error:
-        # What is left to kio are values: text that is not UTF-8, booleans, times out of range.
+        # kio still checks values: text that is not UTF-8, booleans, times out of range.
         raise FrameError(f"{what}: {error}") from error
     if position + size != len(data):
         raise FrameError(f"{what}: read {size} of {len(data) - position} bytes")
@@ -142,7 +142,7 @@ def _read(kind: type[T], data: bytes, position: int, what: str) -> T:
 
 
 def check_correlation(data: bytes | memoryview, correlation_id: int) -> None:
-    """A frame must answer the request that was sent first, else the connection has lost its place."""
+    """A frame must answer the oldest open request, else the connection is out of step."""
     if len(data) < _LEAST_FRAME:
         raise FrameError(f"a frame of {len(data)} bytes has no correlation id")
     found = _INT32.unpack_from(data)[0]
@@ -156,7 +156,7 @@ def walk_response_header(kind: type[Any], data: bytes) -> int:
 
 
 def check_frame_length(length: int, cap: int, broker: str) -> None:
-    """Refuse a frame length (the four bytes as a signed int) that cannot be one, and guess what speaks there."""
+    """Refuse an impossible frame length (the four bytes as a signed int), and guess the protocol of the listener."""
     if _LEAST_FRAME <= length <= cap:
         return
     limit = f"more than the cap of {cap}" if length > cap else f"fewer than a frame's {_LEAST_FRAME}"

@@ -1,9 +1,9 @@
 """The client's side of a SASL login as a conversation: bytes out, challenge in, until both sides are satisfied.
 
-Thread: none (pure). No socket, no clock, no random source: nonce and token are handed in.
+Thread: none (pure). No socket, no clock, no random source: nonce and token are passed in.
 
-`Conversation.first()` gives the opening message; `next(challenge)` gives the next one, or None when the login is
-complete from our side. A `SaslError` names what was wrong and never holds a password, a token or a proof. SCRAM is in
+`Conversation.first()` returns the first message; `next(challenge)` returns the next one, or None when the login is
+complete on our side. A `SaslError` names the problem and never contains a password, a token or a proof. SCRAM is in
 `scram`.
 """
 
@@ -26,14 +26,14 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*", re.ASCII)
 
 
 class Conversation(Protocol):
-    """One login on one connection; a new one is made for every attempt."""
+    """One login on one connection; every attempt gets a new one."""
 
     def first(self) -> bytes: ...
     def next(self, challenge: bytes) -> bytes | None: ...
 
 
 def begin(login: SaslLogin, *, nonce: str, token: Token | None = None) -> Conversation:
-    """The conversation of a configured login. `nonce` serves SCRAM, `token` OAUTHBEARER (fetched beforehand)."""
+    """The conversation of a configured login. `nonce` is for SCRAM, `token` for OAUTHBEARER (fetched beforehand)."""
     match login:
         case PasswordLogin(mechanism="PLAIN"):
             return PlainConversation(login.username, login.password)
@@ -48,7 +48,7 @@ def begin(login: SaslLogin, *, nonce: str, token: Token | None = None) -> Conver
 
 
 class PlainConversation:
-    """RFC 4616: everything in one message. The broker's answer carries nothing."""
+    """RFC 4616: everything in one message. The broker's response is empty."""
 
     def __init__(self, username: str, password: Secret) -> None:
         for text in (username, password.reveal()):
@@ -67,8 +67,8 @@ class PlainConversation:
 
 
 class TokenConversation:
-    """RFC 7628 (OAUTHBEARER). A refusal comes as a challenge with JSON, is answered with one 0x01, and only then does
-    the broker end the login; so the refusal is kept and raised by the answer after it, or by `refusal`."""
+    """RFC 7628 (OAUTHBEARER). The broker refuses with a JSON challenge, the client answers with one 0x01, and then the
+    broker ends the login. So the refusal is kept in `refusal` and raised at the next challenge."""
 
     def __init__(self, token: Token, extensions: Mapping[str, str]) -> None:
         if _TOKEN.fullmatch(token.value.reveal()) is None:
@@ -86,8 +86,8 @@ class TokenConversation:
             raise self.refusal
         if not challenge:
             return None
-        told = _refusal_text(challenge).replace(self._token.value.reveal(), MASK)
-        self.refusal = SaslError(f"the broker refused the token: {told}")
+        reason = _refusal_text(challenge).replace(self._token.value.reveal(), MASK)
+        self.refusal = SaslError(f"the broker refused the token: {reason}")
         return b"\x01"
 
 
@@ -96,17 +96,18 @@ def _checked(extensions: Mapping[str, str]) -> Mapping[str, str]:
         if name == "auth" or _EXTENSION_NAME.fullmatch(name) is None:
             raise SaslError(f"OAUTHBEARER extension {printable(name, 40)!r}: the name must be letters, and not 'auth'")
         if _EXTENSION_VALUE.fullmatch(value) is None:
-            raise SaslError(f"OAUTHBEARER extension {name}: the value holds characters that cannot be sent")
+            raise SaslError(f"OAUTHBEARER extension {name}: the value has characters that cannot be sent")
     return extensions
 
 
 def _refusal_text(challenge: bytes) -> str:
-    """What the broker's JSON says, or that it says nothing readable. Its text is not trusted."""
+    """The reason in the broker's JSON, if it is readable. The text is not trusted."""
     try:
-        told = json.loads(challenge[:4096].decode())
+        refusal = json.loads(challenge[:4096].decode())
     except (ValueError, RecursionError):
-        told = None
-    if not isinstance(told, dict):
+        refusal = None
+    if not isinstance(refusal, dict):
         return "its reason is not readable"
-    parts = [f"{name} {printable(told[name], 200)}" for name in ("status", "scope") if isinstance(told.get(name), str)]
+    found = {name: refusal.get(name) for name in ("status", "scope")}
+    parts = [f"{name} {printable(text, 200)}" for name, text in found.items() if isinstance(text, str)]
     return ", ".join(parts) or "it gave no reason"

@@ -1,9 +1,9 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677), the client's side, without channel binding as in Kafka.
 
-Thread: none (pure). The nonce is handed in.
+Thread: none (pure). The nonce is passed in.
 
-The broker must prove that it knows the password too: the login counts only after its signature was verified. What a
-hostile server could send (a foreign nonce, a cheap or an endless iteration count, junk) is refused by name.
+The broker must prove that it knows the password too: the login counts only after its signature is verified. Anything a
+hostile server could send (a foreign nonce, a too small or huge iteration count, junk) is refused with its own message.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from multilane.config.security import PasswordLogin
 from multilane.errors import SaslError, printable
 
 MIN_ITERATIONS: Final = 4_096
-# Kafka's own tools store 16,384 at most. The key is derived on the network thread: this many take it some 30 ms.
+# Kafka's own tools store at most 16,384. The key is derived on the network thread: this many take about 30 ms.
 MAX_ITERATIONS: Final = 65_536
 _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _NO_BINDING: Final = "n,,"
@@ -31,10 +31,10 @@ _MIN_NONCE: Final = 16
 
 
 def _utf8(text: str, what: str) -> bytes:
-    """The bytes Kafka hashes. The RFC wants SASLprep (RFC 4013) first, but no Kafka broker or tool applies it: stored
-    credentials are made from the raw UTF-8, so a prepared password would not match whenever the two differ."""
-    if _SURROGATE.search(text) is not None:  # asked beforehand: an encoding error would carry the text along
-        raise SaslError(f"the {what} holds characters that cannot be sent (lone surrogates)")
+    """The bytes Kafka hashes. The RFC requires SASLprep (RFC 4013) first, but no Kafka broker or tool applies it:
+    stored credentials come from the raw UTF-8, so a prepared password would not match if the two differ."""
+    if _SURROGATE.search(text) is not None:  # checked first: an encoding error would contain the text
+        raise SaslError(f"the {what} has characters that cannot be sent (lone surrogates)")
     return text.encode()
 
 
@@ -73,7 +73,7 @@ class ScramConversation:
                 self._verify(challenge)
                 return None
             case _:
-                raise SaslError("a SCRAM message came out of turn")
+                raise SaslError("a SCRAM message arrived out of turn")
 
     def _prove(self, challenge: bytes) -> bytes:
         text, parts = _parts(challenge)
@@ -102,14 +102,14 @@ class ScramConversation:
         _, parts = _parts(challenge)
         name, value = parts[0]
         if name != "v":
-            raise SaslError("the broker's last SCRAM message holds no signature")
+            raise SaslError("the broker's last SCRAM message has no signature")
         if not hmac.compare_digest(_decoded(value, "signature"), self._expected):
             raise SaslError("the broker's SCRAM signature is wrong: it does not know the password")
         self._step = _Step.DONE
 
 
 def _parts(challenge: bytes) -> tuple[str, list[tuple[str, str]]]:
-    """The message as text and as (letter, value) pairs; an error the server tells is raised."""
+    """The message as text and as (letter, value) pairs; raises an error that the server reports."""
     if not challenge:
         raise SaslError("the broker ended SCRAM before it proved that it knows the password")
     if len(challenge) > _MAX_MESSAGE:
@@ -136,7 +136,7 @@ def _server_first(parts: list[tuple[str, str]]) -> tuple[str, bytes, int]:
         raise SaslError("the broker's first SCRAM message lacks nonce, salt or iteration count")
     nonce, salt, count = (value for _, value in parts[:3])
     if _NONCE.fullmatch(nonce) is None:
-        raise SaslError("the broker's SCRAM nonce holds characters that are not allowed")
+        raise SaslError("the broker's SCRAM nonce has characters that are not allowed")
     raw = _decoded(salt, "salt")
     if not raw:
         raise SaslError("the broker sent an empty SCRAM salt")

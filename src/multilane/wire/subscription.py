@@ -1,10 +1,10 @@
-"""What members of a classic group tell each other through the coordinator: subscriptions and assignments as bytes.
+"""The data that members of a classic group exchange through the coordinator: subscriptions and assignments as bytes.
 
 Thread: none (pure).
 
-Both open with a version, and each version only appends to the one before, so that a reader takes what it knows and
-leaves the rest. The bytes were written by another client: every length is compared with what is left, and what cannot
-be read is a FrameError. Assignments are read by `compose_groups.read_assignment`.
+Both start with a version, and each version only appends to the one before, so a reader reads the fields it knows and
+ignores the rest. Another client wrote the bytes: every length is checked against the remaining bytes, and malformed
+data raises FrameError. `compose_groups.read_assignment` reads assignments.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_GENERATION: Final = -1
 _WITH_OWNED: Final = 1
 _WITH_GENERATION: Final = 2
 _WITH_RACK: Final = 3
-_ASSIGNMENT_VERSION: Final = 0  # newer ones hold nothing more
+_ASSIGNMENT_VERSION: Final = 0  # newer versions add nothing
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _SMALLEST_TEXT: Final = 2
@@ -32,7 +32,7 @@ _SMALLEST_TOPIC: Final = 6  # an empty name and an empty list of partitions
 
 @dataclass(frozen=True, slots=True)
 class MemberSubscription:
-    """What one member wants, and what it holds while it asks. `generation` is that of its last join, -1 for none."""
+    """A member's subscribed topics and owned partitions. `generation` is that of its last join, -1 for none."""
 
     topics: tuple[str, ...]
     user_data: bytes | None = None
@@ -87,8 +87,8 @@ def _partitions(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def _text(text: str) -> bytes:
-    spelled = text.encode()
-    return _INT16.pack(len(spelled)) + spelled
+    encoded = text.encode()
+    return _INT16.pack(len(encoded)) + encoded
 
 
 def _blob(data: bytes | None) -> bytes:
@@ -96,7 +96,7 @@ def _blob(data: bytes | None) -> bytes:
 
 
 class _SubscriptionReader:
-    """Reads forward; FrameError where the bytes end before the value does."""
+    """Reads forward; FrameError if the bytes end inside a value."""
 
     __slots__ = ("_at", "_data")
 
@@ -123,9 +123,9 @@ class _SubscriptionReader:
 
     def count(self, smallest: int) -> int:
         count = self.int32()
-        left = len(self._data) - self._at
-        if not 0 <= count <= left // smallest:
-            raise FrameError(f"a member's subscription announces {count} items in {left} bytes")
+        remaining = len(self._data) - self._at
+        if not 0 <= count <= remaining // smallest:
+            raise FrameError(f"a member's subscription announces {count} items in {remaining} bytes")
         return count
 
     def partitions(self) -> tuple[TopicPartition, ...]:
@@ -140,7 +140,7 @@ class _SubscriptionReader:
         try:
             return self._take(length).decode()
         except UnicodeDecodeError as error:
-            raise FrameError(f"a member's subscription holds text that is not UTF-8: {error}") from None
+            raise FrameError(f"a member's subscription has text that is not UTF-8: {error}") from None
 
     def _take(self, size: int) -> bytes:
         end = self._at + size

@@ -1,9 +1,9 @@
-"""Which version of each request to send to one broker.
+"""Chooses the version of each request for one broker.
 
 Thread: none (pure).
 
-Owns the range of versions this client speaks per API, and the reading of ApiVersions responses with their fall-back.
-Never asks anything: the connection sends the request and keeps the answer.
+Owns the range of versions this client supports per API, and the decoding of ApiVersions responses with their fallback.
+Never sends anything: the connection sends the request and keeps the response.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INT16: Final = Struct(">h")
 _UNSUPPORTED_VERSION: Final = 35
 _ERROR_CODE_END: Final = 6
 
-# Written out although kio could tell: a newer kio must not start to speak versions nobody has tried.
+# Written out although kio has it: a newer kio must not enable versions that are untested here.
 SPOKEN: Final[Mapping[ApiKey, tuple[int, int]]] = MappingProxyType(
     {
         ApiKey.FETCH: (4, 18),
@@ -54,10 +54,10 @@ SPOKEN: Final[Mapping[ApiKey, tuple[int, int]]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """What one broker offers: API number to its lowest and highest version.
+    """The versions that one broker offers: API number to its lowest and highest version.
 
-    `retry_with` is set when the broker did not know the version of our ApiVersions request: ask again with that one;
-    until then `offered` may be empty.
+    `retry_with` is set if the broker did not know the version of our ApiVersions request: send it again with that
+    version; until then `offered` may be empty.
     """
 
     offered: Mapping[int, tuple[int, int]] = field(default_factory=dict)
@@ -94,10 +94,10 @@ def first_api_versions() -> int:
 
 
 def decode_api_versions(frame: Frame, correlation_id: int, version: int) -> Versions:
-    """Read the answer to an ApiVersions request of `version`.
+    """Decode the response to an ApiVersions request of `version`.
 
-    A broker that does not know that version answers UNSUPPORTED_VERSION in the form of version 0, whatever was asked
-    (KIP-511); the header is version 0 always, so that the error code sits at one place in every form.
+    A broker that does not know the version answers UNSUPPORTED_VERSION in the format of version 0 (KIP-511). The header
+    always has version 0, so the error code is at the same position in every format.
     """
     data = bytes(frame)
     check_correlation(data, correlation_id)
@@ -116,13 +116,13 @@ def decode_api_versions(frame: Frame, correlation_id: int, version: int) -> Vers
 
 
 def _retry_version(offered: Mapping[int, tuple[int, int]], asked: int) -> int:
-    # Brokers before 2.4 decline with an empty list; they all know version 0.
+    # Brokers before 2.4 decline with an empty list; all of them support version 0.
     lowest, highest = offered.get(ApiKey.API_VERSIONS, (0, 0))
     version = min(highest, SPOKEN[ApiKey.API_VERSIONS][1])
     if not max(lowest, 0) <= version < asked:
         raise UnsupportedVersion(
             f"no common version of API_VERSIONS: the broker declined {asked} and offers {_text(lowest, highest)}, "
-            f"this client speaks {_text(*SPOKEN[ApiKey.API_VERSIONS])}"
+            f"this client supports {_text(*SPOKEN[ApiKey.API_VERSIONS])}"
         )
     return version
 

@@ -1,13 +1,13 @@
-"""A length walk over a message of the Kafka protocol: proves that bytes fit their schema before a parser sees them.
+"""A length walk over a Kafka protocol message: proves that bytes fit their schema before a parser sees them.
 
 Thread: none (pure).
 
-Owns the programs, one per schema class, compiled once from the class's dataclass fields. A program follows every
-length, count, null marker and tag of a message and compares it with the bytes that remain, so that no parser behind it
-can be made to allocate, loop or abort by a length that lies. It also finds what the parser would stumble over although
-the protocol allows it: error codes newer than our tables, and tagged fields newer than the schema.
+Owns the programs, one per schema class, compiled once from the class's dataclass fields. A program checks every length,
+count, null marker and tag of a message against the bytes that remain, so that a false length cannot make the parser
+allocate, loop or abort. It also finds two things that the protocol allows and the parser rejects: error codes newer
+than our tables, and tagged fields newer than the schema.
 
-Never reads a value that is not a length, never allocates from a length, never looks at record bytes.
+Never reads a value that is not a length, never allocates by a length, never reads record bytes.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _BLOBS: Final = frozenset({"string", "bytes", "records"})
 
 
 class Findings:
-    """What a walk met that is legal but newer than we are.
+    """Legal content that is newer than this client.
 
-    `codes` are error codes that our tables do not have. `edits` are (start, end, replacement) of byte ranges that turn
-    the message into one without unknown tagged fields.
+    `codes` are error codes missing from our tables. `edits` are (start, end, replacement) of byte ranges; applied, they
+    remove unknown tagged fields from the message.
     """
 
     __slots__ = ("codes", "edits")
@@ -71,7 +71,7 @@ class Program(NamedTuple):
 
 
 class _Elements(NamedTuple):
-    """What an array holds; no steps when its elements are fixed bytes that need no look."""
+    """The elements of an array; no steps if they are fixed bytes that need no check."""
 
     nullable: bool
     steps: Steps
@@ -79,7 +79,7 @@ class _Elements(NamedTuple):
 
 
 def walk(program: Program, data: bytes, position: int) -> Findings:
-    """Walk one message that must fill `data` from `position` to its end; FrameError where it does not."""
+    """Walk one message that must fill `data` from `position` to its end; FrameError if it does not."""
     findings = Findings()
     end = len(data)
     stop = _run(program.steps, data, position, end, findings)
@@ -89,12 +89,12 @@ def walk(program: Program, data: bytes, position: int) -> Findings:
 
 
 def walk_tags(data: bytes, position: int) -> int:
-    """Walk a section of tagged fields of which none is known; its end."""
+    """Walk a section of tagged fields without known tags; returns its end."""
     return _tags(data, position, len(data), {}, Findings())
 
 
 def without_unknown_tags(data: bytes, findings: Findings) -> bytes:
-    """The message as an older broker would have sent it; `data` itself when there is nothing to leave out."""
+    """The message without unknown tags, as an older broker would send it; `data` itself if it has none."""
     if not findings.edits:
         return data
     pieces: list[bytes] = []
@@ -148,12 +148,12 @@ def _advance(position: int, size: int, end: int, what: str) -> int:
 
 
 def _fixed(data: bytes, position: int, end: int, argument: tuple[int, tuple[int, ...]], findings: Findings) -> int:
-    size, code_places = argument
+    size, code_offsets = argument
     after = position + size
     if after > end:
         raise FrameError(f"fixed fields of {size} bytes at byte {position}, but {end - position} remain")
-    for place in code_places:
-        code = _INT16.unpack_from(data, position + place)[0]
+    for offset in code_offsets:
+        code = _INT16.unpack_from(data, position + offset)[0]
         if code not in _KNOWN_CODES:
             findings.codes.append(code)
     return after
@@ -252,7 +252,7 @@ def _known_tag(data: bytes, position: int, end: int, steps: Steps, findings: Fin
     before = len(findings.edits)
     stop = _run(steps, data, start, limit, findings)
     if stop != limit:
-        raise FrameError(f"tagged field at byte {position} says {size} bytes and holds {stop - start}")
+        raise FrameError(f"tagged field at byte {position} has {size} bytes, but its fields take {stop - start}")
     inner = findings.edits[before:]
     if inner:
         shrunk = sum(last - first - len(replacement) for first, last, replacement in inner)
@@ -262,7 +262,7 @@ def _known_tag(data: bytes, position: int, end: int, steps: Steps, findings: Fin
 
 # --- compiling a schema class ----------------------------------------------------------------------------------------
 
-# Two threads may compile the same class at once; both get the same program, and one of the two is kept.
+# Two threads may compile the same class at once; both programs are equal, and one of them stays.
 _PROGRAMS: Final[dict[type, Program]] = {}
 
 
@@ -281,7 +281,7 @@ def _compile_struct(kind: type) -> Program:
     tagged: dict[int, Steps] = {}
     for field in dataclasses.fields(kind):
         tag = field.metadata.get("tag")
-        # The client id of a request header has kept its old form in the flexible header (KIP-511).
+        # The client id keeps its old format in the flexible request header (KIP-511).
         compact = flexible and not (kind.__name__ == "RequestHeader" and field.name == "client_id")
         program = _compile_field(field, compact, tagged=tag is not None)
         if tag is not None:
@@ -333,12 +333,12 @@ def _without_none(kind: object) -> tuple[object, bool]:
 
 
 def _joined(steps: list[tuple[Step, Any]]) -> Steps:
-    """Neighbouring fixed fields become one step, since most of a message is made of them."""
+    """Merges neighbouring fixed fields into one step, since most of a message consists of them."""
     joined: list[tuple[Step, Any]] = []
     for step, argument in steps:
         if step is _fixed and joined and joined[-1][0] is _fixed:
-            size, places = joined[-1][1]
-            joined[-1] = (_fixed, (size + argument[0], places + tuple(size + place for place in argument[1])))
+            size, offsets = joined[-1][1]
+            joined[-1] = (_fixed, (size + argument[0], offsets + tuple(size + offset for offset in argument[1])))
         else:
             joined.append((step, argument))
     return tuple(joined)

@@ -18,7 +18,7 @@ from multilane.engines.backfill.run import BackfillRequest
 from multilane.engines.backfill.state_files import StateFiles
 from multilane.engines.backfill.worker import BackfillTask
 from multilane.engines.backfill.worker_app import BackfillWorkerApp
-from multilane.errors import ConfigError, DataLoss, LineLost, NoHistory
+from multilane.errors import ChannelLost, ConfigError, DataLoss, NoHistory
 from multilane.wire.records.record import Record
 
 pytestmark = pytest.mark.broker
@@ -246,7 +246,7 @@ def test_when_the_driver_is_gone_the_work_is_given_up(shop, history):
         past.saw(record)
         worker.abort()
 
-    with pytest.raises(LineLost, match="the driver of this backfill is gone"):
+    with pytest.raises(ChannelLost, match="the driver of this backfill is gone"):
         past.run(worker)
 
 

@@ -19,9 +19,9 @@ from multilane.commit import completion_map
 from multilane.commit.ledger import CommitPoint
 from multilane.engines.batches.coordinator_app import CoordinatorGroup
 from multilane.engines.batches.lease_table import LeaseTable
-from multilane.engines.batches.messages import Again, PartitionLease, TaskLease
+from multilane.engines.batches.messages import LogReset, PartitionLease, TaskLease
 from multilane.engines.batches.worker_app import LeaseWorkerApp
-from multilane.engines.continuous.worker_app import News
+from multilane.engines.continuous.worker_app import CountBuffer
 from multilane.error_consumer.reading import ErrorLog
 from multilane.errors import DataLoss
 from multilane.outcome.redrive import ReplayMarks
@@ -104,7 +104,7 @@ async def test_records_written_after_an_unclean_election_are_handled(
     send(shop, [value for _, value in NEW])
     with caplog.at_level(logging.WARNING, "multilane"):
         assert await handled_by_a_member(shop) == [(100, b"old"), (101, b"old"), (102, b"old"), *NEW]
-        assert await handled_on_loan(shop, mark, monkeypatch) == [(100, b"old"), (101, b"old"), (102, b"old"), *NEW]
+        assert await handled_on_lease(shop, mark, monkeypatch) == [(100, b"old"), (101, b"old"), (102, b"old"), *NEW]
         assert marked(shop) == (0, ())
         with pytest.raises(DataLoss, match="was read up to 200, but its log has since been truncated at 103"):
             plan_after(shop, 200, mark)
@@ -140,23 +140,23 @@ async def handled_by_a_member(shop: Shop) -> list[tuple[int, bytes | None]]:
     return sorted(got)
 
 
-async def handled_on_loan(shop: Shop, mark, monkeypatch) -> list[tuple[int, bytes | None]]:
-    """As a worker of the batches flow that is lent what its keeper knew before the log was cut."""
+async def handled_on_lease(shop: Shop, mark, monkeypatch) -> list[tuple[int, bytes | None]]:
+    """As a worker of the batches flow, whose lease begins where the coordinator was before the log was cut."""
     app, words = shop.app(), []
     got = collecting(app)
     monkeypatch.setattr("multilane.engines.batches.worker_app.find_app", lambda target: app)
     partition = TopicPartition(shop.main, 0)
-    place = CommitPoint(100, mark.leader_epoch, ((101, 199),), mark.leader_epoch)
-    unit = PartitionLease(1, "orders", {partition: place}, logs={shop.main: mark.topic_id})
+    point = CommitPoint(100, mark.leader_epoch, ((101, 199),), mark.leader_epoch)
+    lease = PartitionLease(1, "orders", {partition: point}, topic_ids={shop.main: mark.topic_id})
     worker = LeaseWorkerApp("shop:app")
     await worker.open(lambda kind, **fields: words.append((kind, fields)))
-    serving = asyncio.create_task(worker.serve(TaskLease(1, 60.0, 1.0, (unit,))))
+    serving = asyncio.create_task(worker.serve(TaskLease(1, 60.0, 1.0, (lease,))))
     await until(lambda: len(got) == 153, 60)
     worker.end()
-    [back] = await serving
+    [returned] = await serving
     await worker.close()
-    assert (back.places[partition].offset, back.places[partition].runs) == (253, ())
-    assert back.began_again == {partition: Again(1, 100)}, "what the keeper knew of it is void too"
+    assert (returned.points[partition].offset, returned.points[partition].runs) == (253, ())
+    assert returned.log_resets == {partition: LogReset(1, 100)}, "what the coordinator knew of it is void too"
     return sorted(got)
 
 
@@ -220,31 +220,32 @@ async def test_a_map_of_the_version_before_counts_while_no_leader_has_changed(sh
     assert [offset for offset, _ in sorted(got)] == [5, 9]
 
 
-class Borrower:
-    """A line to a worker, which says nothing."""
+class WorkerChannel:
+    """The channel to a worker that sends nothing."""
 
     def send(self, kind: str, **fields: object) -> None:
         pass
 
 
 async def test_a_worker_that_reports_what_the_log_does_not_have_commits_nothing(shop, caplog):
-    """Of the batches flow: its keeper commits on the word of workers, but not beyond the log."""
+    """Of the batches flow: its coordinator commits what workers report, but not beyond the log."""
     shop.fill([f"k{n}" for n in range(10)], partitions=1)
-    app, partition, lease_table, line = shop.app(), TopicPartition(shop.main, 0), LeaseTable(SystemClock()), Borrower()
+    app, partition = shop.app(), TopicPartition(shop.main, 0)
+    lease_table, channel = LeaseTable(SystemClock()), WorkerChannel()
     collecting(app)
-    [(name, lane_factory)] = app.lane_factories(News()).items()
-    kept = CoordinatorGroup(name, lane_factory, lease_table, SystemClock(), News())
-    running_ = asyncio.create_task(kept.run())
+    [(name, lane_factory)] = app.lane_factories(CountBuffer()).items()
+    group = CoordinatorGroup(name, lane_factory, lease_table, SystemClock(), CountBuffer())
+    running_ = asyncio.create_task(group.run())
     try:
         await until(lambda: lease_table.has_work)
         [task] = lease_table.plan(1)
-        [unit] = lease_table.lend(task, line).units
-        lease_table.tell([replace(unit, places={partition: CommitPoint(2**62, 0, ())})], line)
+        [lease] = lease_table.grant(task, channel).leases
+        lease_table.note_progress([replace(lease, points={partition: CommitPoint(2**62, 0, ())})], channel)
         await until(lambda: "reports offset 4611686018427387904, but the log ends at 10" in caplog.text)
         assert shop.committed() in ({}, {str(partition): 0})
-        lease_table.tell([replace(unit, places={partition: CommitPoint(7, 0, ())})], line)
+        lease_table.note_progress([replace(lease, points={partition: CommitPoint(7, 0, ())})], channel)
         await until(lambda: shop.committed() == {str(partition): 7})
     finally:
         lease_table.drop(task)
-        kept.stop()
+        group.stop()
         await running_

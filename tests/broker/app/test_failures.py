@@ -10,7 +10,7 @@ from broker.app.conftest import running
 from lane_world import until
 from multilane.client.produce.producer import Producer
 from multilane.listeners.context import Context
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 from multilane.outcome.flow import RetryFlow, attempt
 from multilane.wire.records.record import Record
 

@@ -96,7 +96,7 @@ async def test_a_payload_cannot_forge_a_log_line(shop, caplog):
     main = shop.fill([])
     payload = json.dumps({"id": 1, HOSTILE: 1}).encode()
     with Producer({"bootstrap.servers": shop.bootstrap}) as producer:
-        producer.send_many([(main, payload, HOSTILE.encode()), (main, b"{}", None)]).result(30)
+        producer.send_many([(main, payload, HOSTILE.encode())]).result(30)  # alone: only the first of a kind is logged
     app = shop.app(error=shop.make_topic(1), **QUICK)
 
     @app.listener("orders")
@@ -105,7 +105,7 @@ async def test_a_payload_cannot_forge_a_log_line(shop, caplog):
 
     with caplog.at_level(logging.DEBUG, "multilane"):
         async with running(app) as task:
-            await until(lambda: task.done() or dead(app) == 2, 30)
+            await until(lambda: task.done() or dead(app) == 1, 30)
         await task
     lines = [line for line in caplog.text.split("\n") if not line.startswith("  ")]
     assert any("all is well" in line for line in caplog.text.split("\n")), "it is told"

@@ -11,7 +11,7 @@ from broker.group_processes import ProcessMember
 from broker.reading import CLOCK, Deadline
 from multilane import Consumer, OffsetAndMetadata
 from multilane.errors import CommitDuringRebalance, CommitRefused, MultilaneError
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 
 pytestmark = [pytest.mark.broker, pytest.mark.cluster]
 

@@ -184,7 +184,7 @@ def test_where_brokers_have_no_newer_protocol_the_classic_one_is_used(caplog, ev
             consumer.subscribe([name])
             eventually(lambda: is_member(consumer))
             assert consumer.group_metadata().protocol == "classic"
-        assert "Joining by the classic protocol" in caplog.text
+        assert "Joining with the classic protocol" in caplog.text
         with by_default(kafka, group_protocol="consumer") as consumer:
             consumer.subscribe([name])
             with pytest.raises(GroupRefused, match="classic"):

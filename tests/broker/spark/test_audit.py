@@ -17,7 +17,7 @@ from multilane.audit.record_files import AuditRecordFiles
 from multilane.audit.spans import Span
 from multilane.audit.verdict import AuditCounts, Doubtful, Inverted, Repeated, Unaccounted
 from multilane.clock import ManualClock
-from multilane.commit.journal import CopyPlace, RecordOutcome
+from multilane.commit.journal import RecordOutcome, StoredCopy
 from multilane.errors import NoHistory
 from multilane.types import TopicPartition
 from multilane.wire.records.record import Record
@@ -49,7 +49,7 @@ class AuditFiles:
             self.clock.advance(0.001)
             self.files.journal.note_done([self.record(offset, partition, topic)])
 
-    def copied(self, offset: int, outcome: RecordOutcome, copy: CopyPlace | None) -> None:
+    def copied(self, offset: int, outcome: RecordOutcome, copy: StoredCopy | None) -> None:
         self.clock.advance(0.001)
         self.files.journal.note_failed(self.record(offset), outcome, copy, None)
 
@@ -81,7 +81,7 @@ def test_every_outcome_is_counted_and_what_is_wrong_is_named(books):
     books.write(books.main, 1, [b"x", b"y", b"z", b"x"])
     books.done(0, 2, 5)
     books.files.journal.note_skipped([books.record(1)])
-    books.copied(3, RecordOutcome.RETRIED, CopyPlace(books.retry, 0, 0))
+    books.copied(3, RecordOutcome.RETRIED, StoredCopy(books.retry, 0, 0))
     books.copied(4, RecordOutcome.DEAD, None)
     books.done(3, 0, 2, 2, partition=1)
     books.files.journal.note_interrupted([books.record(1, 1), books.record(0)])
@@ -113,7 +113,7 @@ def test_only_the_span_counts(books):
 @pytest.mark.long
 def test_a_record_with_two_accounts_is_what_the_last_says(books):
     books.write(books.main, 0, [b"a", b"b"])
-    books.copied(0, RecordOutcome.RETRIED, CopyPlace(books.retry, 0, 0))
+    books.copied(0, RecordOutcome.RETRIED, StoredCopy(books.retry, 0, 0))
     books.done(1, 0)
     place = books.place()
     made = books.verdict({place: Span(0, 2)})
@@ -151,7 +151,7 @@ def test_where_order_survives_a_retry_the_copy_counts_for_its_record(books):
     """The record at 0 is handled from the retry topic, after 1 of the same key: only one rule forbids that."""
     books.write(books.main, 0, [b"a", b"a"])
     books.write(books.retry, 0, [b"a"])
-    books.copied(0, RecordOutcome.RETRIED, CopyPlace(books.retry, 0, 0))
+    books.copied(0, RecordOutcome.RETRIED, StoredCopy(books.retry, 0, 0))
     books.done(1)
     books.done(0, topic=books.retry)
     spans = {books.place(): Span(0, 2), TopicPartition(books.retry, 0): Span(0, 1)}
@@ -197,7 +197,7 @@ def test_the_command_proves_a_run_and_tells_what_a_hole_is(shop, tmp_path):
     assert holed.returncode == 1, holed.stdout + holed.stderr
     assert "NOT PROVED" in holed.stdout
     assert f"{some.name} is damaged" in holed.stdout
-    assert "without an account" in holed.stdout
+    assert "without an audit record" in holed.stdout
     some.write_bytes(content)
     for old in files[: len(files) // 3]:
         old.unlink()

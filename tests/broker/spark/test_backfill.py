@@ -230,7 +230,7 @@ def test_another_range_or_directory_is_refused(backfill):
     code, _, log = backfill.run_to_its_end()
     assert (code, "set --from to start one" in log) == (1, True)
     code, _, log = backfill.run_to_its_end("--from", "earliest", "--master", "bogus")
-    assert (code, "'bogus' is no master of Spark's" in log) == (1, True)
+    assert (code, "'bogus' is not a Spark master" in log) == (1, True)
     code, _, log = backfill.run_to_its_end("--from", "2026-01-01")
     assert code == 1
     assert "has a backfill from earliest, not 2026-01-01T00:00:00.000+00:00. To continue it, omit" in log
@@ -260,5 +260,5 @@ def test_a_cluster_without_a_slot_is_told_and_nothing_is_done(backfill, tmp_path
     ):
         assert process.wait(2 * PATIENCE) == 1
         said = log.read_text()
-    assert "error: no task has found a slot within 120 s: Spark has no executor for us." in said
+    assert "error: no task found a slot within 120 s: Spark has no executor for this run." in said
     assert backfill.done == []

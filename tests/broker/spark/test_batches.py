@@ -36,7 +36,7 @@ def test_tasks_share_the_work_of_one_member_and_end_in_order(shop):
 
 @pytest.mark.long
 def test_a_module_that_workers_cannot_import(shop):
-    """It is there for the driver and the keeper only."""
+    """It is there for the driver and the coordinator only."""
     (shop.directory / "shop_app.py").write_text(
         "import threading\nif threading.current_thread().name == 'MainThread' and 'daemon pyspark.worker' in ' '.join("
         "__import__('sys').orig_argv): import no_such_module\n" + MODULE
@@ -55,7 +55,7 @@ def test_records_flow_again_soon_after_the_query_process_was_killed(shop):
     with shop.running("--master", "local[2]", *OPTIONS) as (process, log):
         shop.wait_for(shop.is_all_settled, log)
         shop.wait_for(lambda: shop.is_shared(2), log)
-        coordinator, before = re.findall(r"keeper (\d+) ", log.read_text())[-1], len(log.read_text().splitlines())
+        coordinator, before = re.findall(r"coordinator (\d+) ", log.read_text())[-1], len(log.read_text().splitlines())
         killed_at = CLOCK.monotonic()
         os.kill(int(coordinator), signal.SIGKILL)
         shop.fill([b"-1", b"-2", b"-3", b"-4"])
@@ -65,7 +65,7 @@ def test_records_flow_again_soon_after_the_query_process_was_killed(shop):
         assert process.wait(PATIENCE) == 0, log.read_text()[-4_000:]
     assert seconds < 45, "a loaded machine takes its time, but not a session's"
     assert lines < 150, log.read_text()[-8_000:]
-    assert "the query failed and is started again in 1 s: its process has died" in log.read_text()
+    assert "the query failed, restarting it in 1 s: its process has died" in log.read_text()
 
 
 HANGING = """
@@ -94,7 +94,7 @@ def test_a_topic_made_again_is_read_from_its_beginning(shop, many):
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0, log.read_text()[-4_000:]
     assert sum(shop.committed().values()) == many
-    assert "was deleted and made again" in log.read_text()
+    assert "was deleted and created again" in log.read_text()
 
 
 @pytest.mark.long
@@ -169,7 +169,7 @@ def test_a_cluster_that_is_too_small_is_told_before_anything_is_read(shop, tmp_p
             assert run.wait(2 * PATIENCE) == 1
         said = log.read_text()
     assert "the application cannot run: " in said
-    assert "1 of 2 tasks have found a slot within 120 s: ask for fewer with --members, or for more slots" in said
+    assert "1 of 2 tasks found a slot within 120 s: ask for fewer with --members, or for more slots" in said
     assert shop.done == []
     assert shop.committed() == {}
 

@@ -13,7 +13,7 @@ import pytest
 from broker.spark.clusters import standalone_cluster
 from multilane.errors import NoHistory
 from multilane.sizing.history import Busiest, History
-from multilane.spark.history import HEAVIEST, Asked, read_arrivals, read_history
+from multilane.spark.history import HEAVIEST, HistoryQuery, read_arrivals, read_history
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -46,7 +46,7 @@ def filled(kafka, topic) -> str:
 @pytest.fixture(scope="module")
 def ask(kafka):
     settings = {"kafka.bootstrap.servers": kafka.bootstrap(), "minPartitions": "6"}
-    return lambda name, **more: Asked(name, 4, settings, SLOT, **more)
+    return lambda name, **more: HistoryQuery(name, 4, settings, SLOT, **more)
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +169,7 @@ def test_what_cannot_be_planned_is_one_line(plan, topic, filled):
     for name, arguments, environ, said in (
         ("there-is-none", (), {}, "there is no topic 'there-is-none' on these brokers"),
         (topic(2), (), {}, "is empty: there is no history to plan from"),
-        (filled, ("--master", "bogus"), {}, "'bogus' is no master of Spark's"),
+        (filled, ("--master", "bogus"), {}, "'bogus' is not a Spark master"),
         (filled, (), {"JAVA_HOME": "/nowhere"}, "JAVA_HOME is /nowhere"),
     ):
         done = plan(name, *arguments, **environ)
@@ -186,5 +186,5 @@ def test_a_cluster_without_a_slot_is_told(plan, filled, tmp_path):
     with standalone_cluster(tmp_path, 0) as master:
         done = plan(filled, "--master", master, "--conf", "spark.driver.host=127.0.0.1")
     assert done.returncode == 1
-    assert done.stderr.startswith("error: no task has found a slot within 120 s: Spark has no executor for us.")
+    assert done.stderr.startswith("error: no task found a slot within 120 s: Spark has no executor for this run.")
     assert done.stderr.count("\n") == 1

@@ -88,9 +88,9 @@ def test_a_stream_from_one_topic_to_another(spark, kafka, topic, fill, table, tm
 @pytest.mark.parametrize(
     ("columns", "options", "said"),
     [
-        ("id as key", {"topic": "x"}, "a column `value` is needed"),
-        ("cast(id as string) as value", {}, "option topic, or a column `topic`"),
-        ("id as value", {"topic": "x"}, "column `value` is bigint, and has to be string or binary"),
+        ("id as key", {"topic": "x"}, "needs a column `value`"),
+        ("cast(id as string) as value", {}, "set the option topic, or add a column `topic`"),
+        ("id as value", {"topic": "x"}, "column `value` is bigint, but must be string or binary"),
         ("cast(id as string) as value, cast(id as string) as headers", {"topic": "x"}, "`headers` is string"),
         ("cast(id as string) as value, cast(null as string) as topic", {}, "has no topic"),
         ("cast(id as string) as value", {"topic": "x", "kafka.acks": "some"}, "acks"),

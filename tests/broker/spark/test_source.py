@@ -199,7 +199,7 @@ def test_a_topic_that_was_made_again_between_two_runs_is_another(topic, fill, ta
         eventually(lambda: name not in admin.topics())
         admin.create_topics({name: 1})
     fill(name, [(b"%d" % n,) for n in range(100, 120)])
-    with pytest.raises(StreamingQueryException, match=f"{name} was deleted and made again since it was read"):
+    with pytest.raises(StreamingQueryException, match=f"{name} was deleted and recreated since it was read"):
         run(table(name, is_stream=True), tmp_path)
     again = run(table(name, is_stream=True, failOnDataLoss="false"), tmp_path)
     assert again.values == list(range(100, 120)), "all of the new one"
@@ -220,7 +220,7 @@ def test_a_group_beyond_the_end_of_its_log(topic, fill, table, kafka):
     with Consumer({"bootstrap.servers": kafka.bootstrap(), "group.id": group}) as consumer:
         consumer.commit({TopicPartition(name, 0): 7})
     rows = table(name, startingOffsets="group", **{"kafka.group.id": group})
-    with pytest.raises(Exception, match=rf"the group is at 7 of {name}-0, but its log ends at 3. Set failOnDataLoss"):
+    with pytest.raises(Exception, match=rf"the group is at 7 of {name}-0, but the log ends at 3. Set failOnDataLoss"):
         rows.count()
 
 

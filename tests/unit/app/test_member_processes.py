@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import sys
 
 import pytest
 
 from multilane import Record
+from multilane.app import restarts
 from multilane.app.app import App
 from multilane.app.member_checks import check_members_differ
-from multilane.app.member_processes import run_member_processes
+from multilane.app.member_processes import MemberProcesses, run_member_processes
 from multilane.app.targets import find_app
+from multilane.clock import SystemClock
 from multilane.config.app.loading import load_app
 from multilane.engines import spark_run
 from multilane.engines.spark_run import BATCHES, CONTINUOUS, SparkSettings, run_on_spark
@@ -81,3 +84,46 @@ def test_what_a_ready_configuration_would_be_for_others_is_not_known(static_app,
     async def handle(record: Record) -> None: ...
 
     check_members_differ(app)
+
+
+# --- members that end, and members that something ends ---------------------------------------------------------------
+
+LIVES = """
+import os, sys
+from pathlib import Path
+with Path({path!r}).open("a") as lives:
+    lives.write("one ")
+    is_first = lives.tell() == len("one ")
+if is_first:
+    {first}
+sys.exit(0)
+"""
+
+
+@pytest.fixture
+def lives(tmp_path, monkeypatch):
+    """Runs a member until it has ended for good. Gives how often it began, and its exit code at last."""
+    monkeypatch.setattr(restarts, "_FIRST_WAIT", 0.01)
+    monkeypatch.chdir(tmp_path)
+
+    def run(first: str) -> tuple[int, int | None]:
+        (tmp_path / "mortal_shop.py").write_text(LIVES.format(path=str(tmp_path / "lives"), first=first))
+        stop_receiver, stop_sender = multiprocessing.get_context("spawn").Pipe(duplex=False)
+        with stop_receiver, stop_sender:
+            ended = MemberProcesses("mortal_shop:app", 1, "INFO", SystemClock()).supervise(stop_receiver)
+        assert ended is not None
+        return (tmp_path / "lives").read_text().count("one"), ended.exitcode
+
+    return run
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_member_that_something_ends_is_started_again_whatever_its_exit_code(lives, code):
+    """With 0 or 1 it was taken for one that had ended by itself, and all of the application ended, after 0 as if all
+    was well: C libraries and os._exit do that."""
+    assert lives(f"os._exit({code})") == (2, 0)
+
+
+@pytest.mark.parametrize(("code", "first"), [(1, "raise ValueError"), (0, "sys.exit(0)")])
+def test_a_member_that_ends_by_itself_ends_the_others(lives, code, first):
+    assert lives(first) == (1, code)

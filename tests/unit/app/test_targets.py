@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+from functools import partial
+from types import ModuleType
 
 import pytest
 
 from multilane.app.app import App
-from multilane.app.targets import find_app
+from multilane.app.targets import find_app, target_of
 from multilane.errors import TargetNotFound
+from multilane.wire.records.record import Record
 
 MODULE = """
 from multilane import App
@@ -62,3 +66,27 @@ def test_what_is_no_app_is_said_clearly(shop, target, said):
 def test_what_the_module_itself_cannot_import_is_not_hidden(shop):
     with pytest.raises(ModuleNotFoundError, match="no_such_thing_at_all"):
         find_app("broken_shop:app")
+
+
+def handle(times: int, record: Record) -> None: ...
+
+
+def test_a_partial_is_at_home_where_its_function_is(shop, monkeypatch):
+    """Workers that import the application's module would not have the listener."""
+    app = importlib.import_module(shop).app
+    monkeypatch.setattr(handle, "__module__", "__main__")
+    app.listener("orders")(partial(partial(handle), 3))
+    with pytest.raises(TargetNotFound, match="the listener handle is in the running script"):
+        target_of(app)
+    with pytest.raises(TargetNotFound, match="the listener handle is in the running script"):
+        find_app(f"{shop}:app")
+
+
+def test_a_module_that_nobody_imported_is_no_home(shop, monkeypatch):
+    """As `runpy.run_path` makes one, or a notebook for its cells: no worker could import it."""
+    app = App("multilane.yaml")
+    cells = ModuleType("<run_path>")
+    cells.app = app
+    monkeypatch.setitem(sys.modules, cells.__name__, cells)
+    with pytest.raises(TargetNotFound, match="no loaded module has the application"):
+        target_of(app)

@@ -12,7 +12,7 @@ import pytest
 from multilane.audit.folder import AuditFolder, folder_name
 from multilane.audit.record_files import AuditRecordFiles
 from multilane.clock import ManualClock
-from multilane.commit.journal import CopyPlace, RecordOutcome
+from multilane.commit.journal import RecordOutcome, StoredCopy
 from multilane.errors import AuditNotWritten
 from multilane.types import TopicPartition
 from multilane.wire.records.record import Record
@@ -35,8 +35,8 @@ async def test_what_was_noted_is_in_a_file_after_a_flush(tmp_path):
     await accounts.open()
     accounts.journal.begin(TopicPartition("orders", 2), 5)
     accounts.journal.note_done([record(5), record(6)])
-    accounts.journal.note_failed(record(7), RecordOutcome.RETRIED, CopyPlace("retry", 2, 90), None)
-    accounts.journal.note_failed(record(8), RecordOutcome.DEAD, CopyPlace("error", 0, -1), None)
+    accounts.journal.note_failed(record(7), RecordOutcome.RETRIED, StoredCopy("retry", 2, 90), None)
+    accounts.journal.note_failed(record(8), RecordOutcome.DEAD, StoredCopy("error", 0, -1), None)
     await accounts.flush()
     [file] = files_in(tmp_path)
     assert file.parent == tmp_path / "group=shop%2Forders" / "day=2023-11-14"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bench import java
-from bench.consume import Outcome, Plan, add_rows, check_agreement, outcome_of, parse_options, plan_of, turned
+from bench.consume import Outcome, Plan, add_rows, check_agreement, outcome_of, parse_options, plan_of, rotated
 from bench.report import Report
 from bench.scenarios import JAVA, JAVA_AS_IT_COMES, RIVALS, SCENARIOS, SYSTEMS, add_bars, source_of
 from bench.topics import PARTITIONS, Filling, make_records
@@ -116,10 +116,10 @@ def test_the_median_of_the_rounds_counts():
 
 def test_each_system_begins_as_often_as_any_other():
     systems = ("a", "b", "c", "d")
-    orders = [turned(systems, turn, 4) for turn in range(4)]
+    orders = [rotated(systems, turn, 4) for turn in range(4)]
     assert {order[0] for order in orders} == set(systems)
     assert all(sorted(order) == sorted(systems) for order in orders)
-    assert turned(systems, 0, 3) == systems
+    assert rotated(systems, 0, 3) == systems
 
 
 def test_a_quick_plan_is_small_and_leaves_java_out():

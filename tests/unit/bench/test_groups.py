@@ -29,7 +29,7 @@ from bench.group.pauses import Pauses
 from bench.group.rebalance import Reading, phase_of
 from bench.group.startup import Startup, startup_of
 from bench.group.systems import AIOKAFKA, JAVA, JAVA_CLASSIC, OURS, OURS_CLASSIC, SYSTEMS, Seat, properties
-from bench.groups import DELIVERED_RATE, GROUPS, MANY, Place, main, parse_options, plan_of, setting_of
+from bench.groups import DELIVERED_RATE, GROUPS, MANY, GroupBench, main, parse_options, plan_of, setting_of
 from bench.java import JavaProgram
 from bench.report import Report
 
@@ -146,12 +146,12 @@ def test_nothing_to_measure_is_refused_before_a_broker_is_started():
         main(["--scenario", THOUSAND, "--system", "aiokafka-classic"])
 
 
-def place(topics, quick=False):
-    return Place("h:1,h:2,h:3", tuple(f"t-{n}" for n in range(topics)), 3, JavaProgram(None, ""), quick)
+def environment(topics, quick=False):
+    return GroupBench("h:1,h:2,h:3", tuple(f"t-{n}" for n in range(topics)), 3, JavaProgram(None, ""), quick)
 
 
 def test_twenty_thousand_records_a_second_are_delivered_in_total():
-    own, one = setting_of(OWN_TOPICS, place(GROUPS)), setting_of(ONE_TOPIC, place(1))
+    own, one = setting_of(OWN_TOPICS, environment(GROUPS)), setting_of(ONE_TOPIC, environment(1))
     assert (own.consumers, one.consumers) == (31, 31)
     assert own.written_rate == DELIVERED_RATE
     assert one.written_rate * GROUPS == pytest.approx(DELIVERED_RATE)
@@ -162,9 +162,9 @@ def test_twenty_thousand_records_a_second_are_delivered_in_total():
 
 
 def test_a_thousand_are_idle():
-    setting = setting_of(THOUSAND, place(1))
+    setting = setting_of(THOUSAND, environment(1))
     assert (setting.consumers, setting.load_seconds) == (MANY, 0.0)
-    assert setting_of(THOUSAND, place(1, quick=True)).consumers == 50
+    assert setting_of(THOUSAND, environment(1, quick=True)).consumers == 50
 
 
 @pytest.mark.parametrize("period", [1.0, 0.75])

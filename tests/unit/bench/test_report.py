@@ -41,7 +41,7 @@ def test_rows_are_found_by_system_scenario_and_metric(report):
 
 
 def test_the_same_figure_twice_is_refused(report):
-    with pytest.raises(ValueError, match="there already"):
+    with pytest.raises(ValueError, match="already added"):
         report.add("ours", "small", "rate", 1.0, "records/s")
 
 

@@ -9,7 +9,18 @@ from bench.lane.sampling import Figures, Sample, Span, Window
 from bench.latency.samples import Latencies, Notes, Stretch, Written, latencies, read_pairs, stamp_of, stamped
 from bench.latency.watching import Measured
 from bench.report import Report
-from bench.spark_latency import BATCHES, CONTINUOUS, P50, RIVAL, SCENARIO, SYSTEMS, add_bars, add_rows, order_for, told
+from bench.spark_latency import (
+    BATCHES,
+    CONTINUOUS,
+    P50,
+    RIVAL,
+    SCENARIO,
+    SYSTEMS,
+    add_bars,
+    add_rows,
+    order_for,
+    summary,
+)
 
 MS = 1_000_000
 ROLES = {"driver": 100_000_000, "jvm": 600_000_000}
@@ -118,8 +129,8 @@ def test_who_falls_behind_is_told_and_holds_no_bar():
     found = {RIVAL: measured(9_000, 15_000, handled=20_000)}
     add_bars(report, found)
     assert [(bar.name, bar.holds) for bar in report.bars] == [("handled/connector-foreachBatch/sent", False)]
-    assert "falls behind" in told(RIVAL, found[RIVAL])
-    assert "falls behind" not in told(OURS, measured(25, 40))
+    assert "falls behind" in summary(RIVAL, found[RIVAL])
+    assert "falls behind" not in summary(OURS, measured(25, 40))
 
 
 def test_a_run_of_ours_alone_has_no_bars():

@@ -33,7 +33,7 @@ def test_properties(text, found):
     assert parse_properties(text) == found
 
 
-def test_the_option_goes_before_the_file(tmp_path):
+def test_the_option_overrides_the_file(tmp_path):
     file = tmp_path / "client.properties"
     file.write_text("bootstrap.servers=a:1\nclient.id=me\n")
     assert client_properties(None, file, 5)["bootstrap.servers"] == "a:1"
@@ -44,6 +44,6 @@ def test_the_option_goes_before_the_file(tmp_path):
     }
 
 
-def test_somebody_must_say_where_the_brokers_are():
+def test_the_brokers_are_required():
     with pytest.raises(typer.BadParameter, match="--bootstrap-server"):
         client_properties(None, None, 5)

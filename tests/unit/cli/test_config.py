@@ -1,4 +1,4 @@
-"""`multilane config`: what it prints, and how it ends."""
+"""`multilane config`: its output and its exit codes."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ def run(tmp_path, monkeypatch):
 
 
 def test_check_of_good_files(run):
-    told = run("check", "clusters.yaml", "consumers.yaml", "--profile", "stage")
-    assert told.exit_code == 0
-    lines = told.output.splitlines()
+    result = run("check", "clusters.yaml", "consumers.yaml", "--profile", "stage")
+    assert result.exit_code == 0
+    lines = result.output.splitlines()
     assert lines[-1] == "ok: 2 clusters, 3 consumers, 0 producers, 0 error consumers"
     assert any(line.startswith("advice: clusters.main.errorConfig.cron") for line in lines)
 
 
 def test_check_of_bad_files(run):
-    told = run("check", "bad.yaml")
-    assert told.exit_code == 1
-    assert told.stdout.splitlines() == [
-        "bad.yaml:2:3: clusters.k.brokers: the key is missing; add it: host:port of some brokers, as a list or a text "
-        "with commas; the port may be left out",
+    result = run("check", "bad.yaml")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == [
+        "bad.yaml:2:3: clusters.k.brokers: the key is missing; add it: host:port of one or more brokers, as a list "
+        "or separated by commas; the default port is 9092",
         "bad.yaml:2:20: clusters.k.broker: unknown key; did you mean brokers?",
         "bad.yaml:2:69: clusters.k.auth.x: unknown key; the keys here are username, password, certificates",
     ]
-    assert told.stderr == "3 problems found\n"
+    assert result.stderr == "3 problems found\n"
 
 
 @pytest.mark.parametrize(
@@ -52,19 +52,19 @@ def test_wrong_use(run, words):
 
 
 def test_explain_as_a_table(run):
-    told = run("explain", "clusters.yaml", "--profile", "stage")
-    assert told.exit_code == 0
-    rows = [line.split() for line in told.output.splitlines()]
+    result = run("explain", "clusters.yaml", "--profile", "stage")
+    assert result.exit_code == 0
+    rows = [line.split() for line in result.output.splitlines()]
     assert ["clusters.main.producerConfig.timeout", "5s", "clusters.yaml:17:16,", "profile", "stage"] in rows
     assert ["clusters.main.producerConfig.compression", "none", "default"] in rows
     assert ["clusters.guarded.auth.password", "***", "clusters.yaml:29:17,", "profile", "stage"] in rows
-    assert "correct horse" not in told.output
+    assert "correct horse" not in result.output
 
 
 def test_explain_as_json(run, monkeypatch):
     monkeypatch.setenv("HOST", "h")
-    told = run("explain", "whole.yaml", "-o", "json")
-    rows = {row["path"]: row for row in json.loads(told.output)}
+    result = run("explain", "whole.yaml", "-o", "json")
+    rows = {row["path"]: row for row in json.loads(result.output)}
     assert rows["clusters.main.brokers"] == {
         "path": "clusters.main.brokers", "value": ["h:9092"], "origin": "environment", "file": "whole.yaml", "line": 4,
         "column": 14, "profile": None, "variables": ["HOST"],
@@ -74,12 +74,12 @@ def test_explain_as_json(run, monkeypatch):
 
 
 def test_explain_of_bad_files(run):
-    told = run("explain", "bad.yaml")
-    assert told.exit_code == 1
-    assert "geheim" not in told.output
+    result = run("explain", "bad.yaml")
+    assert result.exit_code == 1
+    assert "geheim" not in result.output
 
 
 def test_schema(run):
-    told = run("schema")
-    assert told.exit_code == 0
-    assert json.loads(told.output)["title"] == "multilane.yaml"
+    result = run("schema")
+    assert result.exit_code == 0
+    assert json.loads(result.output)["title"] == "multilane.yaml"

@@ -47,7 +47,7 @@ def test_the_application_that_is_shown_is_one(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("read", "errors", "wrong"), [(100, 3, 0), (99, 3, 1), (100, 4, 1)])
-def test_what_is_not_as_written_is_noticed(read, errors, wrong):
+def test_differences_are_noticed(read, errors, wrong):
     demo = Demo(Console(file=io.StringIO()), Path(), 100, 1)
     tallies = {
         TopicPartition(TOPIC, 0): AuditCounts(read=read, done=read - 3, dead=3),
@@ -63,9 +63,9 @@ def test_a_finding_holds_when_both_are_equal():
     assert not DemoFinding("records", 3, 2).holds
 
 
-def test_without_pyspark_nothing_is_started(monkeypatch):
+def test_without_pyspark_nothing_starts(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setattr("multilane.dev.kafka.KafkaCluster.start_all", lambda self: pytest.fail("it starts a Kafka"))
-    told = CliRunner().invoke(program, ["demo"])
-    assert isinstance(told.exception, SparkStartError)
-    assert 'pyspark is not installed: pip install "multilane[spark]"' in str(told.exception)
+    result = CliRunner().invoke(program, ["demo"])
+    assert isinstance(result.exception, SparkStartError)
+    assert 'pyspark is not installed: pip install "multilane[spark]"' in str(result.exception)

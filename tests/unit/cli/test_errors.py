@@ -1,4 +1,4 @@
-"""`multilane errors` without a broker: how it is used, and how records look."""
+"""`multilane errors` without a broker: its usage errors and its output."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def test_wrong_use_is_code_2(arguments):
 
 @pytest.mark.parametrize("arguments", [["list", "e"], ["show", "e/0@5"], ["replay", "e", "--to", "t", "--execute"]])
 def test_no_connection_is_code_3(arguments):
-    told = CliRunner().invoke(main.app, ["errors", *arguments, *NOWHERE])
-    assert told.exit_code == 3
-    assert told.stderr.startswith("error: ")
+    result = CliRunner().invoke(main.app, ["errors", *arguments, *NOWHERE])
+    assert result.exit_code == 3
+    assert result.stderr.startswith("error: ")
 
 
 @pytest.mark.parametrize(
@@ -78,10 +78,10 @@ def test_json_for_programs_is_safe_on_a_terminal(character):
         "e", 0, 5, 0, 0, f"a{character}b".encode(), None, (("X-ErrorMessage", f"\u65e5{character}".encode()),)
     )
     facts = errors_view.record_facts(record, is_replayed=False)
-    told = foreign_text.as_json(facts)
-    assert all(line.isprintable() for line in told.split("\n"))
-    assert json.loads(told) == facts
-    assert "\u65e5" in told
+    result = foreign_text.as_json(facts)
+    assert all(line.isprintable() for line in result.split("\n"))
+    assert json.loads(result) == facts
+    assert "\u65e5" in result
 
 
 def test_a_stack_is_shown_line_by_line(capsys):
@@ -96,8 +96,8 @@ def test_a_stack_is_shown_line_by_line(capsys):
 def test_a_record_is_shown_without_markup(capsys):
     record = Record("e", 0, 5, 0, 0, b"[bold]k[/bold]", b"[red]", (("[link=x]", b"\x07"),))
     errors_view.show_record(record, is_replayed=True)
-    told = capsys.readouterr().out
-    assert "[bold]k[/bold]" in told
-    assert "header [link=x]" in told
-    assert "\\x07" in told
-    assert "\x07" not in told
+    result = capsys.readouterr().out
+    assert "[bold]k[/bold]" in result
+    assert "header [link=x]" in result
+    assert "\\x07" in result
+    assert "\x07" not in result

@@ -1,4 +1,4 @@
-"""The program itself: help, version, how errors look."""
+"""The program itself: help, version and error output."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from multilane.dev.kafka import KafkaCluster
 
 
 def test_help_lists_the_commands():
-    told = CliRunner().invoke(main.app, ["dev", "--help"])
-    assert told.exit_code == 0
-    assert "kafka" in told.output
-    assert "fetch-jars" in told.output
+    result = CliRunner().invoke(main.app, ["dev", "--help"])
+    assert result.exit_code == 0
+    assert "kafka" in result.output
+    assert "fetch-jars" in result.output
 
 
 def test_version():
-    told = CliRunner().invoke(main.app, ["--version"])
-    assert told.exit_code == 0
-    assert told.output.startswith("multilane 0.")
+    result = CliRunner().invoke(main.app, ["--version"])
+    assert result.exit_code == 0
+    assert result.output.startswith("multilane 0.")
 
 
 def test_our_errors_are_one_line(monkeypatch, capsys, tmp_path):
@@ -32,14 +32,14 @@ def test_our_errors_are_one_line(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("sys.argv", ["multilane", "dev", "kafka"])
     with pytest.raises(SystemExit, match="1"):
         main.main()
-    told = capsys.readouterr().err
-    assert told.startswith("error: no usable Java")
-    assert told.count("\n") == 1
+    result = capsys.readouterr().err
+    assert result.startswith("error: no usable Java")
+    assert result.count("\n") == 1
 
 
 @pytest.fixture
 def planned(tmp_path, monkeypatch):
-    """A cluster with certificates and ports but no process: enough to say how one would connect."""
+    """A cluster with certificates and ports but no process: enough for the connection instructions."""
     listeners = ("PLAINTEXT", "SSL", "MTLS", "SASL_PLAINTEXT", "SASL_SSL")
     cluster = KafkaCluster(listeners=listeners, port=None)
     cluster._ports = cluster._choose_ports()

@@ -1,4 +1,4 @@
-"""`multilane plan` without a broker: how it is used, what it says when it cannot, and how a plan looks."""
+"""`multilane plan` without a broker: its usage errors and its output."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ WIDE = {"COLUMNS": "200", "TERM": "dumb"}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (NOWHERE, "--latency"),
-        (["--latency", "20", *NOWHERE], "a duration needs its unit"),
+        (["--latency", "20", *NOWHERE], "a duration needs a unit"),
         (["--latency", "soon", *NOWHERE], "not a duration"),
-        (["--latency", "0s", *NOWHERE], "longer than nothing"),
-        (["--latency", "20ms"], "say where the brokers are"),
-        (["--latency", "20ms", *NOWHERE, "--slot", "0"], "longer than nothing"),
-        (["--latency", "20ms", *NOWHERE, "--last", "24h", "--since", "2026-01-01"], "--last is a time by itself"),
+        (["--latency", "0s", *NOWHERE], "longer than zero"),
+        (["--latency", "20ms"], "name the brokers"),
+        (["--latency", "20ms", *NOWHERE, "--slot", "0"], "longer than zero"),
+        (["--latency", "20ms", *NOWHERE, "--last", "24h", "--since", "2026-01-01"], "--last excludes --since"),
         (["--latency", "20ms", *NOWHERE, "--since", "2026-01-02", "--until", "2026-01-01"], "not before --until"),
-        (["--latency", "20ms", *NOWHERE, "--since", "yesterday"], "is no time"),
-        (["--latency", "20ms", *NOWHERE, "--conf", "memory=2g"], "is not NAME=VALUE"),
+        (["--latency", "20ms", *NOWHERE, "--since", "yesterday"], "is not a time"),
+        (["--latency", "20ms", *NOWHERE, "--conf", "memory=2g"], "is not a Spark setting"),
         (["--latency", "20ms", *NOWHERE, "--utilisation", "1"], "--utilisation"),
         (["--latency", "20ms", "--config", "not-there.yaml"], "not-there.yaml"),
     ],
 )
-def test_the_command_is_used_wrongly(arguments, said):
-    told = CliRunner().invoke(main.app, ["plan", "orders", *arguments], env=WIDE)
-    assert told.exit_code == 2
-    assert said in told.output
+def test_the_command_is_used_wrongly(arguments, expected):
+    result = CliRunner().invoke(main.app, ["plan", "orders", *arguments], env=WIDE)
+    assert result.exit_code == 2
+    assert expected in result.output
 
 
 def test_no_connection_is_code_3_before_spark_is_started():
-    told = CliRunner().invoke(main.app, ["plan", "orders", "--latency", "20ms", *NOWHERE, "--master", "bogus"])
-    assert told.exit_code == 3
-    assert told.stderr.startswith("error: ")
+    result = CliRunner().invoke(main.app, ["plan", "orders", "--latency", "20ms", *NOWHERE, "--master", "bogus"])
+    assert result.exit_code == 3
+    assert result.stderr.startswith("error: ")
 
 
 def test_a_time_is_a_span():
@@ -78,12 +78,14 @@ def test_the_cluster_of_a_configuration(config):
     assert consumer.lanes == 7
     properties, consumer = _configured("shop.orders", config, None, "other")
     assert (properties["bootstrap.servers"], consumer) == ("b:2", None)
-    told = CliRunner().invoke(main.app, ["plan", "t", "--latency", "20ms", "--config", str(config)], env=WIDE)
-    assert told.exit_code == 2
-    assert "say which: main, other" in told.output
-    told = CliRunner().invoke(main.app, ["plan", "t", "--latency", "20ms", "--config", str(config), *NOWHERE], env=WIDE)
-    assert told.exit_code == 2
-    assert "it says where the brokers are" in told.output
+    result = CliRunner().invoke(main.app, ["plan", "t", "--latency", "20ms", "--config", str(config)], env=WIDE)
+    assert result.exit_code == 2
+    assert "choose one of: main, other" in result.output
+    result = CliRunner().invoke(
+        main.app, ["plan", "t", "--latency", "20ms", "--config", str(config), *NOWHERE], env=WIDE
+    )
+    assert result.exit_code == 2
+    assert "it names the brokers" in result.output
 
 
 # --- how it looks ----------------------------------------------------------------------------------------------------
@@ -92,7 +94,7 @@ HOT = HeavyKey(1, b"\x1b[31m[bold]hot", 900, 900)
 
 
 def planned(hot: tuple[HeavyKey, ...] = (), **goals) -> TopicPlan:
-    """Two of three partitions have records: 10 and 100 a second."""
+    """Two of three partitions have records: 10 and 100 per second."""
     slot = 10.0
     loads = tuple(
         PartitionLoad(number, many, many * 50, many, number * 5, 0, 600_000, Busiest(many, 0, 0, many))
@@ -111,81 +113,81 @@ def shown(plan: TopicPlan, capsys, monkeypatch, consumer=None) -> str:
 
 
 def test_a_plan_for_people(capsys, monkeypatch):
-    told = shown(planned(), capsys, monkeypatch)
-    rows = {line.split()[0]: line for line in told.replace("\u2502", " ").splitlines() if line.split()}
-    assert "orders: 1,100 records (53.7 KB) in 3 partitions" in told
+    result = shown(planned(), capsys, monkeypatch)
+    rows = {line.split()[0]: line for line in result.replace("\u2502", " ").splitlines() if line.split()}
+    assert "orders: 1,100 records (53.7 KB) in 3 partitions" in result
     assert rows["virtualPartitionCount"].split()[1] == "3"
     assert rows["consumers"].split()[1] == "1"
     assert "100 records" in rows["0"]
     assert "no records" in rows["2"]
     assert "<- recommended" in rows["3"]
-    assert "now" not in told
+    assert "now" not in result
     for line in assumptions(planned()):
-        assert line.split(";")[0] in " ".join(told.split())
+        assert line.split(";")[0] in " ".join(result.split())
 
 
-def test_bars_are_as_long_as_what_they_stand_for(capsys, monkeypatch):
-    told = shown(planned(), capsys, monkeypatch)
-    chart = told[told.index("load by partition") : told.index("what lanes work off")]
+def test_bar_lengths_match_their_values(capsys, monkeypatch):
+    result = shown(planned(), capsys, monkeypatch)
+    chart = result[result.index("load by partition") : result.index("throughput by lanes")]
     assert [line.count("\u2588") + line.count("#") for line in chart.splitlines()[1:4]] == [4, 40, 0]
 
 
-def test_what_is_configured_now_stands_beside_it(config, capsys, monkeypatch):
+def test_the_current_configuration_is_shown_next_to_it(config, capsys, monkeypatch):
     _, consumer = _configured("shop.orders", config, None, None)
-    told = shown(planned(), capsys, monkeypatch, consumer)
-    (line,) = [line for line in told.splitlines() if "virtualPartitionCount" in line]
+    result = shown(planned(), capsys, monkeypatch, consumer)
+    (line,) = [line for line in result.splitlines() if "virtualPartitionCount" in line]
     assert [word for word in line.split() if word.isdigit()][:2] == ["3", "7"]
     assert plan_view.facts(planned(), consumer)["now"] == {"virtualPartitionCount": 7, "batchSize": 0}
 
 
-def test_a_key_that_is_too_hot_is_named_with_what_helps(capsys, monkeypatch):
+def test_a_key_that_is_too_hot_is_named_with_a_remedy(capsys, monkeypatch):
     plan = planned((HOT,))
     (first, *_) = advice(plan)
-    assert "gets 90/s at its peak, and one after the other 50/s are possible: no number of lanes helps" in first
+    assert "gets 90/s at its peak, but one record at a time allows only 50/s: no number of lanes helps" in first
     assert "batchSize 5" in first
-    told = shown(plan, capsys, monkeypatch)
-    assert "\\x1b[31m[bold]hot" in told
-    assert "\x1b" not in told
-    assert "a key is hotter than single records allow" in told
-    assert "consumeBatchListenerLatency" in told
+    result = shown(plan, capsys, monkeypatch)
+    assert "\\x1b[31m[bold]hot" in result
+    assert "\x1b" not in result
+    assert "one key is too hot for single records" in result
+    assert "consumeBatchListenerLatency" in result
     (first, *_) = advice(planned((HOT,), most_batch=1))
-    assert "A batchSize of 1 does not either" in first
+    assert "Even a batchSize of 1 does not help" in first
     (first, *_) = advice(planned((replace(HOT, peak=400),)))
     assert "takes 80% of a lane's time" in first
 
 
 @pytest.mark.parametrize(
-    ("goals", "said"),
+    ("goals", "expected"),
     [
         ({}, "Partition 1 has 2.7 times the average load"),
         ({}, "0.5% of the records have no key"),
         ({"latency": 0.6}, "maxProcessingTime"),
-        ({"most_lanes": 1, "most_batch": 1, "latency": 0.04}, "More partitions move keys"),
-        ({"most_lanes": 2, "most_batch": 1}, "Partition 1 alone has too much for 2 lanes"),
+        ({"most_lanes": 1, "most_batch": 1, "latency": 0.04}, "Adding partitions moves keys"),
+        ({"most_lanes": 2, "most_batch": 1}, "Partition 1 alone is too much for 2 lanes"),
     ],
 )
-def test_what_else_one_should_know(goals, said):
-    assert any(line.startswith(said) or said in line for line in advice(planned(**goals)))
+def test_further_advice(goals, expected):
+    assert any(line.startswith(expected) or expected in line for line in advice(planned(**goals)))
 
 
-def test_a_history_that_is_short_is_told():
+def test_a_short_history_is_reported():
     plan = planned()
     short = tuple(replace(load, last=30_000) for load in plan.history.loads)
-    assert "The history is 30 s long" in advice(replace(plan, history=replace(plan.history, loads=short)))[-1]
+    assert "The history covers only 30 s" in advice(replace(plan, history=replace(plan.history, loads=short)))[-1]
     assert not any("long:" in line for line in advice(plan))
 
 
 def test_a_plan_for_programs():
-    told = json.loads(json.dumps(plan_view.facts(planned((HOT,)))))
-    assert told["recommended"] == {
+    result = json.loads(json.dumps(plan_view.facts(planned((HOT,)))))
+    assert result["recommended"] == {
         "virtualPartitionCount": 1,
         "batchSize": 5,
         "consumers": 1,
         "partitions": 3,
         "consumeBatchListenerLatency": "500ms",
     }
-    (key,) = told["history"]["heaviest_keys"]
+    (key,) = result["history"]["heaviest_keys"]
     assert (key["partition"], key["peak_rate"], key["too_hot"]) == (1, 90, True)
-    assert [load["peak_rate"] for load in told["history"]["loads"]] == [10, 100]
-    assert told["simulated"]["records"] == 1_000
-    assert told["goals"]["latency"] == 0.02
+    assert [load["peak_rate"] for load in result["history"]["loads"]] == [10, 100]
+    assert result["simulated"]["records"] == 1_000
+    assert result["goals"]["latency"] == 0.02

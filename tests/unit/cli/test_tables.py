@@ -1,4 +1,4 @@
-"""Tables keep words whole in whatever width there is, and piped output is never wrapped."""
+"""Tables keep words whole at any width, and piped output is never wrapped."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def shown(width):
 
 @pytest.mark.parametrize("width", [20, 40, 60, 79, 80, 90, 100, 120, 160, 300])
 def test_no_word_is_broken(width):
-    told = shown(width)
+    result = shown(width)
     for word in " ".join(WORDS).split():
-        assert word in told
+        assert word in result
 
 
 @pytest.mark.parametrize("width", [90, 100, 120, 160])
@@ -67,8 +67,8 @@ def config(tmp_path):
 def test_piped_output_is_never_wrapped(config):
     command = [sys.executable, "-m", "multilane", "config", "explain", str(config)]
     environment = {**os.environ, "COLUMNS": "80", "FORCE_COLOR": "1"}
-    told = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
-    [line] = [line for line in told.splitlines() if "requiredAcks" in line]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    [line] = [line for line in result.splitlines() if "requiredAcks" in line]
     assert config.name in line
 
 
@@ -80,20 +80,20 @@ def test_a_terminal_of_80_columns_shows_whole_words(config):
             command, stdout=theirs, stdin=subprocess.DEVNULL, env={**os.environ, "COLUMNS": "80"}
         ) as running:
             os.close(theirs)
-            told = _all_of(ours)
+            result = _all_of(ours)
             assert running.wait() == 0
     finally:
         os.close(ours)
-    assert "clusters.main.producerConfig.requiredAcks" in told
+    assert "clusters.main.producerConfig.requiredAcks" in result
 
 
 def _all_of(terminal):
-    told = b""
+    result = b""
     while True:
         try:
             more = os.read(terminal, 65_536)
-        except OSError:  # Linux tells the end of a terminal so
-            return told.decode()
+        except OSError:  # Linux reports the end of a terminal this way
+            return result.decode()
         if not more:
-            return told.decode()
-        told += more
+            return result.decode()
+        result += more

@@ -1,4 +1,4 @@
-"""`multilane top` without a broker: how it is used, what it says when it cannot, and how groups look."""
+"""`multilane top` without a broker: its usage errors and its output."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from typer.testing import CliRunner
 
 from multilane.app.control import controlled
 from multilane.cli import main, top_view
-from multilane.cli.top import _configured, _Trails, _watch
+from multilane.cli.top import _configured, _Histories, _watch
 from multilane.cli.top_control import AppWatch
 from multilane.cli.top_view import ScreenFrame, ScreenShare, brief, fitted, line, ranges, screen, state
 from multilane.clock import ManualClock
 from multilane.errors import NetworkError
 from multilane.group.comparison import GroupReport, Movement, PartitionRow
 from multilane.group.failures import AppFailures
-from multilane.group.snapshot import GroupSnapshot, MemberSight, PartitionSight, Subject
+from multilane.group.snapshot import GroupSnapshot, MemberSnapshot, PartitionSnapshot, Subject
 from multilane.group.snapshot_history import SnapshotHistory
 from multilane.types import TopicPartition
 
@@ -50,39 +50,39 @@ def config(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
-        ([], "say whom to look at"),
-        (NOWHERE, "say whom to look at"),
-        (["orders", *NOWHERE], "say whom to look at"),
-        (["--group", "g"], "say where the brokers are"),
-        (["--group", "g", *NOWHERE, "--every", "1"], "a duration needs its unit"),
-        (["--group", "g", *NOWHERE, "--every", "0s"], "longer than nothing"),
+        ([], "name the groups"),
+        (NOWHERE, "name the groups"),
+        (["orders", *NOWHERE], "name the groups"),
+        (["--group", "g"], "name the brokers"),
+        (["--group", "g", *NOWHERE, "--every", "1"], "a duration needs a unit"),
+        (["--group", "g", *NOWHERE, "--every", "0s"], "longer than zero"),
         (["--group", "g", *NOWHERE, "--stalled-after", "soon"], "not a duration"),
         (["--config", "not-there.yaml"], "not-there.yaml"),
     ],
 )
-def test_the_command_is_used_wrongly(arguments, said):
-    told = CliRunner().invoke(main.app, ["top", *arguments], env=WIDE)
-    assert told.exit_code == 2
-    assert said in told.output
+def test_the_command_is_used_wrongly(arguments, expected):
+    result = CliRunner().invoke(main.app, ["top", *arguments], env=WIDE)
+    assert result.exit_code == 2
+    assert expected in result.output
 
 
 def test_a_consumer_that_is_not_configured(config):
-    told = CliRunner().invoke(main.app, ["top", "ordres", "--config", str(config)], env=WIDE)
-    assert told.exit_code == 2
-    assert "no consumer 'ordres'; did you mean orders?" in told.output
-    told = CliRunner().invoke(main.app, ["top", "--config", str(config), *NOWHERE], env=WIDE)
-    assert told.exit_code == 2
-    assert "it says groups and brokers" in told.output
+    result = CliRunner().invoke(main.app, ["top", "ordres", "--config", str(config)], env=WIDE)
+    assert result.exit_code == 2
+    assert "no consumer 'ordres'; did you mean orders?" in result.output
+    result = CliRunner().invoke(main.app, ["top", "--config", str(config), *NOWHERE], env=WIDE)
+    assert result.exit_code == 2
+    assert "it names groups and brokers" in result.output
 
 
 def test_no_connection_is_code_3(config):
     for arguments in (["--group", "g", *NOWHERE, "--once", "-o", "json"], ["--config", str(config), "--timeout", "1"]):
-        told = CliRunner().invoke(main.app, ["top", *arguments])
-        assert told.exit_code == 3
-        assert "error: " in told.stderr
-        assert told.stdout == ""
+        result = CliRunner().invoke(main.app, ["top", *arguments])
+        assert result.exit_code == 3
+        assert "error: " in result.stderr
+        assert result.stdout == ""
 
 
 def test_whom_a_configuration_names(config):
@@ -101,7 +101,7 @@ def test_whom_a_configuration_names(config):
 
 
 class Lookouts:
-    """What looks find; an exception is raised."""
+    """The results of polls; an exception is raised."""
 
     def __init__(self, *found):
         self._found = iter(found)
@@ -113,26 +113,26 @@ class Lookouts:
         return [found]
 
 
-def test_a_look_that_fails_is_told_and_the_next_one_is_tried():
-    told = []
-    histories = _Trails(
+def test_a_failed_poll_is_reported_and_the_next_one_is_tried():
+    result = []
+    histories = _Histories(
         Lookouts(snapshot(0.0), NetworkError("nobody answers"), snapshot(2.0), KeyboardInterrupt()), 10.0
     )
     with pytest.raises(KeyboardInterrupt):
-        _watch(histories, lambda reports, trouble: told.append((reports[0].snapshot.at, trouble)), 0.001)
-    assert told == [(0.0, ""), (0.0, "nobody answers"), (2.0, "")]
+        _watch(histories, lambda reports, failure: result.append((reports[0].snapshot.at, failure)), 0.001)
+    assert result == [(0.0, ""), (0.0, "nobody answers"), (2.0, "")]
 
 
 # --- how it looks ----------------------------------------------------------------------------------------------------
 
 SUBJECT = Subject("orders", "shop.orders", topics=("orders",), retry="orders.retry")
 MEMBERS = (
-    MemberSight("1", "shop", "10.0.0.1", tuple(TopicPartition("orders", n) for n in (0, 1, 2, 5))),
-    MemberSight("2", "\x1b[31m[bold]evil", "10.0.0.2", (TopicPartition("orders.retry", 0),)),
+    MemberSnapshot("1", "shop", "10.0.0.1", tuple(TopicPartition("orders", n) for n in (0, 1, 2, 5))),
+    MemberSnapshot("2", "\x1b[31m[bold]evil", "10.0.0.2", (TopicPartition("orders.retry", 0),)),
 )
 
 
-def snapshot(at: float, *places: PartitionSight, members=MEMBERS, subject=SUBJECT, **more) -> GroupSnapshot:
+def snapshot(at: float, *places: PartitionSnapshot, members=MEMBERS, subject=SUBJECT, **more) -> GroupSnapshot:
     partitions = {TopicPartition("orders", number): place for number, place in enumerate(places)}
     return GroupSnapshot(subject, at, True, "consumer", "Stable", members, partitions, **more)
 
@@ -145,15 +145,17 @@ def report(*snapshots: GroupSnapshot) -> GroupReport:
 
 
 BUSY = report(
-    snapshot(0.0, PartitionSight(0, 9_000, 1_000), PartitionSight(0, 500, 100), PartitionSight(0, 7, 7)),
-    snapshot(45.0, PartitionSight(0, 9_000, 1_000, 4_500), PartitionSight(0, 500, 100), PartitionSight(0, 7, 7)),
+    snapshot(0.0, PartitionSnapshot(0, 9_000, 1_000), PartitionSnapshot(0, 500, 100), PartitionSnapshot(0, 7, 7)),
+    snapshot(
+        45.0, PartitionSnapshot(0, 9_000, 1_000, 4_500), PartitionSnapshot(0, 500, 100), PartitionSnapshot(0, 7, 7)
+    ),
 )
 
 
-def shown(*reports: GroupReport, height: int | None = None, trouble: str = "", width: int = 160) -> list[str]:
+def shown(*reports: GroupReport, height: int | None = None, failure: str = "", width: int = 160) -> list[str]:
     console = Console(width=width, highlight=False, color_system=None)
     with console.capture() as captured:
-        console.print(screen(reports, ScreenFrame(0.0, "1s", trouble, height, width)))
+        console.print(screen(reports, ScreenFrame(0.0, "1s", failure, height, width)))
     return captured.get().splitlines()
 
 
@@ -162,7 +164,7 @@ def test_a_group_for_people():
     assert head == "multilane top, every 1s: 1970-01-01T00:00:00.000+00:00"
     assert summary == (
         "orders: group shop.orders (consumer) Stable, 1 stalled, 1 held, 2 members, lag 8,400 (4,500 of it settled), "
-        "settled 100/s, arriving 0/s, never drained like this"
+        "settled 100/s, arriving 0/s, never drained"
     )
     assert lines[0] == "  \\x1b[31m[bold]evil @ 10.0.0.2: orders.retry 0"
     assert lines[1] == "  shop @ 10.0.0.1: orders 0-2, 5"
@@ -179,15 +181,15 @@ ERRORS = TopicPartition("orders.error", 0)
 
 
 def failing(**more) -> GroupReport:
-    first = snapshot(0.0, PartitionSight(0, 7, 7), subject=FAILING, dead={ERRORS: PartitionSight(0, 100)})
+    first = snapshot(0.0, PartitionSnapshot(0, 7, 7), subject=FAILING, dead={ERRORS: PartitionSnapshot(0, 100)})
     newest = ("HTTPError: 500", "HTTPError: 500", "evil\x1b[2J")
     then = snapshot(
-        10.0, PartitionSight(0, 7, 7), subject=FAILING, dead={ERRORS: PartitionSight(0, 617)}, newest=newest
+        10.0, PartitionSnapshot(0, 7, 7), subject=FAILING, dead={ERRORS: PartitionSnapshot(0, 617)}, newest=newest
     )
     return replace(report(first, then), **more)
 
 
-def test_up_to_date_is_not_all_there_is_to_say_while_records_fail():
+def test_failures_are_shown_even_without_lag():
     _, _, summary, *lines = shown(failing())
     assert "Stable, FAILING 52/s, 52/s to the error topic, 2 members" in summary
     assert lines[0] == "  error: HTTPError: 500 (2 of the newest copies)"
@@ -195,7 +197,7 @@ def test_up_to_date_is_not_all_there_is_to_say_while_records_fail():
     assert lines[-1].endswith("up to date")
 
 
-def test_what_the_app_tells_counts_more():
+def test_the_counts_of_the_app_take_precedence():
     app = AppFailures(900, 700, 400, 300, 70.0, (("ValueError at shop.py:3: no stock", 700),))
     _, _, summary, first, *_ = shown(failing(app=app))
     assert "FAILING 70/s, 52/s to the error topic" in summary
@@ -205,7 +207,7 @@ def test_what_the_app_tells_counts_more():
 
 
 def test_an_outage_that_the_app_waits_for_is_shown():
-    """Nothing fails while it is paused, and brokers see a standstill only."""
+    """Nothing fails during the pause, and brokers only see a stall."""
     app = AppFailures(900, 700, 400, 300, 0.0, (("ValueError at shop.py:3: no stock", 700),), is_paused=True)
     _, _, summary, first, *_ = shown(replace(BUSY, app=app))
     assert "Stable, PAUSED by an outage, FAILING 0/s, 1 stalled" in summary
@@ -223,14 +225,14 @@ def test_the_app_is_asked_over_its_socket(tmp_path):
     clock = ManualClock()
     with controlled(app, tmp_path / "socket"):
         watch = AppWatch(tmp_path / "socket", clock)
-        assert watch.look()["orders"].rate is None
+        assert watch.poll()["orders"].rate is None
         clock.advance(3.0)
         error["count"] = 35
-        told = watch.look()["orders"]
-    assert (told.rate, told.failed, told.errors) == (10.0, 40, (("ValueError at shop.py:3: no stock", 25),))
+        result = watch.poll()["orders"]
+    assert (result.rate, result.failed, result.errors) == (10.0, 40, (("ValueError at shop.py:3: no stock", 25),))
 
 
-def test_what_is_not_there_is_said():
+def test_missing_groups_topics_and_members_are_reported():
     there_is_none = GroupSnapshot(SUBJECT, 0.0, missing=("orders", "orders.retry"))
     lines = shown(report(there_is_none))
     assert lines[2:] == [
@@ -238,36 +240,36 @@ def test_what_is_not_there_is_said():
         "  topic orders does not exist",
         "  topic orders.retry does not exist",
     ]
-    lines = shown(report(snapshot(0.0, PartitionSight(0, 5, 0), members=())))
+    lines = shown(report(snapshot(0.0, PartitionSnapshot(0, 5, 0), members=())))
     assert "0 members" in lines[2]
-    assert lines[3] == "  nobody is in the group: nothing is handled"
-    assert "nobody" in lines[5]
+    assert lines[3] == "  the group has no members: no records are handled"
+    assert lines[5].split()[:2] == ["orders/0", "none"]
     lines = shown(report(snapshot(0.0, members=(), subject=Subject("g", "g"))))
     assert lines[2].startswith("group g (consumer) Stable, 0 members, lag 0, settled -/s")
-    assert lines[3] == "  it has committed nothing, and nobody in it has a partition"
+    assert lines[3] == "  the group has no committed offsets, and no member has a partition"
 
 
-def test_a_look_that_failed_is_seen():
-    lines = shown(BUSY, trouble="broker 1: \x1b[2J connection refused")
-    assert lines[1] == "the last look failed, what follows is older: broker 1: \\x1b[2J connection refused"
+def test_a_failed_poll_is_shown():
+    lines = shown(BUSY, failure="broker 1: \x1b[2J connection refused")
+    assert lines[1] == "the last poll failed, showing older data: broker 1: \\x1b[2J connection refused"
 
 
 def test_it_is_cut_to_the_screen():
-    many = report(snapshot(0.0, *(PartitionSight(0, 100 - n, 0) for n in range(60))))
+    many = report(snapshot(0.0, *(PartitionSnapshot(0, 100 - n, 0) for n in range(60))))
     lines = shown(many, height=20, width=60)
     assert len(lines) == 20
-    assert lines[-1] == "  and 47 partitions more, with a lag of 87 at most"
+    assert lines[-1] == "  and 47 more partitions, with a lag of at most 87"
     assert len(shown(many)) == 1 + 2 + 2 + 1 + 60
     lines = shown(many, BUSY, many, height=30)
     assert len(lines) <= 30
     assert sum("group shop.orders" in line for line in lines) == 3
-    assert sum("partitions more" in line for line in lines) == 2, "who wants little has all of it"
+    assert sum("more partitions" in line for line in lines) == 2, "who wants little has all of it"
 
 
 @pytest.mark.parametrize("width", [70, 80, 100, 120, 160])
 def test_where_it_is_narrow_names_are_cut_and_numbers_are_not(width):
     subject = Subject("orders", "g", topics=("o" * 90,))
-    places = {TopicPartition("o" * 90, n): PartitionSight(0, 9_123_456, 1_234_567 + n, 2_000) for n in range(3)}
+    places = {TopicPartition("o" * 90, n): PartitionSnapshot(0, 9_123_456, 1_234_567 + n, 2_000) for n in range(3)}
     found = report(*(GroupSnapshot(subject, at, True, "classic", "Stable", (), places) for at in (0.0, 60.0)))
     lines = shown(found, width=width)
     assert all(len(line) <= width for line in lines)
@@ -281,13 +283,13 @@ def test_where_it_is_narrow_names_are_cut_and_numbers_are_not(width):
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40)), min_size=1, max_size=6),
     st.integers(1, 80),
 )
-def test_whatever_there_is_it_fits(sizes, height):
+def test_every_screen_fits(sizes, height):
     reports = [
         report(
             snapshot(
                 0.0,
-                *(PartitionSight(0, 9, 0) for _ in range(rows)),
-                members=tuple(MemberSight(str(n), f"c{n}", "h", ()) for n in range(members)),
+                *(PartitionSnapshot(0, 9, 0) for _ in range(rows)),
+                members=tuple(MemberSnapshot(str(n), f"c{n}", "h", ()) for n in range(members)),
                 missing=("t",),
             )
         )
@@ -306,7 +308,7 @@ def test_where_partitions_are():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "expected"),
     [
         (0, "0 s"),
         (0.2, "0.2 s"),
@@ -317,8 +319,8 @@ def test_where_partitions_are():
         (9e4, "1 d 1 h"),
     ],
 )
-def test_times_are_brief(seconds, said):
-    assert brief(seconds) == said
+def test_times_are_brief(seconds, expected):
+    assert brief(seconds) == expected
 
 
 @pytest.mark.parametrize("verdict", list(Movement))
@@ -333,8 +335,8 @@ def test_every_verdict_has_words(verdict):
 def test_facts_are_one_line_of_json():
     text = line([BUSY], 0.0)
     assert "\n" not in text
-    told = json.loads(text)
-    (group,) = told["groups"]
+    result = json.loads(text)
+    (group,) = result["groups"]
     assert (group["consumer"], group["group"], group["protocol"], group["state"]) == (
         "orders",
         "shop.orders",

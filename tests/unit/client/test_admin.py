@@ -1,4 +1,4 @@
-"""What an admin client makes of responses, without a broker: real kio entities in, values out."""
+"""How the admin client reads responses, without a broker: real kio entities in, values out."""
 
 from __future__ import annotations
 
@@ -105,8 +105,8 @@ def offset_response(version, code=ErrorCode.none, partition_code=ErrorCode.none,
 
 @pytest.mark.parametrize("version", [6, 9, 10])
 def test_committed_offsets_are_read_from_every_form(version):
-    told = answers.offsets_group(offset_response(version), "g")
-    found = answers.committed_in(told, {uuid.UUID(int=5): "t"})
+    offsets = answers.offsets_group(offset_response(version), "g")
+    found = answers.committed_in(offsets, {uuid.UUID(int=5): "t"})
     assert found == {TopicPartition("t", 1): answers.CommittedOffset(42, -1, "m")}
 
 
@@ -146,6 +146,12 @@ def test_an_answer_about_another_group_is_no_answer():
 def test_offsets_at_nonsense(at):
     with Admin(NOWHERE) as admin, pytest.raises(ValueError, match="milliseconds since 1970"):
         admin.offsets([TopicPartition("t", 0)], at)
+
+
+@pytest.mark.parametrize("call", ["topics", "delete_topics", "describe_groups"])
+def test_a_text_is_no_list_of_names(call):
+    with Admin({"bootstrap.servers": "127.0.0.1:1"}) as admin, pytest.raises(TypeError, match=r"write \['orders'\]"):
+        getattr(admin, call)("orders")
 
 
 def test_a_closed_admin_says_so():

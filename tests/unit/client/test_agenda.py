@@ -1,4 +1,4 @@
-"""Only those are asked who have something to say."""
+"""Only due items are polled."""
 
 from __future__ import annotations
 

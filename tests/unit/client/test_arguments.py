@@ -1,4 +1,4 @@
-"""What callers may give, and the words they get for what they may not."""
+"""Valid arguments of public calls, and the error messages of invalid ones."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_offsets_that_no_group_can_keep(offsets, words):
 
 
 def test_metadata_is_a_text():
-    with pytest.raises(TypeError, match="not a text"):
+    with pytest.raises(TypeError, match="not a string"):
         checked_commit({T0: OffsetAndMetadata(5, 0, b"x")})
 
 

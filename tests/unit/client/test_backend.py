@@ -30,7 +30,7 @@ from multilane.errors import (
     SaslError,
     UnsupportedBatch,
 )
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 from multilane.types import LeaderEpoch, NodeId, Offset, TopicPartition
 from multilane.wire.compose import EARLIEST, LATEST
 from multilane.wire.messages import ApiKey
@@ -77,10 +77,10 @@ class Stage:
         self.background: EventQueue[BackgroundEvent] = EventQueue(_Quiet())
         self.counts = Counts()
         self.fetching = SharedFetching(self.metadata, FetchContext(self._decode, lambda _: None, self.counts))
-        around = BackendContext(
+        context = BackendContext(
             self.metadata, self.fetching, lambda _, event: self.events.append(event), lambda: WALL, self.counts
         )
-        self.backend = Backend(config, around, self.buffer, self.background, "fetch-1", group)
+        self.backend = Backend(config, context, self.buffer, self.background, "fetch-1", group)
         self.lead(3)
         self.generation = dict.fromkeys(partitions or (P,), 1)
         self.buffer.expect(self.generation)
@@ -110,13 +110,13 @@ class Stage:
         assert request.api is api
         return request
 
-    def fetch(self, told: Mapping[str, Any], partition: TopicPartition = P) -> None:
+    def fetch(self, answers: Mapping[str, Any], partition: TopicPartition = P) -> None:
         """One round: ask, answer, decode, and let the network thread hear of it."""
-        self.answer(self.request(ApiKey.FETCH), {partition: told})
+        self.answer(self.request(ApiKey.FETCH), {partition: answers})
         self.settle()
 
-    def answer(self, request: UnsentRequest, told: Mapping[TopicPartition, Mapping[str, Any]]) -> None:
-        frame = as_array(frame_of(fetch_response(17, told), 3))
+    def answer(self, request: UnsentRequest, answers: Mapping[TopicPartition, Mapping[str, Any]]) -> None:
+        frame = as_array(frame_of(fetch_response(17, answers), 3))
         request.on_response(RawResponse(frame, 17, 3, NodeId(1), "broker 1"), self.now)
 
     def settle(self) -> None:

@@ -8,10 +8,12 @@ from multilane.client.fetch.beginnings import Beginnings
 from multilane.client.fetch.buffer import FetchBuffer, Moved
 from multilane.client.fetch.cursor import AtCommitted, Cursor, CursorTable, Lookup, Phase
 from multilane.client.fetch.reset import ResetRule
+from multilane.client.partition_state import PartitionState
 from multilane.config.reset import parse_reset
 from multilane.errors import GroupRefused, NoOffsetForPartition
 from multilane.types import OffsetAndMetadata, TopicPartition
 from multilane.wire.compose import EARLIEST
+from response_builder import TOPIC_ID
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -31,13 +33,13 @@ class Group:
 
 
 class Scene:
-    def __init__(self, reset="none"):
+    def __init__(self, reset="none", ids=None):
         self.group = Group()
         self.cursors = CursorTable()
         self.buffer = FetchBuffer(1 << 20, on_ready=lambda: None, on_room=lambda: None)
         self.stopped = []
         rule = ResetRule(parse_reset("auto.offset.reset", reset), lambda: 0.0)
-        self.beginnings = Beginnings(self.group, self.cursors, self.buffer, rule, self.stop)
+        self.beginnings = Beginnings(self.group, self.cursors, self.buffer, rule, self.stop, (ids or {}).get)
 
     def stop(self, cursor, error):
         cursor.stop()
@@ -63,6 +65,19 @@ def test_at_what_was_committed():
     assert scene.buffer.take(None, ()) == [Moved(T0, 7, 3)]
     found({T1: OffsetAndMetadata(0)})
     assert (second.phase, second.offset) == (Phase.FETCHING, 0)
+
+
+def test_a_start_comes_with_its_topic_id():
+    """Offsets read from there are never committed for a new topic of the same name."""
+    scene = Scene(ids={"t": TOPIC_ID})
+    (cursor,) = scene.begin(T0)
+    scene.group.asked[0][1]({T0: OffsetAndMetadata(7, 3)})
+    (moved,) = scene.buffer.take(None, ())
+    assert moved.topic_id == cursor.topic_id == TOPIC_ID
+    state = PartitionState(1, AtCommitted())
+    state.reset_to(moved.offset, moved.epoch, 1, moved.topic_id)
+    state.advance(9, 3, 2)
+    assert state.to_commit().topic_id == TOPIC_ID
 
 
 def test_a_group_that_has_not_begun_does_as_the_policy_says():

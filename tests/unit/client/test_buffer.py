@@ -337,16 +337,16 @@ def test_a_log_that_is_no_more_keeps_what_is_decoded_and_can_be_heard_of_no_more
 def test_an_offset_is_a_guess_until_everything_before_it_is_decoded():
     desk = Desk()
     cursor = desk.cursors[P]
-    assert desk.buffer.is_settled(cursor)
+    assert desk.buffer.is_offset_certain(cursor)
     slot, block = desk.reserve((P, 2))[0]
-    assert not desk.buffer.is_settled(cursor)
+    assert not desk.buffer.is_offset_certain(cursor)
     desk.buffer.fill(slot, block)
-    assert desk.buffer.is_settled(cursor)
+    assert desk.buffer.is_offset_certain(cursor)
     bad, _ = desk.reserve((P, 2))[0]
     run = desk.buffer.void(bad)
-    assert not desk.buffer.is_settled(cursor)
+    assert not desk.buffer.is_offset_certain(cursor)
     cursor.rewound(Offset(2), run)
-    assert desk.buffer.is_settled(cursor)
+    assert desk.buffer.is_offset_certain(cursor)
 
 
 @pytest.mark.parametrize(("taken", "called"), [(1, 0), (2, 1)])

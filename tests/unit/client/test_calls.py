@@ -1,4 +1,4 @@
-"""Single calls: tried again until their deadline, answered exactly once."""
+"""Single calls: retried until their deadline, completed exactly once."""
 
 from __future__ import annotations
 

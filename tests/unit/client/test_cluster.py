@@ -1,4 +1,4 @@
-"""The picture of the cluster: what a response or a hint may change, and what not."""
+"""The cluster snapshot: what a response or a leader hint changes, and what it does not."""
 
 from __future__ import annotations
 

@@ -194,12 +194,12 @@ def test_nothing_may_be_sent_before_it_is_ready_and_patience_ends(lines):
     assert line.connection.wants == WRITE
     assert not line.connection.may_send(0.0)
     assert line.connection.next_timer(1.0) == pytest.approx(9.0)
-    with pytest.raises(NetworkError, match="did not get past connecting"):
+    with pytest.raises(NetworkError, match="timed out while connecting"):
         line.connection.tick(10.0)
     line.serve(5.0, write=True)
     assert not line.connection.may_send(5.0)
     assert line.connection.next_timer(5.0) == pytest.approx(30.0)
-    with pytest.raises(NetworkError, match="did not get past introducing"):
+    with pytest.raises(NetworkError, match="timed out while introducing"):
         line.connection.tick(35.0)
 
 
@@ -249,7 +249,7 @@ def test_a_wrong_correlation_id_breaks_the_connection(line):
 
 def test_an_answer_that_nobody_asked_for(line):
     line.say(_answered(9))
-    with pytest.raises(NetworkError, match="nobody asked for"):
+    with pytest.raises(NetworkError, match="not requested"):
         line.serve()
 
 
@@ -420,7 +420,7 @@ def test_a_renewal_that_takes_too_long_ends_the_connection(lines):
     line.introduced()
     _sasl(line, 0.0, lifetime_ms=10_000)
     line.connection.tick(9.5)
-    with pytest.raises(NetworkError, match="did not get past renewing"):
+    with pytest.raises(NetworkError, match="timed out while renewing"):
         line.connection.tick(39.5)
 
 
@@ -459,7 +459,7 @@ def test_a_refused_mechanism(lines, code, words):
     line.introduced()
     _, _, correlation, _ = line.heard()
     parts = response_parts(ApiKey.SASL_HANDSHAKE, 1)
-    told = make(parts.SaslHandshakeResponse, error_code=code, mechanisms=("SCRAM-SHA-256", "GSSAPI"))
-    line.reply(told, correlation)
+    response = make(parts.SaslHandshakeResponse, error_code=code, mechanisms=("SCRAM-SHA-256", "GSSAPI"))
+    line.reply(response, correlation)
     with pytest.raises(SaslError, match=words):
         line.serve()

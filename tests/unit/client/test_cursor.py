@@ -27,7 +27,7 @@ def test_every_move_is_in_the_table_or_refused(start, end):
         cursor.to(end)
         assert cursor.phase is end
     else:
-        with pytest.raises(AssertionError, match=f"no move from {start.value} to {end.value}"):
+        with pytest.raises(AssertionError, match=f"no transition from {start.value} to {end.value}"):
             cursor.to(end)
         assert cursor.phase is start
 
@@ -49,7 +49,7 @@ def test_lost_and_placed_again():
     cursor.replica = NodeId(3)
     cursor.lost(LOOKUP)
     assert (cursor.phase, cursor.lookup, cursor.replica) == (Phase.AWAIT_RESET, LOOKUP, None)
-    cursor.placed(At(Offset(9), LeaderEpoch(4)))
+    cursor.positioned(At(Offset(9), LeaderEpoch(4)))
     assert (cursor.phase, cursor.offset, cursor.epoch, cursor.lookup) == (Phase.FETCHING, 9, 4, None)
 
 

@@ -29,14 +29,14 @@ class Desk:
         self.buffer = FetchBuffer(1 << 20, on_ready=lambda: None, on_room=lambda: None)
         self.buffer.expect({P: 1})
         self.cursor = Cursor(P, 1, At(Offset(0)))
-        self.told: list[Any] = []
+        self.events: list[Any] = []
 
     def job(self, data: bytes, *, again: bool = False) -> FrameJob:
         frame = as_array(data)
         (slot,) = self.buffer.reserve(frame.nbytes, [(self.cursor, len(data))])
         table = scan(frame, 0, len(data), 0)
         fetched = FetchedPartition(None, "t", 0, 0, 90, 80, 5, (), -1, None, None, 0, len(data))
-        task = DecodeTask((Taker(slot, self.buffer, self.told.append, again),), table, fetched, "broker 1")
+        task = DecodeTask((Taker(slot, self.buffer, self.events.append, again),), table, fetched, "broker 1")
         return FrameJob(frame, [task], DecodeOptions())
 
 
@@ -46,19 +46,19 @@ def test_a_good_frame_fills_its_slot_with_the_watermarks():
     (block,) = desk.buffer.take(None, ())
     assert block.offsets.tolist() == [0, 1, 2]
     assert (block.high_watermark, block.last_stable_offset, block.log_start_offset) == (90, 80, 5)
-    assert desk.told == []
+    assert desk.events == []
 
 
 def test_what_is_fine_the_second_time_is_told():
     desk = Desk()
     desk.job(Batch(rows(3)).build(), again=True)()
-    assert desk.told == [BatchReadable(P, 1)]
+    assert desk.events == [BatchReadable(P, 1)]
 
 
 def test_what_cannot_be_read_is_told_with_its_place_and_the_run_to_fetch_it_in():
     desk = Desk()
     desk.job(Batch(rows(3), crc=1).build())()
-    (event,) = desk.told
+    (event,) = desk.events
     assert isinstance(event, BatchUnreadable)
     assert (event.partition, event.generation, event.run) == (P, 1, 1)
     assert isinstance(event.error, CorruptBatch)
@@ -72,7 +72,7 @@ def test_good_batches_before_a_bad_one_are_kept():
     desk.job(Batch(rows(2)).build() + Batch(rows(2), 2, crc=1).build())()
     (block,) = desk.buffer.take(None, ())
     assert block.offsets.tolist() == [0, 1]
-    assert desk.told[0].error.offset == 2
+    assert desk.events[0].error.offset == 2
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before it began", "while it was decoded"])
@@ -84,7 +84,7 @@ def test_what_nobody_waits_for_any_more_is_not_told(late):
         job._decode(job.tasks[0])
     else:
         job()
-    assert desk.told == []
+    assert desk.events == []
 
 
 def _shared(desks: list[Desk], data: bytes, *, copy_out: bool = False) -> FrameJob:
@@ -93,7 +93,7 @@ def _shared(desks: list[Desk], data: bytes, *, copy_out: bool = False) -> FrameJ
     takers = []
     for desk in desks:
         (slot,) = desk.buffer.reserve(frame.nbytes, [(desk.cursor, len(data))], is_shared=True)
-        takers.append(Taker(slot, desk.buffer, desk.told.append, False))
+        takers.append(Taker(slot, desk.buffer, desk.events.append, False))
     fetched = FetchedPartition(None, "t", 0, 0, 90, 80, 5, (), -1, None, None, 0, len(data))
     task = DecodeTask(tuple(takers), scan(frame, 0, len(data), 0), fetched, "broker 1", copy_out)
     return FrameJob(frame, [task], DecodeOptions())
@@ -121,10 +121,10 @@ def test_each_is_told_what_cannot_be_read_in_its_own_run():
     desks[1].cursor.run = desks[1].buffer.seal(desks[1].cursor)
     _shared(desks, Batch(rows(2)).build() + Batch(rows(2), 2, crc=1).build())()
     assert [[block.offsets.tolist() for block in desk.buffer.take(None, ())] for desk in desks] == [[[0, 1]]] * 2
-    assert [(event.run, event.error.offset) for desk in desks for event in desk.told] == [(1, 2), (2, 2)]
+    assert [(event.run, event.error.offset) for desk in desks for event in desk.events] == [(1, 2), (2, 2)]
     desks = [Desk(), Desk()]
     _shared(desks, Batch(rows(2), crc=1).build())()
-    assert [type(event) for desk in desks for event in desk.told] == [BatchUnreadable] * 2
+    assert [type(event) for desk in desks for event in desk.events] == [BatchUnreadable] * 2
 
 
 def test_a_block_that_is_copied_out_does_not_keep_the_frame():

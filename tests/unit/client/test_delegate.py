@@ -1,6 +1,6 @@
-"""All sockets of a network thread: who gets a request, when, and what becomes of it when a broker fails.
+"""All sockets of a network thread: which connection gets a request, when, and how it fails with its broker.
 
-Real sockets, brokers with a script, and a clock that stands still unless it is told otherwise.
+Real sockets, brokers with a script, and a clock that only the test moves.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from multilane.client.net.connection import ConnectionState
-from multilane.client.net.delegate import NetworkDelegate, Reach
+from multilane.client.net.delegate import ConnectionSetup, NetworkDelegate
 from multilane.client.net.login import Login
 from multilane.client.net.requests import CONTROL, Channel, UnsentRequest
 from multilane.client.net.resolver import Resolver
@@ -32,7 +32,7 @@ from multilane.errors import (
     SaslError,
     UnsupportedVersion,
 )
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 from multilane.secret import Secret
 from multilane.types import Node, NodeId
 from multilane.wire.compose import metadata_request
@@ -60,7 +60,7 @@ def _no_pool() -> Executor:
     raise AssertionError("addresses in numbers need no look-up")
 
 
-class Told:
+class Result:
     """What became of one request."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Told:
 
     @property
     def done(self) -> bool:
-        assert len(self.responses) + len(self.errors) <= 1, "told twice"
+        assert len(self.responses) + len(self.errors) <= 1, "completed twice"
         return bool(self.responses or self.errors)
 
 
@@ -80,22 +80,22 @@ class Office:
         self.clock = ManualClock(100.0)
         self.counts = Counts()
         self.wakeup = Wakeup()
-        reach = Reach(Resolver(_no_pool, self.wakeup.set, self.clock.monotonic), None, login)
-        self.delegate = NetworkDelegate(config, reach, self.wakeup, self.counts)
+        setup = ConnectionSetup(Resolver(_no_pool, self.wakeup.set, self.clock.monotonic), None, login)
+        self.delegate = NetworkDelegate(config, setup, self.wakeup, self.counts)
         self.delegate.directory._choose = max
 
-    def ask(self, node: NodeId | None = None, **more: Any) -> Told:
-        told = Told()
+    def ask(self, node: NodeId | None = None, **more: Any) -> Result:
+        result = Result()
         request = UnsentRequest(
             ApiKey.METADATA,
             lambda version: metadata_request(version, ["t"], create=False),
-            lambda response, _: told.responses.append(response),
-            lambda error, _: told.errors.append(error),
+            lambda response, _: result.responses.append(response),
+            lambda error, _: result.errors.append(error),
             node=node,
             **more,
         )
         self.delegate.add(request, self.clock.monotonic())
-        return told
+        return result
 
     def turn(self, times: int = 1) -> None:
         for _ in range(times):
@@ -140,17 +140,17 @@ def _closed_port() -> int:
 
 def test_a_request_finds_a_broker_and_its_answer_the_asker(offices, broker):
     office = offices(broker.port)
-    told = [office.ask(), office.ask(FIRST)]
-    office.until(lambda: all(t.done for t in told))
-    assert [len(t.responses) for t in told] == [1, 1]
+    result = [office.ask(), office.ask(FIRST)]
+    office.until(lambda: all(t.done for t in result))
+    assert [len(t.responses) for t in result] == [1, 1]
     assert broker.connections == 1
     assert office.delegate.connection_count == 1
 
 
 def test_a_channel_has_a_connection_of_its_own_and_goes_with_its_consumer(offices, broker):
     office = offices(broker.port)
-    told = [office.ask(), office.ask(FIRST, channel=OTHER_CHANNEL)]
-    office.until(lambda: all(t.done for t in told))
+    result = [office.ask(), office.ask(FIRST, channel=OTHER_CHANNEL)]
+    office.until(lambda: all(t.done for t in result))
     assert office.delegate.connection_count == 2
     waiting = office.ask(NodeId(77), channel=OTHER_CHANNEL)
     office.delegate.close_owner(OTHER_CHANNEL.owner)
@@ -169,7 +169,7 @@ def test_a_closed_port_is_left_alone_for_a_while(offices):
         again = office.ask(FIRST)
         office.turn()
         assert again.done
-        assert "cannot be reached at present" in str(again.errors[0])
+        assert "is unreachable (waiting before the next attempt): cannot connect to broker" in str(again.errors[0])
     assert office.counts.total("connection.failed") == 1
     office.clock.advance(0.1)
     again = office.ask(FIRST)
@@ -179,33 +179,33 @@ def test_a_closed_port_is_left_alone_for_a_while(offices):
 
 def test_a_request_for_anyone_goes_to_the_next_broker(offices, broker):
     office = offices(_closed_port(), broker.port)
-    told = office.ask()
-    office.until(lambda: told.done)
-    assert told.responses
+    result = office.ask()
+    office.until(lambda: result.done)
+    assert result.responses
     assert office.counts.total("connection.failed") == 1
 
 
 def test_a_request_that_nobody_can_be_sent_expires_with_the_reason(offices):
     office = offices(_closed_port(), **{"request.timeout.ms": 5_000, "reconnect.backoff.max.ms": 60_000})
-    told = office.ask()
+    result = office.ask()
     office.until(lambda: office.counts.total("connection.failed") >= 1)
-    assert not told.done
+    assert not result.done
     office.clock.advance(5.0)
     office.turn()
-    assert isinstance(told.errors[0], OperationTimeout)
+    assert isinstance(result.errors[0], OperationTimeout)
 
 
 def test_a_silent_broker_costs_the_connection_and_every_request_on_it(offices):
     with ScriptedBroker() as silent:
         office = offices(silent.port, **{"request.timeout.ms": 5_000})
-        told = [office.ask(FIRST), office.ask(FIRST)]
+        result = [office.ask(FIRST), office.ask(FIRST)]
         office.until(lambda: len(silent.asked(ApiKey.METADATA)) == 2)
         office.clock.advance(4.9)
         office.turn(2)
-        assert not any(t.done for t in told)
+        assert not any(t.done for t in result)
         office.clock.advance(0.1)
         office.turn()
-        assert all(isinstance(t.errors[0], OperationTimeout) for t in told)
+        assert all(isinstance(t.errors[0], OperationTimeout) for t in result)
         assert office.delegate.connection_count == 0
 
 
@@ -269,10 +269,10 @@ def test_answers_in_flight_when_the_broker_hangs_up_are_not_lost(offices):
 
     with ScriptedBroker({ApiKey.METADATA: answer_and_go}) as broker:
         office = offices(broker.port)
-        told = [office.ask(FIRST), office.ask(FIRST)]
-        office.until(lambda: all(t.done for t in told))
-        assert [len(t.responses) for t in told] == [1, 0]
-        assert isinstance(told[1].errors[0], NetworkError)
+        result = [office.ask(FIRST), office.ask(FIRST)]
+        office.until(lambda: all(t.done for t in result))
+        assert [len(t.responses) for t in result] == [1, 0]
+        assert isinstance(result[1].errors[0], NetworkError)
 
 
 def test_a_raw_frame_that_is_refused_fails_once_and_costs_the_connection(offices):
@@ -312,8 +312,8 @@ def test_no_common_version_fails_the_request_and_keeps_the_connection(offices, b
 
 def test_an_idle_connection_is_closed(offices, broker):
     office = offices(broker.port, **{"connections.max.idle.ms": 60_000})
-    told = office.ask()
-    office.until(lambda: told.done)
+    result = office.ask()
+    office.until(lambda: result.done)
     office.clock.advance(59.9)
     office.turn(2)
     assert office.delegate.connection_count == 1
@@ -324,12 +324,12 @@ def test_an_idle_connection_is_closed(offices, broker):
 
 def test_bootstrap_connections_go_once_the_cluster_is_known(offices, broker):
     office = offices(broker.port)
-    told = office.ask()
-    office.until(lambda: told.done)
+    result = office.ask()
+    office.until(lambda: result.done)
     node = Node(NodeId(5), "127.0.0.1", broker.port)
     office.delegate.on_nodes({node.id: node}, 100.0)
-    told = office.ask()
-    office.until(lambda: told.done)
+    result = office.ask()
+    office.until(lambda: result.done)
     assert list(office.delegate._connections) == [(5, CONTROL)]
 
 
@@ -337,20 +337,20 @@ def test_a_broker_that_moved_is_found_at_its_new_place(offices, broker):
     office = offices(broker.port)
     node = Node(NodeId(5), "127.0.0.1", broker.port)
     office.delegate.on_nodes({node.id: node}, 100.0)
-    told = office.ask(node.id)
-    office.until(lambda: told.done)
+    result = office.ask(node.id)
+    office.until(lambda: result.done)
     with ScriptedBroker({ApiKey.METADATA: _tell_metadata}) as elsewhere:
         office.delegate.on_nodes({node.id: Node(NodeId(5), "127.0.0.1", elsewhere.port)}, 100.0)
         assert office.delegate.connection_count == 0
         office.clock.advance(1.0)
-        told = office.ask(node.id)
-        office.until(lambda: told.done)
-        assert told.responses
+        result = office.ask(node.id)
+        office.until(lambda: result.done)
+        assert result.responses
         assert elsewhere.connections == 1
 
 
 def test_whoever_waits_for_a_broker_that_moved_is_told_at_what_time(offices):
-    asked, told = threading.Event(), []
+    asked, result = threading.Event(), []
     with ScriptedBroker({ApiKey.METADATA: lambda _: asked.set()}) as silent:
         office = offices(silent.port)
         node = Node(NodeId(5), "127.0.0.1", silent.port)
@@ -359,20 +359,20 @@ def test_whoever_waits_for_a_broker_that_moved_is_told_at_what_time(offices):
             ApiKey.METADATA,
             lambda version: metadata_request(version, ["t"], create=False),
             lambda *_: None,
-            lambda error, now: told.append((type(error), now)),
+            lambda error, now: result.append((type(error), now)),
             node=node.id,
         )
         office.delegate.add(request, 100.0)
         office.until(asked.is_set)
         office.delegate.on_nodes({node.id: Node(NodeId(5), "127.0.0.1", 1)}, 130.0)
-    assert told == [(NetworkError, 130.0)]
+    assert result == [(NetworkError, 130.0)]
 
 
 def test_a_broker_that_is_not_in_the_cluster_cannot_be_asked(offices, broker):
     office = offices(broker.port)
-    told = office.ask(NodeId(42))
+    result = office.ask(NodeId(42))
     office.turn()
-    assert "is not in the cluster" in str(told.errors[0])
+    assert "is not in the cluster" in str(result.errors[0])
 
 
 def test_a_frame_arrives_whole_however_it_is_portioned(offices):
@@ -383,9 +383,9 @@ def test_a_frame_arrives_whole_however_it_is_portioned(offices):
 
     with ScriptedBroker({ApiKey.METADATA: in_portions}) as broker:
         office = offices(broker.port)
-        told = [office.ask(FIRST) for _ in range(3)]
-        office.until(lambda: all(t.done for t in told))
-        assert all(t.responses[0].topics[0].name == "t" for t in told)
+        result = [office.ask(FIRST) for _ in range(3)]
+        office.until(lambda: all(t.done for t in result))
+        assert all(t.responses[0].topics[0].name == "t" for t in result)
 
 
 def test_abort_tells_everyone_even_past_a_broken_callback(offices):
@@ -406,8 +406,8 @@ def test_abort_tells_everyone_even_past_a_broken_callback(offices):
 def test_a_ready_connection_forgives_its_broker(offices, broker):
     office = offices(broker.port)
     office.delegate.directory.failed(FIRST, NetworkError("before"), 0.0)
-    told = office.ask(FIRST)
-    office.until(lambda: told.done)
+    result = office.ask(FIRST)
+    office.until(lambda: result.done)
     assert office.delegate._connections[FIRST, CONTROL].state is ConnectionState.READY
     office.delegate.directory.failed(FIRST, NetworkError("once"), 100.0)
     assert office.delegate.directory.wait(FIRST, 100.0) < 0.07, "counted from one again"
@@ -426,9 +426,9 @@ def test_a_refused_login_is_told_to_all_who_ask_and_does_not_become_a_storm(offi
     login = Login(PasswordLogin("PLAIN", "user", Secret("pencil")), _no_pool, lambda: 0.0, lambda: None)
     with ScriptedBroker(scripted) as broker:
         office = offices(broker.port, login=login, **{"reconnect.backoff.ms": 1})
-        told = [office.ask(), office.ask(FIRST)]
-        office.until(lambda: all(t.done for t in told))
-        assert all(isinstance(t.errors[0], SaslError) for t in told)
+        result = [office.ask(), office.ask(FIRST)]
+        office.until(lambda: all(t.done for t in result))
+        assert all(isinstance(t.errors[0], SaslError) for t in result)
         for _ in range(20):
             office.ask(FIRST)
             office.ask()

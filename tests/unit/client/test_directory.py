@@ -1,4 +1,4 @@
-"""Whom to dial, and whom to leave alone."""
+"""Which brokers to dial, and which are in back-off."""
 
 from __future__ import annotations
 

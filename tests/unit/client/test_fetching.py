@@ -27,13 +27,13 @@ from multilane.errors import (
     UnsupportedBatch,
     UnsupportedVersion,
 )
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 from multilane.types import LeaderEpoch, Node, NodeId, Offset, TopicPartition
 from multilane.wire.compose import EARLIEST, FetchClass
 from multilane.wire.messages import ApiKey
 from multilane.wire.records.decode import load_kernels
+from recorded_errors import record_errors
 from response_builder import TOPIC_ID, as_array, cluster_of, fetch_response, frame_of
-from told_troubles import troubles_told_to
 
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
 MB = 1 << 20
@@ -49,7 +49,7 @@ class Bench:
         limit: int = 100 * MB,
         ids: Mapping[str, UUID | None] | None = None,
         offset: int = 10,
-        lines: int = 1,
+        connections: int = 1,
     ) -> None:
         load_kernels()
         leaders = {P: (1, 5), Q: (1, 5)} if leaders is None else leaders
@@ -61,13 +61,13 @@ class Bench:
         self.cursors = CursorTable(lambda cursor: self.manager.look_at(self.reader, cursor))
         self.buffer = FetchBuffer(limit, on_ready=lambda: None, on_room=lambda: None)
         self.tasks: list[DecodeTask] = []
-        self.told: list[tuple[Any, ...]] = []
+        self.errors: list[tuple[Any, ...]] = []
         self.counts = Counts()
         self.throttled: list[int] = []
-        policy = FetchPolicy(KIND, BACKOFF, 300.0, lines, 1 << 26)
-        around = FetchContext(lambda _f, tasks, _p: self.tasks.extend(tasks), lambda _: None, self.counts)
-        self.manager = FetchManager(self.metadata, policy, around, "fetch-9")
-        self.reader = Reader(policy, self.cursors, self.buffer, MB, troubles_told_to(self.told), lambda _event: None)
+        policy = FetchPolicy(KIND, BACKOFF, 300.0, connections, 1 << 26)
+        context = FetchContext(lambda _f, tasks, _p: self.tasks.extend(tasks), lambda _: None, self.counts)
+        self.manager = FetchManager(self.metadata, policy, context, "fetch-9")
+        self.reader = Reader(policy, self.cursors, self.buffer, MB, record_errors(self.errors), lambda _event: None)
         self.buffer.expect(dict.fromkeys(leaders, 1))
         for partition in leaders:
             cursor = Cursor(partition, 1, At(Offset(offset), LeaderEpoch(5)))
@@ -88,9 +88,13 @@ class Bench:
         return request
 
     def answer(
-        self, request: UnsentRequest, told: Mapping[TopicPartition, Mapping[str, Any]], version: int = 17, **more: Any
+        self,
+        request: UnsentRequest,
+        answers: Mapping[TopicPartition, Mapping[str, Any]],
+        version: int = 17,
+        **more: Any,
     ) -> None:
-        frame = as_array(frame_of(fetch_response(version, told, **more), 3))
+        frame = as_array(frame_of(fetch_response(version, answers, **more), 3))
         raw = RawResponse(frame, version, 3, request.node or NodeId(0), "broker", self.throttled.append)
         request.on_response(raw, self.now)
 
@@ -112,7 +116,7 @@ def _records(count: int, offset: int = 10, **more: Any) -> bytes:
 
 def test_two_free_lines_share_the_partitions_and_each_keeps_its_session():
     four = [TopicPartition("t", n) for n in range(4)]
-    bench = Bench(dict.fromkeys(four, (1, 5)), lines=2)
+    bench = Bench(dict.fromkeys(four, (1, 5)), connections=2)
     one, two = bench.poll().requests
     assert (one.channel, two.channel) == (Channel("fetch-9", 0), Channel("fetch-9", 1))
     assert (_wanted(one), _wanted(two)) == ({0: 10, 2: 10}, {1: 10, 3: 10})
@@ -134,7 +138,7 @@ def test_brokers_take_turns_where_room_is_short():
 
 
 def test_what_comes_to_be_fetched_does_not_wait_behind_a_fetch_that_waits():
-    bench = Bench({P: (1, 5), Q: (1, 5)}, lines=2)
+    bench = Bench({P: (1, 5), Q: (1, 5)}, connections=2)
     bench.cursor(Q).paused = True
     first = bench.ask()
     bench.cursor(Q).paused = False
@@ -231,7 +235,7 @@ def test_an_error_of_the_session_starts_a_new_one(code):
 def test_what_the_broker_itself_cannot_read_counts_as_corrupt():
     bench = Bench({P: (1, 5)})
     bench.answer(bench.ask(), {P: {"code": 2}})
-    ((what, partition, error),) = bench.told
+    ((what, partition, error),) = bench.errors
     assert (what, partition) == ("corrupt", P)
     assert (error.offset, error.topic, error.broker) == (10, "t", "broker")
 
@@ -325,7 +329,7 @@ def test_what_passes_is_asked_again_later_with_fresh_metadata(code):
     assert bench.wants_metadata
     assert bench.poll().wait == pytest.approx(0.1)
     assert _wanted(bench.ask(0.1)) == {0: 10}
-    assert bench.told == []
+    assert bench.errors == []
 
 
 @pytest.mark.parametrize("code", [7, -1])
@@ -341,7 +345,7 @@ def test_what_passes_without_metadata(code):
 def test_what_does_not_pass_stops_the_partition(code):
     bench = Bench()
     bench.answer(bench.ask(), {P: {"code": code}, Q: {"records": _records(1)}})
-    ((what, partition, error),) = bench.told
+    ((what, partition, error),) = bench.errors
     assert (what, partition) == ("stopped", P)
     assert isinstance(error, BrokerError)
     assert error.code == code
@@ -351,37 +355,37 @@ def test_what_does_not_pass_stops_the_partition(code):
 def test_out_of_range_is_told():
     bench = Bench({P: (1, 5)})
     bench.answer(bench.ask(), {P: {"code": 1}})
-    assert bench.told == [("out of range", P)]
+    assert bench.errors == [("out of range", P)]
 
 
 def test_out_of_range_is_not_believed_while_the_offset_is_a_guess():
     bench = Bench({P: (1, 5)})
     bench.answer(bench.ask(), {P: {"records": _records(3)}})
     bench.answer(bench.ask(), {P: {"code": 1}})
-    assert bench.told == []
+    assert bench.errors == []
     assert bench.poll().requests == ()
     bench.buffer.void(bench.tasks[0].takers[0].slot)
     bench.answer(bench.ask(0.1), {P: {"code": 1}})
-    assert bench.told == []
+    assert bench.errors == []
 
 
 def test_divergence_is_told():
     bench = Bench({P: (1, 5)})
     bench.answer(bench.ask(), {P: {"diverging": (4, 8)}})
-    assert bench.told == [("diverged", P, 4, 8)]
+    assert bench.errors == [("diverged", P, 4, 8)]
 
 
 def test_no_version_in_common_stops_the_partitions_loudly():
     bench = Bench()
     bench.ask().on_failure(UnsupportedVersion("too old"), bench.now)
-    assert [(what, p) for what, p, _ in bench.told] == [("stopped", P), ("stopped", Q)]
+    assert [(what, p) for what, p, _ in bench.errors] == [("stopped", P), ("stopped", Q)]
 
 
 def test_a_refused_login_is_told_and_tried_again_later():
     bench = Bench({P: (1, 5)})
     error = SaslError("no")
     bench.ask().on_failure(error, bench.now)
-    assert bench.told == [("refused", error)]
+    assert bench.errors == [("refused", error)]
     assert bench.poll().requests == ()
     assert bench.poll(0.1).requests
 
@@ -421,11 +425,11 @@ def test_a_replica_that_is_out_of_range_is_left_for_the_leader():
     bench = Bench({P: (1, 5)})
     bench.answer(bench.ask(), {P: {"replica": 2}})
     bench.answer(bench.ask(), {P: {"code": 1}})
-    assert bench.told == []
+    assert bench.errors == []
     request = bench.ask()
     assert request.node == 1
     bench.answer(request, {P: {"code": 1}})
-    assert bench.told == [("out of range", P)]
+    assert bench.errors == [("out of range", P)]
 
 
 @pytest.mark.parametrize("error", [NetworkError("lost"), None])
@@ -452,7 +456,7 @@ def test_a_replica_that_nobody_knows_does_not_make_a_circle():
 
 
 @pytest.mark.parametrize(
-    ("told", "kind"),
+    ("answers", "kind"),
     [
         ({"records": _records(3, offset=14), "high": 12}, CorruptBatch),
         ({"records": _records(3, offset=2)}, CorruptBatch),
@@ -462,10 +466,10 @@ def test_a_replica_that_nobody_knows_does_not_make_a_circle():
     ],
     ids=["a leap beyond the log's end", "before the offset", "old format", "length", "first batch cut"],
 )
-def test_batches_that_cannot_be_leave_the_cursor_where_it_is(told, kind):
+def test_batches_that_cannot_be_leave_the_cursor_where_it_is(answers, kind):
     bench = Bench({P: (1, 5)})
-    bench.answer(bench.ask(), {P: told})
-    ((what, partition, error),) = bench.told
+    bench.answer(bench.ask(), {P: answers})
+    ((what, partition, error),) = bench.errors
     assert (what, partition) == ("corrupt", P)
     assert type(error) is kind
     assert (error.topic, error.partition, error.broker) == ("t", 0, "broker")
@@ -477,14 +481,14 @@ def test_batches_that_cannot_be_leave_the_cursor_where_it_is(told, kind):
 def test_what_follows_may_lie_behind_the_end_that_the_broker_had_looked_up():
     bench = Bench({P: (1, 5)})
     bench.answer(bench.ask(), {P: {"records": _records(3) + _records(2, offset=13), "high": 10}})
-    assert bench.told == []
+    assert bench.errors == []
     assert bench.cursor().offset == 15
 
 
 def test_before_a_leap_beyond_the_logs_end_all_is_read():
     bench = Bench({P: (1, 5)})
     bench.answer(bench.ask(), {P: {"records": _records(3) + _records(2, offset=1 << 40), "high": 14}})
-    assert bench.told == []
+    assert bench.errors == []
     assert bench.cursor().offset == 13
     (task,) = bench.tasks
     assert "the log ends at 14" in str(task.table.error)
@@ -494,7 +498,7 @@ def test_nothing_is_judged_by_an_offset_that_is_a_guess():
     bench = Bench({P: (1, 5)})
     bench.answer(bench.ask(), {P: {"records": _records(3)}})
     bench.answer(bench.ask(), {P: {"records": _records(3, offset=10, magic=1)}})
-    assert bench.told == []
+    assert bench.errors == []
     assert bench.poll().requests == ()
     assert _wanted(bench.ask(0.1)) == {0: 13}
 
@@ -503,7 +507,7 @@ def test_a_partial_batch_at_the_end_is_normal():
     bench = Bench({P: (1, 5)})
     bench.answer(bench.ask(), {P: {"records": _records(3) + _records(3, offset=13)[:30]}})
     assert bench.cursor().offset == 13
-    assert bench.told == []
+    assert bench.errors == []
 
 
 def test_a_fetch_may_land_inside_a_batch():

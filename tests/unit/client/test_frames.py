@@ -1,4 +1,4 @@
-"""Frames share memory one after the other, never at the same time."""
+"""Frames reuse memory one after the other, never at the same time."""
 
 from __future__ import annotations
 

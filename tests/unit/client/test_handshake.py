@@ -1,4 +1,4 @@
-"""What is said before the first request, as generators fed by hand."""
+"""The handshakes before the first request, as generators driven by the test."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def _agreed(handshake: Any, reply: Reply) -> Any:
     return stopped.value.value
 
 
-def _login(version: int = 2, **told: Any) -> Reply:
+def _login(version: int = 2, **fields: Any) -> Reply:
     parts = response_parts(ApiKey.SASL_AUTHENTICATE, version)
-    values = {"auth_bytes": b"", "error_message": None, **told}
+    values = {"auth_bytes": b"", "error_message": None, **fields}
     return _reply(make(parts.SaslAuthenticateResponse, **values))
 
 
@@ -129,12 +129,14 @@ def test_a_conversation_of_several_steps():
     assert conversation.challenges == [b"challenge", b"proof"]
 
 
-@pytest.mark.parametrize(("text", "told"), [("go away", "go away"), (None, "no reason given"), ("", "no reason given")])
-def test_a_refused_login_says_why(text, told):
+@pytest.mark.parametrize(
+    ("text", "reason"), [("go away", "go away"), (None, "no reason given"), ("", "no reason given")]
+)
+def test_a_refused_login_says_why(text, reason):
     handshake = authenticate("PLAIN", PlainConversation("user", Secret("pencil")), EVERYTHING)
     next(handshake)
     handshake.send(_handshaken())
-    with pytest.raises(SaslError, match=told):
+    with pytest.raises(SaslError, match=reason):
         handshake.send(_login(error_code=58, error_message=text))
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C waits for callbacks, and then comes."""
+"""Ctrl-C is deferred until the callbacks are done."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import threading
 
 import pytest
 
-from multilane.client.produce.interrupts import interrupts_wait
+from multilane.client.produce.interrupts import deferred_interrupts
 
 
 def test_an_interrupt_comes_when_the_callbacks_are_done():
     done = []
 
     def callbacks() -> None:
-        with interrupts_wait():
+        with deferred_interrupts():
             signal.raise_signal(signal.SIGINT)
             done.append("the rest of the callback")
 
@@ -28,7 +28,7 @@ def test_another_thread_leaves_the_handler_alone():
     seen = []
 
     def work() -> None:
-        with interrupts_wait():
+        with deferred_interrupts():
             seen.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=work)

@@ -1,4 +1,4 @@
-"""Tokens are fetched in good time, and one that is good is not thrown away."""
+"""Tokens are fetched early, and a valid one stays in use."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_renewal_that_fails_takes_nothing_away(desk, caplog):
     assert desk.said() == "token1"
     desk.work()
     assert desk.said() == "token1"
-    assert "provider raised ValueError; the token at hand is good for another 14 s" in caplog.text
+    assert "provider raised ValueError; the current token is valid for another 14 s" in caplog.text
     assert "pencil" not in caplog.text
     assert (desk.said(), desk.waiting) == ("token1", []), "not again at once"
     desk.clock.advance(10.0)

@@ -1,4 +1,4 @@
-"""Keeping the picture of the cluster fresh, without asking too often."""
+"""Keeping the cluster snapshot up to date, without too many requests."""
 
 from __future__ import annotations
 
@@ -200,9 +200,9 @@ def _by_id(manager: MetadataManager, now: float) -> Any:
 
 
 def _ids(request: Any) -> list[UUID]:
-    told = request.build(12).topics
-    assert all(t.name is None for t in told)
-    return [t.topic_id for t in told]
+    topics = request.build(12).topics
+    assert all(t.name is None for t in topics)
+    return [t.topic_id for t in topics]
 
 
 def test_a_topic_may_be_asked_for_by_id_in_a_request_of_its_own():
@@ -308,7 +308,7 @@ def test_all_topics_are_asked_for_while_somebody_watches_them():
     assert watch.manager.poll(0.0).wait == 300.0, "a leaderless topic that nobody reads is nobody's trouble"
     watch.manager.watch_all()
     assert watch.manager.poll(0.0).requests == (), "one question after the other"
-    assert watch.ask(0.1).build(12).topics is None, "who comes later is told too"
+    assert watch.ask(0.1).build(12).topics is None, "a later watcher gets a response too"
     watch.manager.unwatch_all()
     assert set(watch.manager.cluster.topics) == {"t", "u"}
     watch.manager.unwatch_all()
@@ -364,8 +364,8 @@ def _may_create(request: Any) -> bool:
 def _absent(watch: Watch, now: float, *topics: str, **there: Any) -> Any:
     """The request of this moment, answered: these topics are not there."""
     request = watch.ask(now)
-    told = {**there, **{topic: {} for topic in topics}}
-    request.on_response(metadata_response(12, NODES, told, codes=dict.fromkeys(topics, 3)), now)
+    described = {**there, **{topic: {} for topic in topics}}
+    request.on_response(metadata_response(12, NODES, described, codes=dict.fromkeys(topics, 3)), now)
     return request
 
 

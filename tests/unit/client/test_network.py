@@ -1,4 +1,4 @@
-"""The network thread as a whole: what fails is told to everybody, and closing ends in time."""
+"""The network thread as a whole: a failure reaches every client, and closing ends in time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from multilane.client.network import Attach, CrashThread, Detach, ForBackend, Ne
 from multilane.clock import SystemClock
 from multilane.config.consumer import ConsumerConfig, parse_consumer
 from multilane.errors import ClientClosed, ClientFailed, MultilaneError
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 from multilane.types import Node, NodeId, TopicPartition
 from multilane.wire.compose import EARLIEST
 from multilane.wire.messages import ApiKey
@@ -36,13 +36,13 @@ def silent() -> Iterator[ScriptedBroker]:
 
 
 class Client:
-    """What a consumer's front keeps of the network thread."""
+    """What a ConsumerState keeps of the network thread."""
 
     def __init__(self, thread: NetworkThread, config: ConsumerConfig, name: str) -> None:
         self.rung = threading.Event()
         self.background: EventQueue[BackgroundEvent] = EventQueue(self.rung)
         buffer = FetchBuffer(1 << 20, on_ready=lambda: None, on_room=thread.wake)
-        self.backend = Backend(config, thread.surroundings(), buffer, self.background, name)
+        self.backend = Backend(config, thread.backend_context(), buffer, self.background, name)
         thread.put(Attach(self.backend))
 
     def error(self) -> MultilaneError | None:
@@ -162,7 +162,7 @@ def test_a_ring_while_the_loop_is_busy_is_not_slept_over(silent, monkeypatch):
 
 def test_only_the_network_thread_may_do_its_work(silent):
     thread, _ = _thread(silent.port)
-    with pytest.raises(AssertionError, match="belongs to the network thread"):
+    with pytest.raises(AssertionError, match="only the network thread may call this"):
         thread.assert_network_thread()
     thread.start()
     thread.stop()
@@ -174,7 +174,7 @@ def test_a_consumer_closes_in_time_whatever_the_brokers_do(silent):
     consumer = Consumer({"bootstrap.servers": f"127.0.0.1:{silent.port}", "auto.offset.reset": "earliest"})
     consumer.assign([("t", 0)])
     silent.wait_for(ApiKey.METADATA)
-    thread = consumer._front._lease.thread
+    thread = consumer._state._lease.thread
     began = clock.monotonic()
     consumer.close(timeout=5.0)
     assert clock.monotonic() - began < 5.0
@@ -188,7 +188,7 @@ def test_a_consumer_whose_thread_failed_says_so_at_every_poll(silent):
     consumer = Consumer({"bootstrap.servers": f"127.0.0.1:{silent.port}", "auto.offset.reset": "earliest"})
     try:
         consumer.assign([("t", 0)])
-        thread = consumer._front._lease.thread
+        thread = consumer._state._lease.thread
         thread.put(CrashThread(RuntimeError("bug")))
         thread.ended.result(10)
         for _ in range(3):
@@ -237,8 +237,8 @@ class LogBroker(ScriptedBroker):
         batches = [b for b in LOG if b.end > offset][:2]
         if not batches:
             return  # a long poll at the end of the log
-        told = {PARTITION: {"records": join(batches), "high": 60}}
-        data = framed(frame_of(fetch_response(asked.version, told), asked.correlation_id))
+        partitions = {PARTITION: {"records": join(batches), "high": 60}}
+        data = framed(frame_of(fetch_response(asked.version, partitions), asked.correlation_id))
         self.served += 1
         if self.served % 3 == 0:
             asked.send(data[: len(data) // 2])

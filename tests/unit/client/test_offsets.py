@@ -68,8 +68,8 @@ def _wanted(request: UnsentRequest) -> dict[TopicPartition, tuple[int, int]]:
     }
 
 
-def _answer(request: UnsentRequest, told: Mapping[TopicPartition, tuple[int, int, int]], now: float = 0.0) -> None:
-    request.on_response(list_offsets_response(VERSION, told), now)
+def _answer(request: UnsentRequest, answers: Mapping[TopicPartition, tuple[int, int, int]], now: float = 0.0) -> None:
+    request.on_response(list_offsets_response(VERSION, answers), now)
 
 
 def _found(offset: int, timestamp: int = 1_000) -> OffsetAndTimestamp:

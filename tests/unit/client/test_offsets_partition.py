@@ -34,7 +34,7 @@ def test_partitions():
     assert offsets_partition("hello", 1) == 0
     with pytest.raises(ValueError, match="at least one"):
         offsets_partition("hello", 0)
-    with pytest.raises(ValueError, match=r"is not a group\.id"):
+    with pytest.raises(ValueError, match=r"group\.id must not be empty"):
         offsets_partition("", 50)
 
 

@@ -14,7 +14,7 @@ def run(pace: PollPace, seconds_per_row: float, polls: int, backlog: int = 10**9
         rows = min(pace.limit, backlog)
         handed_out.append(rows)
         pace.handed_out(rows)
-        pace.returned(rows * seconds_per_row)
+        pace.polled_again(rows * seconds_per_row)
     return handed_out
 
 
@@ -46,12 +46,12 @@ def test_who_polls_by_a_timer_is_not_given_less_and_less(every):
     run(pace, 1e-7, 6)
     for _ in range(10):
         pace.handed_out(100)
-        pace.returned(every)
+        pace.polled_again(every)
     assert pace.limit >= FIRST
 
 
 def test_polls_that_handed_out_nothing_say_nothing():
     pace = PollPace(300.0)
-    pace.returned(200.0)
-    pace.returned(0.0)
+    pace.polled_again(200.0)
+    pace.polled_again(0.0)
     assert pace.limit == FIRST

@@ -10,10 +10,10 @@ import threading
 
 import pytest
 
-from multilane.client.produce.delivery import DeliveryTally, Fates
+from multilane.client.produce.delivery import DeliveryStatus, DeliveryTally
 from multilane.client.produce.librdkafka import (
-    Hush,
     LogBridge,
+    SecretMask,
     TokenSource,
     connection_settings,
     error_from,
@@ -86,11 +86,11 @@ def test_spellings(spelling, value, name, expected):
         ({"max.in.flight": 6}, "at most 5"),
         ({"retries": 0}, "above 0"),
         ({"delivery.timeout.ms": 5}, "above linger.ms"),
-        ({"linger.ms": 1, "queue.buffering.max.ms": 2}, "have different values"),
-        ({"transactional.id": "x"}, "no transactions"),
+        ({"linger.ms": 1, "queue.buffering.max.ms": 2}, "with different values"),
+        ({"transactional.id": "x"}, "does not support transactions"),
         ({"value.serializer": "x"}, "bytes"),
         ({"compression.type": "brotli"}, "write one of"),
-        ({"group.id": "g"}, "property of the consumer"),
+        ({"group.id": "g"}, "is a consumer property"),
         ({"lingr.mss": 3}, "unknown property"),
     ],
 )
@@ -203,7 +203,7 @@ def test_a_token_provider_must_give_a_token():
 def test_errors_become_ours(name, kind):
     from confluent_kafka import KafkaError
 
-    error = error_from(KafkaError(getattr(KafkaError, name), "because"), "a record to t", Hush())
+    error = error_from(KafkaError(getattr(KafkaError, name), "because"), "a record to t", SecretMask())
     assert type(error) is kind
     assert "a record to t" in str(error)
     assert "because" in str(error)
@@ -212,12 +212,12 @@ def test_errors_become_ours(name, kind):
 def test_an_unknown_topic_has_been_asked_for_long_enough():
     from confluent_kafka import KafkaError
 
-    assert not error_from(KafkaError(KafkaError._UNKNOWN_TOPIC), "x", Hush()).retriable
+    assert not error_from(KafkaError(KafkaError._UNKNOWN_TOPIC), "x", SecretMask()).retriable
 
 
 def test_the_same_line_is_logged_once_in_a_while(caplog):
     now = [0.0]
-    bridge = LogBridge(Hush(), lambda: now[0])
+    bridge = LogBridge(SecretMask(), lambda: now[0])
     attempt = "%s [%s] [thrd:a:1/1]: a:%d/1: Connect failed: Connection refused (after %dms in state CONNECT)"
     for number in range(50):
         bridge.log(logging.ERROR, attempt, "FAIL", "rdkafka#1", 9092, number)
@@ -233,7 +233,7 @@ def test_the_same_line_is_logged_once_in_a_while(caplog):
 
 
 def test_kinds_of_lines_do_not_pile_up():
-    bridge = LogBridge(Hush(), lambda: 0.0)
+    bridge = LogBridge(SecretMask(), lambda: 0.0)
     for number in range(1_000):
         bridge.log(logging.ERROR, "FAIL %s", chr(0x4E00 + number))
     assert len(bridge._kinds) <= 100
@@ -242,18 +242,18 @@ def test_kinds_of_lines_do_not_pile_up():
 def test_no_secret_in_logs_and_errors(caplog):
     from confluent_kafka import KafkaError
 
-    hush = Hush(secrets_of(parse_connection(SCRAM)))
+    mask = SecretMask(secrets_of(parse_connection(SCRAM)))
     with caplog.at_level(logging.DEBUG):
-        LogBridge(hush).log(logging.WARNING, "%s [%s] %s", "FAIL", "rdkafka#1", "password open sesame refused")
+        LogBridge(mask).log(logging.WARNING, "%s [%s] %s", "FAIL", "rdkafka#1", "password open sesame refused")
     assert "password *** refused" in caplog.text
     assert "sesame" not in caplog.text
-    assert "sesame" not in str(error_from(KafkaError(KafkaError._AUTHENTICATION, "open sesame"), "x", hush))
+    assert "sesame" not in str(error_from(KafkaError(KafkaError._AUTHENTICATION, "open sesame"), "x", mask))
 
 
 def test_librdkafka_takes_the_settings_and_says_what_it_does_not():
     from confluent_kafka import Producer as Librdkafka
 
-    assert Librdkafka(producer_settings(parse_producer(NOWHERE)), logger=LogBridge(Hush())).flush(0) == 0
+    assert Librdkafka(producer_settings(parse_producer(NOWHERE)), logger=LogBridge(SecretMask())).flush(0) == 0
     broken = {"security.protocol": "SSL", "ssl.ca.location": "/does/not/exist.pem"}
     with Producer({**NOWHERE, **broken}) as producer, pytest.raises(MultilaneError, match="configuration"):
         producer.send("t", b"x")
@@ -350,7 +350,7 @@ def test_nonsense_is_refused(bad):
 
 
 def test_a_delivery_error_that_cannot_be_read_still_ends_the_future():
-    tally = DeliveryTally(Fates(lambda error, message: error.nonsense()))
+    tally = DeliveryTally(DeliveryStatus(lambda error, message: error.nonsense()))
     tally.seal(1)
     tally.on_delivery("boom", None)
     with pytest.raises(ClientFailed, match="could not be read"):
@@ -411,7 +411,7 @@ class Delivered:
 
 
 def test_a_tally_counts_by_partition_and_ends_when_sealed():
-    tally = DeliveryTally(Fates(lambda error, message: MultilaneError("no")))
+    tally = DeliveryTally(DeliveryStatus(lambda error, message: MultilaneError("no")))
     for place in (("t", 0, 5), ("t", 1, 9), ("t", 0, 3)):
         tally.on_delivery(None, Delivered(*place))
     assert not tally.future.done()
@@ -425,7 +425,7 @@ def test_a_tally_counts_by_partition_and_ends_when_sealed():
 
 
 def test_a_tally_tells_the_first_failure_when_all_is_known():
-    tally = DeliveryTally(Fates(lambda error, message: MultilaneError(error)))
+    tally = DeliveryTally(DeliveryStatus(lambda error, message: MultilaneError(error)))
     tally.seal(3)
     tally.on_delivery("first", None)
     tally.on_delivery("second", None)

@@ -1,4 +1,4 @@
-"""Several consumers on one fetching: what is asked once for all, over which lines, and who gets what."""
+"""Several consumers on one fetching: what is asked once for all, over which connections, and who gets what."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from batch_builder import Batch, rows
 from multilane.client.fetch.buffer import FetchBuffer
 from multilane.client.fetch.cursor import At, Cursor, CursorTable, Lookup
 from multilane.client.fetch.decoder import DecodeTask
-from multilane.client.fetch.fetch_connections import EXTRA_WAIT_MS, MOST_LINES, PATIENCE
+from multilane.client.fetch.fetch_connections import ANSWERS_WITHIN, EXTRA_WAIT_MS, MAX_CONNECTIONS
 from multilane.client.fetch.fetching import FetchContext, FetchManager
 from multilane.client.fetch.reader import FetchPolicy, Reader
 from multilane.client.fetch.shared import SharedFetching
@@ -22,8 +22,8 @@ from multilane.errors import NetworkError, SaslError
 from multilane.types import LeaderEpoch, NodeId, Offset, TopicPartition
 from multilane.wire.compose import EARLIEST, FetchClass
 from multilane.wire.records.decode import load_kernels
+from recorded_errors import record_errors
 from response_builder import as_array, cluster_of, fetch_response, frame_of
-from told_troubles import troubles_told_to
 
 P, Q, R, S = (TopicPartition("t", number) for number in range(4))
 MB = 1 << 20
@@ -33,16 +33,16 @@ HIGH = 1_000_000
 
 
 class Consumer:
-    """A reader with its cursors and its buffer, and what it was told."""
+    """A reader with its cursors and its buffer, and its errors."""
 
     def __init__(self, hall: Hall, limit: int, policy: FetchPolicy) -> None:
-        self.told: list[tuple[Any, ...]] = []
+        self.errors: list[tuple[Any, ...]] = []
         self.changed: list[Cursor] = []
         self.cursors = CursorTable(self._changed)
         self._hall = hall
         self.buffer = FetchBuffer(limit, on_ready=lambda: None, on_room=lambda: None)
         self.generations: dict[TopicPartition, int] = {}
-        self.reader = Reader(policy, self.cursors, self.buffer, MB, troubles_told_to(self.told), lambda _event: None)
+        self.reader = Reader(policy, self.cursors, self.buffer, MB, record_errors(self.errors), lambda _event: None)
 
     def _changed(self, cursor: Cursor) -> None:
         self.changed.append(cursor)
@@ -68,17 +68,17 @@ class Consumer:
 class Hall:
     """A network thread's fetching with the clock, the brokers and the connections in the test's hands."""
 
-    def __init__(self, *, lines: int = 1, partitions: Sequence[TopicPartition] = (P, Q, R, S)) -> None:
+    def __init__(self, *, connections: int = 1, partitions: Sequence[TopicPartition] = (P, Q, R, S)) -> None:
         load_kernels()
         self.now = 100.0
-        self.policy = FetchPolicy(KIND, BACKOFF, 300.0, lines, 1 << 26)
+        self.policy = FetchPolicy(KIND, BACKOFF, 300.0, connections, 1 << 26)
         self.partitions = partitions
         self.metadata = MetadataManager(MetadataPolicy(300.0, BACKOFF, 300.0), MetadataListeners())
         self.lead()
         self.tasks: list[DecodeTask] = []
         self.closed: list[str] = []
-        around = FetchContext(lambda _frame, tasks, _policy: self.tasks.extend(tasks), self.closed.append)
-        self.fetching = SharedFetching(self.metadata, around)
+        context = FetchContext(lambda _frame, tasks, _policy: self.tasks.extend(tasks), self.closed.append)
+        self.fetching = SharedFetching(self.metadata, context)
 
     def lead(self, node: int = 1, epoch: int = 5) -> None:
         self.metadata.cluster = cluster_of(dict.fromkeys(self.partitions, (node, epoch)))
@@ -101,9 +101,12 @@ class Hall:
         return request
 
     def answer(
-        self, request: UnsentRequest, told: Mapping[TopicPartition, Mapping[str, Any]] | None = None, session: int = 0
+        self,
+        request: UnsentRequest,
+        answers: Mapping[TopicPartition, Mapping[str, Any]] | None = None,
+        session: int = 0,
     ) -> None:
-        frame = as_array(frame_of(fetch_response(17, told or {}, session=session), 3))
+        frame = as_array(frame_of(fetch_response(17, answers or {}, session=session), 3))
         request.on_response(RawResponse(frame, 17, 3, request.node or NodeId(0), "broker"), self.now)
 
     @property
@@ -164,7 +167,7 @@ def test_who_comes_to_want_what_is_under_way_joins_it():
 
 
 def test_who_catches_up_joins_those_who_wait():
-    hall = Hall(lines=2)
+    hall = Hall(connections=2)
     hall.consumer({P: 13})
     waiting = hall.ask()
     late = hall.consumer({P: 10})
@@ -178,7 +181,7 @@ def test_who_catches_up_joins_those_who_wait():
 
 
 def test_another_epoch_is_another_question():
-    hall = Hall(lines=2)
+    hall = Hall(connections=2)
     one, two = hall.consumer({P: 10}), hall.consumer({P: 10})
     two.cursor().leader_epoch = LeaderEpoch(4)
     requests = hall.poll()
@@ -213,11 +216,11 @@ def test_partitions_without_news_are_not_looked_at_again(monkeypatch):
     assert looked == [consumers[17].cursor(many[17])]
 
 
-# --- lines -----------------------------------------------------------------------------------------------------------
+# --- connections -----------------------------------------------------------------------------------------------------
 
 
 def test_another_offset_of_a_partition_travels_on_another_line():
-    hall = Hall(lines=2)
+    hall = Hall(connections=2)
     hall.consumer({P: 10})
     hall.consumer({P: 50})
     one, two = hall.poll()
@@ -264,11 +267,11 @@ def test_an_extra_line_is_given_up_when_its_partitions_are_at_the_end():
     assert again.channel == extra.channel, "the base still waits"
     assert hall.closed == []
     hall.answer(base, {}, session=7)
-    merged, farewell = hall.poll()
+    merged, closing_request = hall.poll()
     assert (merged.channel, _wanted(merged)) == (base.channel, {1: 23})
     assert hall.closed == [extra.channel.owner]
-    assert (farewell.channel, farewell.node) == (CONTROL, 1)
-    assert (farewell.build(17).session_id, farewell.build(17).session_epoch) == (8, -1)
+    assert (closing_request.channel, closing_request.node) == (CONTROL, 1)
+    assert (closing_request.build(17).session_id, closing_request.build(17).session_epoch) == (8, -1)
     hall.answer(merged, {Q: _batch(23)}, session=7)
     assert consumer.at(Q) == 26
     assert _wanted(hall.ask()) == {1: 26}
@@ -299,8 +302,8 @@ def test_a_line_that_is_about_to_be_answered_is_waited_for_but_not_long():
     lagging = hall.ask()
     consumer.seek(Q, 20)
     assert hall.poll() == []
-    assert hall.fetching.poll(hall.now).wait == pytest.approx(PATIENCE)
-    extra = hall.ask(PATIENCE)
+    assert hall.fetching.poll(hall.now).wait == pytest.approx(ANSWERS_WITHIN)
+    extra = hall.ask(ANSWERS_WITHIN)
     assert extra.channel.owner != lagging.channel.owner
     assert _wanted(extra) == {1: 20}
 
@@ -318,10 +321,10 @@ def test_a_line_with_data_takes_what_waits_for_it():
 
 
 def test_there_are_few_lines_and_whoever_finds_none_waits_his_turn():
-    hall = Hall(lines=2)
+    hall = Hall(connections=2)
     consumers = [hall.consumer({P: 10 * number}) for number in range(1, 7)]
     requests = hall.poll()
-    assert len({request.channel for request in requests}) == MOST_LINES
+    assert len({request.channel for request in requests}) == MAX_CONNECTIONS
     assert hall.poll() == []
     hall.answer(requests[0], {P: _batch(10, high=HIGH)})
     assert _wanted(hall.ask()) == {0: 50}, "the one that was never asked for goes first"
@@ -345,7 +348,7 @@ def test_an_extra_line_that_fails_rests_before_it_is_given_up():
     hall.ask()
     consumer.seek(Q, 20)
     extra = hall.ask()
-    extra.on_failure(NetworkError("cannot be reached at present"), hall.now)
+    extra.on_failure(NetworkError("is unreachable"), hall.now)
     assert hall.poll() == []
     assert hall.fetching.poll(hall.now).wait == pytest.approx(0.1)
     again = hall.ask(0.1)
@@ -355,7 +358,7 @@ def test_an_extra_line_that_fails_rests_before_it_is_given_up():
 def test_lines_settle_at_the_base_whatever_came_meanwhile():
     """Consumers come at any time; the broker answers who has data at once and lets the others wait."""
     many = [TopicPartition("t", number) for number in range(31)]
-    hall = Hall(lines=2, partitions=many)
+    hall = Hall(connections=2, partitions=many)
     wire: list[UnsentRequest] = []
     consumers = []
     for number, partition in enumerate(many):
@@ -367,8 +370,8 @@ def test_lines_settle_at_the_base_whatever_came_meanwhile():
     for _ in range(40):
         wire += hall.poll(0.5)
         wire = [r for r in wire if r.channel.owner not in hall.closed and r.channel != CONTROL]
-        told = {p: AT_END if p != many[0] else _batch(10, 6) for p in many}
-        hall.answer(wire.pop(0), told)
+        answers = {p: AT_END if p != many[0] else _batch(10, 6) for p in many}
+        hall.answer(wire.pop(0), answers)
     assert len(wire) + 1 == 2
     assert {c.at(many[0]) for c in consumers} == {16}
 
@@ -432,7 +435,7 @@ def test_who_leaves_loses_what_is_under_way_and_nobody_else_does():
 
 
 def test_the_last_to_leave_ends_the_sessions_and_the_connections():
-    hall = Hall(lines=2)
+    hall = Hall(connections=2)
     one, two = hall.consumer({P: 10}), hall.consumer({Q: 10})
     first, second = hall.poll()
     hall.answer(first, {P: AT_END}, session=7)
@@ -442,14 +445,14 @@ def test_the_last_to_leave_ends_the_sessions_and_the_connections():
     assert hall.closed == []
     hall.fetching.leave(two.reader)
     assert hall.closed == [first.channel.owner]
-    farewells = [request.build(17) for request in hall.poll()]
-    assert [(f.session_id, f.session_epoch, f.topics) for f in farewells] == [(7, -1, ()), (8, -1, ())]
+    closing_requests = [request.build(17) for request in hall.poll()]
+    assert [(f.session_id, f.session_epoch, f.topics) for f in closing_requests] == [(7, -1, ()), (8, -1, ())]
     two.cursor(Q).paused = True
     assert hall.fetching.poll(hall.now).requests == (), "a late word of one that left begins nothing"
 
 
 def test_seeking_away_leaves_the_others_where_they_are():
-    hall = Hall(lines=2)
+    hall = Hall(connections=2)
     stays, seeks = hall.consumer({P: 10}), hall.consumer({P: 10})
     request = hall.ask()
     seeks.seek(P, 50)
@@ -491,21 +494,21 @@ def test_each_is_told_of_its_own_trouble():
     first, second = hall.poll()
     hall.answer(second, {P: _batch(7)})  # not decoded yet: whether 10 is right is a guess
     hall.answer(first, {P: {"code": 1}})
-    assert sure.told == [("out of range", P)]
+    assert sure.errors == [("out of range", P)]
     hall.answer(hall.ask(), {P: {"code": 1}})
-    assert sure.told == [("out of range", P)] * 2
-    assert guessing.told == []
+    assert sure.errors == [("out of range", P)] * 2
+    assert guessing.errors == []
 
 
 def test_a_refused_login_is_told_to_all_who_waited():
     hall = Hall()
     consumers = [hall.consumer({P: 10}), hall.consumer({P: 10, Q: 20})]
     hall.ask().on_failure(SaslError("wrong password"), hall.now)
-    assert [[what for what, *_ in c.told] for c in consumers] == [["refused"], ["refused"]]
+    assert [[what for what, *_ in c.errors] for c in consumers] == [["refused"], ["refused"]]
 
 
-@pytest.mark.parametrize("told", [{}, {P: {"high": 10}}], ids=["no news", "news"])
-def test_partitions_that_wait_are_asked_of_a_new_leader(told):
+@pytest.mark.parametrize("answers", [{}, {P: {"high": 10}}], ids=["no news", "news"])
+def test_partitions_that_wait_are_asked_of_a_new_leader(answers):
     hall = Hall()
     consumer = hall.consumer({P: 10})
     hall.answer(hall.ask(), {P: AT_END}, session=7)
@@ -514,9 +517,9 @@ def test_partitions_that_wait_are_asked_of_a_new_leader(told):
     assert hall.poll() == []
     assert consumer.cursor().in_flight
     consumer.changed.clear()
-    hall.answer(request, told, session=7)
+    hall.answer(request, answers, session=7)
     assert not consumer.cursor().in_flight, "so that the new leader can be validated"
-    assert consumer.changed == [consumer.cursor()], "and whoever validates is told"
+    assert consumer.changed == [consumer.cursor()], "and whoever validates is notified"
     consumer.cursor().leader_epoch = LeaderEpoch(6)
     assert hall.ask().node == 2
 
@@ -600,18 +603,18 @@ def test_those_who_are_short_of_room_ask_for_less_of_each_partition():
 def test_each_is_charged_for_its_own_records():
     hall = Hall()
     one, two, three = hall.consumer({P: 10}), hall.consumer({P: 10}), hall.consumer({Q: 10})
-    told = {P: _batch(10), Q: _batch(10, 9)}
-    hall.answer(hall.ask(), told)
-    sizes = [len(told[p]["records"]) for p in (P, P, Q)]
+    answers = {P: _batch(10), Q: _batch(10, 9)}
+    hall.answer(hall.ask(), answers)
+    sizes = [len(answers[p]["records"]) for p in (P, P, Q)]
     assert [c.buffer.charged_bytes for c in (one, two, three)] == sizes
 
 
 def test_one_alone_is_charged_for_the_frame():
     hall = Hall()
     one, other = hall.consumer({P: 10}), hall.consumer({Q: 10})
-    told = {P: _batch(10)}
-    hall.answer(hall.ask(), told)
-    assert one.buffer.charged_bytes > len(told[P]["records"])
+    answers = {P: _batch(10)}
+    hall.answer(hall.ask(), answers)
+    assert one.buffer.charged_bytes > len(answers[P]["records"])
     assert other.buffer.charged_bytes == 0
 
 
@@ -636,7 +639,7 @@ def test_nothing_wanted_nothing_asked():
 
 
 def test_channels_of_the_base_are_numbered():
-    hall = Hall(lines=2)
+    hall = Hall(connections=2)
     hall.consumer({P: 10, Q: 10})
     one, two = hall.poll()
     assert (one.channel, two.channel) == (Channel(one.channel.owner, 0), Channel(one.channel.owner, 1))

@@ -30,7 +30,7 @@ def loner():
 
 
 def test_without_a_group_there_is_nothing_to_share(loner):
-    with pytest.raises(WrongSubscription, match=r"set group\.id, or assign"):
+    with pytest.raises(WrongSubscription, match=r"set group\.id, or use assign"):
         loner.subscribe(["t"])
     for call in (loner.commit, loner.commit_async, lambda: loner.committed([("t", 0)])):
         with pytest.raises(GroupError, match=r"needs a group: set group\.id"):
@@ -51,11 +51,11 @@ def test_the_subscription_can_be_read_and_replaced(member):
 
 def test_who_subscribes_does_not_assign(member):
     member.subscribe(["a"])
-    with pytest.raises(WrongSubscription, match=r"unsubscribe\(\) first"):
+    with pytest.raises(WrongSubscription, match=r"unsubscribe\(\) before"):
         member.assign([("a", 0)])
     member.unsubscribe()
     member.assign([("a", 0)])
-    with pytest.raises(WrongSubscription, match=r"assign\(\[\]\) first"):
+    with pytest.raises(WrongSubscription, match=r"assign\(\[\]\) before"):
         member.subscribe(["a"])
     member.assign([])
     member.subscribe(["a"])
@@ -98,7 +98,7 @@ class Nameful:
 
 
 def test_an_assignor_that_is_none_is_refused_where_it_is_given():
-    with pytest.raises(ConfigError, match=r"Nameful is no assignor, it lacks cooperative, assign, user_data"):
+    with pytest.raises(ConfigError, match=r"Nameful is not an assignor, it lacks cooperative, assign, user_data"):
         Consumer(NOWHERE | {"group.id": "g", "partition.assignment.strategy": [Nameful()]})
     assert THREADS._threads == {}, "its network thread is given back"
 
@@ -116,10 +116,10 @@ class Forgetful:
 @pytest.mark.parametrize(
     ("listener", "says"),
     [
-        (print, "not a listener, it lacks on_revoked, on_assigned, on_lost"),
-        (Forgetful(), "Forgetful is not a listener, it lacks on_revoked, on_lost"),
-        (RebalanceListener, "is a class: give subscribe"),
-        ("listener", "str is not a listener"),
+        (print, "not a rebalance listener: it has no on_revoked, on_assigned, on_lost"),
+        (Forgetful(), "Forgetful is not a rebalance listener: it has no on_revoked, on_lost"),
+        (RebalanceListener, "is a class: pass an instance"),
+        ("listener", "str is not a rebalance listener"),
     ],
 )
 def test_a_listener_that_is_none_is_refused(member, listener, says):
@@ -131,7 +131,7 @@ def test_a_listener_that_is_none_is_refused(member, listener, says):
 @pytest.mark.parametrize("client", [Consumer, Admin, Producer])
 @pytest.mark.parametrize("properties", ["topic", ["bootstrap.servers"], 5])
 def test_properties_are_a_mapping(client, properties):
-    with pytest.raises(TypeError, match=r"properties are a mapping such as .*, not a"):
+    with pytest.raises(TypeError, match=r"properties must be a mapping such as .*, not a"):
         client(properties)
 
 
@@ -150,6 +150,11 @@ CALLS = {
     "end_offsets(1)": lambda c: c.end_offsets(1),
     "offsets_for_times([])": lambda c: c.offsets_for_times([("a", 0)]),
     "seek_to_times(1)": lambda c: c.seek_to_times(1),
+    "epoch_ends([])": lambda c: c.epoch_ends([("a", 0)]),
+    "topic_ids(1)": lambda c: c.topic_ids(1),
+    "topic_ids(text)": lambda c: c.topic_ids("a"),
+    "commit_async(callback)": lambda c: c.commit_async({("a", 0): 1}, callback=5),
+    "close(text)": lambda c: c.close("x"),
 }
 
 
@@ -200,11 +205,11 @@ def test_a_wakeup_that_nobody_waited_for_does_not_interrupt_close():
 
 def test_a_consumer_that_is_never_closed_is_told():
     consumer = Consumer(NOWHERE)
-    front = consumer._front
+    state = consumer._state
     with pytest.warns(ResourceWarning, match=r"Consumer of 127\.0\.0\.1:1, 0 partitions.* was never closed"):
         del consumer
-    front.begin_close()
-    front.end_close().result(5)
+    state.begin_close(0.0)
+    state.end_close().result(5)
 
 
 def test_one_that_was_closed_or_never_made_is_not():

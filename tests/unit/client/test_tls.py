@@ -233,7 +233,7 @@ class TestRefused:
 
     def test_client_certificate_missing(self, tmp_path: Path) -> None:
         error = refused(TRUSTING, tls_server(SERVER, tmp_path, client_authority=AUTHORITY))
-        assert "asks for a client certificate; set ssl.certificate.location" in str(error)
+        assert "requires a client certificate; set ssl.certificate.location" in str(error)
 
     def test_client_certificate_missing_with_tls_1_2(self, tmp_path: Path) -> None:
         config = TlsConfig(trust=TRUSTING.trust, versions=("TLSv1.2",))
@@ -263,16 +263,16 @@ class TestExplain:
     @pytest.mark.parametrize(
         ("alert", "text"),
         [
-            ("SSLV3_ALERT_BAD_CERTIFICATE", "it asks for a client certificate; set ssl.certificate.location"),
+            ("SSLV3_ALERT_BAD_CERTIFICATE", "it requires a client certificate; set ssl.certificate.location"),
             ("SSLV3_ALERT_CERTIFICATE_UNKNOWN", "does not accept our client certificate: it does not trust"),
         ],
     )
     def test_the_alerts_of_java_brokers(self, alert: str, text: str) -> None:
         error = ssl.SSLError(1, "alert")
         error.reason = alert
-        told = explain(error, "b", 9093)
-        assert text in str(told)
-        assert told.fatal
+        explained = explain(error, "b", 9093)
+        assert text in str(explained)
+        assert explained.fatal
 
     def test_unknown_reason_is_told_in_one_clean_line(self) -> None:
         error = explain(ValueError("odd\n\x1bthing" + "x" * 1000), "b", 9093)

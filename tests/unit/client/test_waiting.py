@@ -1,8 +1,8 @@
-"""The delegate does not sleep on what it has just told: whoever heard of a failure is asked for new wishes first."""
+"""The delegate does not sleep after it has failed a request: the managers are polled again first."""
 
 from __future__ import annotations
 
-from multilane.client.net.delegate import NetworkDelegate, Reach
+from multilane.client.net.delegate import ConnectionSetup, NetworkDelegate
 from multilane.client.net.directory import Directory
 from multilane.client.net.request_state import RequestBackoff
 from multilane.client.net.requests import NEVER, UnsentRequest
@@ -11,7 +11,7 @@ from multilane.client.net.wakeup import Wakeup
 from multilane.clock import SystemClock
 from multilane.config.consumer import parse_consumer
 from multilane.errors import MultilaneError, NetworkError, OperationTimeout, SaslError, TlsError
-from multilane.metrics import NO_OBSERVER
+from multilane.metrics.observer import NO_OBSERVER
 from multilane.types import Node, NodeId
 from multilane.wire.messages import ApiKey
 
@@ -19,7 +19,7 @@ BROKER = NodeId(7)
 
 
 class Eyes:
-    """Looks at the sockets only as long as it is told to, and remembers for how long that was."""
+    """A selector that never waits and records its timeouts."""
 
     def __init__(self) -> None:
         self.asked: list[float | None] = []
@@ -42,8 +42,8 @@ def request_to(node: NodeId, failures: list[MultilaneError]) -> UnsentRequest:
 def delegate_with(eyes: Eyes) -> NetworkDelegate:
     config = parse_consumer({"bootstrap.servers": "127.0.0.1:1"}).connection
     wakeup = Wakeup()
-    reach = Reach(Resolver(lambda: None, wakeup.set, SystemClock().monotonic), None, None)
-    delegate = NetworkDelegate(config, reach, wakeup, NO_OBSERVER)
+    setup = ConnectionSetup(Resolver(lambda: None, wakeup.set, SystemClock().monotonic), None, None)
+    delegate = NetworkDelegate(config, setup, wakeup, NO_OBSERVER)
     delegate._selector.close()
     delegate._selector = eyes
     delegate.on_nodes({BROKER: Node(BROKER, "127.0.0.1", 1)}, 0.0)
@@ -57,7 +57,7 @@ def test_a_request_that_fails_at_once_ends_the_turn():
     delegate.directory.failed(BROKER, NetworkError("gone"), 0.0)
     delegate.add(request_to(BROKER, failures), 0.0)
     delegate.poll(NEVER, lambda: 0.0)
-    assert [str(error) for error in failures] == ["broker 7 cannot be reached at present"]
+    assert [str(error) for error in failures] == ["broker 7 is unreachable (waiting before the next attempt)"]
     assert eyes.asked == [0.0]
     delegate.poll(NEVER, lambda: 0.0)
     assert eyes.asked == [0.0, None]  # nothing to do: sleep until woken

@@ -22,8 +22,8 @@ def _rings(wakeup: Wakeup) -> bool:
 
 
 def test_a_sleeper_is_woken_once(wakeup):
-    wakeup.look()
-    assert wakeup.lie_down()
+    wakeup.begin_turn()
+    assert wakeup.may_sleep()
     wakeup.set()
     wakeup.set()
     assert _rings(wakeup)
@@ -33,13 +33,13 @@ def test_a_sleeper_is_woken_once(wakeup):
 
 def test_what_is_set_before_lying_down_is_not_slept_over(wakeup):
     """The decoder sets after the loop has looked and before it sleeps: no byte is written, so the flag must tell."""
-    wakeup.look()
+    wakeup.begin_turn()
     wakeup.set()
     assert not _rings(wakeup)
-    assert not wakeup.lie_down()
-    wakeup.get_up()
-    wakeup.look()
-    assert wakeup.lie_down()
+    assert not wakeup.may_sleep()
+    wakeup.awake()
+    wakeup.begin_turn()
+    assert wakeup.may_sleep()
 
 
 def test_a_busy_thread_costs_no_system_call(wakeup):
@@ -50,6 +50,6 @@ def test_a_busy_thread_costs_no_system_call(wakeup):
 
 def test_setting_after_close_is_harmless():
     made = Wakeup()
-    made.lie_down()
+    made.may_sleep()
     made.close()
     made.set()

@@ -33,7 +33,7 @@ def test_a_text_that_was_moved_to_another_offset_says_nothing():
     assert decode(encode(10, ((12, 15),)), 11) == ()
 
 
-def test_later_sections_are_passed_over():
+def test_later_sections_are_ignored():
     text = encode(10, ((12, 15),))
     assert decode(f"{text};p=something", 10) == ((12, 15),)
 
@@ -57,8 +57,8 @@ def test_what_is_not_exactly_ours_says_nothing(text):
 
 
 def test_the_log_survives_the_text():
-    told = read(encode(10, ((12, 15),), LOG), 10)
-    assert (told.runs, told.log) == (((12, 15),), LOG)
+    decoded = read(encode(10, ((12, 15),), LOG), 10)
+    assert (decoded.runs, decoded.log) == (((12, 15),), LOG)
     assert read(encode(10, ((12, 15),), LogMark(2**31 - 1)), 10).log == LogMark(2**31 - 1, None)
 
 
@@ -73,7 +73,7 @@ def test_a_log_can_be_named_without_runs():
 
 
 def test_versions_before_read_the_runs_of_this_one():
-    """They look for `r=` and pass over other sections."""
+    """They look for `r=` and ignore other sections."""
     runs, log = encode(10, ((12, 15),), LOG).rsplit(";", 1)
     assert runs == encode(10, ((12, 15),))
     assert log.startswith("l=")
@@ -108,7 +108,7 @@ def test_a_log_that_is_not_exactly_ours_voids_the_runs_too(log):
     ids=["at the frontier", "empty", "half a run", "beyond 63 bits", "an end beyond 63 bits", "a number of 71 bits"],
 )
 def test_numbers_that_no_log_has_say_nothing(numbers):
-    """Also with a sound checksum: whoever may commit can compute one."""
+    """Also with a valid checksum: any tool that may commit can compute one."""
     from multilane.commit.completion_map import _checksum, _number
 
     content = b"".join(map(_number, numbers))

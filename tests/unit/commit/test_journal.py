@@ -1,4 +1,4 @@
-"""Notes of what became of records, as columns."""
+"""Notes of the outcomes of records, as columns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lane_world import block_of
-from multilane.commit.journal import OUTCOMES, CopyPlace, RecordJournal, RecordOutcome
+from multilane.commit.journal import OUTCOMES, RecordJournal, RecordOutcome, StoredCopy
 from multilane.types import TopicPartition
 from multilane.wire.records.keyed_rows import KeyedRows
 from multilane.wire.records.record import Record
@@ -21,7 +21,7 @@ def record(offset: int, topic: str = "orders", partition: int = 3) -> Record:
 
 
 def journal() -> RecordJournal:
-    """Time goes on by one with each note."""
+    """Time advances by one with each note."""
     return RecordJournal(count(100).__next__)
 
 
@@ -44,7 +44,7 @@ def test_each_kind_of_note_becomes_rows_in_the_order_of_settling():
     notes.begin(ORDERS, 7)
     notes.note_done([record(7), record(9)])
     notes.note_skipped([record(8)])
-    notes.note_failed(record(10), RecordOutcome.RETRIED, CopyPlace("retry", 3, 40), None)
+    notes.note_failed(record(10), RecordOutcome.RETRIED, StoredCopy("retry", 3, 40), None)
     notes.note_failed(record(40, "retry"), RecordOutcome.DEAD, None, None)
     assert len(notes) == 6
     assert rows_of(notes.take()) == [
@@ -52,7 +52,7 @@ def test_each_kind_of_note_becomes_rows_in_the_order_of_settling():
         (ORDERS, 7, RecordOutcome.DONE, 101, None),
         (ORDERS, 9, RecordOutcome.DONE, 101, None),
         (ORDERS, 8, RecordOutcome.SKIPPED, 102, None),
-        (ORDERS, 10, RecordOutcome.RETRIED, 103, CopyPlace("retry", 3, 40)),
+        (ORDERS, 10, RecordOutcome.RETRIED, 103, StoredCopy("retry", 3, 40)),
         (RETRY, 40, RecordOutcome.DEAD, 104, None),
     ]
 
@@ -88,12 +88,12 @@ def test_windows_of_rows_are_noted_with_what_they_skipped():
     notes = journal()
     notes.note_skipped_rows(taken)
     notes.note_done(taken)
-    told = rows_of(notes.take())
-    assert [row[1:3] for row in told if row[2] is RecordOutcome.SKIPPED] == [(0, RecordOutcome.SKIPPED)]
-    assert sorted(row[1] for row in told if row[2] is RecordOutcome.DONE) == [1, 2, 3]
+    noted = rows_of(notes.take())
+    assert [row[1:3] for row in noted if row[2] is RecordOutcome.SKIPPED] == [(0, RecordOutcome.SKIPPED)]
+    assert sorted(row[1] for row in noted if row[2] is RecordOutcome.DONE) == [1, 2, 3]
     kept.release(taken)
     kept.put(block_of(["z"] * 50, start=10))  # the storage of rows is used again: the notes are copies
-    assert sorted(row[1] for row in told) == [0, 1, 2, 3]
+    assert sorted(row[1] for row in noted) == [0, 1, 2, 3]
 
 
 @given(st.lists(st.tuples(st.sampled_from(["done", "skipped"]), st.lists(st.integers(0, 2**60), max_size=5))))
@@ -101,5 +101,5 @@ def test_nothing_is_lost_between_notes_and_columns(settled):
     notes = journal()
     for outcome, offsets in settled:
         getattr(notes, f"note_{outcome}")([record(offset) for offset in offsets])
-    told = [(row[2].value, row[1]) for row in rows_of(notes.take())]
-    assert told == [(outcome, offset) for outcome, offsets in settled for offset in offsets]
+    noted = [(row[2].value, row[1]) for row in rows_of(notes.take())]
+    assert noted == [(outcome, offset) for outcome, offsets in settled for offset in offsets]

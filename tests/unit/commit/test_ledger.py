@@ -51,7 +51,7 @@ def test_what_was_settled_before_is_not_fresh():
     assert ledger.fresh(np.array([30, 31])) is None
 
 
-def test_what_was_settled_before_is_told_again_before_it_is_read():
+def test_runs_settled_before_are_passed_on_before_they_are_read():
     ledger = Ledger(10, ((12, 13), (20, 29)))
     ledger.hand_out([10, 11])
     ledger.advance(12)
@@ -64,7 +64,7 @@ def test_what_was_settled_before_is_told_again_before_it_is_read():
     assert (ledger.frontier, ledger.commit_point().runs) == (14, ((20, 29),))
 
 
-def test_no_more_runs_are_told_than_a_commit_can_hold():
+def test_no_more_runs_are_returned_than_a_commit_can_hold():
     ledger = Ledger(0)
     ledger.hand_out(range(20_000))
     ledger.advance(20_000)
@@ -81,7 +81,6 @@ def test_the_epoch_is_that_of_the_last_record_below_the_frontier():
     ledger.advance(2, 4)
     ledger.hand_out([2, 3])
     ledger.advance(4, 5)
-    assert ledger.commit_point().leader_epoch == NO_EPOCH
     ledger.settle(0)
     assert ledger.commit_point().leader_epoch == 4
     ledger.settle(1)
@@ -90,11 +89,33 @@ def test_the_epoch_is_that_of_the_last_record_below_the_frontier():
     assert ledger.commit_point().leader_epoch == 5
 
 
-def test_an_epoch_that_is_too_low_is_not_told():
-    """Whoever begins there would be told that the log was cut."""
+def test_where_reading_began_the_epoch_is_the_one_that_was_known_there():
+    ledger = Ledger(7, start_epoch=2)
+    assert ledger.commit_point().leader_epoch == 2
+    ledger.hand_out([7])
+    ledger.advance(8, 4)
+    assert ledger.commit_point().leader_epoch == 2
+    ledger.settle(7)
+    assert ledger.commit_point().leader_epoch == 4
+
+
+def test_where_reading_began_without_an_epoch_the_first_that_is_read_is_used():
+    """A record may be kept there for long: its log must not be truncated unnoticed meanwhile."""
+    ledger = Ledger(7)
+    assert ledger.commit_point().leader_epoch == NO_EPOCH, "nothing was read"
+    ledger.hand_out([7, 8])
+    ledger.advance(8, 4)
+    ledger.advance(9, 5)
+    assert ledger.commit_point().leader_epoch == 4
+    ledger.settle(8)
+    assert ledger.commit_point() == CommitPoint(7, 4, ((8, 8),), 5)
+
+
+def test_an_epoch_that_is_too_low_is_not_returned():
+    """A consumer that begins there would find the log truncated."""
     ledger = Ledger(0)
     ledger.advance(10, 3)
-    ledger.advance(11)  # by somebody who does not know it
+    ledger.advance(11)  # by a caller that does not know it
     assert ledger.commit_point() == CommitPoint(11, NO_EPOCH, ())
     ledger.advance(12, 4)
     assert ledger.commit_point() == CommitPoint(12, 4, (), 4)
@@ -110,7 +131,7 @@ def test_what_others_have_settled_beyond_the_position_has_an_epoch_that_they_kno
 
 @pytest.mark.parametrize("in_bulk", [False, True])
 def test_nothing_is_committed_that_was_not_read(in_bulk):
-    """However far somebody else says that all is settled."""
+    """However far a commit claims that all is settled."""
     ledger = Ledger(5, [(6, 2**62)], 0, in_bulk=in_bulk)
     ledger.hand_out([5])
     ledger.advance(6, 0)

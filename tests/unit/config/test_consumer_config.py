@@ -1,4 +1,4 @@
-"""What parse_consumer makes of values: defaults, parsing, ranges, and checks between properties."""
+"""parse_consumer: defaults, parsing, ranges, and checks across properties."""
 
 from __future__ import annotations
 
@@ -78,11 +78,11 @@ class TestNumbers:
         [True, 1.5, float("nan"), "", "x", "1.5", "1e3", "10 parsecs", "\u0661", "9" * 100, b"1", [1], object()],
     )
     @pytest.mark.parametrize("name", ["max.poll.records", "fetch.max.wait.ms", "fetch.min.bytes"])
-    def test_what_is_none(self, name: str, value: object) -> None:
-        told = fault(**{name: value})
-        assert told.startswith(f"{name}: ")
-        assert PROPERTIES[name].kind.value in told
-        assert told.isprintable()
+    def test_invalid_values(self, name: str, value: object) -> None:
+        message = fault(**{name: value})
+        assert message.startswith(f"{name}: ")
+        assert PROPERTIES[name].kind.value in message
+        assert message.isprintable()
 
     @pytest.mark.parametrize("name", [row.name for row in PROPERTIES.values() if row.minimum is not None])
     def test_ranges(self, name: str) -> None:
@@ -90,13 +90,13 @@ class TestNumbers:
         assert row.minimum is not None
         assert row.maximum is not None
         for number in (row.minimum - 1, row.maximum + 1):
-            told = fault(**{name: number})
-            assert told == f"{name}: {number} is out of range; write a number between {row.minimum} and {row.maximum}"
+            text = fault(**{name: number})
+            assert text == f"{name}: {number} is out of range; write a number between {row.minimum} and {row.maximum}"
 
     def test_a_number_too_long_to_print(self) -> None:
         assert "the number is out of range" in fault(**{"max.poll.records": 10**5000})
 
-    def test_a_unit_where_there_is_none(self) -> None:
+    def test_a_unit_where_none_is_allowed(self) -> None:
         assert "a whole number" in fault(**{"max.poll.records": "5s"})
 
 
@@ -113,9 +113,9 @@ class TestWords:
     def test_isolation(self, value: str) -> None:
         assert parse(**{"isolation.level": value}).read_committed
 
-    def test_a_wrong_word_is_told_with_the_right_ones(self) -> None:
-        told = fault(**{"isolation.level": "serializable"})
-        assert "'serializable' is not valid; write one of 'read_uncommitted', 'read_committed'" in told
+    def test_a_wrong_choice_gets_the_valid_ones(self) -> None:
+        message = fault(**{"isolation.level": "serializable"})
+        assert "'serializable' is not valid; write one of 'read_uncommitted', 'read_committed'" in message
 
 
 class TestReset:
@@ -167,7 +167,7 @@ class TestReset:
     @pytest.mark.parametrize(
         "text", ["", "P", "PT", "P1DT", "1D", "PT1", "P1H", "PT1D", "P1W", "PT.5S", "P1.5D", "PT1S "]
     )
-    def test_what_java_refuses(self, text: str) -> None:
+    def test_values_that_java_refuses(self, text: str) -> None:
         assert parse_duration(text) is None
 
 
@@ -202,7 +202,7 @@ class TestAddresses:
             (":9092", "no valid host name"),
             ("a b:9092", "no valid host name"),
             ("PLAINTEXT://a:9092", "has a scheme"),
-            ("user:canary@a:9092", "holds an @"),
+            ("user:canary@a:9092", "contains an @"),
             ("", "is empty"),
             (",", "is empty"),
             ([], "is empty"),
@@ -224,8 +224,8 @@ class TestAddresses:
 
 class TestTogether:
     def test_a_wait_must_end_before_its_request(self) -> None:
-        told = fault(**{"fetch.wait.max.ms": 5_000, "request.timeout.ms": 5_000})
-        assert told == "fetch.wait.max.ms must be below request.timeout.ms"
+        message = fault(**{"fetch.wait.max.ms": 5_000, "request.timeout.ms": 5_000})
+        assert message == "fetch.wait.max.ms must be below request.timeout.ms"
 
     def test_a_full_response_must_be_acceptable(self) -> None:
         assert "receive.message.max.bytes must be at least" in fault(**{"receive.message.max.bytes": 50 << 20})
@@ -262,24 +262,24 @@ class TestGroup:
         assert config.group.group_remote_assignor == "uniform"
 
     @pytest.mark.parametrize("name", ["session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"])
-    def test_what_the_new_protocol_leaves_to_the_broker(self, name: str) -> None:
-        value = "range" if PROPERTIES[name].kind is PropertyKind.THINGS else 4_000
-        told = fault(**{"group.protocol": "consumer", name: value})
-        assert told == f"{name} cannot be set with group.protocol=consumer"
+    def test_properties_that_the_new_protocol_leaves_to_the_broker(self, name: str) -> None:
+        value = "range" if PROPERTIES[name].kind is PropertyKind.OBJECTS else 4_000
+        message = fault(**{"group.protocol": "consumer", name: value})
+        assert message == f"{name} cannot be set with group.protocol=consumer"
 
-    def test_what_the_old_protocol_lacks(self) -> None:
-        told = fault(**{"group.protocol": "classic", "group.remote.assignor": "uniform"})
-        assert told == "group.remote.assignor cannot be set with group.protocol=classic"
+    def test_properties_that_the_old_protocol_lacks(self) -> None:
+        message = fault(**{"group.protocol": "classic", "group.remote.assignor": "uniform"})
+        assert message == "group.remote.assignor cannot be set with group.protocol=classic"
 
-    def test_what_is_set_decides_where_no_protocol_is_named(self) -> None:
+    def test_the_properties_set_decide_the_protocol_under_auto(self) -> None:
         assert parse(**{"session.timeout.ms": 9_000}).group.group_protocol == "classic"
         assert parse(**{"group.remote.assignor": "uniform"}).group.group_protocol == "consumer"
-        told = fault(**{"session.timeout.ms": 9_000, "group.remote.assignor": "uniform"})
-        assert "session.timeout.ms belongs to group.protocol=classic" in told
-        assert "leave one out" in told
+        message = fault(**{"session.timeout.ms": 9_000, "group.remote.assignor": "uniform"})
+        assert "session.timeout.ms belongs to group.protocol=classic" in message
+        assert "remove one" in message
         both = {"partition.assignment.strategy": "range", "group.remote.assignor": "range"}
-        assert parse(**both).group.group_protocol == "auto", "either protocol is told"
-        assert "leave one out" in fault(**both, **{"session.timeout.ms": 9_000})
+        assert parse(**both).group.group_protocol == "auto", "either protocol has an assignor"
+        assert "remove one" in fault(**both, **{"session.timeout.ms": 9_000})
 
     def test_an_assignor_of_the_application(self) -> None:
         class Mine:
@@ -292,8 +292,8 @@ class TestGroup:
         assert "an object of type int" in fault(**{"partition.assignment.strategy": [3]})
 
     def test_heartbeats_fit_in_a_session(self) -> None:
-        told = fault(**{"sessionTimeout": "3s"})
-        assert told == "heartbeat.interval.ms must be below sessionTimeout"
+        message = fault(**{"sessionTimeout": "3s"})
+        assert message == "heartbeat.interval.ms must be below sessionTimeout"
 
     @pytest.mark.parametrize("strategy", ["", "own.Assignor", "range,range"])
     def test_assignors(self, strategy: str) -> None:

@@ -1,4 +1,4 @@
-"""`sasl.jaas.config` read as text; nothing of it ever shows in an error."""
+"""`sasl.jaas.config` parsed as text; no error ever shows any part of it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_read(text: str, login: tuple[str, str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", "semicolon"),
         ("canary", "semicolon"),
@@ -60,10 +60,10 @@ def test_read(text: str, login: tuple[str, str, str]) -> None:
         ("org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required ;", "token.provider"),
     ],
 )
-def test_refused(text: str, told: str) -> None:
+def test_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(text)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert "canary" not in str(caught.value)
 
 

@@ -175,7 +175,7 @@ def test_javas_empty_default_of_a_refused_property_passes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [row.name for row in PROPERTIES.values() if row.no_effect])
-def test_without_effect_is_said(name: str) -> None:
+def test_a_property_without_effect_gets_a_warning(name: str) -> None:
     config = parse_consumer({"bootstrap.servers": "a:1", name: "1"})
     assert config.warnings == (f"{name} has no effect: {PROPERTIES[name].no_effect}",)
 

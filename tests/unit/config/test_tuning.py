@@ -1,4 +1,4 @@
-"""Advice names the rule, what was found and what to do; good settings get none."""
+"""Advice names the rule, the setting found and the remedy; good settings get none."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_heartbeats_too_far_apart():
     assert "3333 or less" in str(advice)
 
 
-def test_of_groups_whose_timers_are_the_brokers_nothing_is_said():
+def test_no_advice_on_timers_that_the_broker_sets():
     assert of_settings(group(**{"group.protocol": "consumer"})) == ()
     assert of_settings(group()) == ()
 
@@ -58,10 +58,10 @@ def test_more_members_than_partitions():
     assert of_assignment(1, 3) == ()
     assert of_assignment(0, 0) == ()
     (advice,) = of_assignment(0, 3)
-    assert "assigned nothing of 3 partitions" in str(advice)
+    assert "assigned none of 3 partitions" in str(advice)
 
 
-# --- what the broker allows ------------------------------------------------------------------------------------------
+# --- the broker's limits ---------------------------------------------------------------------------------------------
 
 
 class Coordinators:
@@ -103,15 +103,15 @@ def response_type_of(version: int):
 
 @pytest.fixture
 def scene():
-    coordinators, told = Coordinators(), []
-    return coordinators, told, BrokerLimits("g", coordinators, told.append)
+    coordinators, received = Coordinators(), []
+    return coordinators, received, BrokerLimits("g", coordinators, received.append)
 
 
 LIMITS = {"group.min.session.timeout.ms": "6000", "group.max.session.timeout.ms": "1800000"}
 
 
 def test_asked_once_when_the_coordinator_is_known(scene):
-    coordinators, told, limits = scene
+    coordinators, received, limits = scene
     assert limits.poll().requests == ()
     coordinators.node = NodeId(1)
     (request,) = limits.poll().requests
@@ -122,22 +122,22 @@ def test_asked_once_when_the_coordinator_is_known(scene):
         assert set(resource.configuration_keys) == set(LIMITS)
     assert limits.poll().requests == ()
     request.on_response(answer(4, LIMITS), 0.0)
-    assert told == [SessionLimits(6.0, 1800.0)]
+    assert received == [SessionLimits(6.0, 1800.0)]
 
 
 @pytest.mark.parametrize("values", [{}, {"group.min.session.timeout.ms": "6000"}, LIMITS | {next(iter(LIMITS)): "x"}])
-def test_what_is_not_told_is_not_advised_about(scene, values):
-    coordinators, told, limits = scene
+def test_no_advice_without_the_broker_limits(scene, values):
+    coordinators, received, limits = scene
     coordinators.node = NodeId(1)
     (request,) = limits.poll().requests
     request.on_response(answer(4, values), 0.0)
-    assert told == []
+    assert received == []
 
 
-def test_who_may_not_read_settings_hears_nothing(scene):
-    coordinators, told, limits = scene
+def test_no_advice_without_permission_to_read_settings(scene):
+    coordinators, received, limits = scene
     coordinators.node = NodeId(1)
     (request,) = limits.poll().requests
     request.on_response(answer(4, LIMITS, code=31), 0.0)
     request.on_failure(broker_error(31), 0.0)
-    assert told == []
+    assert received == []

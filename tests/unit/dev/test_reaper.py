@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from multilane.dev.reaper import Reaper, read_orders
+from multilane.dev.reaper import Reaper, read_commands
 
 WAITING = [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"]
 
@@ -29,7 +29,7 @@ def test_orders_arrive_in_pieces():
     os.close(write)
     try:
         # An order cut off in the middle is none: +5 might have become +51.
-        assert read_orders(read, os.getppid()) == ({34}, ["/var/some where"])
+        assert read_commands(read, os.getppid()) == ({34}, ["/var/some where"])
     finally:
         os.close(read)
 
@@ -37,7 +37,7 @@ def test_orders_arrive_in_pieces():
 def test_another_parent_means_the_owner_is_gone():
     read, write = os.pipe()
     try:
-        assert read_orders(read, os.getppid() + 1) == (set(), [])
+        assert read_commands(read, os.getppid() + 1) == (set(), [])
     finally:
         os.close(read)
         os.close(write)

@@ -75,7 +75,7 @@ def test_rendered_as_java_reads_it():
     ("build", "said"),
     [
         (lambda: made("TELNET"), "unknown listener 'TELNET'"),
-        (lambda: made(KafkaListener("SSL", "SSL", client_auth=True), "SSL"), "two listeners are called SSL"),
+        (lambda: made(KafkaListener("SSL", "SSL", client_auth=True), "SSL"), "two listeners have the name SSL"),
         (lambda: made("SSL", tls=None), "needs certificates"),
         (lambda: made(profile="prod"), "unknown profile 'prod'"),
         (lambda: KafkaCluster(nodes=2), "1 or 3 nodes, not 2"),

@@ -1,4 +1,4 @@
-"""Partitions that were lent for a while: what is told of them, what comes back, and what goes on beyond that."""
+"""Leased partitions: what is reported, what is returned, and what goes on beyond the lease."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ LONG = 60.0
 CLOCK = SystemClock()
 
 
-class LentConsumer(LogConsumer):
-    """One that is told what to read."""
+class LeaseConsumer(LogConsumer):
+    """Its partitions are assigned by the test."""
 
     reset_to = 0
 
@@ -42,20 +42,20 @@ class LentConsumer(LogConsumer):
         self.positions = dict.fromkeys(partitions, self.reset_to)
 
 
-class Lent:
-    """A stint over such logs. `slow` records end when they are allowed to, `bad` ones fail."""
+class Leased:
+    """A lease runner over such logs. `slow` records end when they are allowed to, `bad` ones fail."""
 
     def __init__(self, logs, held=(), failures=None, whole=()):
-        self.handled, self.gate, self.told, self.processors = [], asyncio.Event(), [], []
-        self.consumer = LentConsumer()
+        self.handled, self.gate, self.reported, self.processors = [], asyncio.Event(), [], []
+        self.consumer = LeaseConsumer()
         self.consumer.logs = logs
         self._held, self._failures = held, failures or TakenOver()
         self.lease_runner = LeaseRunner(
-            self.consumer, ReadTopics(("t",), whole=frozenset(whole)), self._build, self._tell, 0.0, CLOCK
+            self.consumer, ReadTopics(("t",), whole=frozenset(whole)), self._build, self._report, 0.0, CLOCK
         )
 
-    async def _tell(self, processors):
-        self.told.append(processors)
+    async def _report(self, processors):
+        self.reported.append(processors)
 
     async def _build(self, starts):
         async def handler(record: Record) -> None:
@@ -87,154 +87,156 @@ class Lent:
         assert len(self.handled) == many
 
 
-async def test_it_begins_where_it_was_told_to_and_passes_over_what_is_settled():
-    lent = Lent({ONE: ["a", "b", "c", "d", "e"], TWO: ["x"]})
-    running = lent.run({ONE: Start(1, ((2, 3),)), TWO: Start(0)})
-    await lent.has_handled(3)
-    lent.lease_runner.end()
+async def test_it_begins_at_its_starts_and_skips_settled_records():
+    leased = Leased({ONE: ["a", "b", "c", "d", "e"], TWO: ["x"]})
+    running = leased.run({ONE: Start(1, ((2, 3),)), TWO: Start(0)})
+    await leased.has_handled(3)
+    leased.lease_runner.end()
     processors = await running
-    assert sorted(lent.handled) == [(1, 1), (1, 4), (2, 0)]
+    assert sorted(leased.handled) == [(1, 1), (1, 4), (2, 0)]
     assert {p: processor.commit_point(p).offset for processor in processors for p in processor.partitions} == {
         ONE: 5,
         TWO: 1,
     }
-    assert lent.consumer.paused == {ONE, TWO}, "nothing is read until the next time"
+    assert leased.consumer.paused == {ONE, TWO}, "nothing is read until the next time"
 
 
-async def test_what_is_known_of_a_log_is_for_whoever_reads_it():
-    lent, topic_id = Lent({ONE: ["a", "b"], TWO: ["x"]}), uuid4()
-    running = lent.run({ONE: Start(1, leader_epoch=7, topic_id=topic_id), TWO: Start(0)})
-    await lent.has_handled(2)
-    lent.lease_runner.end()
+async def test_the_consumer_gets_what_is_known_of_a_log():
+    leased, topic_id = Leased({ONE: ["a", "b"], TWO: ["x"]}), uuid4()
+    running = leased.run({ONE: Start(1, leader_epoch=7, topic_id=topic_id), TWO: Start(0)})
+    await leased.has_handled(2)
+    leased.lease_runner.end()
     await running
-    assert lent.consumer.sought == {ONE: (1, 7, topic_id), TWO: (0, None, None)}
+    assert leased.consumer.sought == {ONE: (1, 7, topic_id), TWO: (0, None, None)}
 
 
-async def test_a_unit_that_is_wanted_back_while_it_is_formed_is_not_begun():
-    lent, may_build = Lent({ONE: ["a", "b"]}), asyncio.Event()
-    build = lent._build
+async def test_a_lease_that_is_revoked_while_its_processor_is_built_does_not_begin():
+    leased, may_build = Leased({ONE: ["a", "b"]}), asyncio.Event()
+    build = leased._build
 
     async def slowly(starts):
         await may_build.wait()
         return await build(starts)
 
-    lent.lease_runner = LeaseRunner(lent.consumer, ReadTopics(("t",)), slowly, lent._tell, 0.0, CLOCK)
-    running = lent.run({ONE: Start(0)})
-    asked = asyncio.create_task(lent.lease_runner.give_back(frozenset({ONE}), 0.0))
-    await until(lambda: lent.lease_runner._wanted_back)
+    leased.lease_runner = LeaseRunner(leased.consumer, ReadTopics(("t",)), slowly, leased._report, 0.0, CLOCK)
+    running = leased.run({ONE: Start(0)})
+    asked = asyncio.create_task(leased.lease_runner.revoke(frozenset({ONE}), 0.0))
+    await until(lambda: leased.lease_runner._revocations)
     may_build.set()
-    assert set(await asked) == set(lent.processors)
+    assert set(await asked) == set(leased.processors)
     assert not await running
-    assert lent.handled == []
+    assert leased.handled == []
 
 
 async def test_when_the_time_is_up_nothing_more_is_begun():
-    lent = Lent({ONE: ["slow", "slow", "a"]})
-    running = lent.run({ONE: Start(0)})
-    await lent.has_handled(1)
-    lent.lease_runner.end()
+    leased = Leased({ONE: ["slow", "slow", "a"]})
+    running = leased.run({ONE: Start(0)})
+    await leased.has_handled(1)
+    leased.lease_runner.end()
     [processor] = await running
     assert [record.offset for record in processor.unfinished] == [0]
-    lent.gate.set()
+    leased.gate.set()
     await until(lambda: not processor.unfinished)
-    assert lent.handled == [(1, 2), (1, 0)], "what was in work has ended, and its successor was not begun"
+    assert leased.handled == [(1, 2), (1, 0)], "the call in flight has ended, and its successor did not begin"
     assert processor.full_commit_point(ONE).offset == 1
     assert processor.full_commit_point(ONE).runs == ((2, 2),)
     await processor.drain(CLOCK.monotonic())
 
 
-async def test_while_it_waits_for_what_is_in_work_it_tells_and_gives_back(monkeypatch):
-    monkeypatch.setattr("multilane.engines.lease_runner._TELL_EVERY", 0.01)
-    lent = Lent({ONE: ["slow"], TWO: ["slow", "a"]})
-    running = lent.run({ONE: Start(0), TWO: Start(0)}, patience=LONG)
-    await lent.has_handled(1)
-    lent.lease_runner.end()
-    await until(lambda: all(processor._pools[MAIN]._is_over for processor in lent.processors))
-    lent.told.clear()
-    await until(lambda: lent.told)
-    [given] = await lent.lease_runner.give_back(frozenset({TWO}), 0.0)
+async def test_it_reports_and_returns_revoked_partitions_while_calls_are_in_flight(monkeypatch):
+    monkeypatch.setattr("multilane.engines.lease_runner._REPORT_EVERY", 0.01)
+    leased = Leased({ONE: ["slow"], TWO: ["slow", "a"]})
+    running = leased.run({ONE: Start(0), TWO: Start(0)}, patience=LONG)
+    await leased.has_handled(1)
+    leased.lease_runner.end()
+    await until(lambda: all(processor._pools[MAIN]._must_check for processor in leased.processors))
+    leased.reported.clear()
+    await until(lambda: leased.reported)
+    [given] = await leased.lease_runner.revoke(frozenset({TWO}), 0.0)
     assert given.partitions == {TWO}
     assert not running.done()
-    lent.gate.set()
+    leased.gate.set()
     [processor] = await running
     assert processor.partitions == {ONE}
     assert processor.commit_point(ONE).offset == 1
 
 
 async def test_its_time():
-    lent = Lent({ONE: ["a"]})
-    [processor] = await lent.run({ONE: Start(0)}, seconds=0.05)
+    leased = Leased({ONE: ["a"]})
+    [processor] = await leased.run({ONE: Start(0)}, seconds=0.05)
     assert not processor.unfinished
 
 
-async def test_it_tells_how_far_it_is(monkeypatch):
-    monkeypatch.setattr("multilane.engines.lease_runner._TELL_EVERY", 0.01)
-    lent = Lent({ONE: ["a"]})
-    running = lent.run({ONE: Start(0)})
+async def test_it_reports_progress(monkeypatch):
+    monkeypatch.setattr("multilane.engines.lease_runner._REPORT_EVERY", 0.01)
+    leased = Leased({ONE: ["a"]})
+    running = leased.run({ONE: Start(0)})
     await until(
-        lambda: any(processor.commit_point(ONE).offset == 1 for processors in lent.told for processor in processors)
+        lambda: any(processor.commit_point(ONE).offset == 1 for several in leased.reported for processor in several)
     )
-    lent.lease_runner.end()
+    leased.lease_runner.end()
     await running
 
 
-async def test_keys_that_are_in_work_elsewhere_wait():
+async def test_keys_that_are_in_flight_elsewhere_wait():
     held = Record("t", 1, 0, 0, 0, b"b", None)
-    lent = Lent({ONE: ["a", "b", "c", "b"]}, held=[held])
-    running = lent.run({ONE: Start(0)})
-    await lent.has_handled(2)
-    lent.lease_runner.end()
+    leased = Leased({ONE: ["a", "b", "c", "b"]}, held=[held])
+    running = leased.run({ONE: Start(0)})
+    await leased.has_handled(2)
+    leased.lease_runner.end()
     [processor] = await running
-    assert lent.handled == [(1, 0), (1, 2)]
+    assert leased.handled == [(1, 0), (1, 2)]
     assert processor.full_commit_point(ONE).offset == 1
     assert processor.full_commit_point(ONE).runs == ((2, 2),)
 
 
-async def test_a_key_goes_on_when_all_that_was_at_it_elsewhere_is_done_with():
+async def test_a_key_goes_on_when_its_calls_elsewhere_have_ended():
     first, second = (Record("t", 1, offset, 0, 0, b"b", None) for offset in (0, 1))
-    lent = Lent({ONE: ["a", "b"]}, held=[first, second])
-    running = lent.run({ONE: Start(0)})
-    await lent.has_handled(1)
-    lent.processors[0].release_held([first])
-    lent.consumer.logs[ONE].append("c")
-    await lent.has_handled(2)
-    assert lent.handled == [(1, 0), (1, 2)], "somebody is still at the key"
-    lent.processors[0].release_held([second])
-    await lent.has_handled(3)
-    lent.lease_runner.end()
+    leased = Leased({ONE: ["a", "b"]}, held=[first, second])
+    running = leased.run({ONE: Start(0)})
+    await leased.has_handled(1)
+    leased.processors[0].release_held([first])
+    leased.consumer.logs[ONE].append("c")
+    await leased.has_handled(2)
+    assert leased.handled == [(1, 0), (1, 2)], "another worker still processes the key"
+    leased.processors[0].release_held([second])
+    await leased.has_handled(3)
+    leased.lease_runner.end()
     await running
-    assert lent.handled[-1] == (1, 1)
+    assert leased.handled[-1] == (1, 1)
 
 
-async def test_a_topic_that_is_read_whole_begins_at_its_beginning_where_no_place_is_known():
-    lent = Lent({ONE: ["a", "b"]}, whole={"t"})
-    lent.consumer.reset_to = 2
-    running = lent.run({ONE: Start(-1)})
-    await lent.has_handled(2)
-    lent.lease_runner.end()
+async def test_a_topic_that_is_read_whole_begins_at_its_beginning_where_no_offset_is_known():
+    leased = Leased({ONE: ["a", "b"]}, whole={"t"})
+    leased.consumer.reset_to = 2
+    running = leased.run({ONE: Start(-1)})
+    await leased.has_handled(2)
+    leased.lease_runner.end()
     await running
 
 
-async def test_a_unit_is_given_back_in_the_middle_and_the_others_go_on():
-    lent = Lent({ONE: ["a"], TWO: ["b"]})
-    running = lent.run({ONE: Start(0), TWO: Start(0)})
-    await lent.has_handled(2)
-    [given] = await lent.lease_runner.give_back(frozenset({ONE}), 1.0)
+async def test_one_lease_is_revoked_and_the_others_go_on():
+    leased = Leased({ONE: ["a"], TWO: ["b"]})
+    running = leased.run({ONE: Start(0), TWO: Start(0)})
+    await leased.has_handled(2)
+    [given] = await leased.lease_runner.revoke(frozenset({ONE}), 1.0)
     assert given.commit_point(ONE).offset == 1
-    lent.consumer.logs[ONE].append("c")
-    lent.consumer.logs[TWO].append("d")
-    await lent.has_handled(3)
-    lent.lease_runner.end()
+    leased.consumer.logs[ONE].append("c")
+    leased.consumer.logs[TWO].append("d")
+    await leased.has_handled(3)
+    leased.lease_runner.end()
     [processor] = await running
     assert processor.partitions == {TWO}
-    assert (1, 1) not in lent.handled
-    assert await asyncio.wait_for(lent_again(lent), 30.0) == []
+    assert (1, 1) not in leased.handled
+    assert await asyncio.wait_for(leased_again(leased), 30.0) == []
 
 
-async def lent_again(lent):
+async def leased_again(leased):
     """With nothing to do it is over at once."""
     return list(
-        await LeaseRunner(lent.consumer, ReadTopics(("t",)), lent._build, lent._tell, 0.0, CLOCK).run({}, LONG, 0.0)
+        await LeaseRunner(leased.consumer, ReadTopics(("t",)), leased._build, leased._report, 0.0, CLOCK).run(
+            {}, LONG, 0.0
+        )
     )
 
 
@@ -243,9 +245,9 @@ async def test_a_failure_of_a_lane_ends_it():
         async def take_over(self, record, error, parking):
             raise RuntimeError("the breaker is open")
 
-    lent = Lent({ONE: ["bad"]}, failures=Broken())
+    leased = Leased({ONE: ["bad"]}, failures=Broken())
     with pytest.raises(RuntimeError, match="the breaker is open"):
-        await lent.run({ONE: Start(0)})
+        await leased.run({ONE: Start(0)})
 
 
 # --- where it has to end ---------------------------------------------------------------------------------------------
@@ -253,14 +255,14 @@ async def test_a_failure_of_a_lane_ends_it():
 
 @pytest.mark.parametrize("most", [1, 2, 1000])
 async def test_with_ends_it_is_over_when_all_before_them_is_settled(most):
-    lent = Lent({ONE: ["a", "b", "slow", "d", "e"], TWO: ["x", "y"]})
-    lent.consumer.most = most
-    running = lent.run({ONE: Start(1), TWO: Start(0)}, ends={ONE: 4, TWO: 2})
-    await lent.has_handled(4)
+    leased = Leased({ONE: ["a", "b", "slow", "d", "e"], TWO: ["x", "y"]})
+    leased.consumer.most = most
+    running = leased.run({ONE: Start(1), TWO: Start(0)}, ends={ONE: 4, TWO: 2})
+    await leased.has_handled(4)
     assert not running.done()
-    lent.gate.set()
+    leased.gate.set()
     processors = await asyncio.wait_for(running, 30.0)
-    assert sorted(lent.handled) == [(1, 1), (1, 2), (1, 3), (2, 0), (2, 1)]
+    assert sorted(leased.handled) == [(1, 1), (1, 2), (1, 3), (2, 0), (2, 1)]
     places = {p: processor.commit_point(p) for processor in processors for p in processor.partitions}
     assert places[ONE].offset >= 4
     assert places[TWO].offset == 2
@@ -268,41 +270,41 @@ async def test_with_ends_it_is_over_when_all_before_them_is_settled(most):
 
 async def test_the_records_before_an_end_may_be_absent(monkeypatch):
     """Markers of transactions, or what compaction took away: only the position gets there."""
-    monkeypatch.setattr("multilane.engines.lease_runner._TELL_EVERY", 0.01)
+    monkeypatch.setattr("multilane.engines.lease_runner._REPORT_EVERY", 0.01)
 
-    class Marked(LentConsumer):
+    class Marked(LeaseConsumer):
         async def position(self, partition, timeout=None):
             return 5 if await super().position(partition, timeout) == 3 else 0
 
-    lent = Lent({ONE: ["a", "b", "c"]})
-    lent.consumer.__class__ = Marked
-    [processor] = await asyncio.wait_for(lent.run({ONE: Start(0)}, ends={ONE: 5}), 30.0)
-    assert lent.handled == [(1, 0), (1, 1), (1, 2)]
+    leased = Leased({ONE: ["a", "b", "c"]})
+    leased.consumer.__class__ = Marked
+    [processor] = await asyncio.wait_for(leased.run({ONE: Start(0)}, ends={ONE: 5}), 30.0)
+    assert leased.handled == [(1, 0), (1, 1), (1, 2)]
     assert processor.commit_point(ONE).offset == 5
 
 
 async def test_everything_before_an_end_was_settled_before():
-    lent = Lent({ONE: ["a", "b", "c", "d"]})
-    await asyncio.wait_for(lent.run({ONE: Start(1, ((2, 2),))}, ends={ONE: 3}), 30.0)
-    assert lent.handled == [(1, 1)]
+    leased = Leased({ONE: ["a", "b", "c", "d"]})
+    await asyncio.wait_for(leased.run({ONE: Start(1, ((2, 2),))}, ends={ONE: 3}), 30.0)
+    assert leased.handled == [(1, 1)]
 
 
 async def test_a_partition_at_its_end_is_not_read_on_while_others_are():
-    lent = Lent({ONE: ["a"], TWO: ["slow"]})
-    running = lent.run({ONE: Start(0), TWO: Start(0)}, ends={ONE: 1, TWO: 1})
-    await lent.has_handled(1)
-    lent.consumer.logs[ONE] += ["b", "c"]
-    lent.processors[0].feed()
-    await until(lambda: lent.consumer.paused == {ONE, TWO})
-    lent.gate.set()
+    leased = Leased({ONE: ["a"], TWO: ["slow"]})
+    running = leased.run({ONE: Start(0), TWO: Start(0)}, ends={ONE: 1, TWO: 1})
+    await leased.has_handled(1)
+    leased.consumer.logs[ONE] += ["b", "c"]
+    leased.processors[0].feed()
+    await until(lambda: leased.consumer.paused == {ONE, TWO})
+    leased.gate.set()
     await asyncio.wait_for(running, 30.0)
-    assert sorted(lent.handled) == [(1, 0), (2, 0)]
+    assert sorted(leased.handled) == [(1, 0), (2, 0)]
 
 
-async def test_an_end_that_is_not_reached_can_be_given_up():
-    lent = Lent({ONE: ["a"]})
-    running = lent.run({ONE: Start(0)}, ends={ONE: 9})
-    await lent.has_handled(1)
-    lent.lease_runner.end()
+async def test_a_run_can_end_before_its_ends_are_reached():
+    leased = Leased({ONE: ["a"]})
+    running = leased.run({ONE: Start(0)}, ends={ONE: 9})
+    await leased.has_handled(1)
+    leased.lease_runner.end()
     [processor] = await asyncio.wait_for(running, 30.0)
     assert processor.commit_point(ONE).offset == 1

@@ -15,7 +15,7 @@ from multilane.config.app import advising
 from multilane.engines import worker_environment
 from multilane.engines.continuous.worker import MemberTaskPlan, serve
 from multilane.engines.worker_environment import in_worker_environment
-from multilane.errors import ConfigError, LineLost
+from multilane.errors import ChannelLost, ConfigError
 
 MODULE = """
 import os
@@ -55,9 +55,9 @@ def test_advice_is_given_by_the_driver_alone(shop, caplog, monkeypatch):
     Path(shop, "multilane.yaml").write_text(ADVISED)
     with in_worker_environment(shop, 0):
         App("multilane.yaml")
-    assert "nobody reads orders-error" not in caplog.text
+    assert "no consumer reads orders-error" not in caplog.text
     App(Path(shop, "multilane.yaml"))
-    assert "nobody reads orders-error" in caplog.text
+    assert "no consumer reads orders-error" in caplog.text
 
 
 def test_libraries_of_an_environment_in_the_home_are_not_forgotten(shop, monkeypatch):
@@ -127,5 +127,5 @@ def test_a_home_that_is_not_there_changes_nothing(tmp_path):
 
 def test_a_task_without_its_driver_fails():
     plan = MemberTaskPlan(0, "f:g", "t", ".", "INFO", ("127.0.0.1", 1), token="t")
-    with pytest.raises(LineLost, match="the driver does not answer"):
+    with pytest.raises(ChannelLost, match="the driver does not answer"):
         list(serve(plan, iter([])))

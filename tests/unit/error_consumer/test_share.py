@@ -8,7 +8,7 @@ import pytest
 
 from multilane.error_consumer.share import ErrorSteps, PartitionShare, RunCounts
 from multilane.errors import PublishStopped
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 from multilane.outcome.error_policy import ErrorRules, error_topics
 from multilane.outcome.flow import RetryFlow
 from multilane.outcome.headers import ERROR_COUNT, TARGET_TOPIC
@@ -300,7 +300,7 @@ async def test_worn_records_go_to_the_last_step():
     bench = Bench(last_step=lambda record, reason: seen.append((record.offset, reason)), dead="dead")
     bench.take(record(0, headers=WORN), record(1))
     await bench.finish()
-    assert seen == [(0, "it went round 9 times, and 1 are allowed")]
+    assert seen == [(0, "it had 9 rounds, and 1 are allowed")]
     assert (bench.share.frontier, bench.tally.exhausted, bench.tally.republished) == (2, 1, 1)
 
 

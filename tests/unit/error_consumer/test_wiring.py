@@ -13,7 +13,7 @@ from multilane.app.app import App
 from multilane.clock import SystemClock
 from multilane.error_consumer.wiring import ErrorConsumers
 from multilane.errors import GivenUp
-from multilane.metrics import NO_OBSERVER
+from multilane.metrics.observer import NO_OBSERVER
 from multilane.runtime.registration import Interceptors
 from multilane.wire.records.record import Record
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multilane.group.comparison import Movement, Standstill, compared, lag_of, named_members, owners_of
-from multilane.group.snapshot import GroupSnapshot, MemberSight, PartitionSight, Subject
+from multilane.group.snapshot import GroupSnapshot, MemberSnapshot, PartitionSnapshot, Subject
 from multilane.group.snapshot_history import SnapshotHistory
 from multilane.types import TopicPartition
 
@@ -18,16 +18,16 @@ SUBJECT = Subject("orders", "shop.orders", topics=("orders", "orders.retry"), re
 OLDEST = Subject("orders", "shop.orders", is_from_beginning=True)
 
 
-def snapshot(at: float, *places: PartitionSight, subject: Subject = SUBJECT, members=()) -> GroupSnapshot:
+def snapshot(at: float, *places: PartitionSnapshot, subject: Subject = SUBJECT, members=()) -> GroupSnapshot:
     partitions = {TopicPartition("orders", number): place for number, place in enumerate(places)}
     return GroupSnapshot(subject, at, True, "consumer", "Stable", members, partitions)
 
 
-def seen(end: int, committed: int | None = None, beyond: int = 0, begin: int = 0) -> PartitionSight:
-    return PartitionSight(begin, end, committed, beyond)
+def seen(end: int, committed: int | None = None, beyond: int = 0, begin: int = 0) -> PartitionSnapshot:
+    return PartitionSnapshot(begin, end, committed, beyond)
 
 
-def row_of(before: PartitionSight, now: PartitionSight, seconds: float = 10.0, subject: Subject = SUBJECT):
+def row_of(before: PartitionSnapshot, now: PartitionSnapshot, seconds: float = 10.0, subject: Subject = SUBJECT):
     (row,) = compared([snapshot(0.0, before, subject=subject)], snapshot(seconds, now, subject=subject), {}, 10.0).rows
     return row
 
@@ -98,7 +98,7 @@ def test_what_is_gone_from_the_log_nobody_has_to_read():
     assert lag_of(seen(100, 10, begin=40), False) == (60, 60)
     assert lag_of(seen(100, begin=40), True) == (60, 60)
     assert lag_of(seen(100, begin=40), False) == (None, None)
-    assert lag_of(PartitionSight(None, None, 10), False) == (None, None)
+    assert lag_of(PartitionSnapshot(None, None, 10), False) == (None, None)
 
 
 @given(
@@ -119,7 +119,7 @@ def test_numbers_are_never_below_zero(begin, more, arrived, committed, beyond, i
 def test_what_one_snapshot_is_enough_for():
     found = compared(
         (),
-        snapshot(0.0, seen(10, 10), seen(10), PartitionSight(None, None, 3), seen(10, 3, begin=5), seen(10, 4)),
+        snapshot(0.0, seen(10, 10), seen(10), PartitionSnapshot(None, None, 3), seen(10, 3, begin=5), seen(10, 4)),
         {},
         10.0,
     )
@@ -133,7 +133,7 @@ def test_what_one_snapshot_is_enough_for():
     }
 
 
-def last(*places: PartitionSight, every: float = 1.0, stalled_after: float = 10.0, subject: Subject = SUBJECT):
+def last(*places: PartitionSnapshot, every: float = 1.0, stalled_after: float = 10.0, subject: Subject = SUBJECT):
     """The row of a partition after sights of it, one after the other."""
     history = SnapshotHistory(stalled_after)
     for number, place in enumerate(places):
@@ -145,7 +145,7 @@ def test_one_that_stands_still_with_lag_is_stalled_after_a_while():
     row = last(*[seen(100, 40)] * 10)
     assert (row.verdict, row.still) == (Movement.WAITING, 9.0)
     row = last(*[seen(100, 40)] * 46)
-    assert (row.verdict, row.still, row.is_standing) == (Movement.STALLED, 45.0, True)
+    assert (row.verdict, row.still, row.is_stuck) == (Movement.STALLED, 45.0, True)
     assert last(seen(100, 40), seen(100, 40), stalled_after=1.0).verdict is Movement.STALLED
 
 
@@ -230,9 +230,9 @@ def test_one_that_never_drains_is_what_the_group_waits_for():
 
 def test_members_with_the_same_client_id_have_numbers():
     one, two, three = (
-        MemberSight("b", "shop", "10.0.0.2", (P,)),
-        MemberSight("a", "shop", "10.0.0.1", (TopicPartition("orders", 1),)),
-        MemberSight("c", "other", "10.0.0.3", None),
+        MemberSnapshot("b", "shop", "10.0.0.2", (P,)),
+        MemberSnapshot("a", "shop", "10.0.0.1", (TopicPartition("orders", 1),)),
+        MemberSnapshot("c", "other", "10.0.0.3", None),
     )
     assert named_members((one, two, three)) == [(three, "other"), (two, "shop #1"), (one, "shop #2")]
     assert owners_of((one, two, three)) == {P: "shop #2", TopicPartition("orders", 1): "shop #1"}
@@ -240,6 +240,6 @@ def test_members_with_the_same_client_id_have_numbers():
 
 def test_who_has_a_partition_and_which_are_for_retries():
     places = {P: seen(1, 0), TopicPartition("orders.retry", 0): seen(1, 1)}
-    members = (MemberSight("a", "shop", "host", (P,)),)
+    members = (MemberSnapshot("a", "shop", "host", (P,)),)
     report = compared((), GroupSnapshot(SUBJECT, 0.0, True, "classic", "Stable", members, places), {}, 10.0)
     assert [(row.member, row.is_retry) for row in report.rows] == [("shop", False), (None, True)]

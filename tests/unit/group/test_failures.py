@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from multilane.group.failures import failures_of
-from multilane.group.snapshot import GroupSnapshot, PartitionSight, Subject
+from multilane.group.snapshot import GroupSnapshot, PartitionSnapshot, Subject
 from multilane.group.snapshot_history import SnapshotHistory
 from multilane.types import TopicPartition
 
@@ -12,8 +12,8 @@ MAIN, RETRY, DEAD = TopicPartition("orders", 0), TopicPartition("retry", 0), Top
 
 
 def snapshot(at, retry, dead, newest=(), subject=SUBJECT):
-    places = {MAIN: PartitionSight(0, 900, 900), RETRY: PartitionSight(0, retry, retry)}
-    return GroupSnapshot(subject, at, True, partitions=places, dead={DEAD: PartitionSight(0, dead)}, newest=newest)
+    places = {MAIN: PartitionSnapshot(0, 900, 900), RETRY: PartitionSnapshot(0, retry, retry)}
+    return GroupSnapshot(subject, at, True, partitions=places, dead={DEAD: PartitionSnapshot(0, dead)}, newest=newest)
 
 
 def test_failures_are_what_retry_and_error_topics_grow_by():

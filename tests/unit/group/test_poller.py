@@ -16,7 +16,7 @@ from multilane.commit.completion_map import encode
 from multilane.errors import BrokerError, broker_error
 from multilane.group import poller
 from multilane.group.poller import GroupPoller
-from multilane.group.snapshot import GroupSnapshot, MemberSight, PartitionSight, Subject
+from multilane.group.snapshot import GroupSnapshot, MemberSnapshot, PartitionSnapshot, Subject
 from multilane.types import Offset, OffsetAndTimestamp, TopicPartition
 
 NO_SUCH_GROUP, NO_SUCH_TOPIC, FORBIDDEN = 69, 3, 30
@@ -89,8 +89,8 @@ def test_a_group_its_members_and_what_is_settled_beyond_its_commit(brokers):
     brokers.committed["g"] = {P0: CommittedOffset(Offset(10), -1, encode(10, [(11, 13), (20, 20)]))}
     (seen,) = look(Subject("orders", "g", topics=("orders",)))
     assert (seen.at, seen.is_there, seen.protocol, seen.state) == (7.0, True, "consumer", "Stable")
-    assert seen.members == (MemberSight("m", "shop", "10.0.0.1", (P0, P1)),)
-    assert seen.partitions == {P0: PartitionSight(5, 100, 10, 4), P1: PartitionSight(None, None)}
+    assert seen.members == (MemberSnapshot("m", "shop", "10.0.0.1", (P0, P1)),)
+    assert seen.partitions == {P0: PartitionSnapshot(5, 100, 10, 4), P1: PartitionSnapshot(None, None)}
     assert brokers.is_closed
     assert [what for what, _ in brokers.asked] == ["group", "committed", "latest", "earliest"], "no lag below zero"
 

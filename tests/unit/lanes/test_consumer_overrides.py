@@ -1,4 +1,4 @@
-"""A consumer that is held up, let go on, or given other lanes while it runs."""
+"""Overrides of a running consumer: pause, resume, and the number of lanes."""
 
 from __future__ import annotations
 

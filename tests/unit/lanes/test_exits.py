@@ -1,4 +1,4 @@
-"""SystemExit, KeyboardInterrupt and GeneratorExit of a user's function are failures of its record, wherever it runs."""
+"""SystemExit, KeyboardInterrupt and GeneratorExit of a user's function are failures of its record, on any runner."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 import pytest
 
-from lane_world import World, until
+from lane_world import TakenOver, World, turns, until
 from multilane.app.signals import signals_stop
 from multilane.lanes.interpreter import loop_on_thread, run_to_end
 from multilane.lanes.partition_queue import MAIN
@@ -28,7 +29,7 @@ EXPECTED = {SystemExit: "RuntimeError", KeyboardInterrupt: "RuntimeError", Gener
 
 @pytest.fixture(autouse=True)
 def _signals_are_ours():
-    """As in an application that runs: a KeyboardInterrupt is no Ctrl-C then."""
+    """As in a running application, where a KeyboardInterrupt is not a Ctrl-C."""
     with signals_stop(lambda: None):
         yield
 
@@ -68,7 +69,7 @@ KINDS = ["coroutine", "plain", "with_context", "batch", "plain_batch", "columns"
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rules", [WorkRules(60.0), WorkRules(60.0, runs_ahead=True)], ids=["", "ahead"])
 async def test_a_function_that_raises_an_exit_fails_its_record(error, kind, rules):
-    """In a coroutine sys.exit(0) ended the application with code 0, without a word."""
+    """In a coroutine, sys.exit(0) silently ended the application with code 0."""
     many = 2 if kind in {"batch", "plain_batch", "columns"} else 1
     window = Window(many, 0.01) if many > 1 else Window()
     async with World(getattr(Raising(error), kind), lanes=1, window=window, rules=rules) as world:
@@ -81,7 +82,7 @@ async def test_a_function_that_raises_an_exit_fails_its_record(error, kind, rule
 
 
 class Leaving:
-    """An interceptor, an error interceptor and a tracer, each of which leaves."""
+    """An interceptor, an error interceptor and a tracer, each of which raises SystemExit or the like."""
 
     def on_consume(self, context, record):
         if record.key == b"bad":
@@ -132,7 +133,7 @@ async def test_a_select_or_route_function_may_leave_too():
 
 
 def test_a_task_of_a_function_that_leaves_does_not_end_the_loop():
-    """asyncio lets SystemExit of any task through, out of the loop."""
+    """asyncio passes the SystemExit of any task through the loop."""
     said = []
 
     async def main():
@@ -198,3 +199,103 @@ def test_pythons_own_handler_counts_as_a_ctrl_c():
     finally:
         signal.signal(signal.SIGINT, before)
     assert not is_ctrl_c(KeyboardInterrupt())
+
+
+# --- functions that cancel the task of their lane --------------------------------------------------------------------
+
+
+class Cancelling:
+    """Functions that cancel the task they run in for the key `bad`, and then end in the given way."""
+
+    def __init__(self, way: str) -> None:
+        self.way = way
+        self.handled: list[int] = []
+
+    async def _end(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        if self.way == "raises":
+            raise ValueError
+        if self.way == "swallows":
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        if self.way == "awaits":
+            await asyncio.Event().wait()
+
+    async def single(self, record: Record) -> None:
+        if record.key == b"bad":
+            await self._end()
+        await turns(1)
+        self.handled.append(record.offset)
+
+    async def batch(self, records: list[Record]) -> None:
+        if any(record.key == b"bad" for record in records):
+            await self._end()
+        await turns(1)
+        self.handled += [record.offset for record in records]
+
+
+class Waiting(TakenOver):
+    """Copies that are acknowledged a moment later."""
+
+    async def take_over(self, record, error, parking):
+        await turns(1)
+        return await super().take_over(record, error, parking)
+
+
+@pytest.mark.parametrize(
+    ("way", "expected"), [("awaits", "CancelledError"), ("raises", "ValueError"), ("goes on", "CancelledError")]
+)
+@pytest.mark.parametrize("many", [1, 2])
+@pytest.mark.parametrize("lanes", [1, 3])
+async def test_a_function_that_cancels_its_own_task_has_failed_and_nothing_else_ends(way, expected, many, lanes):
+    """The lane ended with it, and the application with the lane."""
+    cancelling = Cancelling(way)
+    handler = cancelling.single if many == 1 else cancelling.batch
+    window = Window(many, 0.01) if many > 1 else Window()
+    async with World(handler, lanes=lanes, window=window, rules=WorkRules(60.0)) as world:
+        world.work._failures = world.failures = Waiting()
+        await world.give("a", "b", "bad", "bad", "c", "d", "e", "f")
+        await until(lambda: world.is_done)
+        assert world.failures.failed == [(2, expected), (3, expected)]
+        assert sorted(cancelling.handled) == [0, 1, 4, 5, 6, 7]
+        assert world.errors == []
+
+
+async def test_a_cancellation_that_a_function_swallows_does_not_reach_the_next_record():
+    """The task's counter of cancellations stayed, so the next CancelledError that a function raised ended its lane."""
+    cancelling = Cancelling("swallows")
+
+    async def handler(record: Record) -> None:
+        if record.key == b"last":
+            asyncio.current_task().cancel()
+            return
+        await cancelling.single(record)
+        if record.key == b"gone":
+            gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            gone.cancel()
+            await gone
+
+    async with World(handler, lanes=1, rules=WorkRules(60.0)) as world:
+        await world.give("bad", "a", "gone", "b", "last", "c")
+        await until(lambda: world.is_done)
+        assert world.failures.failed == [(2, "CancelledError")]
+        assert world.errors == []
+
+
+async def test_a_lane_that_another_task_cancels_ends_the_group():
+    """That task may be about to end everything: the record has not failed."""
+    begun = asyncio.Event()
+
+    async def handler(record: Record) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with World(handler, lanes=1, rules=WorkRules(60.0)) as world:
+        await world.give("a")
+        await begun.wait()
+        [lane] = world.pool._lanes
+        lane.task.cancel()
+        await until(lambda: world.errors)
+        assert world.failures.failed == []

@@ -1,4 +1,4 @@
-"""Nothing begins once a member's session is over, until its group answers again."""
+"""No record begins after a member's session has expired, until a heartbeat is answered again."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pytest
 from lane_world import World, turns, until
 from multilane.clock import ManualClock
 from multilane.lanes.fence import Fence
+from multilane.lanes.lane import Lane
+from multilane.lanes.threads import NotBegun
 from multilane.lanes.work import WorkRules
 from multilane.listeners.window import Window
 from multilane.wire.records.record import Record
@@ -19,11 +21,11 @@ SESSION = 10.0
 
 
 class Stopped(ManualClock):
-    """The clock of a process that is stopped now and then."""
+    """The clock of a process that is sometimes stopped."""
 
 
 class Fenced:
-    """A world behind a fence, whose member was last heard of at 0."""
+    """A world behind a fence, whose member's last heartbeat was at 0."""
 
     def __init__(self, handler, **more):
         self.standing = SimpleNamespace(fenced_after=SESSION)
@@ -34,13 +36,21 @@ class Fenced:
         self.world = World(handler, rules=rules, **more)
 
     def stop_for(self, seconds):
-        """The process is stopped, and goes on."""
+        """The process is stopped, and continues."""
         self.clock.advance(seconds)
         self.fence.suspect()
 
     def answer(self):
         self.standing.fenced_after = self.clock.monotonic() + SESSION
         self.fence.check()
+
+
+class Idle:
+    """A pool without lanes."""
+
+    def look_up(self): ...
+
+    def interrupt(self): ...
 
 
 @pytest.mark.parametrize("way", ["plainly", "windows", "unique"])
@@ -64,7 +74,7 @@ async def test_a_member_that_was_stopped_beyond_its_session_begins_nothing(way, 
         fenced.stop_for(SESSION + 1)
         await turns()
         assert begun == before, "it began something after it went on"
-        assert world.frontier == 0, "what was in work was cancelled"
+        assert world.frontier == 0, "the call in flight was cancelled"
         assert "starts no record" in caplog.text
         fenced.answer()
         for _ in range(8):
@@ -72,6 +82,7 @@ async def test_a_member_that_was_stopped_beyond_its_session_begins_nothing(way, 
         await until(lambda: world.is_done)
         assert set(begun) == set(range(6))
         assert (world.failures.failed, world.errors) == ([], [])
+        assert world.failures.interrupted == before, "its call may have had an effect, and was made again"
 
 
 async def test_a_shorter_stop_changes_nothing():
@@ -109,8 +120,25 @@ async def test_a_call_that_waits_for_a_thread_does_not_begin():
         assert begun == [0, 1, 2]
 
 
+async def test_a_thread_waits_for_the_loop_that_may_have_to_drain_first():
+    """A lease is renewed for the whole consumer, even if one of its partitions was revoked meanwhile."""
+    clock, deadline, pool = ManualClock(), SimpleNamespace(fenced_after=SESSION), Idle()
+    fence, lane = Fence("orders", clock), Lane()
+    fence.watch(deadline)
+    fence.join(pool)
+    clock.advance(SESSION + 1)
+    assert fence.check()
+    deadline.fenced_after = clock.monotonic() + SESSION  # renewed, and the loop is still busy with earlier messages
+    beginning = asyncio.create_task(asyncio.to_thread(fence.begin_on_thread, pool, lane))
+    await turns()
+    fence.leave(pool)
+    with pytest.raises(NotBegun):
+        await beginning
+    assert not lane.is_calling
+
+
 async def test_lanes_behind_a_shut_fence_are_drained():
-    """The partitions are lost: nobody waits for the fence."""
+    """The partitions are lost: the drain does not wait for the fence."""
 
     async def handler(record: Record) -> None:
         await asyncio.get_running_loop().create_future()

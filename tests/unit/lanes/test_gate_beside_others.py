@@ -1,4 +1,4 @@
-"""The gate together with what else makes lanes wait: calls that hang, the fence, the end, acknowledgements by hand."""
+"""The outage gate together with hung calls, the fence, draining and manual acknowledgements."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import threading
 from math import inf
 
-from lane_world import PLACE, TakenOver, World, turns, until
+from lane_world import PARTITION, TakenOver, World, turns, until
 from multilane.lanes.crashes import Suspicion
 from multilane.lanes.fence import Fence
 from multilane.lanes.gate import OutageGate
@@ -23,7 +23,7 @@ from multilane.wire.records.record import Record
 
 
 class Staying(TakenOver):
-    """Failed records go where the gate says, or away."""
+    """Failed records stay if the gate says so; otherwise they are settled."""
 
     guard: OutageGate
 
@@ -55,7 +55,9 @@ class Gated(World):
         self.fence = Fence("c", self)
         self.deadline = Deadline()
         self.fence.watch(self.deadline)
-        rules = WorkRules(5.0, is_manual, tries_in_place=True, gate=self.gate, fence=self.fence, watch=watch or Watch())
+        rules = WorkRules(
+            5.0, is_manual, retries_in_place=True, gate=self.gate, fence=self.fence, watch=watch or Watch()
+        )
         super().__init__(handler, rules=rules, **more)
         self.failures = self.work._failures = Staying()
         self.failures.guard = self.gate
@@ -208,7 +210,7 @@ async def test_a_probe_that_gets_no_thread_does_not_keep_the_others_waiting():
 
 
 async def test_a_record_that_waited_for_its_turn_does_not_begin_behind_the_fence():
-    """With worker processes most lanes wait for one. A process that was stopped meanwhile may be a member no more."""
+    """With worker processes most lanes wait for one. A process that was stopped meanwhile may no longer be a member."""
     begun, ends = [], threading.Event()
 
     def handler(record: Record) -> None:
@@ -232,7 +234,7 @@ async def test_a_record_that_waited_for_its_turn_does_not_begin_behind_the_fence
 
 
 async def test_windows_with_suspects_keep_the_order_of_a_key():
-    """The suspect is handled alone, but not before a record of its key that stays."""
+    """The suspect is handled alone, but not before an earlier record of its key that stays in place."""
     handled, watch = [], Watch()
 
     async def handler(records: list[Record]) -> None:
@@ -247,7 +249,7 @@ async def test_windows_with_suspects_keep_the_order_of_a_key():
 
     async with Gated(handler, watch=watch, window=Window(3, 60.0)) as world:
         world.work._failures = Keeping()
-        watch.caution.begin(PLACE, Suspicion(((1, 1),)), world.intake.frontier)
+        watch.caution.begin(PARTITION, Suspicion(((1, 1),)), world.intake.frontier)
         await world.give("a", "a", "b")
         await until(lambda: world.frontier == 0 and 2 in handled)
         world.processor.flush()

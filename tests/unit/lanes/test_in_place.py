@@ -1,4 +1,4 @@
-"""Failed records that are tried again in their place: the order of a key is kept, and other keys do not wait."""
+"""Failed records that are retried in place: the order of a key is kept, and other keys do not wait."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from lane_world import World, turns, until
-from multilane.lanes.failing import Failing, Ways
+from multilane.lanes.failing import Failing, FailureRoutes
 from multilane.lanes.work_rules import WorkRules
 from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.window import Window
@@ -17,7 +17,7 @@ from multilane.outcome.flow import RetryFlow
 from multilane.outcome.in_place import InPlace
 from multilane.wire.records.record import Record
 
-RULES = WorkRules(max_processing_time=60.0, tries_in_place=True)
+RULES = WorkRules(max_processing_time=60.0, retries_in_place=True)
 
 
 class Published:
@@ -32,14 +32,14 @@ class Published:
 
 
 class Placed(World):
-    """Records fail as often as `failing` says of their offsets."""
+    """`failing` has the number of failures for each offset."""
 
     def __init__(self, failing, *, again=2, backoff=None, flow=None, last_step=None, handler=None, **more):
         self.handled, self.failing, self.published = [], dict(failing), Published()
         self.in_place = InPlace(flow or RetryFlow("t"), again, backoff, self.now)
         super().__init__(handler or self.one, rules=RULES, **more)
-        ways = Ways(self.in_place.flow, self.published, last_step, None, self.in_place)
-        self.work._failures = Failing(ways, InterceptorChain("g"), self.clock)
+        routes = FailureRoutes(self.in_place.flow, self.published, last_step, None, self.in_place)
+        self.work._failures = Failing(routes, InterceptorChain("g"), self.clock)
 
     def now(self):
         return self.clock.monotonic()
@@ -55,7 +55,7 @@ class Placed(World):
             raise ValueError("not today")
 
 
-async def listed(*told):
+async def listed(*exhausted):
     """A last step."""
 
 
@@ -68,13 +68,18 @@ async def test_a_key_waits_for_its_failed_record():
         assert world.work.retried == {}
 
 
-async def test_it_is_given_up_after_its_attempts_and_its_key_goes_on():
+async def test_its_attempts_are_exhausted_and_its_key_continues():
     async with Placed({0: 9}, last_step=listed) as world:
         await world.give("a", "a")
         await until(lambda: world.is_done)
         assert world.handled == [0, 0, 0, 1]
-        [told] = world.in_place.take_exhausted()
-        assert (told.offset, told.attempts, told.error, told.text) == (0, 3, "ValueError", "not today")
+        [one] = world.in_place.take_exhausted()
+        assert (one.offset, one.attempts, one.error, one.text) == (
+            0,
+            3,
+            "ValueError",
+            "not today",
+        )
         assert world.published.copies == []
 
 
@@ -120,7 +125,7 @@ async def test_a_plain_function():
 
 @pytest.mark.parametrize("as_rows", [False, True])
 async def test_a_window_of_which_some_fail(as_rows):
-    """What succeeded behind a failed one of its key is handled once more, after it."""
+    """A record that succeeded behind a failed one of its key is handled again after it."""
 
     async def some(records: list[Record]) -> dict[Record, Exception]:
         return {record: ValueError("not today") for record in records if world.fails(record)}
@@ -149,7 +154,7 @@ async def test_a_window_that_fails_whole(as_rows):
         await world.give("a", "b", "c")
         await until(lambda: world.is_done)
         assert calls == [[0, 1, 2]] * 3
-        assert {told.offset for told in world.in_place.take_exhausted()} == {0, 1, 2}
+        assert {exhausted.offset for exhausted in world.in_place.take_exhausted()} == {0, 1, 2}
 
 
 async def test_what_waits_for_its_next_attempt_is_not_settled_by_a_drain():

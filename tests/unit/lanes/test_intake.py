@@ -1,11 +1,11 @@
-"""Pieces of blocks: how large they are, and that nothing is left out between them."""
+"""Pieces of blocks: their size, and that no record is lost between them."""
 
 from __future__ import annotations
 
 import pytest
 
 from batch_builder import Batch, Rec
-from lane_world import PLACE
+from lane_world import PARTITION
 from multilane.commit.ledger import Ledger
 from multilane.lanes.intake import PIECE, PIECE_BYTES, Intake
 from multilane.wire.records.block import Block
@@ -13,7 +13,7 @@ from span_reading import read
 
 
 def pieces_of(*blocks, room=100_000, **more):
-    intake = Intake(PLACE, Ledger(0), room, **more)
+    intake = Intake(PARTITION, Ledger(0), room, **more)
     for block in blocks:
         intake.accept(block)
     pieces = []
@@ -44,7 +44,7 @@ def test_large_records_come_in_small_pieces_and_one_that_is_larger_alone():
 
 
 def test_bytes_in_flight_are_those_of_keys_and_values():
-    intake = Intake(PLACE, Ledger(0, ((1, 2),)), 1_000, 10_000)
+    intake = Intake(PARTITION, Ledger(0, ((1, 2),)), 1_000, 10_000)
     intake.accept(block_of(10, 100))
     fresh = intake.next_piece().records()
     assert [record.offset for record in fresh] == [0, *range(3, 10)]
@@ -57,9 +57,9 @@ def test_bytes_in_flight_are_those_of_keys_and_values():
 @pytest.mark.parametrize("most", [PIECE, 1024])
 @pytest.mark.parametrize("sizes", [[4_000] * 600, [10, 90_000, 10, 30_000] * 100, [0] * 300, [63_990, 1, 1] * 50])
 def test_a_bound_of_bytes_is_exceeded_by_one_record_at_most(sizes, most):
-    """A piece had 256 records, whatever they weigh: 972 KB where 64 were allowed."""
+    """A piece had 256 records of any size: 972 KB although 64 KB were allowed."""
     room = 64 * 1024
-    intake = Intake(PLACE, Ledger(0), 100_000, room, most=most)
+    intake = Intake(PARTITION, Ledger(0), 100_000, room, most=most)
     intake.accept(read(Batch([Rec(i, b"", b"v" * size) for i, size in enumerate(sizes)])))
     opened, handled, highest = [], 0, 0
     while intake.has_blocks or opened:
@@ -77,7 +77,7 @@ def test_a_bound_of_bytes_is_exceeded_by_one_record_at_most(sizes, most):
 
 def test_what_waits_is_counted_down_as_it_is_taken_in():
     first, second = block_of(600, 10), block_of(4, 10, 600)
-    intake = Intake(PLACE, Ledger(0), 100_000)
+    intake = Intake(PARTITION, Ledger(0), 100_000)
     intake.accept(first)
     intake.accept(second)
     assert (intake.waiting_rows, intake.waiting_bytes) == (604, first.own_bytes + second.own_bytes)
@@ -99,19 +99,19 @@ def test_the_size_of_a_block_is_asked_for_once(monkeypatch):
 
 
 def test_a_log_that_was_cut_since_has_a_newer_epoch_and_nothing_of_it_is_settled(caplog):
-    """Offsets 2 to 9 were settled in epoch 5. From 4 on the log has other records by now."""
-    intake = Intake(PLACE, Ledger(0, ((2, 9),), 5), 1_000)
+    """Offsets 2 to 9 were settled in epoch 5. From 4 on the log has other records now."""
+    intake = Intake(PARTITION, Ledger(0, ((2, 9),), 5), 1_000)
     old = Batch([Rec(i, b"", b"v") for i in range(4)], 0, leader_epoch=5)
     new = Batch([Rec(i, b"", b"v") for i in range(8)], 4, leader_epoch=7)
     intake.accept(read(old, fetch_offset=0))
     intake.accept(read(new, fetch_offset=4))
     assert intake.next_piece().offsets.tolist() == [0, 1]
     assert intake.next_piece().offsets.tolist() == list(range(4, 12))
-    assert f"{PLACE}: the log was truncated at offset 4" in caplog.text
+    assert f"{PARTITION}: the log was truncated at offset 4" in caplog.text
 
 
 def test_a_newer_epoch_behind_what_was_settled_says_nothing_of_it(caplog):
-    intake = Intake(PLACE, Ledger(0, ((2, 9),), 5), 1_000)
+    intake = Intake(PARTITION, Ledger(0, ((2, 9),), 5), 1_000)
     both = [Batch([Rec(i, b"", b"v") for i in range(10)], at, leader_epoch=e) for at, e in ((0, 5), (10, 7))]
     intake.accept(read(*both, fetch_offset=0))
     assert intake.next_piece().offsets.tolist() == [0, 1, *range(10, 20)]

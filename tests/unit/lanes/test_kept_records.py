@@ -1,4 +1,4 @@
-"""A failed record that no topic and no last step takes stays where it is, unless the configuration drops it."""
+"""A failed record that no topic and no last step takes stays in place, unless the configuration drops it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from lane_world import World, turns, until
 from multilane.errors import UndecodablePayload
-from multilane.lanes.failing import Failing, Ways
+from multilane.lanes.failing import Failing, FailureRoutes
 from multilane.lanes.work_rules import WorkRules
 from multilane.listeners.acknowledgement import Acknowledgement
 from multilane.listeners.interceptors import InterceptorChain
@@ -21,14 +21,14 @@ BACKOFF = RetryDelay("exponential", delay=1.0, maximum=60.0)
 
 
 class Kept(World):
-    """Records whose offsets are in `failing` fail until they are taken out of it."""
+    """Records whose offsets are in `failing` fail until they are removed from it."""
 
     def __init__(self, failing, *, keeping=BACKOFF, handler=None, is_manual=False, error=ValueError, **more):
         self.handled, self.failing, self.error = [], set(failing), error
-        rules = WorkRules(max_processing_time=60.0, is_manual=is_manual, tries_in_place=keeping is not None)
+        rules = WorkRules(max_processing_time=60.0, is_manual=is_manual, retries_in_place=keeping is not None)
         super().__init__(handler or self.one, rules=rules, **more)
-        ways = Ways(RetryFlow("t"), None, keeping=keeping)
-        self.work._failures = Failing(ways, InterceptorChain("g"), self.clock)
+        routes = FailureRoutes(RetryFlow("t"), None, keeping=keeping)
+        self.work._failures = Failing(routes, InterceptorChain("g"), self.clock)
 
     def fails(self, record: Record) -> bool:
         self.handled.append(record.offset)
@@ -84,7 +84,7 @@ async def test_only_where_it_is_written_a_record_is_dropped():
 
 
 def kept_lines(caplog):
-    """Besides, the failures themselves are logged."""
+    """Without the lines about the failures themselves."""
     return [r.getMessage() for r in caplog.records if r.name == "multilane.lanes.failing"]
 
 
@@ -98,7 +98,7 @@ async def test_the_log_names_the_record_and_what_to_do_and_does_not_repeat_itsel
             assert "onFailure: drop" in line
             await world.after(11.0)
             assert len(kept_lines(caplog)) == 2
-            assert "50 such failures since the last warning" in kept_lines(caplog)[1]
+            assert "failures since the last warning: 50" in kept_lines(caplog)[1]
 
 
 async def test_dropped_records_do_not_flood_the_log(caplog):
@@ -106,7 +106,7 @@ async def test_dropped_records_do_not_flood_the_log(caplog):
         async with Kept(set(range(50)), keeping=None) as world:
             await world.give(*(f"k{i}" for i in range(50)))
             assert len(world.handled) == 50
-    assert len([line for line in kept_lines(caplog) if "is dropped" in line]) == 1
+    assert len([line for line in kept_lines(caplog) if "dropping " in line]) == 1
 
 
 async def test_a_window_settles_what_succeeded_and_keeps_the_order_of_a_key():

@@ -1,4 +1,4 @@
-"""Lanes at work: order, slow keys, failures, calls that take too long, and the end."""
+"""Lanes: order, slow keys, failures, overdue calls, and draining."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from multilane.wire.records.record import Record
 
 
 class Gates:
-    """A handler that waits where it is told to, and writes down what it does."""
+    """A handler that waits on request, and records what it does."""
 
     def __init__(self, *held: str) -> None:
         self.events = {key.encode(): asyncio.Event() for key in held}
@@ -149,12 +149,12 @@ async def test_a_plain_function_that_takes_too_long_blocks_its_key_and_nobody_el
         assert world.failures.failed == [(0, "ProcessingTimeout")]
         await world.give("a", "b")
         await until(lambda: world.is_done)
-        assert len(world.pool._lanes) == 1, "the lane that took its place has gone"
+        assert len(world.pool._lanes) == 1, "the substitute lane has ended"
 
 
 @pytest.mark.parametrize("is_overdue", [False, True])
 async def test_a_plain_function_that_still_runs_at_the_end_is_not_settled(is_overdue):
-    """One that was overdue was copied or passed over, and committed, while it ran."""
+    """A record that was overdue was copied or skipped, and committed, while it ran."""
     gate, begun = threading.Event(), threading.Event()
 
     def handler(record: Record) -> None:
@@ -257,7 +257,7 @@ async def test_draining_ends_what_is_in_work_and_begins_nothing():
         assert world.frontier == 1
 
 
-async def test_what_does_not_end_in_time_is_given_up_unsettled():
+async def test_a_call_that_does_not_end_in_time_is_abandoned_unsettled():
     handler = Gates("a")
     async with World(handler, lanes=2) as world:
         await world.give("a", "b")
@@ -300,7 +300,7 @@ async def test_what_is_not_due_waits_without_assignment_others():
 
 
 async def test_a_real_ctrl_c_is_not_a_failed_record():
-    """asyncio lets these through its loop, so the lane is asked directly."""
+    """asyncio passes these through its loop, so the test inspects the lane."""
     from lane_world import record_of
     from multilane.lanes.lane import Lane
     from multilane.outcome.raised import Interrupted
@@ -352,7 +352,7 @@ async def test_a_plain_function_may_raise_what_no_future_takes():
 
 
 async def test_other_keys_get_the_room_that_a_hot_key_gives_free():
-    """The lane that is at the hot key never runs out of work itself."""
+    """The lane that handles the hot key never runs out of work itself."""
     gates = {offset: asyncio.Event() for offset in range(200)}
     begun = []
 

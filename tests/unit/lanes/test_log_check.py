@@ -1,4 +1,4 @@
-"""What is settled beyond a start, held against logs that a test makes up."""
+"""Completion maps compared with logs that the tests make up."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_a_partition_without_a_leader_keeps_no_other_from_beginning(caplog
     class Leaderless(Leader):
         async def log_ends(self, partitions, timeout=None):
             found = OffsetAndTimestamp(Offset(300), 0, LeaderEpoch(9))
-            raise PartlyFound("no offsets of t-2 within the time given", {ONE: found})
+            raise PartlyFound("no offsets of t-2 before the timeout", {ONE: found})
 
     starts = await LogCheck(Leaderless())({ONE: KNOWN, TWO: KNOWN})
     assert starts[ONE] == KNOWN
@@ -63,7 +63,7 @@ async def test_a_partition_without_a_leader_keeps_no_other_from_beginning(caplog
     assert "t-2: the completion map committed with offset 100 does not fit" in caplog.text
 
 
-async def test_what_fits_is_passed_over():
+async def test_records_of_a_map_that_fits_are_skipped():
     assert await checked(KNOWN) == KNOWN
 
 
@@ -107,7 +107,7 @@ async def test_a_map_of_the_version_before_counts_while_the_same_leader_leads(le
 
 
 async def test_nothing_begins_until_the_leader_has_answered(caplog):
-    """A broker that is down says neither yes nor no."""
+    """A broker that is down neither confirms nor rejects the map."""
     leader = Leader(end=[NetworkError("refused"), NetworkError("refused"), (150, 5)])
     built = []
 

@@ -39,7 +39,7 @@ def test_bytesum_is_the_sum_of_the_bytes():
 
 
 def test_murmur2_spreads_what_bytesum_does_not():
-    """Of one Kafka partition, too: there the low bits of the hash are all alike."""
+    """Also within one Kafka partition, where the low bits of the hash are all alike."""
     keys = [b"%08d" % i for i in range(200_000, 220_000) if (murmur2(b"%08d" % i) & 0x7FFFFFFF) % 16 == 3]
     busiest = {
         name: max(Counter(lane(key, 200) for key in keys).values()) / (len(keys) / 200)

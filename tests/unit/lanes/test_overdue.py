@@ -1,9 +1,11 @@
-"""Calls that do not end: what stands in for them, and when the partition stands still."""
+"""Calls that do not end: substitute lanes, and when the partition stands still."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -15,7 +17,7 @@ from multilane.wire.records.record import Record
 
 
 class Stubborn:
-    """Ignores its cancellation for keys that begin with `hang`, until it is let go."""
+    """Ignores its cancellation for keys that begin with `hang`, until it is released."""
 
     def __init__(self) -> None:
         self.let_go = asyncio.Event()
@@ -30,8 +32,8 @@ class Stubborn:
         self.handled.append(record.offset)
 
 
-async def test_another_lane_stands_in_for_a_coroutine_that_swallows_its_cancellation():
-    """Three of three hung, and the partition stood."""
+async def test_a_substitute_lane_replaces_a_coroutine_that_ignores_its_cancellation():
+    """All three lanes hung, and the partition stood still."""
     handler = Stubborn()
     async with World(handler, lanes=3) as world:
         await world.give("hang1", "hang2", "hang3", "a", "b", "hang1")
@@ -63,9 +65,9 @@ async def test_a_partition_whose_calls_all_hang_says_so_and_goes_on_when_one_end
         for _ in range(8):
             await until(lambda: all(lane.is_calling for lane in world.pool._lanes) or kind == "plain")
             await world.sweep_after(1.5)
-        told = [r.message for r in caplog.records if "stands still: 4 calls" in r.message]
-        assert told, "it said nothing"
-        assert len(told) < 3, "once in thirty seconds is enough"
+        lines = [r.message for r in caplog.records if "stands still: 4 calls" in r.message]
+        assert lines, "nothing was logged"
+        assert len(lines) < 3, "once in thirty seconds is enough"
         assert world.frontier == 0
         handler.let_go.set()
         let_go.set()
@@ -93,3 +95,28 @@ def test_the_end_of_a_loop_does_not_wait_for_a_task_that_ignores_its_cancellatio
     run_to_end(main())  # a join would take for ever
     assert "abandoning a task that ignores its cancellation" in caplog.text
     never.set()
+
+
+DEAF = """
+import asyncio
+from multilane.lanes.interpreter import run_to_end
+
+async def deaf():
+    while True:
+        try:
+            await asyncio.sleep(1_000)
+        except BaseException:
+            pass
+
+async def main():
+    asyncio.create_task(deaf())
+    await asyncio.sleep(0)
+
+run_to_end(main())
+"""
+
+
+def test_a_coroutine_that_ignores_even_its_closing_does_not_keep_the_process():
+    """It went on forever without an event loop: a busy loop during the process's exit, out of reach of the forced
+    exit."""
+    assert subprocess.run([sys.executable, "-c", DEAF], check=False, timeout=60).returncode == 0

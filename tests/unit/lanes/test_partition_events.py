@@ -1,4 +1,4 @@
-"""Functions that hear of partitions: what they are given, and what their failures change."""
+"""Partition functions: their arguments, and what happens when they fail."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def events(*, assigned=(), revoked=(), config=None):
 async def test_coroutines_and_plain_functions_hear_of_partitions_and_the_last_finishes_first():
     heard = []
 
-    async def first(told):
-        heard.append(("first", told))
+    async def first(event):
+        heard.append(("first", event))
 
-    def second(told):
-        heard.append(("second", told))
+    def second(event):
+        heard.append(("second", event))
 
     one = events(assigned=(first, second), revoked=(first, second))
-    await one.came(SOME)
-    await one.go(SOME, is_lost=True)
+    await one.assigned(SOME)
+    await one.revoked(SOME, is_lost=True)
     assert [name for name, _ in heard] == ["first", "second", "second", "first"]
-    told = heard[0][1]
-    assert (told.consumer, told.group, told.member_id, told.partitions, told.is_lost) == (
+    event = heard[0][1]
+    assert (event.consumer, event.group, event.member_id, event.partitions, event.is_lost) == (
         "orders",
         "g",
         "m-1",
@@ -50,9 +50,9 @@ async def test_coroutines_and_plain_functions_hear_of_partitions_and_the_last_fi
 
 
 async def test_nothing_is_said_of_no_partitions():
-    await events(assigned=(lambda told: 1 / 0,)).came(frozenset())
-    await NO_EVENTS.came(SOME)
-    await NO_EVENTS.go(SOME)
+    await events(assigned=(lambda event: 1 / 0,)).assigned(frozenset())
+    await NO_EVENTS.assigned(SOME)
+    await NO_EVENTS.revoked(SOME)
 
 
 @pytest.mark.parametrize("is_async", [True, False])
@@ -60,26 +60,26 @@ async def test_nothing_is_said_of_no_partitions():
 async def test_a_function_that_fails_is_reported_and_the_others_are_called(is_async, error, caplog):
     heard = []
 
-    async def fail(told):
+    async def fail(event):
         raise error
 
-    def fail_plainly(told):
+    def fail_plainly(event):
         raise error
 
-    await events(assigned=(fail if is_async else fail_plainly, heard.append)).came(SOME)
+    await events(assigned=(fail if is_async else fail_plainly, heard.append)).assigned(SOME)
     assert len(heard) == 1
     assert "failed for t-0, t-1: continuing" in caplog.text
 
 
 async def test_one_that_hangs_holds_up_nobody_for_long(caplog):
-    async def hang(told):
+    async def hang(event):
         await asyncio.get_running_loop().create_future()
 
     heard = []
-    await events(revoked=(heard.append, hang), config=Config(rebalance_timeout=0.04)).go(SOME)
+    await events(revoked=(heard.append, hang), config=Config(rebalance_timeout=0.04)).revoked(SOME)
     assert len(heard) == 1
     assert "took longer than 0.01 s" in caplog.text
 
 
 async def test_leaving_ends_nothing():
-    await events(assigned=(lambda told: sys.exit(0),)).came(SOME)
+    await events(assigned=(lambda event: sys.exit(0),)).assigned(SOME)

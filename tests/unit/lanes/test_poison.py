@@ -1,4 +1,4 @@
-"""A record that is probably crashes its process: where it goes, and that it is never dropped."""
+"""A record that probably crashes its process: where it goes, and that it is never dropped."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from lane_world import PLACE, World, until
+from lane_world import PARTITION, World, until
 from multilane.lanes.crashes import Suspicion
-from multilane.lanes.failing import Failing, Ways
+from multilane.lanes.failing import Failing, FailureRoutes
 from multilane.lanes.watch import Caution, Watch
 from multilane.lanes.work_rules import WorkRules
 from multilane.listeners.interceptors import InterceptorChain
@@ -42,15 +42,17 @@ def test_an_error_consumer_leaves_it_and_a_replay_takes_the_mark_off():
 
 
 class Poisoned(World):
-    """The record at offset 1 is convicted, and there is no topic for it."""
+    """The record at offset 1 is convicted, and no topic takes it."""
 
     def __init__(self, keeping: RetryDelay | None) -> None:
         self.handled: list[int] = []
         caution = Caution()
-        rules = WorkRules(max_processing_time=60.0, tries_in_place=keeping is not None, watch=Watch(caution))
+        rules = WorkRules(max_processing_time=60.0, retries_in_place=keeping is not None, watch=Watch(caution))
         super().__init__(self.one, rules=rules)
-        self.work._failures = Failing(Ways(RetryFlow("t"), None, keeping=keeping), InterceptorChain("g"), self.clock)
-        caution.begin(PLACE, Suspicion(convicted={1: 3}), lambda: self.frontier)
+        self.work._failures = Failing(
+            FailureRoutes(RetryFlow("t"), None, keeping=keeping), InterceptorChain("g"), self.clock
+        )
+        caution.begin(PARTITION, Suspicion(convicted={1: 3}), lambda: self.frontier)
 
     async def one(self, record: Record) -> None:
         self.handled.append(record.offset)

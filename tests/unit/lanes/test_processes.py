@@ -1,4 +1,4 @@
-"""Worker processes: who fails when one dies or hangs, and the process that they belong to."""
+"""Worker processes: which calls fail when a worker dies or hangs, and what happens when the parent ends."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def workers(many, *functions):
 
 
 def test_workers_end_with_the_process_that_was_killed(tmp_path):
-    """They would wait for work for ever."""
+    """Otherwise they would wait for calls for ever."""
     script = tmp_path / "owner.py"
     script.write_text(OWNER)
     with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as owner:
@@ -83,7 +83,7 @@ async def test_lanes_go_on_beside_a_record_that_kills_its_worker(tmp_path):
 
 
 async def test_an_idle_worker_that_is_killed_costs_no_call():
-    """By the OOM killer, for example: it may take any."""
+    """The OOM killer, for example, may kill any worker."""
     async with workers(2, own_pid) as pool:
         killed, other = pool.pids
         os.kill(killed, signal.SIGKILL)
@@ -123,7 +123,7 @@ async def test_the_end_does_not_wait_for_a_call_that_hangs():
 
 
 async def test_signals_for_the_whole_group_do_not_end_workers():
-    """A service manager sends SIGTERM to all processes; what is in work still has its time to end."""
+    """A service manager sends SIGTERM to all processes; calls in flight still have time to end."""
     async with workers(1, own_pid) as pool:
         [pid] = pool.pids
         calling = asyncio.create_task(pool(partial(own_pid, 0.3)))

@@ -1,29 +1,37 @@
-"""Records that may kill their process: what a dead process leaves behind, who is suspected, who is handled alone."""
+"""Records that may kill their process: the table of a dead process, suspects, and records that are handled alone."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
 import sys
+import threading
+from contextlib import suppress
+from uuid import uuid4
 
 import pytest
 
-from lane_world import PLACE, World, until
-from multilane.clock import SystemClock
-from multilane.lanes.begun import FIRST_SLOT, IDLE, SLOT_WORDS, BegunTable, LaneMarks
+from lane_world import PARTITION, World, record_of, until
+from multilane.clock import ManualClock, SystemClock
+from multilane.commit.ledger import Ledger
+from multilane.lanes.assignment import Start
+from multilane.lanes.begun import FIRST_SLOT, IDLE, SLOT_WORDS, BegunTable, LaneMarks, Name, own_tables
 from multilane.lanes.crashes import Crash, OpenCall, Suspicion, suspicion
 from multilane.lanes.dead_tables import crashes_in
+from multilane.lanes.intake import Intake
 from multilane.lanes.watch import Caution, Watch
 from multilane.lanes.work_rules import WorkRules
 from multilane.listeners.window import Window
 from multilane.outcome.poison import SuspectedPoison
+from multilane.runtime.crash_watch import CrashWatch
 from multilane.wire.records.record import Record
 
 NOW = SystemClock().wall()
-NAME = ("brokers", "group", *PLACE)
-OTHER = ("brokers", "group", "u", 0)
+NAME = Name("brokers", "group", *PARTITION)
+OTHER = Name("brokers", "group", "u", 0)
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -74,6 +82,80 @@ def test_calls_that_are_settled_are_cleared_and_one_that_is_left_was_not_alone(t
     assert left.alone is None
     assert crashes_in(tmp_path, lambda call: True, NOW) == []
     assert not list(tmp_path.iterdir())
+
+
+async def test_a_crash_with_a_record_of_a_recreated_topic_makes_no_suspect(tmp_path):
+    """Nor does one of a cluster that was set up anew at the same address: the offset has another record."""
+    first, second = uuid4(), uuid4()
+    for topic_id in (first, first):
+        table = BegunTable(tmp_path)
+        marks = LaneMarks(table, {"t": table.number_of(Name(*NAME[:4], topic_id.hex))})
+        marks.words[marks.take_slot()] = 5
+        own_tables.discard(table.path)
+        os.close(table._file)  # as if its process had died
+
+    async def suspected(topic_id):
+        crashes = CrashWatch(SystemClock(), tmp_path)
+        crashes.open()
+        intake = Intake(PARTITION, Ledger(0), 100)
+        watch = await crashes.over("brokers", "group", 2, {intake: Start(0, topic_id=topic_id)})
+        poison = watch.poison(record_of("a", 5))
+        crashes.close()
+        return poison
+
+    assert await suspected(first) is not None
+    assert await suspected(second) is None
+    assert await suspected(first) is None, "a table with nothing left is deleted"
+
+
+class FullAfter:
+    """A disk with room for this many pages."""
+
+    def __init__(self, pages: int, monkeypatch) -> None:
+        self.pages = pages
+        self._pwrite = os.pwrite
+        monkeypatch.setattr(os, "pwrite", self)
+
+    def __call__(self, file: int, content: bytes, at: int) -> int:
+        self.pages -= 1
+        if self.pages < 0:
+            raise OSError(errno.ENOSPC, "full")
+        return self._pwrite(file, content, at)
+
+
+def test_a_full_disk_is_an_error_and_does_not_kill_the_process(tmp_path, monkeypatch):
+    """A store to a mapped page without disk space raises SIGBUS: applications on a full disk died when they started."""
+    FullAfter(1, monkeypatch)
+    with pytest.raises(OSError, match="full"):
+        BegunTable(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_fills_up_leaves_lanes_with_the_slots_there_are(tmp_path, monkeypatch):
+    table = BegunTable(tmp_path)
+    full = FullAfter(1, monkeypatch)
+    slots = [table.take_slot() for _ in range(500)]
+    pages = {at * 8 // 4096 for at in slots}
+    assert full.pages < 0
+    assert 200 < len(set(slots)) < 400
+    assert max(pages) - min(pages) < 3
+    assert [table.number_of(Name("c", "g", "t" * 200, n, "")) for n in range(100)][-1] == IDLE
+    for at in slots:
+        table.give_slot(at)
+    assert open_now(table) == []
+    table.close()
+
+
+def test_names_never_reach_into_the_slots(tmp_path):
+    table = BegunTable(tmp_path)
+    slot = table.take_slot()
+    table.words[slot] = 7
+    name = "t" * 4_000
+    while table.number_of(Name("c", "g", name, len(table._numbers), "")) != IDLE:
+        pass
+    assert table.words[slot] == 7
+    assert table.words[1] > 1_040_000
+    table.close()
 
 
 def test_a_file_that_is_no_table_is_deleted_and_a_forgotten_one_too(tmp_path):
@@ -130,12 +212,12 @@ def test_who_was_there_at_three_and_alone_at_one_is_not_handled_again():
     assert suspicion(crashes, NAME, 3) == Suspicion(((1, 1),), {2: 3})
 
 
-def test_nobody_is_given_up_for_having_been_near():
+def test_no_record_is_convicted_for_being_in_flight_beside_others():
     crashes = [crash((1, 1), (2, 2))] * 9
     assert suspicion(crashes, NAME, 3).convicted == {}
 
 
-def test_one_that_was_alone_at_two_kills_is_not_given_up_for_that():
+def test_one_that_was_alone_at_two_kills_is_not_convicted_for_that():
     assert suspicion([crash((4, 4))] * 2, NAME, 3) == Suspicion(((4, 4),))
 
 
@@ -154,7 +236,7 @@ def test_other_partitions_do_not_count_and_zero_turns_it_off():
 
 
 class Seen:
-    """A handler that writes down who runs beside whom."""
+    """A handler that records which calls run at the same time."""
 
     def __init__(self) -> None:
         self.running: set[int] = set()
@@ -179,7 +261,7 @@ class Seen:
 
 def careful(tmp_path) -> tuple[Caution, WorkRules, BegunTable]:
     caution, table = Caution(), BegunTable(tmp_path)
-    watch = Watch(caution, LaneMarks(table, {PLACE.topic: table.number_of(NAME)}))
+    watch = Watch(caution, LaneMarks(table, {PARTITION.topic: table.number_of(NAME)}))
     return caution, WorkRules(watch=watch), table
 
 
@@ -192,7 +274,7 @@ async def test_suspects_run_alone_and_the_others_side_by_side(tmp_path):
     caution, rules, _ = careful(tmp_path)
     seen = Seen()
     async with World(seen, lanes=8, rules=rules) as world:
-        caution.begin(PLACE, Suspicion(((3, 4), (11, 11))), lambda: world.frontier)
+        caution.begin(PARTITION, Suspicion(((3, 4), (11, 11))), lambda: world.frontier)
         await world.give(*map(str, range(20)))
         await until(lambda: world.is_done)
         assert {offset for offset in range(20) if not seen.beside[offset]} >= {3, 4, 11}
@@ -206,7 +288,7 @@ async def test_lanes_that_were_there_before_are_careful_too_and_then_quick_again
     seen = Seen()
     async with World(seen, lanes=4, rules=rules) as world:
         await world.give(*map(str, range(6)))  # on the shortest way
-        caution.begin(PLACE, Suspicion(((7, 7),)), lambda: world.frontier)
+        caution.begin(PARTITION, Suspicion(((7, 7),)), lambda: world.frontier)
         await world.give(*map(str, range(6, 12)))
         await until(lambda: world.is_done)
         assert not seen.beside[7]
@@ -223,7 +305,7 @@ async def test_the_table_names_a_suspect_alone(tmp_path):
 
     async with World(handle, lanes=4, rules=rules) as world:
         await world.give(*map(str, range(6)))
-        caution.begin(PLACE, Suspicion(((9, 9),)), lambda: world.frontier)
+        caution.begin(PARTITION, Suspicion(((9, 9),)), lambda: world.frontier)
         await world.give(*map(str, range(6, 14)))
         await until(lambda: world.is_done)
         assert named[9] == [9]
@@ -236,7 +318,7 @@ async def test_a_convicted_record_fails_without_being_handled(tmp_path):
     caution, rules, _ = careful(tmp_path)
     seen = Seen()
     async with World(seen, lanes=4, rules=rules) as world:
-        caution.begin(PLACE, Suspicion(convicted={2: 3}), lambda: world.frontier)
+        caution.begin(PARTITION, Suspicion(convicted={2: 3}), lambda: world.frontier)
         await world.give(*map(str, range(5)))
         await until(lambda: world.is_done)
         assert sorted(seen.order) == [0, 1, 3, 4]
@@ -252,7 +334,7 @@ async def test_in_a_window_each_suspect_is_called_by_itself(tmp_path, as_rows):
         await seen.call(records)
 
     async with World(handle, lanes=1, window=Window(10, 0.01), rules=rules, as_rows=as_rows) as world:
-        caution.begin(PLACE, Suspicion(((4, 5),), {7: 3}), lambda: world.frontier)
+        caution.begin(PARTITION, Suspicion(((4, 5),), {7: 3}), lambda: world.frontier)
         await world.give(*map(str, range(10)))
         await until(lambda: world.is_done)
         assert seen.beside[4] == seen.beside[5] == set()
@@ -270,9 +352,48 @@ async def test_a_former_processor_that_ends_late_takes_nothing_from_its_successo
     def successor() -> int:
         return 0
 
-    caution.begin(PLACE, Suspicion(((3, 3),)), former)
-    caution.begin(PLACE, Suspicion(((3, 3),)), successor)
-    caution.end(PLACE, former)
+    caution.begin(PARTITION, Suspicion(((3, 3),)), former)
+    caution.begin(PARTITION, Suspicion(((3, 3),)), successor)
+    caution.end(PARTITION, former)
     assert caution.is_careful
-    caution.end(PLACE, successor)
+    caution.end(PARTITION, successor)
     assert not caution.is_careful
+
+
+@pytest.mark.parametrize("kind", ["plain", "deaf"])
+async def test_a_suspect_that_hangs_does_not_keep_the_others(tmp_path, kind):
+    """After a process that hung was killed twice, the record that hangs was handled alone, and all consumers of the
+    process stood still forever. Other suspects do not wait for it either."""
+    caution, rules, table = careful(tmp_path)
+    clock = caution.clock = ManualClock()
+    release, seen, beside = threading.Event(), list[int](), dict[int, list[int]]()
+
+    def note(record: Record) -> None:
+        seen.append(record.offset)
+        beside[record.offset] = sorted(open_now(table))
+
+    def plain(record: Record) -> None:
+        note(record)
+        if record.key == b"hangs":
+            release.wait()
+
+    async def deaf(record: Record) -> None:
+        note(record)
+        while record.key == b"hangs" and not release.is_set():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.005)
+
+    async with World(plain if kind == "plain" else deaf, lanes=4, rules=rules) as world:
+        caution.begin(PARTITION, Suspicion(((0, 0), (3, 3))), lambda: world.frontier)
+        await world.give("hangs", "a", "b", "c")
+        await until(lambda: seen)
+        assert seen == [0]
+        await world.sweep_after(2.0)  # it exceeds maxProcessingTime
+        await world.sweep_after(2.0)  # and does not end
+        await until(lambda: len(seen) == 4)
+        assert clock.monotonic() == 0.0  # no wait had to time out
+        assert beside[3] == [0, 3]  # it is not alone, and the table shows it
+        assert caution.is_careful
+        release.set()
+        await until(lambda: world.is_done)
+        assert not world.errors

@@ -139,7 +139,7 @@ async def test_unique_with_a_function_for_single_records(as_rows):
 
 
 async def test_a_select_function_may_do_what_it_likes_to_its_list(as_rows):
-    """A record that it took out of the list counted as never seen: it was neither handled nor settled."""
+    """A record that the function removed from the list counted as never seen: it was neither handled nor settled."""
 
     def select(records):
         records.pop()
@@ -251,7 +251,7 @@ async def test_an_acknowledgement_after_the_end_changes_nothing():
 
 
 async def test_windows_that_wait_behind_one_go_at_once_when_it_ends(as_rows):
-    """Fifty keys with much behind each: when their window ends, there is work for every lane."""
+    """Fifty keys with many records each: when their window ends, there is work for every lane."""
     gate, at_once, most = asyncio.Event(), 0, 0
 
     async def handler(records: list[Record]) -> None:
@@ -318,7 +318,7 @@ async def test_a_batch_that_takes_too_long_is_cancelled_and_fails(as_rows):
         assert world.is_done
 
 
-async def test_a_window_that_does_not_end_in_time_is_given_up_unsettled(as_rows):
+async def test_a_window_that_does_not_end_in_time_is_abandoned_unsettled(as_rows):
     async def handler(records: list[Record]) -> None:
         await asyncio.Event().wait()
 

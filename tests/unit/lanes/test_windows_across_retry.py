@@ -1,4 +1,4 @@
-"""Windows where order survives retry: a topic's partition and its retry partition, and keys with a backlog there."""
+"""Windows where order survives a retry: a topic's partition and its retry partition, and keys with a backlog."""
 
 from __future__ import annotations
 
@@ -26,31 +26,35 @@ RETRY = "t.retry"
 
 
 class Copies:
-    """The failures' side: a record of the topic is copied to the retry topic, one of the retry topic stays."""
+    """The failure side: a record of the topic is copied to the retry topic, a record of the retry topic stays."""
 
     wants_successes = False
 
     def __init__(self):
         self.stored = []
         self.gives_up = False
+        self.interrupted = []
 
     async def take_over(self, record, error, parking):
         if self.gives_up:
             return None
         if record.topic == RETRY:
             return record
-        await self.let_follow([record], parking)
+        await self.follow_key([record], parking)
         return None
 
-    async def let_follow(self, records, parking):
+    async def follow_key(self, records, parking):
         for record in records:
             self.stored.append(record.offset)
             parking.seen(record.key, 100 + len(self.stored))
 
     def note_done(self, records):
-        """Nobody asks here."""
+        """Ignored."""
 
     note_skipped = note_skipped_rows = note_done
+
+    def note_interrupted(self, records):
+        self.interrupted += [record.offset for record in records]
 
 
 class Pair:
@@ -76,7 +80,7 @@ class Pair:
 
 
 async def test_a_unique_listener_never_takes_an_older_retry_for_the_newest():
-    """The later record came from the topic first, and waited for longer than the copy of the failed one."""
+    """The later record was read from the topic first, and waited longer than the copy of the failed one."""
     handled = []
 
     async def handler(record: Record) -> None:
@@ -85,7 +89,7 @@ async def test_a_unique_listener_never_takes_an_older_retry_for_the_newest():
     pair = Pair(handler, Window(4, 60.0, newest_of_each_key))
     await pair.handle(record_of("a", 7), record_of("a", 5, RETRY))
     assert handled == [(RETRY, 5)]
-    assert pair.copies.stored == [7], "the newer one was passed over, or overtook"
+    assert pair.copies.stored == [7], "the newer one was skipped, or overtook"
     assert pair.unsettled("t") == pair.unsettled(RETRY) == ()
 
 
@@ -107,6 +111,7 @@ async def test_what_succeeded_behind_a_failed_one_of_its_key_follows_it(failing)
     again = await pair.handle(*(record_of(key, i) for i, key in enumerate("abaab")))
     assert again == []
     assert pair.copies.stored == [2, 3], "in the order of the key, and no other key"
+    assert pair.copies.interrupted == [3], "it has succeeded, and will be handled again"
     assert pair.unsettled("t") == ()
 
 
@@ -116,10 +121,11 @@ async def test_what_succeeded_behind_a_failed_one_in_the_retry_topic_stays_behin
     again = await pair.handle(*(record_of(key, i, RETRY) for i, key in enumerate("aaab")))
     assert [record.offset for record in again] == [1, 2]
     assert pair.unsettled(RETRY) == (1, 2)
+    assert pair.copies.interrupted == [2]
     assert pair.copies.stored == []
 
 
-async def test_behind_one_that_is_given_up_a_success_is_a_success(failing):
+async def test_behind_an_exhausted_record_a_success_is_a_success(failing):
     failing.offsets.add(1)
     pair = Pair(failing, Window(8, 60.0))
     pair.copies.gives_up = True

@@ -1,4 +1,4 @@
-"""A function with what surrounds it: arguments, interceptors, tracers, contexts."""
+"""A listener: arguments, interceptors, tracers, contexts."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class Order(BaseModel):
 
 
 class Tracing:
-    def __init__(self, name: str, told: list[str]) -> None:
-        self.name, self.told = name, told
+    def __init__(self, name: str, entries: list[str]) -> None:
+        self.name, self.entries = name, entries
 
     def start(self, context, name, record):
-        self.told.append(f"{self.name} begins {name} {record.offset}")
-        return lambda error: self.told.append(f"{self.name} ends {type(error).__name__}")
+        self.entries.append(f"{self.name} begins {name} {record.offset}")
+        return lambda error: self.entries.append(f"{self.name} ends {type(error).__name__}")
 
 
 class Filling:
-    def __init__(self, told: list[str]) -> None:
-        self.told = told
+    def __init__(self, entries: list[str]) -> None:
+        self.entries = entries
 
     def on_consume(self, context, record):
         context["user"] = dict(record.headers).get("user")
@@ -41,7 +41,7 @@ class Filling:
             raise PermissionError("nobody may not")
 
     def on_error(self, context, record, error):
-        self.told.append(f"{context['user']} {record.offset} {type(error).__name__}")
+        self.entries.append(f"{context['user']} {record.offset} {type(error).__name__}")
 
 
 def listener(function, *, window=None, **around) -> Listener:
@@ -70,13 +70,13 @@ async def test_arguments_in_any_order():
 
 
 async def test_the_context_travels_from_interceptor_to_function_and_below():
-    told: list[str] = []
+    entries: list[str] = []
     got = []
 
     async def function(record: Record) -> None:
         got.append((current_context() or {})["user"])
 
-    await listener(function, interceptors=[Filling(told)]).call_one(with_user(b"ann"))
+    await listener(function, interceptors=[Filling(entries)]).call_one(with_user(b"ann"))
     assert got == [b"ann"]
     assert current_context() is None
 
@@ -92,18 +92,18 @@ async def test_a_plain_function_finds_the_context_on_its_thread():
 
 
 async def test_error_interceptors_get_the_context_of_the_attempt():
-    told: list[str] = []
+    entries: list[str] = []
 
     async def function(record: Record) -> None:
         raise ValueError("no")
 
-    filling = Filling(told)
+    filling = Filling(entries)
     called = listener(function, interceptors=[filling], error_interceptors=[filling])
     record = with_user(b"ann", 3)
     with pytest.raises(ValueError, match="no") as caught:
         await called.call_one(record)
     called.interceptors.on_failure(record, caught.value)
-    assert told == ["b'ann' 3 ValueError"]
+    assert entries == ["b'ann' 3 ValueError"]
 
 
 @pytest.mark.parametrize("has_last_step", [False, True])
@@ -130,17 +130,17 @@ async def test_an_interceptor_that_raises_fails_the_record():
 
 
 async def test_tracers_hear_of_the_end_whatever_it_is():
-    told: list[str] = []
+    entries: list[str] = []
 
     async def function(record: Record) -> None:
         if record.offset:
             raise ValueError("no")
 
-    called = listener(function, tracers=[Tracing("one", told), Tracing("two", told)])
+    called = listener(function, tracers=[Tracing("one", entries), Tracing("two", entries)])
     await called.call_one(record_of("a", 0))
     with pytest.raises(ValueError, match="no"):
         await called.call_one(record_of("a", 1))
-    assert told == [
+    assert entries == [
         *("one begins handling 0", "two begins handling 0", "two ends NoneType", "one ends NoneType"),
         *("one begins handling 1", "two begins handling 1", "two ends ValueError", "one ends ValueError"),
     ]

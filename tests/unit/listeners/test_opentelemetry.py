@@ -44,11 +44,11 @@ async def test_a_span_links_to_where_its_record_came_from(spans):
     (span,) = exporter.get_finished_spans()
     assert (span.name, span.kind, span.parent) == ("process t", trace.SpanKind.CONSUMER, None)
     assert [f"{link.context.trace_id:032x}" for link in span.links] == ["0af7651916cd43dd8448eb211c80319c"]
-    told = dict(span.attributes)
-    assert told["messaging.system"] == "kafka"
-    assert told["messaging.destination.partition.id"] == "3"
-    assert (told["messaging.kafka.offset"], told["messaging.consumer.group.name"]) == (7, "g")
-    assert (told["multilane.listener"], told["multilane.retry.count"]) == ("orders", 2)
+    attributes = dict(span.attributes)
+    assert attributes["messaging.system"] == "kafka"
+    assert attributes["messaging.destination.partition.id"] == "3"
+    assert (attributes["messaging.kafka.offset"], attributes["messaging.consumer.group.name"]) == (7, "g")
+    assert (attributes["multilane.listener"], attributes["multilane.retry.count"]) == ("orders", 2)
 
 
 @pytest.mark.parametrize("kind", ["coroutine", "function"])
@@ -67,7 +67,7 @@ async def test_the_span_is_current_in_the_function(spans, kind):
     assert not trace.get_current_span().get_span_context().is_valid
 
 
-async def test_an_error_is_told_by_its_type_alone(spans):
+async def test_an_error_is_recorded_by_its_type_alone(spans):
     exporter, interceptors = spans
 
     async def handle(record: Record) -> None:

@@ -1,4 +1,4 @@
-"""From bytes to what was asked for, and never a value in an error."""
+"""Decoding bytes into the type that a function asks for, never with a value in an error."""
 
 from __future__ import annotations
 

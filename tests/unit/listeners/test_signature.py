@@ -1,4 +1,4 @@
-"""What a function wants, read from its signature."""
+"""Reading what a function takes from its signature."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def only_context(context: Context) -> None: ...
         (slash, "positional-only"),
     ],
 )
-def test_what_cannot_be_understood_is_refused_with_its_place(function, said):
+def test_an_unknown_signature_is_refused_with_its_source_location(function, said):
     with pytest.raises(ConfigError, match=said) as caught:
         read_signature(function)
     assert "test_signature.py" in str(caught.value)

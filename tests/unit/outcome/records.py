@@ -1,4 +1,4 @@
-"""Records as tests want them, and copies that were read back."""
+"""Records for tests, and copies that were read back."""
 
 from __future__ import annotations
 

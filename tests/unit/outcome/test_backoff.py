@@ -50,11 +50,11 @@ def test_jitter_spreads_within_its_share():
 def test_a_restart_computes_the_same():
     """A hash that differs from process to process would move the due time at every restart."""
     code = "from multilane.outcome.backoff import seed_of; print(seed_of('orders.retry', 3, 17))"
-    told = {
+    seeds = {
         subprocess.run([sys.executable, "-c", code], env={"PYTHONHASHSEED": h}, capture_output=True, check=True).stdout
         for h in ("1", "2")
     }
-    assert told == {b"%d\n" % SEED}
+    assert seeds == {b"%d\n" % SEED}
 
 
 def test_a_clock_that_is_wrong_does_not_hold_a_record_for_years():

@@ -1,4 +1,4 @@
-"""The breaker: when it opens, that its window slides, and that it waits for people."""
+"""The breaker: when it opens, that its window slides, and that it stays open."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_long_silence_empties_the_window():
 def test_it_opens_once_and_stays_open():
     breaker = Breaker(share=0.5, window=10, minimum=1)
     assert breaker.note(0, 1, 0.0)
-    assert not breaker.note(1_000, 1, 5_000.0), "that it opened was told"
+    assert not breaker.note(1_000, 1, 5_000.0), "it opened already"
     assert breaker.is_open
     assert breaker.reason
 

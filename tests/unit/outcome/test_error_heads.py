@@ -71,7 +71,7 @@ def test_three_statuses_are_three_kinds():
 
 
 def test_too_many_statuses_are_none():
-    """Numbers of three digits that nothing around them explains."""
+    """Three-digit numbers without a word that explains them."""
     assert listed([f"E: nothing known about {number}" for number in range(100, 400)]) == [
         ("E: nothing known about #", 300, "orders/3@299")
     ]

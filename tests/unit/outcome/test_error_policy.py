@@ -79,7 +79,7 @@ def test_a_forged_header_cannot_choose(topic, forged):
 
 @pytest.mark.parametrize("headers", [[(TARGET_TOPIC, b"payments")], []])
 def test_with_a_dead_topic_a_record_without_a_target_goes_there_and_stops_nobody(headers):
-    """One record with an unknown X-TargetTopic stopped its partition until somebody acted."""
+    """One record with an unknown X-TargetTopic stopped its partition until an operator acted."""
     rules = ErrorRules(RULES.topics, dead="all.dead")
     verdict = judged(failed("shared.error", headers), rules)
     assert isinstance(verdict, Bury)
@@ -113,7 +113,7 @@ def test_enough_rounds(count, is_over):
     assert isinstance(judged(failed(headers=[(ERROR_COUNT, count)])), GiveUp) is is_over
 
 
-def test_a_new_record_waits_even_when_it_will_be_given_up():
+def test_a_new_record_waits_even_if_its_rounds_are_used_up():
     assert isinstance(judged(failed(headers=[(ERROR_COUNT, b"9")], timestamp=NOW)), WaitUntilDue)
 
 
@@ -165,7 +165,7 @@ def begun():
 
 
 def test_a_run_is_over_when_every_partition_is():
-    """One quiet partition ended the whole run, and with it the work on the others."""
+    """One quiet partition ended the whole run, and so the processing of the others."""
     run = begun()
     run.note_record(A, 110.0)
     assert run.finish_idle(111.0) == [B]
@@ -196,7 +196,7 @@ def test_partitions_of_a_member_that_left_begin_their_own_time():
 
 
 def test_a_member_that_shares_with_a_newcomer_goes_on():
-    """A second member that joined made the first one quit."""
+    """When a second member joined, the first one ended its run."""
     run = begun()
     run.revoke([B], 105.0)
     assert not run.is_over(105.0)

@@ -1,4 +1,4 @@
-"""Failures by kind, and what they look like."""
+"""Failures by kind, and whether they look like an outage or poison."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ def test_junk_is_refused(junk):
 
 
 def test_an_outage_is_most_calls_failing_alike_for_many_keys():
-    told = looks_like([seen(400, range(200)), seen(10, (1,), KIND._replace(error="KeyError"))], 20)
-    assert told.startswith("looks like an outage: 95% of calls fail")
-    assert "200 keys" in told
+    text = looks_like([seen(400, range(200)), seen(10, (1,), KIND._replace(error="KeyError"))], 20)
+    assert text.startswith("looks like an outage: 95% of calls fail")
+    assert "200 keys" in text
 
 
 def test_poison_is_a_few_keys_failing_while_others_succeed():

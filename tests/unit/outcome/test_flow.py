@@ -86,12 +86,12 @@ def test_an_error_record_without_a_retry_topic_still_names_its_target():
     """Without a retry topic the error record had no target, and the error consumer dropped it silently."""
     copy = after_failure(NO_RETRY, record(), BOOM)
     assert copy.topic == "orders.error"
-    told = {ERROR_COUNT: b"0", TARGET_TOPIC: b"orders", ERROR_MESSAGE: b"ValueError: boom"}
-    assert dict(copy.headers) == told | dict(ABOUT)
+    written = {ERROR_COUNT: b"0", TARGET_TOPIC: b"orders", ERROR_MESSAGE: b"ValueError: boom"}
+    assert dict(copy.headers) == written | dict(ABOUT)
 
 
 def test_rounds_without_a_retry_topic_are_counted():
-    """Its count was set to 0 each time: such a record would have gone round for ever."""
+    """Its count was set to 0 each time: such a record would have been retried for ever."""
     copy = after_failure(NO_RETRY, record(headers=((ERROR_COUNT, b"0"),)), BOOM)
     assert dict(copy.headers)[ERROR_COUNT] == b"1"
 
@@ -121,7 +121,7 @@ def test_what_cannot_be_decoded_is_an_error_at_once(topic):
 
 
 def test_what_can_never_be_decoded_ends():
-    """Each time it comes back its count grows, until the error consumer gives it up."""
+    """Each time it comes back its count grows, until the error consumer sends it to the last step."""
     copy = undecodable(FULL, record(), BOOM)
     assert dict(copy.headers)[ERROR_COUNT] == b"1"
     again = undecodable(FULL, record("orders.retry", copy.headers), BOOM)

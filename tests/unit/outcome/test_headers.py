@@ -1,4 +1,4 @@
-"""Our four headers: what hostile ones count for, and what a copy's headers look like."""
+"""Our headers: how invalid values are read, and what a copy's headers look like."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Unspeakable(Exception):
         (ValueError("\ud800"), b"ValueError: ?"),
     ],
 )
-def test_an_error_is_told_by_type_and_text(error, text):
+def test_an_error_is_described_by_type_and_text(error, text):
     assert described(error) == text
 
 

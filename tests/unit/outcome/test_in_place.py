@@ -1,4 +1,4 @@
-"""Failed records that are tried again where they are."""
+"""Failed records that are retried in place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def record(offset: int) -> Record:
 
 
 def failed(in_place: InPlace, first: Record, times: int) -> Record | None:
-    """The record after so many failures; None when it is to be given up."""
+    """The record after so many failures; None if its attempts are exhausted."""
     again: Record | None = first
     for _ in range(times):
         assert again is not None
@@ -31,20 +31,20 @@ def test_as_often_as_it_may_be():
     assert not in_place.waits
 
 
-def test_what_is_given_up_is_told_once_and_without_its_content():
+def test_exhausted_records_are_reported_once_and_without_their_content():
     in_place = InPlace(RetryFlow("t"), 1, None, lambda: 0.0)
     again = failed(in_place, record(4), 1)
     assert again is not None
     assert in_place.retry(again) is None
     in_place.note_exhausted(again, ValueError("not today"))
     in_place.note_exhausted(record(9), RuntimeError())  # one that is hopeless at once
-    told = in_place.take_exhausted()
-    assert told == (
+    taken = in_place.take_exhausted()
+    assert taken == (
         ExhaustedRecord(1, 4, 2, "ValueError", "not today"),
         ExhaustedRecord(1, 9, 1, "RuntimeError", "RuntimeError"),
     )
     assert in_place.take_exhausted() == ()
-    assert "secret" not in repr(told)
+    assert "secret" not in repr(taken)
 
 
 def test_it_waits_as_the_configuration_says():

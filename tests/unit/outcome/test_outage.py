@@ -1,4 +1,4 @@
-"""An outage is told from a poison, paused for, probed, and left: the state machine alone."""
+"""An outage is told from poison, paused for, probed, and ended: the state machine alone."""
 
 from __future__ import annotations
 
@@ -59,9 +59,50 @@ def test_as_long_as_others_succeed_it_is_a_poison():
     assert not any(made.failed(failure(n), 2 * n, 0.01 * n) for n in range(100))
 
 
-def test_failures_that_are_far_apart_are_none():
+def test_failures_that_are_far_apart_are_no_outage_while_others_succeed():
     made = outage(window=10.0)
-    assert not any(made.failed(failure(n), 0, 5.0 * n) for n in range(20))
+    assert not any(made.failed(failure(n), n, 5.0 * n) for n in range(20))
+
+
+def test_failures_that_are_far_apart_are_an_outage_when_nothing_succeeded_meanwhile():
+    """A record per minute, or one lane whose calls fail slowly: all of them went to the error topic."""
+    made = outage(window=10.0)
+    assert [made.failed(failure(n), 7, 60.0 * n) for n in range(6)] == [False] * 4 + [True] * 2
+    made.look(7, 60.0 * 5 + SUSPICION)
+    assert made.state is OutageState.OPEN
+
+
+def window_fails(made: Outage, first: int, succeeded: int, now: float) -> list[bool]:
+    """Two of its records are witnesses; the other 48 are echoes."""
+    stays = [made.failed(failure(first + n), succeeded, now) for n in range(2)]
+    return stays + [made.failed(failure(first + n), succeeded, now, is_echo=True) for n in range(2, 50)]
+
+
+def test_windows_weigh_as_much_when_they_fail_as_when_they_succeed():
+    """Four windows of five fail: only two records of each counted, but all 50 of the fifth."""
+    made, succeeded = outage(), 0
+    for n in range(12):
+        succeeded += 50 * (n % 5 == 2)
+        if n % 5 != 2:
+            window_fails(made, 50 * n, succeeded, 0.1 * n)
+    assert made.state is OutageState.SUSPECTED
+    made.look(succeeded + 50, 0.7 + SUSPICION)
+    assert made.state is OutageState.OPEN
+
+
+def test_a_few_failed_windows_among_many_are_poison():
+    made, succeeded = outage(), 0
+    for n in range(50):
+        succeeded += 50 * (n % 4 != 0)
+        if n % 4 == 0:
+            assert not any(window_fails(made, 50 * n, succeeded, 0.1 * n))
+
+
+def test_records_that_failed_before_weigh_nothing():
+    made = outage()
+    assert not any(made.failed(failure(n), 0, 0.0, is_news=False) for n in range(20))
+    assert made.state is OutageState.CLOSED
+    assert suspected().failed(failure(7), 0, 0.6, is_news=False), "and stays in place all the same"
 
 
 def test_one_line_with_errors_of_several_classes_is_alike():
@@ -72,7 +113,7 @@ def test_one_line_with_errors_of_several_classes_is_alike():
 
 
 def test_calls_that_take_too_long_are_alike():
-    """No line of the function's raised it: the call was given up."""
+    """No line of the function raised it: the call was abandoned."""
     made = outage()
     for n in range(6):
         made.failed(failure(n, "multilane.errors.ProcessingTimeout", ""), 0, 0.0)
@@ -80,7 +121,7 @@ def test_calls_that_take_too_long_are_alike():
 
 
 def test_a_suspicion_is_cleared_when_others_succeed_meanwhile():
-    """Failures may come faster than successes: of those that were begun together they are the first to end."""
+    """Failures may come faster than successes: among calls that began together they end first."""
     made = suspected()
     assert made.failed(failure(7), 0, 0.7)
     assert not made.failed(failure(8, "KeyError", "x.py:1"), 0, 0.7), "another error is another matter"

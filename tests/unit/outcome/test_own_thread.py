@@ -1,4 +1,4 @@
-"""A function on a thread of its own: what it gives comes back, and nobody has to wait for it."""
+"""A function on a thread of its own: its result comes back, and the process need not wait for it."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ print("ended")
 
 async def test_what_it_gives_comes_back():
     WHO.set("me")
-    told = await on_own_thread(lambda a, b: (a + b, WHO.get(), threading.current_thread().daemon), 1, 2)
-    assert told == (3, "me", True)
+    result = await on_own_thread(lambda a, b: (a + b, WHO.get(), threading.current_thread().daemon), 1, 2)
+    assert result == (3, "me", True)
 
 
 @pytest.mark.parametrize(
@@ -67,5 +67,5 @@ async def test_who_is_cancelled_leaves_it_to_itself():
 
 
 def test_one_that_hangs_does_not_hold_up_the_end_of_the_process():
-    told = subprocess.run([sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=60, check=True)
-    assert told.stdout == "ended\n"
+    result = subprocess.run([sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=60, check=True)
+    assert result.stdout == "ended\n"

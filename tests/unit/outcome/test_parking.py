@@ -1,4 +1,4 @@
-"""Parked keys: who has to follow, and until when."""
+"""Parked keys: which records must follow, and until when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publishing until it is acknowledged: from the loop's side, with a producer whose answers the test gives."""
+"""Publishing until a copy is acknowledged: the loop's side, with a producer whose answers are scripted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TOO_LARGE = BrokerError(10, "a record to orders.retry")
 
 
 class Scripted:
-    """A producer whose answers are decided beforehand: an error to raise, one to tell later, or an offset."""
+    """A producer whose answers are decided beforehand: an error to raise, an error for the future, or an offset."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
@@ -102,7 +102,7 @@ async def test_copies_in_order_go_without_a_stack_that_is_too_large():
     ids=repr,
 )
 async def test_a_copy_that_is_not_stored_is_sent_again(failure):
-    """When the retry or error topic did not take a copy, its record was marked done all the same, and was lost."""
+    """If the retry or error topic refused a copy, its record was marked done anyway, and was lost."""
     producer, publisher = scripted(failure, failure, 7)
     assert await publisher.publish(COPY) == (3, 7)
     assert producer.sent == [producer.sent[0]] * 3
@@ -110,7 +110,7 @@ async def test_a_copy_that_is_not_stored_is_sent_again(failure):
 
 
 class Log(Scripted):
-    """Stores what is not answered with a failure."""
+    """Stores copies that are not answered with a failure."""
 
     def __init__(self, *answers):
         super().__init__(*answers)
@@ -127,7 +127,7 @@ GONE = NetworkError("gone")
 
 
 @pytest.mark.parametrize(
-    ("answers", "stored", "places"),
+    ("answers", "stored", "offsets"),
     [
         ([], "01234", [0, 1, 2, 3, 4]),
         ([GONE] * 5, "01234", [0, 1, 2, 3, 4]),
@@ -137,12 +137,12 @@ GONE = NetworkError("gone")
     ],
     ids=["all", "none at first", "the first fails", "some", "twice"],
 )
-async def test_copies_in_order_end_in_their_order_whichever_fail(answers, stored, places):
-    """Each was sent again by itself: what came behind a failed one stayed before it."""
+async def test_copies_in_order_end_in_their_order_whichever_fail(answers, stored, offsets):
+    """Each copy was resent by itself: copies behind a failed one were stored before it."""
     log = Log(*answers)
     publisher = Publisher(lambda: log, pauses=SOON)
     copies = [replace(COPY, value=b"%d" % n) for n in range(5)]
-    assert await publisher.publish_in_order(copies) == [(3, place) for place in places]
+    assert await publisher.publish_in_order(copies) == [(3, offset) for offset in offsets]
     assert b"".join(log.stored).decode() == stored
     assert publisher.waiting == 0
     await publisher.close()
@@ -170,7 +170,7 @@ async def test_a_record_counts_as_published_only_when_acknowledged(caplog):
     publisher.stop()
     with pytest.raises(PublishStopped):
         await asyncio.wait_for(task, 5)
-    assert caplog.records == [], "a stop is no trouble of the topic"
+    assert caplog.records == [], "a stop is not a problem of the topic"
     await publisher.close()
 
 
@@ -226,7 +226,7 @@ async def test_many_waiting_copies_make_one_piece_of_news(caplog):
     await publisher.close()
 
 
-async def test_a_copy_that_the_topic_never_takes_is_told_loudly_with_its_origin(caplog):
+async def test_a_copy_that_the_topic_never_takes_is_logged_as_an_error_with_its_origin(caplog):
     _, publisher = scripted(*[TOO_LARGE] * 25)
     await publisher.publish(COPY)
     loud = [r for r in caplog.records if r.levelno == logging.ERROR]
@@ -288,7 +288,7 @@ async def test_many_acknowledgements_ring_the_loop_once(monkeypatch):
     outbox.close()
 
 
-async def test_what_was_given_up_while_it_queued_is_not_sent():
+async def test_a_copy_that_was_abandoned_while_it_queued_is_not_sent():
     gate = threading.Event()
     producer = Scripted()
     send = producer.send
@@ -306,7 +306,7 @@ async def test_what_was_given_up_while_it_queued_is_not_sent():
 
 
 async def test_without_a_broker_the_record_stays_unsettled(caplog):
-    """The real producer, and nobody who answers."""
+    """The real producer, without a broker."""
     properties = {"bootstrap.servers": "127.0.0.1:1", "delivery.timeout.ms": 50, "linger.ms": 0}
     failed = asyncio.Event()
     publisher = Publisher(lambda: Producer(properties), on_problem=lambda *news: failed.set(), pauses=SOON)
@@ -319,7 +319,7 @@ async def test_without_a_broker_the_record_stays_unsettled(caplog):
     await publisher.close(0)
 
 
-async def test_a_wrong_property_is_told_before_records_fail():
+async def test_a_wrong_property_is_reported_before_records_fail():
     with pytest.raises(ConfigError, match="acks"):
         Publisher(lambda: Producer({"bootstrap.servers": "127.0.0.1:1", "acks": "sometimes"}))
 

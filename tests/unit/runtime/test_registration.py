@@ -10,7 +10,7 @@ from multilane.config.consumer import parse_consumer
 from multilane.errors import ConfigError
 from multilane.listeners.acknowledgement import Acknowledgement
 from multilane.listeners.context import Context
-from multilane.metrics import NO_OBSERVER
+from multilane.metrics.observer import NO_OBSERVER
 from multilane.runtime.registration import Interceptors
 from multilane.wire.records.record import Record
 
@@ -134,6 +134,11 @@ def test_a_consumer_has_one_listener_and_a_wrong_name_is_told(tmp_path):
         app.listener("orders")
     with pytest.raises(ConfigError, match="did you mean"):
         app.listener("ordres")
+
+
+def test_an_option_that_a_listener_does_not_have_is_named(tmp_path):
+    with pytest.raises(TypeError, match=r"no option 'surround'. Options: .*retry"):
+        app_with(tmp_path).listener("orders", surround=Interceptors())
 
 
 def test_an_app_with_nothing_to_run_says_so(tmp_path):

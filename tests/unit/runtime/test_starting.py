@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import multiprocessing
 
 import pytest
 
@@ -12,6 +13,7 @@ from lane_world import until
 from multilane.app.app import App
 from multilane.runtime import starting
 from multilane.wire.records.record import Record
+from process_functions import Endless
 
 
 @pytest.mark.parametrize("keys", [{"retryOrder": "key"}, {"uniqueListener": True, "batchSize": 5}])
@@ -36,3 +38,37 @@ async def test_brokers_that_are_down_are_waited_for(tmp_path, monkeypatch, caplo
         app.stop()
         await asyncio.wait_for(task, 30.0)
         assert len(lines()) == 1, "it asks again and again, and says so once"
+
+
+async def test_a_stop_does_not_wait_for_worker_processes_that_never_begin(tmp_path, unused_tcp_port):
+    """Such an import kept the application for ever, and the worker lived on without it."""
+    cluster = {"clientId": "c", "brokers": f"127.0.0.1:{unused_tcp_port}"}
+    consumer = {"groupId": "g", "name": "t", "cluster": "main", "processes": 1}
+    (tmp_path / "multilane.yaml").write_text(json.dumps({"clusters": {"main": cluster}, "consumers": {"o": consumer}}))
+    app = App(tmp_path / "multilane.yaml")
+    app.listener("o")(Endless())
+    task = asyncio.create_task(app.serve())
+    await until(lambda: multiprocessing.active_children() or task.done())
+    [worker] = multiprocessing.active_children()
+    app.stop()
+    await asyncio.wait_for(task, 30.0)
+    await asyncio.to_thread(worker.join, 30.0)
+    assert not worker.is_alive()
+
+
+async def test_a_loop_is_asked_whether_it_runs_after_the_engine_has_ended_too(tmp_path, unused_tcp_port):
+    """A task that a function had left blocked it then, and the last resort took that for the end of everything."""
+    cluster = {"clientId": "c", "brokers": f"127.0.0.1:{unused_tcp_port}"}
+    consumer = {"groupId": "g", "name": "t", "cluster": "main"}
+    (tmp_path / "multilane.yaml").write_text(json.dumps({"clusters": {"main": cluster}, "consumers": {"o": consumer}}))
+    app = App(tmp_path / "multilane.yaml")
+
+    @app.listener("o")
+    async def handle(record: Record) -> None: ...
+
+    app.stop()
+    await asyncio.wait_for(app.serve(), 30.0)
+    answered = asyncio.Event()
+    app._call_on_loop(answered.set)
+    assert not answered.is_set()
+    await asyncio.wait_for(answered.wait(), 30.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from multilane.errors import ConfigError
-from multilane.spark.catalog_options import kept_in, options_in, table_options
+from multilane.spark.catalog_options import options_in, table_options, with_stored
 from multilane.spark.rows import spark_schema
 from multilane.spark.source import KafkaSource
 
@@ -29,7 +29,7 @@ def test_a_table_keeps_its_options():
     assert table_options(SHOWN) == GIVEN
     assert table_options(GIVEN) is None
     schema = KafkaSource(SHOWN).schema()
-    assert schema == kept_in(spark_schema(include_headers=True), GIVEN)
+    assert schema == with_stored(spark_schema(include_headers=True), GIVEN)
     assert options_in(schema) == GIVEN
     assert options_in(spark_schema(include_headers=True)) == {}
 

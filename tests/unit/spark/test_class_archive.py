@@ -84,7 +84,7 @@ def test_options_of_java_are_quoted_for_sparks_launcher(path, option):
     ("does", "told"),
     [
         ("echo cannot dump >&2; exit 1", "cannot dump"),
-        ("exit 0", "did not say why"),
+        ("exit 0", "gave no reason"),
         ('echo half > "$3"; echo full disk; exit 3', "full disk"),
     ],
 )

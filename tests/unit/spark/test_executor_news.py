@@ -6,8 +6,8 @@ import pytest
 
 from multilane.errors import SparkStartError
 from multilane.spark import executor_news
-from multilane.spark.executor_news import cause_in, hear_no_more, with_cause
-from multilane.spark.session import _first_cause
+from multilane.spark.executor_news import cause_in, unwatch_executors, with_cause
+from multilane.spark.reasons import first_cause
 
 NO_JAVA = 'java.io.IOException: Cannot run program "/no/such/java/bin/java": error=2, No such file or directory'
 STANDALONE = f"""
@@ -49,7 +49,7 @@ def test_an_error_names_the_cause_where_it_is_known(monkeypatch):
     assert with_cause("no slot") == f"no slot. Spark's executors do not start: {NO_JAVA}"
     monkeypatch.setattr(News, "cause", "Container 7 failed: cannot fetch https://me:hush@repo/app.zip")
     assert "hush" not in with_cause("no slot")
-    hear_no_more()
+    unwatch_executors()
     assert with_cause("no slot") == "no slot"
 
 
@@ -58,5 +58,5 @@ def test_what_the_jvm_says_is_told_and_not_that_it_has_said_something():
         "An error occurred while calling None.org.apache.spark.sql.classic.SparkSession.\n"
         ": java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.\n\tat org.apache"
     )
-    assert _first_cause(error).endswith("IllegalStateException: Cannot call methods on a stopped SparkContext.")
-    assert _first_cause(SparkStartError("no Java")) == "no Java"
+    assert first_cause(error).endswith("IllegalStateException: Cannot call methods on a stopped SparkContext.")
+    assert first_cause(SparkStartError("no Java")) == "no Java"

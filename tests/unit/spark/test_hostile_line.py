@@ -1,4 +1,4 @@
-"""Somebody on the way between a driver and its worker, over real sockets: nothing but what was sent is ever heard."""
+"""An attacker between a driver and its worker, over real sockets: nothing but what was sent is ever received."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from contextlib import suppress
 
 import pytest
 
-from multilane.engines.channel import channel as line_module
-from multilane.engines.channel.channel import call
+from multilane.engines.channel import channel as channel_module
+from multilane.engines.channel.channel import connect
 from multilane.engines.channel.server import ChannelServer
-from multilane.errors import LineLost
+from multilane.errors import ChannelLost
 
 PATIENCE = 20.0
 FORGED = b'{"kind": "told", "number": 9}\n'
@@ -107,8 +107,8 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_only_what_was_sent_is_heard_and_the_rest_ends_the_line(attack, monkeypatch):
-    monkeypatch.setattr(line_module, "_LONGEST", 100_000)
+def test_only_what_was_sent_is_received_and_the_rest_closes_the_channel(attack, monkeypatch):
+    monkeypatch.setattr(channel_module, "_MAX_BYTES", 100_000)
     make, heard_right = ATTACKS[attack]
     heard, over = [], threading.Event()
 
@@ -119,28 +119,28 @@ def test_only_what_was_sent_is_heard_and_the_rest_ends_the_line(attack, monkeypa
         over.set()
 
     relay = OnTheWay(make())
-    desk = ChannelServer("127.0.0.1", "127.0.0.1", "the token", hear)
-    real, desk.address = desk.address, relay.address  # who is on the way needs no address of their own
+    server = ChannelServer("127.0.0.1", "127.0.0.1", "the token", hear)
+    real, server.address = server.address, relay.address  # the attacker needs no address of its own
     relay.lead_to(real)
     try:
-        line = call(relay.address, "the token")
+        line = connect(relay.address, "the token")
         assert line.receive() == {"kind": "hello"}
-        with suppress(LineLost):  # it may be over before all was said
+        with suppress(ChannelLost):  # it may be closed before all is sent
             for number in range(4):
                 line.send("told", number=number)
         if attack == "nothing":
-            line.hang_up()
+            line.disconnect()
         assert over.wait(PATIENCE)
         assert line.receive() is None
         line.close()
     finally:
-        desk.close()
+        server.close()
         relay.close()
     assert heard == [{"kind": "told", "number": number} for number in range(heard_right)]
 
 
 def test_a_worker_believes_only_its_driver_too():
-    """The other direction: what somebody adds on the way to the worker is not heard."""
+    """The other direction: what the attacker adds on the way to the worker is not received."""
     done = threading.Event()
 
     def hear(line):
@@ -148,8 +148,8 @@ def test_a_worker_believes_only_its_driver_too():
         done.wait(PATIENCE)
 
     relay = OnTheWay(lambda relay, number, line: [line])
-    desk = ChannelServer("127.0.0.1", "127.0.0.1", "the token", hear)
-    real, desk.address = desk.address, relay.address
+    server = ChannelServer("127.0.0.1", "127.0.0.1", "the token", hear)
+    real, server.address = server.address, relay.address
     relay.lead_to(real)
     backward = relay._backward
 
@@ -161,28 +161,28 @@ def test_a_worker_believes_only_its_driver_too():
 
     relay._backward = add
     try:
-        line = call(relay.address, "the token")
+        line = connect(relay.address, "the token")
         assert line.receive() == {"kind": "hello"}
         assert line.receive() is None
         line.close()
     finally:
         relay._backward = backward
         done.set()
-        desk.close()
+        server.close()
         relay.close()
 
 
-def test_a_call_that_is_led_to_another_desk_of_the_same_run_fails(monkeypatch):
-    """Driver and query process share a token: a worker's call to the one is no call to the other."""
-    monkeypatch.setattr(line_module, "_CALL_SECONDS", 2.0)
+def test_a_connection_that_is_led_to_another_server_of_the_same_run_fails(monkeypatch):
+    """Driver and query process share a token: a proof for the one is no proof for the other."""
+    monkeypatch.setattr(channel_module, "_CONNECT_SECONDS", 2.0)
     heard = []
     relay = OnTheWay(lambda relay, number, line: [line])
-    desk = ChannelServer("127.0.0.1", "127.0.0.1", "the token", heard.append)
-    relay.lead_to(desk.address)
+    server = ChannelServer("127.0.0.1", "127.0.0.1", "the token", heard.append)
+    relay.lead_to(server.address)
     try:
-        with pytest.raises(LineLost, match="is not this run's driver"):
-            call(relay.address, "the token")
+        with pytest.raises(ChannelLost, match="is not this run's driver"):
+            connect(relay.address, "the token")
     finally:
-        desk.close()
+        server.close()
         relay.close()
     assert heard == []

@@ -15,7 +15,7 @@ from multilane.spark.offset_spec import (
     epochs_in,
     from_json,
     ids_in,
-    parse_place,
+    parse_offsets,
     parse_time,
     parse_times,
     to_json,
@@ -27,7 +27,7 @@ BOTH = (EARLIEST, LATEST, GROUP)
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "spec"),
     [
         ("earliest", Named(EARLIEST)),
         (" Latest ", Named(LATEST)),
@@ -36,8 +36,8 @@ BOTH = (EARLIEST, LATEST, GROUP)
         ("{}", Exact({})),
     ],
 )
-def test_places(text, place):
-    assert parse_place("startingOffsets", text, BOTH) == place
+def test_specs(text, spec):
+    assert parse_offsets("startingOffsets", text, BOTH) == spec
 
 
 @pytest.mark.parametrize(
@@ -50,17 +50,17 @@ def test_places(text, place):
         ('{"a": {"0": true}}', "a whole number for each partition"),
         ('{"a": {"0": "5"}}', "a whole number for each partition"),
         ('{"a": ', "a whole number for each partition"),
-        ('{"a": {"0": -3}}', "-3 is no offset of a-0; -2 is earliest, -1 latest"),
+        ('{"a": {"0": -3}}', "-3 is not an offset of a-0; -2 is earliest, -1 latest"),
     ],
 )
 def test_what_is_no_place(text, said):
     with pytest.raises(ConfigError, match=said):
-        parse_place("startingOffsets", text, BOTH)
+        parse_offsets("startingOffsets", text, BOTH)
 
 
 def test_an_end_is_not_at_the_beginning():
-    with pytest.raises(ConfigError, match="a-0 cannot be at earliest"):
-        parse_place("endingOffsets", '{"a": {"0": -2}}', (LATEST,))
+    with pytest.raises(ConfigError, match="a-0 cannot be earliest"):
+        parse_offsets("endingOffsets", '{"a": {"0": -2}}', (LATEST,))
 
 
 def test_times():

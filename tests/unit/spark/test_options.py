@@ -84,10 +84,10 @@ def test_ends(said, ending):
     ("said", "is_stream", "why"),
     [
         ({"subscribe": "orders"}, True, "kafka.bootstrap.servers is missing"),
-        (BROKERS, True, "one of subscribe, subscribePattern and assign; there is none"),
-        (ORDERS | {"assign": '{"a": [0]}'}, True, "there is subscribe and assign"),
-        (BROKERS | {"subscribe": " , "}, True, "give names of topics"),
-        (BROKERS | {"subscribePattern": "("}, True, "is no regular expression"),
+        (BROKERS, True, "exactly one of subscribe, subscribePattern and assign; given: none"),
+        (ORDERS | {"assign": '{"a": [0]}'}, True, "given: subscribe and assign"),
+        (BROKERS | {"subscribe": " , "}, True, "give topic names"),
+        (BROKERS | {"subscribePattern": "("}, True, "is not a regular expression"),
         (BROKERS | {"assign": '{"a": 0}'}, True, 'give JSON such as {"orders"'),
         (BROKERS | {"assign": '{"a": [-1]}'}, True, 'give JSON such as {"orders"'),
         (ORDERS | {"startingOffset": "latest"}, True, "'startingOffset'; did you mean startingOffsets"),
@@ -174,3 +174,20 @@ def test_a_private_key_that_spark_would_show_is_refused(name):
         with pytest.raises(ConfigError, match=r"in its plans; put it into a file") as told:
             read(ORDERS | {name: "-----BEGIN PRIVATE KEY-----"})
         assert "BEGIN" not in str(told.value)
+
+
+@pytest.mark.parametrize("name", ["kafka.enable_auto_commit", "kafka.auto-offset-reset", "KAFKA.Auto.Offset.Reset"])
+def test_what_the_source_decides_in_any_spelling(name):
+    with pytest.raises(ConfigError, match="the source sets this itself"):
+        source_options({"kafka.bootstrap_servers": "a:1", "subscribe": "orders", name: "true"}, is_stream=True)
+
+
+def test_a_group_in_another_spelling_has_a_position_too():
+    told = {"kafka.bootstrap.servers": "a:1", "subscribe": "orders", "kafka.group_id": "g", "startingOffsets": "group"}
+    assert source_options(told, is_stream=True).properties["group.id"] == "g"
+
+
+def test_two_spellings_that_contradict_each_other():
+    told = {"kafka.bootstrap.servers": "a:1", "kafka.bootstrap_servers": "b:1", "subscribe": "orders"}
+    with pytest.raises(ConfigError, match="given twice"):
+        source_options(told, is_stream=True)

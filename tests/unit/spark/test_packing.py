@@ -26,9 +26,9 @@ def shop(tmp_path):
     return directory
 
 
-def _write(path, text):
+def _write(path, content):
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def test_modules_and_files_but_no_caches_secrets_or_environments(shop):
@@ -83,6 +83,17 @@ KEY_LIKE = {
     "prod.env": "PASSWORD=x",
     "id_ed25519": "x",
     "kafka.keytab": "x",
+    "aws_credentials": "x",
+    "api.token": "x",
+    "secrets.yaml.bak": "x",
+    "server.key.old": "x",
+    "notes.txt": f"\ufeff{PRIVATE}".encode("utf-16-le"),
+    "rsa.bin": bytes.fromhex("308204be020100300d06092a"),  # PKCS#8
+    "rsa1.bin": bytes.fromhex("308204a40201000282010100"),
+    "ec.bin": bytes.fromhex("307702010104 20f38a936630".replace(" ", "")),
+    "ed25519.der": bytes.fromhex("302e020100300506032b6570"),
+    "encrypted.der": bytes.fromhex("3082052d305706092a864886f70d01050d304a"),
+    "store.bin": bytes.fromhex("308209cf0201033082098506092a"),  # PKCS#12
 }
 
 
@@ -102,6 +113,7 @@ def test_what_looks_like_a_key_is_refused_by_name(shop, tmp_path, name):
         ("ca.pem", "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n"),
         ("secret_santa.py", "import secrets"),
         ("monkey.csv", "a,b"),
+        ("ca.der", bytes.fromhex("308202f9308201e1a003020102")),
         ("tokens.py", "BEGIN = '-----BEGIN CERTIFICATE-----'"),
     ],
 )
@@ -123,6 +135,13 @@ def test_links_that_lead_out_are_refused_by_name(shop, tmp_path):
 def test_a_link_to_what_sounds_like_a_key_is_refused_whatever_its_own_name(shop, tmp_path):
     (shop / "settings.txt").symlink_to(shop / ".env")
     with pytest.raises(ConfigError, match=r"settings\.txt: these look like keys"):
+        pack(shop, tmp_path / "app.zip")
+
+
+def test_a_link_to_a_hidden_file_of_passwords_is_refused(shop, tmp_path):
+    _write(shop / ".netrc", "x")
+    (shop / "hosts.txt").symlink_to(shop / ".netrc")
+    with pytest.raises(ConfigError, match=r"hosts\.txt: these look like keys"):
         pack(shop, tmp_path / "app.zip")
 
 

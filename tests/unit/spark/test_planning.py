@@ -10,7 +10,7 @@ from multilane.spark.cut_logs import CutLogs
 from multilane.spark.options import source_options
 from multilane.spark.planning import StreamPlanner
 from multilane.spark.ranges import Range
-from multilane.types import OffsetAndEpoch, TopicPartition
+from multilane.types import OffsetAndEpoch, OffsetAndMetadata, TopicPartition
 
 ONE = TopicPartition("orders", 1)
 
@@ -33,22 +33,22 @@ def planner_of():
 def test_a_batch_waits_until_it_is_worth_it_or_has_waited_for_long(planner_of):
     planner, clock = planner_of(minOffsetsPerTrigger="100", maxTriggerDelay="60s")
     few, many = [Range(ONE, 0, 99)], [Range(ONE, 0, 60), Range(ONE, 60, 100)]
-    assert not planner._waits_for_more(few), "the first comes at once"
+    assert not planner._should_wait(few), "the first comes at once"
     clock.advance(59)
-    assert planner._waits_for_more(few)
-    assert not planner._waits_for_more(many)
+    assert planner._should_wait(few)
+    assert not planner._should_wait(many)
     clock.advance(59)
-    assert planner._waits_for_more(few)
+    assert planner._should_wait(few)
     clock.advance(1)
-    assert not planner._waits_for_more([]), "there is nothing for a batch"
-    assert not planner._waits_for_more(few)
-    assert planner._waits_for_more(few)
+    assert not planner._should_wait([]), "there is nothing for a batch"
+    assert not planner._should_wait(few)
+    assert planner._should_wait(few)
 
 
 def test_without_a_wish_nothing_waits(planner_of):
     planner, _ = planner_of()
-    assert not planner._waits_for_more([Range(ONE, 0, 1)])
-    assert not planner._waits_for_more([Range(ONE, 0, 1)])
+    assert not planner._should_wait([Range(ONE, 0, 1)])
+    assert not planner._should_wait([Range(ONE, 0, 1)])
 
 
 class Logs:
@@ -135,3 +135,23 @@ def test_a_group_hears_of_nothing_beyond_its_log(planner_of):
     planner._commit = told.append
     planner.latest(planner.recall(CHECKPOINT), None)
     assert told == [{ONE: 150}]
+
+
+@pytest.mark.parametrize(("place", "epoch"), [(200, 5), (103, 7)], ids=["as it was told", "after a cut"])
+def test_a_group_hears_with_which_epoch_its_place_was_read(planner_of, place, epoch):
+    """Whoever begins at the group must notice that the log was cut since."""
+    planner, _ = planner_of(commitGroup="g", failOnDataLoss="false")
+    over(planner, Logs((253, 7), {5: (place, 5)}))
+    planner._group = group = Group()
+    planner.latest(planner.recall(CHECKPOINT), None)
+    assert group.told == {ONE: OffsetAndMetadata(place, epoch)}
+
+
+class Group:
+    """What commits are made to."""
+
+    def commit(self, offsets):
+        self.told = offsets
+
+    def close(self, timeout):
+        pass

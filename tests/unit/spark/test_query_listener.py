@@ -17,9 +17,9 @@ from pyspark.sql.streaming.listener import (
 )
 
 from multilane.clock import ManualClock
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 from multilane.spark import query_listener
-from multilane.spark.query_listener import ENDED, FAILED, IDLE, RUNNING, STARTED, QueryListener, QueryState, listening
+from multilane.spark.query_listener import ENDED, FAILED, IDLE, RUNNING, STARTED, QueryListener, QueryStatus, listening
 
 ID, RUN = uuid.UUID(int=1), uuid.UUID(int=2)
 WHEN = "2026-01-01T00:00:00.000Z"
@@ -61,11 +61,11 @@ def test_a_query_from_its_start_to_its_end(caplog):
     counts, clock = Counts(), ManualClock()
     listener = QueryListener(counts, clock=clock)
     listener.onQueryStarted(started())
-    assert listener.queries == {str(RUN): QueryState("orders", STARTED)}
+    assert listener.queries == {str(RUN): QueryStatus("orders", STARTED)}
     for batch in range(3):
         listener.onQueryProgress(progress(batch))
         clock.advance(6.0)
-    assert listener.queries[str(RUN)] == QueryState("orders", RUNNING, 2, 100, 2.5, 50.0, 40.0)
+    assert listener.queries[str(RUN)] == QueryStatus("orders", RUNNING, 2, 100, 2.5, 50.0, 40.0)
     listener.onQueryIdle(QueryIdleEvent(ID, RUN, WHEN))
     assert listener.queries[str(RUN)].state == IDLE
     listener.onQueryTerminated(ended())
@@ -79,12 +79,12 @@ def test_a_query_from_its_start_to_its_end(caplog):
         "spark.query.ended": 1,
     }
     assert counts.by("query", "spark.query.rows") == {"orders": 300}
-    batch = "query orders: batch %d had 100 rows and took 2.5 s; 50/s came, 40/s were processed"
+    batch = "query orders: batch %d had 100 rows and took 2.5 s; 50/s arrived, 40/s processed"
     assert caplog.messages == [
-        "query orders has started",
+        "query orders started",
         batch % 0,
         batch % 2,  # every ten seconds
-        "query orders has ended",
+        "query orders ended",
     ]
 
 
@@ -100,10 +100,10 @@ def test_a_failure_is_told_by_its_own_line(caplog):
     listener = QueryListener(counts)
     listener.onQueryStarted(started())
     listener.onQueryTerminated(ended(PYTHON_FAILED, "STREAM_FAILED"))
-    assert listener.queries[str(RUN)] == QueryState("orders", FAILED, reason="ValueError: no such order")
+    assert listener.queries[str(RUN)] == QueryStatus("orders", FAILED, reason="ValueError: no such order")
     assert counts.by("error", "spark.query.failed") == {"STREAM_FAILED": 1}
     assert [(r.levelname, r.message) for r in caplog.records if r.levelno >= logging.WARNING] == [
-        ("WARNING", "query orders has failed: ValueError: no such order")
+        ("WARNING", "query orders failed: ValueError: no such order")
     ]
     listener.onQueryTerminated(ended("gone", run=uuid.UUID(int=9)))
     assert counts.by("error", "spark.query.failed") == {"STREAM_FAILED": 1, "unknown": 1}
@@ -139,12 +139,12 @@ def test_an_observer_that_fails_harms_nobody(caplog):
         (listener.onQueryProgress, object()),
     ):
         hear(event)
-    assert caplog.text.count("an event of a query could not be passed on") == 5
+    assert caplog.text.count("cannot pass on an event of a query") == 5
     assert listener.queries[str(RUN)].state == ENDED, "what is known does not rest on it"
 
 
 def test_queries_that_ended_are_forgotten_in_the_end(monkeypatch):
-    monkeypatch.setattr(query_listener, "_MOST_KNOWN", 3)
+    monkeypatch.setattr(query_listener, "_MOST_QUERIES", 3)
     listener = QueryListener()
     runs = [uuid.UUID(int=n) for n in range(10, 16)]
     for run in runs:
@@ -196,6 +196,6 @@ def test_who_cannot_listen_lets_the_query_go_on(caplog):
     with listening(Gone()):
         ran.append(1)
     assert ran == [1]
-    assert caplog.messages == ["the listener of queries could not be added: Spark is gone"]
+    assert caplog.messages == ["cannot add the query listener: Spark is gone"]
     with pytest.raises(ValueError, match="of the query"), listening(Gone()):
         raise ValueError("of the query")

@@ -60,10 +60,10 @@ def test_a_json_schema():
     ("model", "said"),
     [
         (Odd, r"the payload\.either is of several types"),
-        (Folder, r"holds itself \(Folder\)"),
-        (int, "is no payload type"),
+        (Folder, r"contains itself \(Folder\)"),
+        (int, "is not a payload type"),
         ({"type": "array", "items": {"type": "integer"}}, "of an object"),
-        ({"type": "object"}, "the payload is object in a way"),
+        ({"type": "object"}, "the payload is object in a form"),
     ],
 )
 def test_what_spark_has_no_type_for(model, said):

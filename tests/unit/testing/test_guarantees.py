@@ -49,7 +49,7 @@ def test_a_violation_names_the_records_and_their_places():
     assert str(found) == ("no-commit-past-unsettled: offset 1 was committed while record a1 (t-0@0) was not settled")
     (found,) = violations(events_of("+a1 +a2 A(a1 B(a2"), [NoSameKeyOverlap()])
     assert "B began record a2 of key a (t-0@1)" in found.text
-    assert "while A was at record a1 (t-0@0)" in found.text
+    assert "while A had been processing record a1 (t-0@0)" in found.text
     (found,) = violations(events_of("+a1 A(a1 A)a1 A(a1"), [NoDuplicateWithoutRestart()])
     assert "A began record a1 (t-0@0) again" in found.text
     found, *_ = violations(events_of("+a1 +a2 A(a2 A)a2 A(a1 A)a1"), [PerKeyOrder()])

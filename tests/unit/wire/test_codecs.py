@@ -276,7 +276,7 @@ def test_a_batch_that_does_not_fit_any_more_is_not_decompressed(codec):
 
 
 @pytest.mark.parametrize("good", [0, 1, 3])
-@pytest.mark.parametrize("fault", ["a bomb", "cut short", "no stream", "too many records", "too much for a block"])
+@pytest.mark.parametrize("fault", ["a bomb", "truncated", "no stream", "too many records", "too much for a block"])
 @pytest.mark.parametrize("codec", ALL)
 def test_a_refused_batch_gives_its_memory_back_at_once(codec, fault, good):
     """Without the garbage collector: by the time it comes by, a partition may have been refused many times."""
@@ -284,7 +284,7 @@ def test_a_refused_batch_gives_its_memory_back_at_once(codec, fault, good):
     stream = whole.build()[61:]
     bad = {
         "a bomb": Batch([Rec(0, value=bytes(2 * MB))], 30 * good, codec=codec),
-        "cut short": whole.with_(packed=stream[:-9]),
+        "truncated": whole.with_(packed=stream[:-9]),
         "no stream": whole.with_(packed=b"\x82SNAPPY\x00" + bytes(range(200))),
         "too many records": whole.with_(count=100_000, last_delta=100_000),
         "too much for a block": Batch([Rec(0, value=bytes(MB - 20))], 30 * good, codec=codec),

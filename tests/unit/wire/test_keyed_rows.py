@@ -94,13 +94,13 @@ def test_batches_of_a_block_have_their_own_kind_of_time():
 
 
 def test_a_frame_is_let_go_when_all_of_its_block_came_or_nothing_more_will_for_long():
-    for lets_go in (lambda rows, block: rows.put(block.slice(3)), lambda rows, block: rows.release_frame()):
+    for releases in (lambda rows, block: rows.put(block.slice(3)), lambda rows, block: rows.release_frame()):
         block = read(Batch(ODD))
         frame = weakref.ref(block.columns.keys)
         rows = KeyedRows("t", 3, 4)
         rows.put(block.slice(0, 3), is_last=False)
         assert rows._source is not None
-        lets_go(rows, block)
+        releases(rows, block)
         del block
         gc.collect()
         assert frame() is None

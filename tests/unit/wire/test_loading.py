@@ -61,10 +61,10 @@ def test_compiled_once_and_then_loaded_without_the_compiler(tmp_path):
 @pytest.fixture
 def kept_kernels(tmp_path):
     """A cache of one's own, with this machine's kernels in it; compiled for it where the machine keeps none."""
-    place = loading._place(image.processor())
-    kept = loading._kept(place) or importlib.import_module("multilane.wire.records.compiling").compile_kernels()
+    place = loading._image_path(image.processor())
+    kept = loading._stored(place) or importlib.import_module("multilane.wire.records.compiling").compile_kernels()
     own = tmp_path / "kernels" / place.name
-    loading._keep(own, kept.pack())
+    loading._store(own, kept.pack())
     return own
 
 
@@ -75,22 +75,22 @@ def test_kept_kernels_are_used(kept_kernels):
 @pytest.mark.parametrize("damage", [b"", b"x", b"multilane kernels 1\n"])
 def test_damaged_kernels_are_not_used(kept_kernels, damage, caplog):
     kept_kernels.write_bytes(damage or kept_kernels.read_bytes()[:-1])
-    assert loading._kept(kept_kernels) is None
-    assert "made anew" in caplog.text
+    assert loading._stored(kept_kernels) is None
+    assert "compiled again" in caplog.text
 
 
 def test_kernels_that_others_may_write_are_not_used(kept_kernels, caplog):
     kept_kernels.chmod(0o666)
-    assert loading._kept(kept_kernels) is None
-    assert "can be written by others" in caplog.text
+    assert loading._stored(kept_kernels) is None
+    assert "other users can write" in caplog.text
 
 
 def test_kernels_in_a_directory_that_others_may_write_are_neither_used_nor_kept(kept_kernels, caplog):
     kept_kernels.parent.chmod(0o777)
-    assert loading._kept(kept_kernels) is None
-    assert "can be written by others" in caplog.text
+    assert loading._stored(kept_kernels) is None
+    assert "other users can write" in caplog.text
     another = kept_kernels.with_name("another.image")
-    loading._keep(another, b"code")
+    loading._store(another, b"code")
     assert "each process compiles them" in caplog.text
     assert not another.exists()
 
@@ -104,24 +104,24 @@ def test_kernels_of_another_user_are_not_used(kept_kernels, monkeypatch, caplog)
         return lambda handle: os.stat_result((*real(handle)[:4], uid, *real(handle)[5:]))
 
     monkeypatch.setattr(loading.os, "fstat", by(mine + 2))
-    assert loading._kept(kept_kernels) is None
-    assert "can be written by others" in caplog.text
+    assert loading._stored(kept_kernels) is None
+    assert "other users can write" in caplog.text
     monkeypatch.setattr(loading.os, "fstat", by(0))
-    assert loading._kept(kept_kernels) is not None, "root may put them there for everybody"
+    assert loading._stored(kept_kernels) is not None, "root may put them there for everybody"
 
 
 def test_a_link_is_not_followed(kept_kernels, tmp_path, caplog):
     elsewhere = tmp_path / "elsewhere"
     kept_kernels.rename(elsewhere)
     kept_kernels.symlink_to(elsewhere)
-    assert loading._kept(kept_kernels) is None
-    assert "made anew" in caplog.text
+    assert loading._stored(kept_kernels) is None
+    assert "compiled again" in caplog.text
 
 
 def test_all_that_is_made_for_them_is_the_users_alone(tmp_path):
     before = os.umask(0)
     try:
-        loading._keep(tmp_path / "a" / "b" / "x.image", b"code")
+        loading._store(tmp_path / "a" / "b" / "x.image", b"code")
     finally:
         os.umask(before)
     for made in (tmp_path / "a", tmp_path / "a" / "b", tmp_path / "a" / "b" / "x.image"):
@@ -131,28 +131,28 @@ def test_all_that_is_made_for_them_is_the_users_alone(tmp_path):
 def test_without_a_place_to_keep_them_there_is_a_word_about_it(tmp_path, caplog):
     blocked = tmp_path / "file"
     blocked.write_text("not a directory")
-    loading._keep(blocked / "kernels" / "x.image", b"code")
+    loading._store(blocked / "kernels" / "x.image", b"code")
     assert "each process compiles them" in caplog.text
 
 
 def test_another_processor_or_compiler_has_kernels_of_its_own(monkeypatch):
-    here = loading._place("this one")
-    assert here == loading._place("this one")
-    assert here != loading._place("another one")
+    here = loading._image_path("this one")
+    assert here == loading._image_path("this one")
+    assert here != loading._image_path("another one")
     monkeypatch.setattr(loading, "version", lambda package: f"{package} 99")
-    assert here != loading._place("this one")
+    assert here != loading._image_path("this one")
 
 
 def test_settings_that_change_what_numba_makes_have_kernels_of_their_own(monkeypatch):
-    here = loading._place("this one")
+    here = loading._image_path("this one")
     monkeypatch.setenv("NUMBA_NUM_THREADS", "2")
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
-    assert here == loading._place("this one")
+    assert here == loading._image_path("this one")
     monkeypatch.setenv("NUMBA_OPT", "0")
-    unoptimised = loading._place("this one")
+    unoptimised = loading._image_path("this one")
     assert here != unoptimised
     monkeypatch.setenv("NUMBA_DEBUGINFO", "1")
-    assert loading._place("this one") not in (here, unoptimised)
+    assert loading._image_path("this one") not in (here, unoptimised)
 
 
 @pytest.mark.slow
@@ -227,8 +227,8 @@ def slow(name, package=None):
     return real(name, package)
 
 loading.importlib.import_module = slow
-loading._kept = lambda place: None  # so that it compiles
-loading._keep = lambda place, data: None
+loading._stored = lambda place: None  # so that it compiles
+loading._store = lambda place, data: None
 loader = threading.Thread(target=loading.load_kernels)
 loader.start()
 assert entered.wait(60)

@@ -1,1 +1,1 @@
-"""Administrative reads over our own wire, and writes through librdkafka."""
+"""Administrative reads over multilane's own protocol code, and writes through librdkafka."""

@@ -1,8 +1,8 @@
-"""The admin client: looks at a cluster over our own wire, changes it through librdkafka.
+"""The admin client: reads over multilane's own protocol code, writes through librdkafka.
 
 Thread: application; any number of threads may use one client.
 
-Reads are calls on the shared network thread. Writes (`topic_writes`) load confluent-kafka when the first one is made.
+Reads are calls on the shared network thread. Writes (`topic_writes`) load confluent-kafka with the first one.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from multilane.client.admin.answers import (
     TopicDescription,
 )
 from multilane.client.admin.asking import AdminQuestion, Asker
-from multilane.client.admin.farewell import farewell_of
+from multilane.client.admin.farewell import leave_question
 from multilane.client.admin.offset_lookup import OffsetLookup
 from multilane.client.admin.offsets_partition import OFFSETS_TOPIC, offsets_partition
 from multilane.client.admin.topic_writes import TopicWrites
+from multilane.client.arguments import name_list
 from multilane.config.connection import parse_connection
 from multilane.config.values import merged
 from multilane.errors import BrokerError, MultilaneError, NetworkError, UnsupportedVersion, broker_error
@@ -46,7 +47,7 @@ from multilane.wire.messages import ApiKey
 if TYPE_CHECKING:
     from multilane.client.group.membership import Identity
     from multilane.clock import Clock
-    from multilane.metrics import Observer
+    from multilane.metrics.observer import Observer
     from multilane.types import NodeId, OffsetAndTimestamp, TopicPartition
 
 At = Literal["earliest", "latest", "max_timestamp"] | int
@@ -63,7 +64,7 @@ class Admin:
     ...     admin.create_topics({"orders": 6})
     ...     print(admin.topics(["orders"])["orders"].partitions)
 
-    Every call blocks until it is done or its `timeout` (default: `default.api.timeout.ms`) is over.
+    Every call blocks until it completes or times out (`timeout`, default: `default.api.timeout.ms`).
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class Admin:
         return self._cluster(self._asker.deadline(timeout))
 
     def topics(self, names: Collection[str] | None = None, timeout: float | None = None) -> dict[str, TopicDescription]:
-        """The topics named, or all of them. A named one that does not exist is an error."""
+        """The named topics, or all of them. Raises if a named topic does not exist."""
         return self._topics(names, self._asker.deadline(timeout))
 
     def offsets(
@@ -109,9 +110,9 @@ class Admin:
         read_committed: bool = False,
         timeout: float | None = None,
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Where each partition begins, ends, has its largest timestamp, or was at a time (ms since 1970).
+        """Each partition's first offset, end, offset of the largest timestamp, or offset at a time (ms since 1970).
 
-        None where no record is: none as late as the time given, or none at all for `max_timestamp`.
+        None if there is no such record: none at or after the given time, or none at all for `max_timestamp`.
         """
         deadline = self._asker.deadline(timeout)
         lookup = OffsetLookup(self._asker, lambda names: self._topics(names, deadline), deadline)
@@ -120,7 +121,7 @@ class Admin:
     # --- groups ------------------------------------------------------------------------------------------------------
 
     def groups(self, timeout: float | None = None) -> tuple[GroupListing, ...]:
-        """Every group of every broker; from the start again when a broker leaves, because its groups move."""
+        """All groups of all brokers. Starts again if a broker leaves, because its groups move."""
         deadline = self._asker.deadline(timeout)
         failures = 0
         while True:
@@ -131,30 +132,30 @@ class Admin:
                 self._asker.pause(failures, deadline, error)
 
     def describe_groups(self, names: Iterable[str], timeout: float | None = None) -> dict[str, GroupDescription]:
-        """Members and their partitions, whichever protocol a group uses. One that does not exist is an error."""
+        """Members and their partitions, for groups of both protocols. Raises if a group does not exist."""
         deadline = self._asker.deadline(timeout)
-        return {name: self._describe(name, deadline) for name in names}
+        return {name: self._describe(name, deadline) for name in name_list(names, "groups")}
 
     def remove_member(self, member: Identity, timeout: float | None = None) -> None:
-        """Leave a group in the name of a member that has died, so that its partitions are free before its session is
-        over. If it still lives, its group fences it."""
+        """Leave a group on behalf of a dead member, so that its partitions are free before its session timeout. If the
+        member is still alive, its group fences it."""
         deadline = self._asker.deadline(timeout)
-        question = farewell_of(member)
+        question = leave_question(member)
         self._asker.ask_responsible(lambda: self._coordinator(member.group, deadline), question, deadline)
 
     def offsets_partition(self, group: str, timeout: float | None = None) -> int:
-        """The partition of `__consumer_offsets` that keeps what a group commits; its leader coordinates the group."""
+        """The partition of `__consumer_offsets` with a group's commits; its leader coordinates the group."""
         return offsets_partition(group, self.offsets_topic_partitions(timeout))
 
     def offsets_topic_partitions(self, timeout: float | None = None) -> int:
-        """How many partitions `__consumer_offsets` has. Brokers make it for the first group."""
+        """The number of partitions of `__consumer_offsets`. Brokers create it with the first group."""
         return len(self.topics([OFFSETS_TOPIC], timeout)[OFFSETS_TOPIC].partitions)
 
     def group_offsets(self, group: str, timeout: float | None = None) -> dict[TopicPartition, CommittedOffset]:
-        """All offsets a group has committed. A group that does not exist has none: the answer is empty.
+        """All offsets that a group has committed; empty for a group that does not exist.
 
-        That answer is given only when the group's coordinator said so; while there is no coordinator, or while it
-        loads, the question is asked again. Offsets of topics that were deleted since are left out.
+        The result is always the coordinator's response: the request is retried while there is no coordinator, or while
+        it loads. Omits the offsets of deleted topics.
         """
         deadline = self._asker.deadline(timeout)
         question = AdminQuestion(
@@ -164,9 +165,9 @@ class Admin:
             lambda response: _offsets_error(response, group),
         )
         response, _ = self._asker.ask_responsible(lambda: self._coordinator(group, deadline), question, deadline)
-        told: Any = answers.offsets_group(response, group)
-        ids = [topic.topic_id for topic in told.topics if not hasattr(topic, "name")]
-        return answers.committed_in(told, self._names_by_id(ids, deadline) if ids else {})
+        offsets: Any = answers.offsets_group(response, group)
+        ids = [topic.topic_id for topic in offsets.topics if not hasattr(topic, "name")]
+        return answers.committed_in(offsets, self._names_by_id(ids, deadline) if ids else {})
 
     # --- writes ------------------------------------------------------------------------------------------------------
 
@@ -177,9 +178,9 @@ class Admin:
         configs: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> None:
-        """Creates topics (name -> number of partitions) and waits until every partition has a leader.
+        """Create topics (name -> number of partitions) and wait until every partition has a leader.
 
-        -1 stands for the cluster's defaults, for partitions as well as for the replication factor.
+        -1 selects the cluster's default, for partitions and for the replication factor.
         """
         deadline = self._write_deadline(timeout)
         self._writes.create_topics(topics, replication_factor, configs or {}, self._asker.left(deadline))
@@ -187,27 +188,27 @@ class Admin:
 
     def delete_topics(self, names: Collection[str], timeout: float | None = None) -> None:
         deadline = self._write_deadline(timeout)
-        self._writes.delete_topics(names, self._asker.left(deadline))
+        self._writes.delete_topics(name_list(names, "topics"), self._asker.left(deadline))
 
     def create_partitions(self, totals: Mapping[str, int], timeout: float | None = None) -> None:
-        """Raises the number of partitions of each topic to the total given; waits until the new ones have leaders."""
+        """Increase each topic's number of partitions to the given total; wait until the new ones have leaders."""
         deadline = self._write_deadline(timeout)
         self._writes.create_partitions(totals, self._asker.left(deadline))
         self._wait_topics(tuple(totals), lambda t: len(t.partitions) >= totals[t.name] and _all_led(t), deadline)
 
     def alter_topic_config(self, topic: str, changes: Mapping[str, str | None], timeout: float | None = None) -> None:
-        """Sets the configurations given and leaves the others alone; None goes back to the default."""
+        """Set the given configurations and keep the others; None restores the default."""
         deadline = self._write_deadline(timeout)
         self._writes.alter_topic_config(topic, changes, self._asker.left(deadline))
 
     def delete_records(
         self, before: Mapping[TopicPartition, int], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Deletes the records before an offset (-1: all there are); gives where each log begins now."""
+        """Delete the records before an offset (-1: all records); returns the new first offset of each log."""
         deadline = self._write_deadline(timeout)
         return self._writes.delete_records(before, self._asker.left(deadline))
 
-    # --- how ---------------------------------------------------------------------------------------------------------
+    # --- requests ----------------------------------------------------------------------------------------------------
 
     def _write_deadline(self, timeout: float | None) -> float:
         self._asker.check()
@@ -218,9 +219,9 @@ class Admin:
         return answers.cluster_in(self._asker.ask(question, deadline))
 
     def _topics(self, names: Collection[str] | None, deadline: float) -> dict[str, TopicDescription]:
-        if names is not None and not names:
+        wanted = None if names is None else name_list(names, "topics")
+        if wanted == ():
             return {}
-        wanted = None if names is None else tuple(names)
         question = AdminQuestion(
             ApiKey.METADATA,
             partial(metadata_request, topics=wanted, create=False),
@@ -230,7 +231,7 @@ class Admin:
         return answers.topics_in(self._asker.ask(question, deadline))
 
     def _wait_topics(self, names: tuple[str, ...], ready: Callable[[TopicDescription], bool], deadline: float) -> None:
-        """The controller answers before every broker has heard of it."""
+        """The controller responds before every broker knows of the change."""
         failures = 0
         while True:
             missing = broker_error(3, f"Metadata of {', '.join(names[:5])}")
@@ -259,14 +260,14 @@ class Admin:
         question = AdminQuestion(ApiKey.LIST_GROUPS, list_groups_request, LIST_GROUPS_AT_LEAST, _listing_error)
         found: dict[str, GroupListing] = {}
         for broker in self._cluster(deadline).brokers:
-            find = partial(self._still_there, broker.id, deadline)
+            find = partial(self._check_present, broker.id, deadline)
             response, node = self._asker.ask_responsible(find, question, deadline)
             found |= {group.id: group for group in answers.listings_in(response, node)}
         return tuple(sorted(found.values(), key=lambda g: g.id))
 
-    def _still_there(self, node: NodeId, deadline: float) -> NodeId:
+    def _check_present(self, node: NodeId, deadline: float) -> NodeId:
         if all(b.id != node for b in self._cluster(deadline).brokers):
-            raise NetworkError(f"broker {node} left the cluster while its groups were asked for")
+            raise NetworkError(f"broker {node} left the cluster while its groups were being listed")
         return node
 
     def _coordinator(self, group: str, deadline: float) -> NodeId:
@@ -279,23 +280,23 @@ class Admin:
         return answers.coordinator_in(self._asker.ask(question, deadline), group)[1]
 
     def _describe(self, group: str, deadline: float) -> GroupDescription:
-        """Brokers before 3.7 do not know the newer question; others answer it only for groups of that kind."""
+        """Brokers before 3.7 do not support ConsumerGroupDescribe; others answer it only for KIP-848 groups."""
         try:
-            told, node = self._ask_group(
+            described, node = self._ask_group(
                 ApiKey.CONSUMER_GROUP_DESCRIBE, consumer_group_describe_request, 0, group, deadline
             )
-            return answers.consumer_group(told, node)
+            return answers.consumer_group(described, node)
         except UnsupportedVersion:
             pass
         except BrokerError as error:
             if error.code != _GROUP_ID_NOT_FOUND:
                 raise
-        told, node = self._ask_group(
+        described, node = self._ask_group(
             ApiKey.DESCRIBE_GROUPS, describe_groups_request, DESCRIBE_GROUPS_AT_LEAST, group, deadline
         )
-        if str(told.group_state) == _DEAD:
+        if str(described.group_state) == _DEAD:
             raise broker_error(_GROUP_ID_NOT_FOUND, f"DescribeGroups of group {group}")
-        return answers.classic_group(told, node)
+        return answers.classic_group(described, node)
 
     def _ask_group(
         self, api: ApiKey, build: Callable[[int, tuple[str, ...]], Any], at_least: int, group: str, deadline: float
@@ -330,15 +331,16 @@ def _listing_error(response: Any) -> MultilaneError | None:
 
 
 def _group_error(response: Any, group: str) -> MultilaneError | None:
-    told = next((g for g in response.groups if str(g.group_id) == group), None)
-    if told is None:
-        return broker_error(-1, f"the description of group {group}", "the response does not name the group")
-    return _coded(int(told.error_code), f"the description of group {group}", getattr(told, "error_message", None))
+    described = next((g for g in response.groups if str(g.group_id) == group), None)
+    context = f"the description of group {group}"
+    if described is None:
+        return broker_error(-1, context, "the response does not contain the group")
+    return _coded(int(described.error_code), context, getattr(described, "error_message", None))
 
 
 def _offsets_error(response: Any, group: str) -> MultilaneError | None:
-    told = answers.offsets_group(response, group)
-    if told is None:
-        return broker_error(-1, f"OffsetFetch of group {group}", "the response does not name the group")
-    error = answers.offset_errors(told, group)
+    offsets = answers.offsets_group(response, group)
+    if offsets is None:
+        return broker_error(-1, f"OffsetFetch of group {group}", "the response does not contain the group")
+    error = answers.offset_errors(offsets, group)
     return None if error is not None and error.code == _GROUP_ID_NOT_FOUND else error

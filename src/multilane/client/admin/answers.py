@@ -1,8 +1,8 @@
-"""What an admin client answers: frozen values, and how they are read from responses.
+"""The result types of the admin client, and how they are read from responses.
 
 Thread: none (pure).
 
-Responses are kio entities of whatever version was spoken; a field that an old version lacks becomes its empty value.
+Responses are kio entities of the negotiated version. A field that an old version lacks becomes its empty value.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CONSUMER_PROTOCOL: Final = "consumer"
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """`controller` is where administrative writes go; under KRaft that is any broker, which passes them on."""
+    """`controller` receives administrative writes. Under KRaft it is any broker, which forwards them."""
 
     id: str | None
     brokers: tuple[Node, ...]
@@ -33,7 +33,7 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """`leader` None: there is none at present."""
+    """`leader` is None while the partition has none."""
 
     number: int
     leader: NodeId | None
@@ -53,7 +53,7 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """`type` is classic, consumer, share or streams; `type` and `state` are empty when the broker is too old to say."""
+    """`type` is classic, consumer, share or streams. `type` and `state` are empty if the broker is too old for them."""
 
     id: str
     type: str
@@ -64,7 +64,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """`assignment` is None for a classic member of something that is not a consumer: only it can read its bytes."""
+    """`assignment` is None for a classic member that is not a consumer: only that kind of client can decode it."""
 
     id: str
     instance_id: str | None
@@ -78,7 +78,7 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """`epoch` is -1 for classic groups; `assignor` is the protocol that members agreed on, or the broker's assignor."""
+    """`epoch` is -1 for classic groups. `assignor` is the members' common protocol or the broker's assignor."""
 
     id: str
     type: str
@@ -121,24 +121,24 @@ def topics_in(response: Any) -> dict[str, TopicDescription]:
     }
 
 
-def _partition(told: Any) -> PartitionDescription:
-    leader = int(told.leader_id)
+def _partition(described: Any) -> PartitionDescription:
+    leader = int(described.leader_id)
     return PartitionDescription(
-        int(told.partition_index),
+        int(described.partition_index),
         None if leader == _NO_LEADER else NodeId(leader),
-        LeaderEpoch(int(told.leader_epoch)),
-        _nodes(told.replica_nodes),
-        _nodes(told.isr_nodes),
-        _nodes(told.offline_replicas),
+        LeaderEpoch(int(described.leader_epoch)),
+        _nodes(described.replica_nodes),
+        _nodes(described.isr_nodes),
+        _nodes(described.offline_replicas),
     )
 
 
-def _nodes(told: Any) -> tuple[NodeId, ...]:
-    return tuple(NodeId(int(n)) for n in told)
+def _nodes(ids: Any) -> tuple[NodeId, ...]:
+    return tuple(NodeId(int(n)) for n in ids)
 
 
 def topic_errors(response: Any, *, named: bool) -> BrokerError | None:
-    """The first error of a topic. One that vanished is worth a word only to who asked for it by name."""
+    """The first topic error. A deleted topic is an error only if it was requested by name."""
     for topic in response.topics:
         code = int(topic.error_code)
         if code in _GONE and not named:
@@ -152,12 +152,12 @@ def topic_errors(response: Any, *, named: bool) -> BrokerError | None:
 
 def coordinator_in(response: Any, group: str) -> tuple[int, NodeId]:
     """(error code, coordinator)."""
-    told = response
+    coordinator = response
     if hasattr(response, "coordinators"):
-        told = next((c for c in response.coordinators if str(c.key) == group), None)
-        if told is None:
+        coordinator = next((c for c in response.coordinators if str(c.key) == group), None)
+        if coordinator is None:
             return -1, NodeId(-1)
-    return int(told.error_code), NodeId(int(told.node_id))
+    return int(coordinator.error_code), NodeId(int(coordinator.node_id))
 
 
 def listings_in(response: Any, node: NodeId) -> list[GroupListing]:
@@ -173,14 +173,14 @@ def listings_in(response: Any, node: NodeId) -> list[GroupListing]:
     ]
 
 
-def classic_group(told: Any, node: NodeId) -> GroupDescription:
-    consumers = str(told.protocol_type) == _CONSUMER_PROTOCOL
+def classic_group(described: Any, node: NodeId) -> GroupDescription:
+    consumers = str(described.protocol_type) == _CONSUMER_PROTOCOL
     return GroupDescription(
-        id=str(told.group_id),
+        id=str(described.group_id),
         type="classic",
-        state=str(told.group_state),
-        protocol_type=str(told.protocol_type),
-        assignor=str(told.protocol_data),
+        state=str(described.group_state),
+        protocol_type=str(described.protocol_type),
+        assignor=str(described.protocol_data),
         coordinator=node,
         members=tuple(
             GroupMember(
@@ -190,19 +190,19 @@ def classic_group(told: Any, node: NodeId) -> GroupDescription:
                 str(m.client_host),
                 read_assignment(bytes(m.member_assignment)) if consumers else None,
             )
-            for m in told.members
+            for m in described.members
         ),
     )
 
 
-def consumer_group(told: Any, node: NodeId) -> GroupDescription:
-    """A group of the protocol of KIP-848."""
+def consumer_group(described: Any, node: NodeId) -> GroupDescription:
+    """A group of the KIP-848 protocol."""
     return GroupDescription(
-        id=str(told.group_id),
+        id=str(described.group_id),
         type="consumer",
-        state=str(told.group_state),
+        state=str(described.group_state),
         protocol_type=_CONSUMER_PROTOCOL,
-        assignor=str(told.assignor_name),
+        assignor=str(described.assignor_name),
         coordinator=node,
         members=tuple(
             GroupMember(
@@ -215,10 +215,10 @@ def consumer_group(told: Any, node: NodeId) -> GroupDescription:
                 int(m.member_epoch),
                 tuple(str(name) for name in m.subscribed_topic_names),
             )
-            for m in told.members
+            for m in described.members
         ),
-        epoch=int(told.group_epoch),
-        assignment_epoch=int(told.assignment_epoch),
+        epoch=int(described.group_epoch),
+        assignment_epoch=int(described.assignment_epoch),
     )
 
 
@@ -235,10 +235,10 @@ def offsets_group(response: Any, group: str) -> Any | None:
     return next((g for g in response.groups if str(g.group_id) == group), None)
 
 
-def committed_in(told: Any, names: Mapping[UUID, str]) -> dict[TopicPartition, CommittedOffset]:
-    """The offsets of one group; `names` translates topic ids. Topics that are gone are left out."""
+def committed_in(offsets: Any, names: Mapping[UUID, str]) -> dict[TopicPartition, CommittedOffset]:
+    """The offsets of one group. `names` maps topic ids to names; offsets of deleted topics are omitted."""
     found = {}
-    for topic in told.topics:
+    for topic in offsets.topics:
         name = str(topic.name) if hasattr(topic, "name") else names.get(topic.topic_id)
         for p in topic.partitions:
             if name is not None and int(p.committed_offset) >= 0:
@@ -248,7 +248,7 @@ def committed_in(told: Any, names: Mapping[UUID, str]) -> dict[TopicPartition, C
     return found
 
 
-def offset_errors(told: Any, group: str) -> BrokerError | None:
-    """What a group's part says went wrong, as a whole or for a partition."""
-    codes = [int(told.error_code), *(int(p.error_code) for t in told.topics for p in t.partitions)]
+def offset_errors(offsets: Any, group: str) -> BrokerError | None:
+    """The first error of a group's part, for the group or for a partition."""
+    codes = [int(offsets.error_code), *(int(p.error_code) for t in offsets.topics for p in t.partitions)]
     return next((broker_error(code, f"OffsetFetch of group {group}") for code in codes if code), None)

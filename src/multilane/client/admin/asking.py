@@ -1,10 +1,10 @@
-"""Asks brokers on behalf of a thread that waits: any broker, a given one, or whoever is responsible.
+"""Sends requests for a waiting thread: to any broker, a given one, or the responsible one.
 
 Thread: application, any number at a time. The requests themselves are calls on the shared network thread.
 
-Who is responsible (a group's coordinator, a partition's leader) may change while we wait. So a question that stays open
-for some seconds makes us look again; when someone else has taken over, the question goes there. Errors that pass are
-waited through until the deadline and never taken for an answer.
+The responsible broker (a group's coordinator, a partition's leader) may change during the wait. So a request that stays
+open for some seconds triggers a new look-up, and goes to the new broker if there is one. Transient errors are retried
+until the deadline and never count as a result.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from multilane.client.calls import Call, Judge, no_complaint
+from multilane.client.calls import Call, Judge, no_error
 from multilane.client.net.request_state import RequestBackoff
 from multilane.client.sharing import THREADS
 from multilane.clock import Clock, SystemClock
@@ -24,12 +24,12 @@ from multilane.errors import ClientClosed, ForkedClient, MultilaneError, Operati
 
 if TYPE_CHECKING:
     from multilane.config.connection import ConnectionConfig
-    from multilane.metrics import Observer
+    from multilane.metrics.observer import Observer
     from multilane.types import NodeId
     from multilane.wire.messages import ApiKey
 
 _LOOK_AGAIN_SECONDS: Final = 2.0
-# The network thread keeps the deadline; we wait a little longer, in case it cannot.
+# The network thread enforces the deadline. The caller waits a little longer, in case it cannot.
 _GRACE_SECONDS: Final = 1.0
 _CLOSE_SECONDS: Final = 5.0
 
@@ -39,7 +39,7 @@ class AdminQuestion:
     api: ApiKey
     build: Callable[[int], Any]
     at_least: int = 0
-    judge: Judge = no_complaint
+    judge: Judge = no_error
 
 
 class Asker:
@@ -58,7 +58,7 @@ class Asker:
 
     def check(self) -> None:
         if self._lease.is_inherited:
-            raise ForkedClient("this admin client was made before a fork; make a new one in this process")
+            raise ForkedClient("this admin client was created before a fork; create a new one in this process")
         if self._closing.is_set():
             raise ClientClosed("this admin client is closed")
 
@@ -73,13 +73,13 @@ class Asker:
     # --- asking ------------------------------------------------------------------------------------------------------
 
     def ask(self, question: AdminQuestion, deadline: float) -> Any:
-        """Any broker. What `judge` finds retriable is asked again."""
+        """Send to any broker. Retries while `judge` returns a retriable error."""
         return self._result(self.send(question, deadline, None, question.judge), self.left(deadline) + _GRACE_SECONDS)
 
     def send(
-        self, question: AdminQuestion, deadline: float, node: NodeId | None, judge: Judge = no_complaint
+        self, question: AdminQuestion, deadline: float, node: NodeId | None, judge: Judge = no_error
     ) -> Future[Any]:
-        """Puts a question on its way. With a node it is judged by whoever waits for it."""
+        """Send without waiting. For a given node, the caller judges the response."""
         self.check()
         future: Future[Any] = Future()
         call = Call(question.api, question.build, deadline, future, node, question.at_least, judge)
@@ -89,7 +89,8 @@ class Asker:
     def ask_responsible(
         self, find: Callable[[], NodeId], question: AdminQuestion, deadline: float
     ) -> tuple[Any, NodeId]:
-        """Whoever `find` names, found anew after every error that passes. The answer, and who gave it."""
+        """Send to the broker that `find` returns, found again after every transient error. Returns the response and the
+        broker."""
         failures = 0
         while True:
             node = find()
@@ -107,7 +108,7 @@ class Asker:
     def wait_responsible(
         self, future: Future[Any], node: NodeId, find: Callable[[], NodeId | None], deadline: float
     ) -> Any | None:
-        """The answer; None when it did not come and someone else is responsible by now."""
+        """The response; None if there is none yet and another broker has become responsible."""
         while True:
             left = self.left(deadline) + _GRACE_SECONDS
             try:
@@ -122,11 +123,11 @@ class Asker:
                 return None
 
     def pause(self, failures: int, deadline: float, error: MultilaneError) -> None:
-        """The wait before a question is asked again; ends with the deadline or when the client is closed."""
+        """Wait before a retry; ends at the deadline or when the client is closed."""
         self._closing.wait(min(self._backoff.delay(failures), self.left(deadline)))
         self.check()
         if self.left(deadline) <= 0:
-            raise OperationTimeout(f"no usable answer within the time given: {error}") from error
+            raise OperationTimeout(f"no usable response in time: {error}") from error
 
     def _result(self, future: Future[Any], timeout: float) -> Any:
         try:

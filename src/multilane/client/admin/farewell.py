@@ -1,4 +1,4 @@
-"""How a member leaves its group when somebody else says it for it: one request, by either protocol.
+"""Builds the request that removes a dead member from its group, for both protocols.
 
 Thread: none (pure).
 """
@@ -24,26 +24,26 @@ _CLASSIC = "classic"
 _REASON = "its process died"
 
 
-def farewell_of(member: Identity) -> AdminQuestion:
+def leave_question(member: Identity) -> AdminQuestion:
     if member.protocol == _CLASSIC:
-        who = ClassicMember(member.group, member.member_id, member.instance_id, member.epoch)
+        leaving = ClassicMember(member.group, member.member_id, member.instance_id, member.epoch)
         return AdminQuestion(
             ApiKey.LEAVE_GROUP,
-            lambda version: leave_group_request(version, who, _REASON),
+            lambda version: leave_group_request(version, leaving, _REASON),
             LEAVE_GROUP_AT_LEAST,
-            lambda response: _complaint(response, member),
+            lambda response: _error_in(response, member),
         )
     epoch = LEAVE_EPOCH if member.instance_id is None else LEAVE_STATIC_EPOCH
-    said = MemberHeartbeat(member.group, member.member_id, epoch, member.instance_id)
+    heartbeat = MemberHeartbeat(member.group, member.member_id, epoch, member.instance_id)
     return AdminQuestion(
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
-        lambda version: member_heartbeat_request(version, said),
+        lambda version: member_heartbeat_request(version, heartbeat),
         HEARTBEAT_AT_LEAST,
-        lambda response: _complaint(response, member),
+        lambda response: _error_in(response, member),
     )
 
 
-def _complaint(response: Any, member: Identity) -> MultilaneError | None:
-    codes = [int(response.error_code), *(int(one.error_code) for one in getattr(response, "members", None) or ())]
+def _error_in(response: Any, member: Identity) -> MultilaneError | None:
+    codes = [int(response.error_code), *(int(m.error_code) for m in getattr(response, "members", None) or ())]
     code = next(filter(None, codes), 0)
     return broker_error(code, f"LeaveGroup of group {member.group} for a dead member") if code else None

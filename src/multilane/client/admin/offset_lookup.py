@@ -1,4 +1,4 @@
-"""Looks offsets up for the admin client: each partition at its leader, again where a leader moved.
+"""Looks up offsets for the admin client: asks each partition's leader, and retries if the leader changed.
 
 Thread: application. One object serves one look-up.
 """
@@ -55,7 +55,7 @@ class OffsetLookup:
             self._round(self._leaders(open_), timestamp, read_committed)
 
     def _round(self, leaders: Leaders, timestamp: int, read_committed: bool) -> None:
-        """Asks all leaders at once, then waits for each."""
+        """Send to all leaders at once, then wait for each."""
         asked = [
             (node, epochs, self._asker.send(_question(epochs, timestamp, read_committed), self._deadline, node))
             for node, epochs in leaders.items()
@@ -68,14 +68,14 @@ class OffsetLookup:
 
     def _take(self, response: Any, asked: Collection[TopicPartition]) -> None:
         for topic in response.topics:
-            for told in topic.partitions:
-                partition = TopicPartition(str(topic.name), int(told.partition_index))
+            for found in topic.partitions:
+                partition = TopicPartition(str(topic.name), int(found.partition_index))
                 if partition not in asked:
                     continue
-                if int(told.error_code):
-                    self._note(broker_error(int(told.error_code), f"ListOffsets of {partition}"))
+                if int(found.error_code):
+                    self._note(broker_error(int(found.error_code), f"ListOffsets of {partition}"))
                 else:
-                    self._found[partition] = _place(told)
+                    self._found[partition] = _found_offset(found)
 
     def _note(self, error: MultilaneError) -> None:
         if not error.retriable:
@@ -86,15 +86,15 @@ class OffsetLookup:
         leaders: Leaders = {}
         described = self._describe({p.topic for p in partitions})
         for partition in partitions:
-            told = next((p for p in described[partition.topic].partitions if p.number == partition.partition), None)
-            if told is None:
+            found = next((p for p in described[partition.topic].partitions if p.number == partition.partition), None)
+            if found is None:
                 missing = broker_error(_UNKNOWN_PARTITION, f"Metadata of {partition}")
                 missing.retriable = False
                 raise missing
-            if told.leader is None:
+            if found.leader is None:
                 self._note(broker_error(_NO_LEADER, f"Metadata of {partition}"))
             else:
-                leaders.setdefault(told.leader, {})[partition] = told.leader_epoch
+                leaders.setdefault(found.leader, {})[partition] = found.leader_epoch
         return leaders
 
     def _leader_of(self, partition: TopicPartition) -> NodeId | None:
@@ -110,7 +110,7 @@ def _question(epochs: Mapping[TopicPartition, LeaderEpoch], timestamp: int, read
     )
 
 
-def _place(told: Any) -> OffsetAndTimestamp | None:
-    if int(told.offset) < 0:
+def _found_offset(found: Any) -> OffsetAndTimestamp | None:
+    if int(found.offset) < 0:
         return None
-    return OffsetAndTimestamp(Offset(int(told.offset)), int(told.timestamp), LeaderEpoch(int(told.leader_epoch)))
+    return OffsetAndTimestamp(Offset(int(found.offset)), int(found.timestamp), LeaderEpoch(int(found.leader_epoch)))

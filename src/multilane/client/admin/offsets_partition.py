@@ -1,4 +1,4 @@
-"""Which partition of `__consumer_offsets` keeps what a group commits, computed as brokers do.
+"""Computes a group's partition of `__consumer_offsets`, as brokers do.
 
 Thread: any (pure).
 """
@@ -12,7 +12,7 @@ _SMALLEST_INT: Final = -(1 << 31)
 
 
 def java_hash(text: str) -> int:
-    """Java's `String.hashCode`: over UTF-16 units, in 32 bits with a sign."""
+    """Java's `String.hashCode`: over UTF-16 code units, in signed 32 bits."""
     units = text.encode("utf-16-be", "surrogatepass")
     found = 0
     for at in range(0, len(units), 2):
@@ -23,7 +23,7 @@ def java_hash(text: str) -> int:
 def offsets_partition(group: str, partitions: int) -> int:
     """`Utils.abs(group.id.hashCode) % offsets.topic.num.partitions`; its leader coordinates the group."""
     if not group:
-        raise ValueError("an empty text is not a group.id")
+        raise ValueError("group.id must not be empty")
     if partitions < 1:
         raise ValueError(f"{partitions} partitions: {OFFSETS_TOPIC} has at least one (default: 50)")
     hashed = java_hash(group)

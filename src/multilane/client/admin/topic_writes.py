@@ -1,8 +1,9 @@
-"""Changes to topics, through confluent-kafka's admin client.
+"""Changes topics through confluent-kafka's admin client.
 
-Thread: application; a lock guards the making of the client.
+Thread: application; a lock guards the creation of the client.
 
-The library is loaded and its threads start with the first change. Never reads anything: that is our own wire's.
+Owns the client, which is loaded and started with the first change. Never reads: that is the job of multilane's own
+protocol code.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from multilane.client.produce.librdkafka import (
     AUTHENTICATION,
     SSL,
-    Hush,
+    SecretMask,
     connection_settings,
     error_from,
     raised_error,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from multilane.config.connection import ConnectionConfig
 
 _POLL_SECONDS: Final = 0.1
-# The broker should give up before we do, so that its reason arrives.
+# The broker should time out before the client does, so that its reason arrives.
 _SHORTEST_TIMEOUT: Final = 0.1
 
 
@@ -41,11 +42,11 @@ class TopicWrites:
     def __init__(self, config: ConnectionConfig, clock: Clock | None = None) -> None:
         self._config = config
         self._clock = clock or SystemClock()
-        self._hush = Hush(secrets_of(config))
+        self._mask = SecretMask(secrets_of(config))
         self._lock = threading.Lock()
         self._client: AdminClient | None = None
         self._closed = False
-        self._trouble: MultilaneError | None = None
+        self._last_error: MultilaneError | None = None
         self._is_refused = False
         survive_forks(self)
 
@@ -65,18 +66,18 @@ class TopicWrites:
 
         wanted = [NewTopic(name, count, replication_factor, config=dict(configs)) for name, count in topics.items()]
         if wanted:
-            self._wait(self._made().create_topics(wanted, **_times(timeout)), "CreateTopics of", timeout)
+            self._wait(self._started().create_topics(wanted, **_times(timeout)), "CreateTopics of", timeout)
 
     def delete_topics(self, names: Collection[str], timeout: float) -> None:
         if names:
-            self._wait(self._made().delete_topics(list(names), **_times(timeout)), "DeleteTopics of", timeout)
+            self._wait(self._started().delete_topics(list(names), **_times(timeout)), "DeleteTopics of", timeout)
 
     def create_partitions(self, totals: Mapping[str, int], timeout: float) -> None:
         from confluent_kafka.cimpl import NewPartitions
 
         wanted = [NewPartitions(name, total) for name, total in totals.items()]
         if wanted:
-            self._wait(self._made().create_partitions(wanted, **_times(timeout)), "CreatePartitions of", timeout)
+            self._wait(self._started().create_partitions(wanted, **_times(timeout)), "CreatePartitions of", timeout)
 
     def alter_topic_config(self, topic: str, changes: Mapping[str, str | None], timeout: float) -> None:
         from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
@@ -93,21 +94,21 @@ class TopicWrites:
         if entries:
             resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
             times = {"request_timeout": max(_SHORTEST_TIMEOUT, timeout)}
-            futures = self._made().incremental_alter_configs([resource], **times)
+            futures = self._started().incremental_alter_configs([resource], **times)
             self._wait(dict(zip([topic], futures.values(), strict=True)), "IncrementalAlterConfigs of", timeout)
 
     def delete_records(self, before: Mapping[TopicPartition, int], timeout: float) -> dict[TopicPartition, int]:
-        from confluent_kafka import TopicPartition as Place
+        from confluent_kafka import TopicPartition as KafkaPartition
 
         if not before:
             return {}
-        places = [Place(p.topic, p.partition, offset) for p, offset in before.items()]
-        futures = self._made().delete_records(places, **_times(timeout))
-        named = {TopicPartition(place.topic, place.partition): future for place, future in futures.items()}
+        kafka_partitions = [KafkaPartition(p.topic, p.partition, offset) for p, offset in before.items()]
+        futures = self._started().delete_records(kafka_partitions, **_times(timeout))
+        named = {TopicPartition(p.topic, p.partition): future for p, future in futures.items()}
         deleted = self._wait(named, "DeleteRecords of", timeout)
         return {partition: int(result.low_watermark) for partition, result in deleted.items()}
 
-    def _made(self) -> AdminClient:
+    def _started(self) -> AdminClient:
         from confluent_kafka.admin import AdminClient
 
         with self._lock:
@@ -115,23 +116,24 @@ class TopicWrites:
                 raise ClientClosed("this admin client is closed")
             if self._client is None:
                 settings = {**connection_settings(self._config), "error_cb": self._on_error}
-                self._client = start_client(AdminClient, settings, self._hush)
+                self._client = start_client(AdminClient, settings, self._mask)
             return self._client
 
     def _on_error(self, error: Any) -> None:
-        self._trouble = error_from(error, "the brokers", self._hush)
+        self._last_error = error_from(error, "the brokers", self._mask)
         self._is_refused = error.code() in (AUTHENTICATION, SSL)
 
     def _wait(self, futures: Mapping[Any, Future[Any]], doing: str, timeout: float) -> dict[Any, Any]:
-        """Polls meanwhile: the log and token functions run inside poll. The first error is raised, after all ended."""
+        """Poll while waiting: the log and token functions run inside poll. Raises the first error after all futures are
+        done."""
         from confluent_kafka import KafkaException
 
-        client = self._made()
-        self._trouble, self._is_refused = None, False
+        client = self._started()
+        self._last_error, self._is_refused = None, False
         deadline = self._clock.monotonic() + timeout + 1.0
         while not all(f.done() for f in futures.values()):
             if self._clock.monotonic() >= deadline:
-                raise OperationTimeout(f"{doing} {', '.join(map(str, futures))}: no answer in time{self._because()}")
+                raise OperationTimeout(f"{doing} {', '.join(map(str, futures))}: no response in time{self._cause()}")
             wait(futures.values(), _POLL_SECONDS)
             client.poll(0)
             self._check_login()
@@ -140,18 +142,18 @@ class TopicWrites:
             try:
                 results[name] = future.result()
             except KafkaException as error:
-                told = raised_error(error, f"{doing} {name}", self._hush)
-                late = isinstance(told, OperationTimeout)
-                raise (OperationTimeout(f"{told}{self._because()}") if late else told) from None
+                raised = raised_error(error, f"{doing} {name}", self._mask)
+                late = isinstance(raised, OperationTimeout)
+                raise (OperationTimeout(f"{raised}{self._cause()}") if late else raised) from None
         return results
 
     def _check_login(self) -> None:
-        """Nobody should have to wait to hear of a wrong password."""
-        if self._trouble is not None and self._is_refused:
-            raise self._trouble
+        """Raise a wrong password at once instead of after the timeout."""
+        if self._last_error is not None and self._is_refused:
+            raise self._last_error
 
-    def _because(self) -> str:
-        return "" if self._trouble is None else f"; last error: {self._trouble}"
+    def _cause(self) -> str:
+        return "" if self._last_error is None else f"; last error: {self._last_error}"
 
 
 def _times(timeout: float) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""A fresh look at topics: the Metadata request as a single call.
+"""Reads current topic metadata: the Metadata request as a single call.
 
 Thread: none (pure).
 """
@@ -19,7 +19,7 @@ _UNKNOWN_TOPIC: Final = 3
 
 
 def topic_metadata_call(topics: tuple[str, ...] | None, deadline: float) -> Call:
-    """Metadata of these topics, or of all. A topic that does not exist is an answer, not a reason to ask again."""
+    """Metadata of these topics, or of all. A topic that does not exist is an error that is not retried."""
     return Call(
         api=ApiKey.METADATA,
         build=lambda version: metadata_request(version, topics, create=False),
@@ -43,15 +43,15 @@ def _judge(response: Any) -> MultilaneError | None:
 
 
 def ids_of(response: Any) -> dict[str, UUID]:
-    """By name; without those of brokers that have none."""
-    told = {str(topic.name): getattr(topic, "topic_id", None) for topic in response.topics}
-    return {name: topic_id for name, topic_id in told.items() if topic_id is not None}
+    """Topic ids by name. Omits topics of brokers that have no topic ids."""
+    ids = {str(topic.name): getattr(topic, "topic_id", None) for topic in response.topics}
+    return {name: topic_id for name, topic_id in ids.items() if topic_id is not None}
 
 
 def partitions_of(response: Any, topic: str) -> tuple[TopicPartition, ...]:
     return tuple(
         TopicPartition(topic, number)
-        for told in response.topics
-        if told.name == topic
-        for number in sorted(int(p.partition_index) for p in told.partitions)
+        for described in response.topics
+        if described.name == topic
+        for number in sorted(int(p.partition_index) for p in described.partitions)
     )

@@ -1,14 +1,14 @@
-"""What to make of an answer: where each partition goes on, what is decoded for whom, and what went wrong.
+"""Processes fetch answers: next offsets, records to decode for each reader, and errors.
 
 Thread: none (pure); owned by a fetch manager on the network thread.
 
-As soon as a frame is in, the headers of its record batches tell where each partition goes on, so that the next fetch
-leaves before anything of this frame is decoded: receiving and decoding overlap (not for what trickles, which
-is decoded at once). The frame itself goes to the decoders, each partition once, with a reserved slot in the buffer of
+As soon as a frame is in, the headers of its record batches show where each partition continues, so that the next fetch
+leaves before anything of this frame is decoded: receiving and decoding overlap (except for small frames, which are
+decoded immediately). The frame itself goes to the decoders, each partition once, with a reserved slot in the buffer of
 every reader that wanted it.
 
-Never touches a record, never skips: an answer that is not understood leaves the cursor where it is. What it decides
-about one reader's cursor says nothing about another's.
+Never touches a record, never skips: an answer that is not understood leaves the cursor where it is. A decision about
+one reader's cursor does not affect another reader's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from multilane.client.fetch.decoder import DecodeTask, Taker
 from multilane.client.fetch.reader import FetchPolicy, Reader
 from multilane.errors import CorruptBatch, RecordBatchError, broker_error
 from multilane.logs import logger
-from multilane.metrics import Observer
+from multilane.metrics.observer import Observer
 from multilane.types import LeaderEpoch, NodeId, Offset, TopicPartition
 from multilane.wire.fetch import FetchedFrame, FetchedPartition
 from multilane.wire.records.batches import BatchTable, scan
@@ -40,7 +40,7 @@ log = logger(__name__)
 OFFSET_OUT_OF_RANGE: Final = 1
 CORRUPT_MESSAGE: Final = 2
 
-# Of a frame with several readers, what is below this share of it is copied out, if the frame is worth the copy.
+# In a frame with several readers, a share below this one is copied out if the frame is large enough to be worth it.
 _SMALL_SHARE: Final = 0.25
 _LARGE_FRAME: Final = 1 << 20
 
@@ -49,7 +49,7 @@ Later = Callable[[Reader, Cursor, float], None]
 
 
 class _Readable(NamedTuple):
-    """One partition's records, and who wanted them from this offset on."""
+    """One partition's records, and the cursors that wanted them from this offset on."""
 
     fetched: FetchedPartition
     table: BatchTable
@@ -64,54 +64,57 @@ class Answers:
     def __init__(
         self,
         metadata: MetadataManager,
-        wishes: WantedPartitions,
+        wanted: WantedPartitions,
         policy: FetchPolicy,
         observer: Observer,
         look: Look,
         later: Later,
     ) -> None:
         self._metadata = metadata
-        self._wishes = wishes
+        self._wanted = wanted
         self._policy = policy
         self._observer = observer
         self._look = look
         self._later = later
-        self.ends: dict[TopicPartition, int] = {}  # where the logs end that can be read, as last told
+        self.ends: dict[TopicPartition, int] = {}  # the end of each readable log, as last reported
 
-    def lag(self, wish: WantedPartition) -> int | None:
-        """Offsets that it is known to be behind; None when nobody has told. Too few to be answered at once are none."""
-        end = self.ends.get(wish.partition)
+    def lag(self, wanted: WantedPartition) -> int | None:
+        """Offsets that the partition is known to be behind; None if unknown. A lag below `min_bytes` counts as none,
+        because the broker would not answer at once."""
+        end = self.ends.get(wanted.partition)
         if end is None:
             return None
-        behind = end - wish.offset
+        behind = end - wanted.offset
         return behind if behind >= max(1, self._policy.kind.min_bytes) else 0
 
-    def sort_out(self, line: FetchConnection, response: FetchedFrame, raw: RawResponse, now: float) -> list[DecodeTask]:
+    def sort_out(
+        self, connection: FetchConnection, response: FetchedFrame, raw: RawResponse, now: float
+    ) -> list[DecodeTask]:
         readable: list[_Readable] = []
         for fetched in response.partitions:
-            wish = line.find(fetched.topic_id or fetched.topic, fetched.partition)
-            if wish is None:
+            wanted = connection.find(fetched.topic_id or fetched.topic, fetched.partition)
+            if wanted is None:
                 self._observer.count("fetch.unasked_partition", broker=raw.broker)
                 continue
-            read = self._answered(wish, fetched, response, raw, now)
+            read = self._answered(wanted, fetched, response, raw, now)
             if read is not None:
                 readable.append(read)
         return self._reserve(readable, raw)
 
     def _answered(
-        self, wish: WantedPartition, fetched: FetchedPartition, response: FetchedFrame, raw: RawResponse, now: float
+        self, wanted: WantedPartition, fetched: FetchedPartition, response: FetchedFrame, raw: RawResponse, now: float
     ) -> _Readable | None:
-        offset = wish.offset
-        is_doubted = wish.line is not None and wish in wish.line.review
-        was = self._wishes.end(wish)
-        for cursor, reader in was:
+        offset = wanted.offset
+        is_doubted = wanted.connection is not None and wanted in wanted.connection.review
+        owners = self._wanted.end(wanted)
+        for cursor, reader in owners:
             self._look(reader, cursor)
-            if is_doubted:  # it may have been in flight when its consumer looked for new leaders
+            if is_doubted:  # it may have been in flight when its consumer checked for new leaders
                 cursor.on_change(cursor)
         if not fetched.error_code:
             committed = self._policy.kind.read_committed
-            self.ends[wish.partition] = fetched.last_stable_offset if committed else fetched.high_watermark
-        cursors = [(c, r) for c, r in was if _is_current(c, r, offset)]
+            self.ends[wanted.partition] = fetched.last_stable_offset if committed else fetched.high_watermark
+        cursors = [(c, r) for c, r in owners if _is_current(c, r, offset)]
         for cursor, reader in cursors:
             self._note_hints(cursor, reader, fetched, response, now)
         if fetched.error_code:
@@ -119,7 +122,7 @@ class Answers:
                 self._refused(cursor, reader, fetched, raw.broker, now)
         elif fetched.diverging_epoch is not None:
             for cursor, reader in cursors:
-                reader.trouble.diverged(cursor, *fetched.diverging_epoch)
+                reader.on_error.diverged(cursor, *fetched.diverging_epoch)
         elif cursors and fetched.records_end > fetched.records_start:
             return self._scan(raw, cursors, fetched, offset, now)
         return None
@@ -132,26 +135,26 @@ class Answers:
         offset: Offset,
         now: float,
     ) -> _Readable | None:
-        table = scan(raw.frame, fetched.records_start, fetched.records_end, offset).believed(
+        table = scan(raw.frame, fetched.records_start, fetched.records_end, offset).plausible(
             offset, fetched.high_watermark
         )
         if offset < table.next_offset:
             return _Readable(fetched, table, cursors)
         error = table.error
         if error is None:
-            reason = f"none of its batches has offset {offset}, which was asked for"
+            reason = f"no batch contains the requested offset {offset}"
             error = CorruptBatch(reason, offset=offset)
         for cursor, reader in cursors:
-            if reader.buffer.is_settled(cursor):
-                reader.trouble.corrupt(cursor, _placed(error, cursor, raw.broker))
-            else:  # nothing is judged by an offset that is a guess
+            if reader.buffer.is_offset_certain(cursor):
+                reader.on_error.corrupt(cursor, _located(error, cursor, raw.broker))
+            else:  # the offset is a guess: no verdict yet
                 self.delay(cursor, now)
         return None
 
     # --- memory ------------------------------------------------------------------------------------------------------
 
     def _reserve(self, readable: list[_Readable], raw: RawResponse) -> list[DecodeTask]:
-        """Slots in every buffer. One reader alone is charged for the frame it pins; several for their own spans."""
+        """Slots in every buffer. A single reader is charged for the frame that it pins; several for their own spans."""
         shares: dict[Reader, list[tuple[Cursor, int]]] = {}
         for read in readable:
             for cursor, reader in read.cursors:
@@ -181,8 +184,8 @@ class Answers:
             self._metadata.learn_leader(cursor.partition, leader, response.endpoints)
 
     def _prefer(self, cursor: Cursor, reader: Reader, replica: NodeId, now: float) -> None:
-        """KIP-392. The leader sends nothing but the name, so a replica that we do not know must not be asked after
-        in a circle: the picture of the cluster is old."""
+        """KIP-392. The leader sends only the node id. An unknown replica means that the cluster metadata is old; the
+        delay keeps the cursor from going back and forth between the two."""
         if replica not in self._metadata.cluster.nodes:
             self._metadata.request_update()
             self.delay(cursor, now)
@@ -191,35 +194,35 @@ class Answers:
         cursor.replica_until = now + self._policy.replica_max_age
         self._later(reader, cursor, cursor.replica_until)
 
-    # --- what went wrong ---------------------------------------------------------------------------------------------
+    # --- errors ------------------------------------------------------------------------------------------------------
 
     def _refused(self, cursor: Cursor, reader: Reader, fetched: FetchedPartition, broker: str, now: float) -> None:
         was_replica = cursor.replica is not None
         cursor.replica = None
         if fetched.error_code == OFFSET_OUT_OF_RANGE:
-            if was_replica:  # a follower may be behind; only the leader's word counts
+            if was_replica:  # a follower may be behind; only the leader's answer counts
                 return
-            if not reader.buffer.is_settled(cursor):  # our offset is a guess until the checksums are checked
+            if not reader.buffer.is_offset_certain(cursor):  # our offset is a guess until the checksums are checked
                 self.delay(cursor, now)
                 return
-            reader.trouble.out_of_range(cursor, fetched)
+            reader.on_error.out_of_range(cursor, fetched)
             return
         error = broker_error(fetched.error_code, f"Fetch of {cursor.partition}")
         self._observer.count("fetch.partition_error", topic=cursor.partition.topic, code=error.name)
         if error.refresh_metadata:
             self._metadata.request_update()
-        if fetched.error_code == CORRUPT_MESSAGE:  # the broker itself cannot read what is there
-            reason = "the broker found it corrupt in its own log"
+        if fetched.error_code == CORRUPT_MESSAGE:  # the broker itself cannot read the batch
+            reason = "the broker found the batch corrupt in its own log"
             broken = CorruptBatch(reason, offset=cursor.offset)
-            reader.trouble.corrupt(cursor, _placed(broken, cursor, broker))
+            reader.on_error.corrupt(cursor, _located(broken, cursor, broker))
             return
-        log.log(logging.INFO if error.refresh_metadata else logging.WARNING, "%s; asking again", error)
+        log.log(logging.INFO if error.refresh_metadata else logging.WARNING, "%s; retrying", error)
         if error.refresh_metadata and self._has_new_leader(cursor):
-            return  # the answer itself named it (KIP-951): no need to wait
+            return  # the answer named it (KIP-951): no need to wait
         if error.retriable or error.code == -1:
             self.delay(cursor, now)
         else:
-            reader.trouble.stopped(cursor, error)
+            reader.on_error.stopped(cursor, error)
 
     def _has_new_leader(self, cursor: Cursor) -> bool:
         leader = self._metadata.cluster.leadership(cursor.partition)
@@ -242,10 +245,10 @@ def _task(read: _Readable, slots: dict[Cursor, Slot], small: set[Reader], broker
         cursor.advanced(Offset(read.table.next_offset), LeaderEpoch(read.table.last_epoch))
         slot = slots[cursor]
         if not slot.void:
-            takers.append(Taker(slot, reader.buffer, reader.tell, again))
+            takers.append(Taker(slot, reader.buffer, reader.send_event, again))
             copy_out = copy_out or reader in small
     return DecodeTask(tuple(takers), read.table, read.fetched, broker, copy_out)
 
 
-def _placed(error: RecordBatchError, cursor: Cursor, broker: str) -> RecordBatchError:
+def _located(error: RecordBatchError, cursor: Cursor, broker: str) -> RecordBatchError:
     return error.at(topic=cursor.partition.topic, partition=cursor.partition.partition, broker=broker)

@@ -1,9 +1,9 @@
-"""The network side of one consumer: its cursors, its managers, and what is decided when a partition is in trouble.
+"""The network side of one consumer: its cursors, its request managers, and its decisions about failing partitions.
 
-Thread: network. The application side talks to it by events only; decoders by events and the buffer.
+Thread: network. The application thread reaches it by events only; decoders by events and the buffer.
 
-Wires cursors, look-ups, validation and fetching of one consumer together and owns the decisions that need more than one
-of them: reset policies, truncation, corrupt batches, topics made anew.
+Connects the cursors, look-ups, validation and fetching of one consumer and owns the decisions that need more than one
+of them: reset policies, truncation, corrupt batches, recreated topics.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from multilane.client.fetch.beginnings import Beginnings, Group
 from multilane.client.fetch.buffer import Failed, FetchBuffer, Moved
 from multilane.client.fetch.cursor import At, Cursor, CursorTable, Lookup, Phase
 from multilane.client.fetch.offsets import Found, OffsetQuery, OffsetsManager
-from multilane.client.fetch.reader import FetchPolicy, Reader, Trouble
+from multilane.client.fetch.reader import ErrorHandlers, FetchPolicy, Reader
 from multilane.client.fetch.reset import ResetRule
 from multilane.client.fetch.validation import Truncation, ValidationManager
 from multilane.client.futures import fulfil, refuse
@@ -43,11 +43,13 @@ from multilane.errors import (
     RecordBatchError,
 )
 from multilane.logs import logger
-from multilane.metrics import Observer
+from multilane.metrics.observer import Observer
 from multilane.types import NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset
 from multilane.wire.compose import EARLIEST, FetchClass
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from multilane.client.cluster import Cluster
     from multilane.client.fetch.shared import SharedFetching
     from multilane.client.metadata import MetadataManager
@@ -59,21 +61,21 @@ log = logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class BackendContext:
-    """What the network thread lends to each of its backends."""
+    """What a backend needs from its network thread."""
 
     metadata: MetadataManager
     fetching: SharedFetching
-    tell: Callable[[Backend, ApplicationEvent], None]
+    send_event: Callable[[Backend, ApplicationEvent], None]
     wall: Callable[[], float]
     observer: Observer
-    touch: Callable[[Backend], None] = lambda _backend: None  # to be asked in this turn
+    touch: Callable[[Backend], None] = lambda _backend: None  # polls this backend in the current turn
 
 
 class Backend:
     def __init__(
         self,
         config: ConsumerConfig,
-        around: BackendContext,
+        context: BackendContext,
         buffer: FetchBuffer,
         background: EventQueue[BackgroundEvent],
         name: str,
@@ -84,17 +86,17 @@ class Backend:
         self.name = name
         self.client_id = config.connection.client_id
         self._background = background
-        self._metadata = around.metadata
-        self._observer = around.observer
-        self._reset = ResetRule(config.auto_offset_reset, around.wall)
-        self._fetching = around.fetching
-        self._touch = around.touch
+        self._metadata = context.metadata
+        self._observer = context.observer
+        self._reset = ResetRule(config.auto_offset_reset, context.wall)
+        self._fetching = context.fetching
+        self._touch = context.touch
         self._cursors = CursorTable(self._on_cursor)
         self._interest: frozenset[str] = frozenset()
-        self._beginnings = Beginnings(group, self._cursors, buffer, self._reset, self._stop)
+        self._beginnings = Beginnings(group, self._cursors, buffer, self._reset, self._stop, self._id_of)
         backoff = RequestBackoff(config.connection.retry_backoff, config.connection.retry_backoff_max)
         self._offsets = OffsetsManager(
-            around.metadata,
+            context.metadata,
             self._cursors,
             buffer,
             backoff=backoff,
@@ -102,7 +104,7 @@ class Backend:
             on_login_refused=self.fail,
         )
         self._validation = ValidationManager(
-            around.metadata,
+            context.metadata,
             self._cursors,
             backoff=backoff,
             on_truncation=self._truncated,
@@ -114,13 +116,16 @@ class Backend:
             self._cursors,
             buffer,
             config.max_partition_fetch_bytes,
-            Trouble(self._out_of_range, self._diverged, self._corrupt, self._stop, self.fail),
-            lambda event: around.tell(self, event),
+            ErrorHandlers(self._out_of_range, self._diverged, self._corrupt, self._stop, self.fail),
+            lambda event: context.send_event(self, event),
         )
 
     def poll(self, now: float) -> Iterable[Poll]:
-        """Before the fetching is asked: a new leader must not be read from unquestioned."""
+        """Runs before the poll of the fetching: nothing is read from a new leader before validation."""
         return (self._offsets.poll(now), self._validation.poll(now))
+
+    def _id_of(self, topic: str) -> UUID | None:
+        return self._metadata.cluster.topic_id(topic)
 
     def _on_cursor(self, cursor: Cursor) -> None:
         self._fetching.look_at(self._reader, cursor)
@@ -145,12 +150,12 @@ class Backend:
         announce(error, self._background)
 
     def refused(self, error: MultilaneError) -> None:
-        """The cluster will not talk to us: poll says so, and nobody need wait for a look-up."""
+        """The cluster refuses this client: the next poll raises the error, and pending look-ups fail."""
         self.fail(error)
         self._offsets.abandon(error)
 
     def close(self, reason: MultilaneError | None = None) -> None:
-        self._offsets.abandon(reason or ClientClosed("the consumer was closed while it looked for offsets"))
+        self._offsets.abandon(reason or ClientClosed("the consumer was closed during an offset look-up"))
         self._fetching.leave(self._reader)
         self._beginnings.give_up(self._cursors.keep_only({}))
         self._watch(frozenset())
@@ -160,21 +165,21 @@ class Backend:
             self.fail(error)
 
     def on_cluster(self, cluster: Cluster) -> None:
-        """Find topics that were deleted and made again: the same name, another id, another log."""
+        """Detects recreated topics: the same name, another id, another log."""
         for cursor in self._cursors:
             self._announce_missing(cursor, cluster)
-            known, told = cursor.topic_id, cluster.topic_id(cursor.partition.topic)
-            if known is None or told is None or known == told:
+            known, current = cursor.topic_id, cluster.topic_id(cursor.partition.topic)
+            if known is None or current is None or known == current:
                 continue
-            if told not in cursor.former_topic_ids:  # a broker that lags behind still tells the old one
+            if current not in cursor.former_topic_ids:  # a broker that lags behind still reports the old one
                 self._recreated(cursor)
 
     def _announce_missing(self, cursor: Cursor, cluster: Cluster) -> None:
         topic = cluster.topics.get(cursor.partition.topic)
         missing = topic is not None and cursor.partition.partition not in topic.partitions
         if topic is not None and missing and not cursor.is_missing:
-            there = len(topic.partitions)
-            log.warning("%s does not exist: the topic has %d partitions; waiting for it", cursor.partition, there)
+            count = len(topic.partitions)
+            log.warning("%s does not exist: the topic has %d partitions; waiting for it", cursor.partition, count)
         cursor.is_missing = missing
 
     # --- events of the application -----------------------------------------------------------------------------------
@@ -199,8 +204,8 @@ class Backend:
             return
         cursor = Cursor(event.partition, event.generation, event.start)
         self._beginnings.give_up([old])
-        cursor.paused = old.paused  # but not the leader's epoch: an epoch that was given is to be validated
-        if isinstance(event.start, At) and cursor.topic_id is None:  # an offset of the log as it was known until now
+        cursor.paused = old.paused  # but not the leader epoch: an epoch given by the application is validated
+        if isinstance(event.start, At) and cursor.topic_id is None:  # an offset in the log known so far
             cursor.topic_id, cursor.former_topic_ids = old.topic_id, old.former_topic_ids
         self._cursors.put(cursor)
 
@@ -223,11 +228,11 @@ class Backend:
 
         self._offsets.add_query(OffsetQuery(event.wanted, event.deadline, done, event.by_epoch))
 
-    # --- partitions in trouble ---------------------------------------------------------------------------------------
+    # --- failing partitions ------------------------------------------------------------------------------------------
 
     def _stop(self, cursor: Cursor, error: MultilaneError) -> None:
-        if not isinstance(error, ClientClosed):  # the end of all is no trouble of this one
-            log.error("%s stops: %s", cursor.partition, error)
+        if not isinstance(error, ClientClosed):  # closing the client is not a failure of this partition
+            log.error("%s: fetching stopped: %s", cursor.partition, error)
             self._observer.count("partition.stopped", topic=cursor.partition.topic, error=type(error).__name__)
         cursor.stop()
         self.buffer.put(cursor, Failed(cursor.partition, error))
@@ -239,7 +244,7 @@ class Backend:
         if lookup is None:
             text = (
                 f"{cursor.partition}: offset {cursor.offset} is not in the log{where}; "
-                "seek to an offset that is, or set auto.offset.reset to earliest, latest or by_duration:..."
+                "seek to a valid offset, or set auto.offset.reset to earliest, latest or by_duration:..."
             )
             partition = cursor.partition
             error = OffsetOutOfRange(text, topic=partition.topic, partition=partition.partition, offset=cursor.offset)
@@ -250,14 +255,14 @@ class Backend:
 
     def _truncated(self, truncation: Truncation) -> None:
         cursor, safe = truncation.cursor, truncation.safe
-        if not self.buffer.is_settled(cursor):  # its offset is a guess: the leader is asked again later
+        if not self.buffer.is_offset_certain(cursor):  # its offset is a guess: validated again later
             return
         partition = cursor.partition
         self._observer.count("log.truncated", topic=partition.topic)
         at = "unknown" if safe is None else str(safe.offset)
         text = (
-            f"{partition}: the log was cut below offset {cursor.offset} (an unclean leader election); "
-            f"the last common offset is {at}; records that were read from there on no longer exist"
+            f"{partition}: the log was truncated below offset {cursor.offset} (an unclean leader election); "
+            f"the last common offset is {at}; records read from there on no longer exist"
         )
         lookup = self._reset.lookup("the log was truncated")
         if lookup is None:
@@ -270,16 +275,16 @@ class Backend:
             )
             self._stop(cursor, error)
             return
-        log.warning("%s; %s", text, "going on from there" if safe is not None else self._reset)
+        log.warning("%s; %s", text, "continuing from there" if safe is not None else self._reset)
         if safe is None:
             cursor.lost(lookup)
             return
         cursor.leader_epoch = NO_EPOCH  # the point of divergence is validated again before it is read from
-        cursor.placed(safe)
-        self.buffer.put(cursor, Moved(partition, safe.offset, safe.epoch))
+        cursor.positioned(safe)
+        self.buffer.put(cursor, Moved(partition, safe.offset, safe.epoch, cursor.topic_id))
 
     def _diverged(self, cursor: Cursor, epoch: int, end_offset: int) -> None:
-        if end_offset >= cursor.offset:  # nobody asked, and it says nothing about what we have read
+        if end_offset >= cursor.offset:  # unrequested, and irrelevant to the records already read
             self._observer.count("fetch.unasked_divergence", topic=cursor.partition.topic)
             return
         safe = At(Offset(end_offset), LeaderEpoch(epoch)) if end_offset >= 0 else None
@@ -287,43 +292,43 @@ class Backend:
         self._truncated(Truncation(cursor, safe))
 
     def _recreated(self, cursor: Cursor) -> None:
-        """Nothing of the new topic has been read, so its beginning is where nothing is lost."""
+        """Nothing of the new topic has been read, so reading from its beginning loses nothing."""
         log.warning(
-            "%s: the topic was deleted and made again; reading the new one from its beginning", cursor.partition
+            "%s: the topic was deleted and created again; reading the new one from its beginning", cursor.partition
         )
         self._observer.count("topic.recreated", topic=cursor.partition.topic)
         cursor.former_topic_ids |= {cursor.topic_id}
         cursor.topic_id = None
         cursor.leader_epoch = cursor.epoch = NO_EPOCH
-        cursor.offset = NO_OFFSET  # an answer of the old topic that is still under way no longer matches
+        cursor.offset = NO_OFFSET  # an answer about the old topic that is still in flight no longer matches
         if cursor.phase is Phase.STOPPED:
             return
         cursor.run = self.buffer.seal(cursor)
         if cursor.phase is not Phase.AWAIT_RESET:
-            cursor.lost(Lookup(EARLIEST, "the topic was made again"))
+            cursor.lost(Lookup(EARLIEST, "the topic was created again"))
 
     def _corrupt(self, cursor: Cursor, error: RecordBatchError) -> None:
         self._observer.count("batch.unreadable", topic=cursor.partition.topic)
         cursor.refetches += 1
         cursor.refetch_at = cursor.offset
-        cursor.replica = None  # a replica with broken bytes: the leader is asked next
+        cursor.replica = None  # the replica has broken bytes: the next fetch goes to the leader
         if cursor.refetches > self.config.corrupt_refetches or not error.retriable:
             self._stop(cursor, error)
             return
-        log.warning("%s; fetching it again (%d of %d)", error, cursor.refetches, self.config.corrupt_refetches)
+        log.warning("%s; fetching the batch again (%d of %d)", error, cursor.refetches, self.config.corrupt_refetches)
 
     def _batch_unreadable(self, event: BatchUnreadable) -> None:
-        """Two decoders may tell in either order; the later run has the earlier offset and is the one that counts."""
+        """Two decoders may report in either order; the later run has the earlier offset and is the one that counts."""
         cursor = self._cursors.current(event.partition, event.generation)
         if cursor is None or event.run <= cursor.run:
             return
-        if cursor.phase is Phase.AWAIT_RESET:  # placed anew: what it goes on with belongs to the new run
+        if cursor.phase is Phase.AWAIT_RESET:  # a new position is being looked up: its records belong to the new run
             cursor.run = event.run
             return
         cursor.rewound(Offset(event.error.offset), event.run)
-        if cursor.phase is Phase.STOPPED:  # the word about it left the buffer with what lay behind the bad batch
+        if cursor.phase is Phase.STOPPED:  # the buffer dropped its Failed together with the slots behind the bad batch
             self.buffer.put(cursor, Failed(cursor.partition, event.error))
-        elif not isinstance(event.error, BlockFull):  # which is sound, only too much for one block
+        elif not isinstance(event.error, BlockFull):  # a full block is intact, only too large for one block
             self._corrupt(cursor, event.error)
 
     def _batch_readable(self, event: BatchReadable) -> None:

@@ -1,9 +1,9 @@
-"""Where partitions begin that their group may have read before: at what it committed, else where the policy says.
+"""Start offsets of a group's partitions: the committed offset, else what the reset policy says.
 
 Thread: network.
 
-A cursor waits in AWAIT_COMMITTED until its group has answered. Only a sound answer counts: that the group has committed
-nothing is one, that it cannot be asked just now is not.
+A cursor waits in AWAIT_COMMITTED until its group has answered. Only a valid answer counts: "the group has committed
+nothing" is one, a coordinator that is unreachable for the moment is not.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from multilane.client.fetch.reset import ResetRule
 from multilane.errors import MultilaneError, NoOffsetForPartition
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from multilane.types import OffsetAndMetadata, TopicPartition
 
 
@@ -39,7 +41,9 @@ class Beginnings:
         buffer: FetchBuffer,
         reset: ResetRule,
         stop: Callable[[Cursor, MultilaneError], None],
+        id_of: Callable[[str], UUID | None] = lambda topic: None,
     ) -> None:
+        self._id_of = id_of
         self._group = group
         self._cursors = cursors
         self._buffer = buffer
@@ -51,7 +55,7 @@ class Beginnings:
         if not waiting:
             return
         if self._group is None:
-            raise AssertionError("without a group nothing begins at what was committed")
+            raise AssertionError("a cursor in AWAIT_COMMITTED needs a group")
         self._group.want(
             waiting.keys(),
             lambda found: self._found(waiting, found),
@@ -59,7 +63,7 @@ class Beginnings:
         )
 
     def give_up(self, cursors: Iterable[Cursor]) -> None:
-        """These will not begin: nobody need find out where."""
+        """These will not start: cancels the look-up of their committed offsets."""
         waiting = [c.partition for c in cursors if c.phase is Phase.AWAIT_COMMITTED]
         if waiting and self._group is not None:
             self._group.unwant(waiting)
@@ -74,8 +78,9 @@ class Beginnings:
             if committed is None:
                 self._begin_anew(cursor)
             else:
-                cursor.placed(At(committed.offset, committed.leader_epoch))
-                self._buffer.put(cursor, Moved(partition, committed.offset, committed.leader_epoch))
+                cursor.topic_id = cursor.topic_id or self._id_of(partition.topic)
+                cursor.positioned(At(committed.offset, committed.leader_epoch))
+                self._buffer.put(cursor, Moved(partition, committed.offset, committed.leader_epoch, cursor.topic_id))
 
     def _refused(
         self, waiting: Mapping[TopicPartition, Cursor], partition: TopicPartition, error: MultilaneError
@@ -85,7 +90,7 @@ class Beginnings:
             self._stop(cursor, error)
 
     def _is_current(self, cursor: Cursor) -> bool:
-        """Sought away, given up or made anew since, it does not wait for this answer any more."""
+        """False if the cursor was moved by a seek, unassigned or replaced in the meantime."""
         return self._cursors.get(cursor.partition) is cursor and cursor.phase is Phase.AWAIT_COMMITTED
 
     def _begin_anew(self, cursor: Cursor) -> None:

@@ -1,17 +1,17 @@
-"""What has been fetched and not yet handed out: the one object between network, decoder and application threads.
+"""Fetched records not yet returned by poll: the one object shared by network, decoder and application threads.
 
 Thread: any; every method takes the lock, none blocks while holding it.
 
 The network thread reserves a slot per partition of a frame, in the order of the log; a decoder thread fills it; the
 application takes filled slots from the front. So two decoders may finish in any order and records still come in order.
 
-A slot that cannot be decoded ends the partition's run: what lies behind it leaves, and slots of the old run that are
-reserved afterwards are void from the start, until the network thread has heard of it and fetches under the new run. So
-nothing is handed out across the hole, however late the word comes.
+A slot that cannot be decoded ends the partition's run: the slots behind it are dropped, and slots of the old run that
+are reserved afterwards are void from the start, until the network thread has learned of it and fetches under the new
+run. So nothing is handed out across the hole, however late the network thread learns of it.
 
-Memory is charged per frame, because a block pins the whole frame it lies in: the charge ends when the last slot of the
-frame has left. If little of a large frame stays behind (a paused partition), that little is copied out and the frame
-let go. Of a frame that several consumers share, each is charged for its own records. Charges bound how much is fetched
+Memory is charged per frame, because a block pins the whole frame it lies in: the charge ends with the last slot of the
+frame. If only a small part of a large frame remains (a paused partition), that part is copied out and the frame is
+released. If several consumers share a frame, each is charged for its own records. Charges bound how much is fetched
 ahead (`room`).
 """
 
@@ -20,29 +20,32 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from multilane.types import LeaderEpoch, Offset, TopicPartition
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from multilane.client.fetch.cursor import Cursor
     from multilane.errors import MultilaneError
     from multilane.wire.records.block import Block
 
-# A frame is let go when what is left in it is below this share, and when it is worth the copy.
+# A large frame is released, and its rest copied out, when less than this share of it remains in use.
 _LEFT_BEHIND_SHARE: Final = 0.25
 _WORTH_COPYING_OUT: Final = 1 << 20
-_SMALL_ROOM: Final = 1 << 20  # whoever finds less waits to hear of more
+_SMALL_ROOM: Final = 1 << 20  # with less room than this, `on_room` is called when there is more
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The partition goes on elsewhere: a look-up was answered, or the log changed under us."""
+    """The partition continues at another offset: a look-up was answered, or the log changed. `topic_id`: of the log."""
 
     partition: TopicPartition
     offset: Offset
     epoch: LeaderEpoch
+    topic_id: UUID | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class _Frame:
 
 
 class Slot:
-    """A place in a partition's queue. Only the buffer changes it."""
+    """An entry in a partition's queue. Only the buffer changes it."""
 
     __slots__ = ("content", "extra_bytes", "frame", "generation", "offset", "partition", "run", "span_bytes", "void")
 
@@ -120,7 +123,7 @@ class FetchBuffer:
             return slots
 
     def put(self, cursor: Cursor, content: Moved | Failed) -> None:
-        """Something other than records, in its place behind the records fetched before."""
+        """Queues something other than records, in order, behind the records fetched before."""
         with self._lock:
             slot = Slot(cursor, None, 0)
             slot.content = content
@@ -129,40 +132,41 @@ class FetchBuffer:
         self._on_ready()
 
     def evict(self, cursor: Cursor) -> tuple[Offset, int] | None:
-        """Give up what is buffered of a paused partition; where and in which run to go on, if anything was."""
+        """Drops the buffered records of a paused partition. Returns the offset and run to continue with; None if
+        nothing was buffered."""
         with self._lock:
             queue = self._queues.get(cursor.partition, deque())
-            given_up: list[Slot] = []
+            evicted_slots: list[Slot] = []
             while queue and queue[-1].generation == cursor.generation and _is_records(queue[-1]):
-                given_up.append(queue.pop())
-            for slot in given_up:
-                self._leave(slot)
-            return (given_up[-1].offset, self._end_run(cursor.partition)) if given_up else None
+                evicted_slots.append(queue.pop())
+            for slot in evicted_slots:
+                self._release(slot)
+            return (evicted_slots[-1].offset, self._end_run(cursor.partition)) if evicted_slots else None
 
     def seal(self, cursor: Cursor) -> int:
-        """The log behind this partition is no more: keep what is decoded of it, give up the rest. Returns the run of
-        the log that follows, which no late word about the old one can touch."""
+        """The log of this partition is gone: keeps its decoded records and drops the rest. Returns the run of the log
+        that follows, which late reports about the old one cannot affect."""
         with self._lock:
             if self._generations.get(cursor.partition) != cursor.generation:
-                return cursor.run  # the application has moved on: this cursor is about to go
+                return cursor.run  # the application has moved on: this cursor is obsolete
             queue = self._queues.get(cursor.partition, deque())
             decoded = 0
             while decoded < len(queue) and queue[decoded].content is not None:
                 decoded += 1
             while len(queue) > decoded:
-                self._leave(queue.pop())
+                self._release(queue.pop())
             return self._end_run(cursor.partition)
 
-    def is_settled(self, cursor: Cursor) -> bool:
+    def is_offset_certain(self, cursor: Cursor) -> bool:
         """Whether every batch before the cursor's offset was readable. Until then the offset is a guess."""
         with self._lock:
             voided = self._runs.get(cursor.partition, 0) != cursor.run
             return not voided and all(s.content is not None for s in self._queues.get(cursor.partition, ()))
 
-    # --- whoever decodes ---------------------------------------------------------------------------------------------
+    # --- decoder thread ----------------------------------------------------------------------------------------------
 
     def fill(self, slot: Slot, block: Block) -> int | None:
-        """What was decoded. If that is not all of it, the run in which the rest must be fetched again."""
+        """Stores a decoded block. If it is incomplete, returns the run in which to fetch the rest."""
         run = None
         with self._lock:
             if slot.void:
@@ -176,22 +180,22 @@ class FetchBuffer:
         return run
 
     def void(self, slot: Slot) -> int | None:
-        """Nothing of this slot can be read: it leaves with all that lies behind it.
+        """Nothing of this slot can be read: drops it and all slots behind it.
 
-        Returns the run in which it must be fetched again; None when it had left before, which is nobody's concern.
+        Returns the run in which to fetch it again; None if it was dropped before.
         """
         with self._lock:
             if slot.void:
                 return None
             run = self._void_behind(slot)
             self._queues[slot.partition].remove(slot)
-            self._leave(slot)
+            self._release(slot)
             return run
 
     # --- application thread ------------------------------------------------------------------------------------------
 
     def expect(self, generations: Mapping[TopicPartition, int]) -> None:
-        """From now on only these partitions, of these generations, are handed out."""
+        """From now on, only these partitions in these generations are handed out."""
         with self._lock:
             for partition in [p for p, g in self._generations.items() if generations.get(p) != g]:
                 self._drop(partition)
@@ -200,7 +204,7 @@ class FetchBuffer:
             self._generations = dict(generations)
 
     def take(self, limit: int | None, skip: Collection[TopicPartition]) -> list[Block | Moved | Failed]:
-        """What is ready, at most `limit` rows, in order per partition; partitions take turns in going first.
+        """Takes what is ready, at most `limit` rows, in order per partition; partitions take turns in going first.
 
         Moves and failures are not rows: they come along at the front of a queue even with a limit of 0.
         """
@@ -232,10 +236,10 @@ class FetchBuffer:
         return slot
 
     def _forget_move_before(self, partition: TopicPartition) -> None:
-        """Of two moves with nothing between them only the later counts; nor may they pile up while nobody takes."""
+        """Of two adjacent moves only the later counts, and moves must not pile up while nothing is taken."""
         queue = self._queues[partition]
         if len(queue) > 1 and isinstance(queue[-2].content, Moved):
-            self._leave(queue[-2])
+            self._release(queue[-2])
             del queue[-2]
 
     def _take_from(
@@ -246,7 +250,7 @@ class FetchBuffer:
         while queue and (content := queue[0].content) is not None:
             slot = queue[0]
             if isinstance(content, Moved | Failed):
-                self._leave(queue.popleft())
+                self._release(queue.popleft())
                 taken.append(content)
                 continue
             if rows_left == 0:
@@ -258,14 +262,14 @@ class FetchBuffer:
                 slot.offset = Offset(taken[-1].next_offset)  # type: ignore[union-attr]
                 rows_left = 0
                 break
-            self._leave(queue.popleft())
+            self._release(queue.popleft())
             taken.append(content)
             rows_left = None if rows_left is None else rows_left - len(content)
-        if took:  # to the end of the order: next time the others go first
+        if took:  # to the end of the order: the others go first next time
             self._queues[partition] = self._queues.pop(partition)
         return rows_left
 
-    def _leave(self, slot: Slot) -> None:
+    def _release(self, slot: Slot) -> None:
         slot.void = True
         self._charged -= slot.extra_bytes
         slot.extra_bytes = 0
@@ -298,7 +302,7 @@ class FetchBuffer:
     def _void_behind(self, slot: Slot) -> int:
         queue = self._queues[slot.partition]
         while queue and queue[-1] is not slot:
-            self._leave(queue.pop())
+            self._release(queue.pop())
         return self._end_run(slot.partition)
 
     def _end_run(self, partition: TopicPartition) -> int:
@@ -307,13 +311,13 @@ class FetchBuffer:
 
     def _drop(self, partition: TopicPartition) -> None:
         for slot in self._queues.pop(partition, ()):
-            self._leave(slot)
+            self._release(slot)
         self._runs.pop(partition, None)
 
 
 def _beyond(frame: _Frame | None, pinned: int) -> int:
-    """What a block keeps alive beyond what its frame is charged for. One that keeps less alive than the frame is large
-    does not lie in the frame: it was decompressed or copied out of it."""
+    """Bytes that a block pins beyond the charge of its frame. A block that pins less than the whole frame does not lie
+    in the frame: it was decompressed or copied out."""
     if frame is None:
         return pinned
     return pinned - frame.whole_bytes if pinned >= frame.whole_bytes else max(0, pinned - frame.bytes)

@@ -1,22 +1,22 @@
-"""One partition's place in its log, as the network thread sees it.
+"""One partition's position in its log, as the network thread sees it.
 
 Thread: none (pure); every cursor belongs to the network thread.
 
 A cursor knows where the next fetch starts and which phase it is in. The phases and the moves between them are the table
 below; `to()` is the only way to change phase and refuses what the table does not have.
 
-    AWAIT_COMMITTED   the offset is the group's: OffsetFetch will tell it
-    AWAIT_RESET       the offset is unknown: ListOffsets will tell it
-    AWAIT_VALIDATION  the leader changed: OffsetForLeaderEpoch will tell whether our records are still in the log
+    AWAIT_COMMITTED   waits for the group's committed offset (OffsetFetch)
+    AWAIT_RESET       the offset is unknown: waits for ListOffsets
+    AWAIT_VALIDATION  the leader changed: OffsetForLeaderEpoch shows whether the records read are still in the log
     FETCHING          may be fetched
-    STOPPED           something is wrong with this partition; the application was told and must seek or reassign
+    STOPPED           the partition failed; the application got the error and must seek or reassign
 
 A cursor has two counters against stale answers. `generation` is the application's: it rises with each assign and seek.
-`run` is the buffer's: it rises when what was fetched is given up (a corrupt batch, an eviction), and the cursor takes
-it over when it moves back. A fetched block belongs to the partition only while both still match.
+`run` is the buffer's: it rises when fetched records are dropped (a corrupt batch, an eviction), and the cursor adopts
+it when it moves back. A fetched block belongs to the partition only while both still match.
 
-Whoever fetches for many cursors does not walk them all: a cursor that comes to want something else (another phase,
-another place, paused or not, gone from its table) says so through `on_change`.
+The fetching does not iterate over all cursors: a cursor that changes (phase, position, paused or resumed, removed from
+its table) calls `on_change`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class At:
 @dataclass(frozen=True, slots=True)
 class Lookup:
     """Start where ListOffsets says: at the first record of that time (in ms) or later, or at EARLIEST or LATEST.
-    `reason` is for whoever reads the logs."""
+    `reason` is for the log."""
 
     timestamp: int
     reason: str
@@ -69,13 +69,13 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class AtCommitted:
-    """Start where the group has come to; if it has not begun, where `auto.offset.reset` says."""
+    """Start at the group's committed offset; without one, where `auto.offset.reset` says."""
 
 
 Start = At | Lookup | AtCommitted
 
 
-def _nobody(_cursor: Cursor) -> None:
+def _ignore(_cursor: Cursor) -> None:
     return None
 
 
@@ -109,20 +109,20 @@ class Cursor:
         self.partition = partition
         self.generation = generation
         self.run = 0
-        self.on_change: Callable[[Cursor], None] = _nobody
+        self.on_change: Callable[[Cursor], None] = _ignore
         self._paused = False
         self.in_flight = False
         self.topic_id: UUID | None = None
-        self.leader_epoch = NO_EPOCH  # the epoch under which we last knew our position to be right
+        self.leader_epoch = NO_EPOCH  # the epoch in which our position was last known to be valid
         self.refetches = 0  # of the same corrupt batch
         self.refetch_at = Offset(-1)  # where that batch is
         self.former_topic_ids: frozenset[UUID | None] = frozenset()
-        self.is_missing = False  # the topic is there, the partition is not
-        self.served = 0  # the turn in which it was last asked for
-        self.retries = 0  # of whatever went wrong last
-        self.resets = 0  # how often it was placed by a look-up since it last advanced
+        self.is_missing = False  # the topic exists, the partition does not
+        self.served = 0  # the turn in which it was last requested
+        self.retries = 0  # of the last failure
+        self.resets = 0  # look-ups of its position since it last advanced
         self.not_before = 0.0
-        self.replica: NodeId | None = None  # KIP-392: where the leader told us to read
+        self.replica: NodeId | None = None  # KIP-392: the replica that the leader prefers for us
         self.replica_until = 0.0
         self.offset = Offset(-1)
         self.epoch = NO_EPOCH  # of the last record before `offset`
@@ -137,7 +137,7 @@ class Cursor:
 
     def to(self, phase: Phase) -> None:
         if phase not in TRANSITIONS[self.phase]:
-            raise AssertionError(f"{self.partition}: no move from {self.phase.value} to {phase.value}")
+            raise AssertionError(f"{self.partition}: no transition from {self.phase.value} to {phase.value}")
         self.phase = phase
         self.on_change(self)
 
@@ -150,13 +150,13 @@ class Cursor:
         self._paused = paused
         self.on_change(self)
 
-    def placed(self, at: At) -> None:
-        """A look-up or validation is answered: fetch from here."""
+    def positioned(self, at: At) -> None:
+        """A look-up or validation was answered: fetch from here."""
         self.offset, self.epoch, self.lookup = at.offset, at.epoch, None
         self.to(Phase.FETCHING)
 
     def lost(self, lookup: Lookup) -> None:
-        """The offset is of no use any more; find another. What was fetched until now stays valid."""
+        """The offset is no longer usable; look up another. Records fetched so far stay valid."""
         self.lookup = lookup
         self.replica = None
         self.to(Phase.AWAIT_RESET)
@@ -171,7 +171,7 @@ class Cursor:
         """Fetch from here again, in a new run."""
         self.offset = offset
         self.run = run
-        self.replica = None  # a replica with broken bytes: the leader is asked next
+        self.replica = None  # the replica has broken bytes: the next fetch goes to the leader
         self.on_change(self)
 
     def stop(self) -> None:
@@ -181,7 +181,7 @@ class Cursor:
 class CursorTable:
     """The cursors of one consumer, by partition."""
 
-    def __init__(self, on_change: Callable[[Cursor], None] = _nobody) -> None:
+    def __init__(self, on_change: Callable[[Cursor], None] = _ignore) -> None:
         self._on_change = on_change
         self._cursors: dict[TopicPartition, Cursor] = {}
 
@@ -208,7 +208,7 @@ class CursorTable:
         self._on_change(cursor)
 
     def keep_only(self, partitions: Mapping[TopicPartition, int]) -> list[Cursor]:
-        """Forget what is no longer assigned, or assigned anew; tells what that was."""
+        """Removes cursors that are no longer assigned, or assigned again. Returns them."""
         gone = [c for p, c in self._cursors.items() if partitions.get(p) != c.generation]
         for cursor in gone:
             del self._cursors[cursor.partition]

@@ -1,10 +1,10 @@
-"""Decodes fetched frames on threads of its own, while the network thread receives the next.
+"""Decodes fetched frames on its own threads while the network thread receives the next frame.
 
 Thread: decoder (a small pool, started on first use); the network thread itself for small, plain frames.
 
-Each partition of a frame is decoded once, for every consumer that wanted it: a block is immutable, and each gets it in
-its own slot of its own buffer. What cannot be decoded is told to the network thread, which owns the cursors. The
-kernels are loaded here too: the first job of a pool.
+Each partition of a frame is decoded once for all consumers that wanted it: a block is immutable, and each consumer gets
+it in a slot of its own buffer. A batch that cannot be decoded is reported to the network thread, which owns the
+cursors. The kernels are loaded here too: that is the first job of a pool.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class DecoderPool:
         self._threads: list[threading.Thread] = []
         self._name = name
         self._on_crash = on_crash
-        self._wanted = max(1, min(_MOST_THREADS, os.cpu_count() or 1))
+        self._thread_limit = max(1, min(_MOST_THREADS, os.cpu_count() or 1))
 
     def submit(self, job: Job) -> None:
-        if len(self._threads) < self._wanted:
+        if len(self._threads) < self._thread_limit:
             name = f"{self._name}-{len(self._threads)}"
             thread = threading.Thread(target=self._work, name=name, daemon=True)
             self._threads.append(thread)
@@ -55,10 +55,10 @@ class DecoderPool:
         self._jobs.put(job)
 
     def run(self, job: Job) -> None:
-        """On the thread that calls: for what takes less time than to hand it over."""
+        """Runs a job on the calling thread: for jobs that are faster than a handover."""
         try:
             job()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, nobody may wait for this frame in silence
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it must be reported: the frame is awaited
             with contextlib.suppress(Exception):
                 self._on_crash(error)
 
@@ -73,28 +73,28 @@ class DecoderPool:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             self.run(job)
-            del job  # not to keep a frame alive while there is nothing to do
+            del job  # do not keep a frame alive while idle
 
 
 @dataclass(frozen=True, slots=True)
 class Taker:
-    """One consumer's place for a block."""
+    """One consumer's slot for a block."""
 
     slot: Slot
     buffer: FetchBuffer
-    tell: Callable[[ApplicationEvent], None]
-    again: bool  # the first batch could not be read last time
+    send_event: Callable[[ApplicationEvent], None]
+    again: bool  # the first batch was unreadable last time
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeTask:
-    """One partition's records in a frame, ready to be decoded into the slots of all who wanted them."""
+    """One partition's records in a frame, to be decoded into the slots of all consumers that wanted them."""
 
     takers: tuple[Taker, ...]
     table: BatchTable
     fetched: FetchedPartition
     broker: str
-    copy_out: bool = False  # somebody would keep a large frame alive for a small share of it
+    copy_out: bool = False  # a consumer would otherwise pin a large frame for a small share of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,16 +107,17 @@ class FrameJob:
 
     @property
     def is_quick(self) -> bool:
-        """Whether it is decoded sooner than handed over, as what trickles is. What is compressed may have any size."""
+        """Whether decoding is faster than a handover: small frames of low-rate records. Compressed data may expand to
+        any size."""
         return self.frame.nbytes <= _SMALL_FRAME and not any(_is_compressed(task.table) for task in self.tasks)
 
     def __call__(self) -> None:
         for task in self.tasks:
-            if not all(taker.slot.void for taker in task.takers):  # sought away or revoked in the meantime
+            if not all(taker.slot.void for taker in task.takers):  # a seek or revocation in the meantime
                 self._decode(task)
 
     def _decode(self, task: DecodeTask) -> None:
-        slot, fetched = task.takers[0].slot, task.fetched  # all stand at the same place
+        slot, fetched = task.takers[0].slot, task.fetched  # all have the same offset
         try:
             block = decode(
                 self.frame,
@@ -147,12 +148,12 @@ def _hand_over(taker: Taker, broker: str, block: Block) -> None:
     if block.error is not None:
         _report(taker, broker, block.error, run)
     elif taker.again:
-        taker.tell(BatchReadable(taker.slot.partition, taker.slot.generation))
+        taker.send_event(BatchReadable(taker.slot.partition, taker.slot.generation))
 
 
 def _report(taker: Taker, broker: str, error: RecordBatchError, run: int | None) -> None:
-    if run is None:  # sought away, or voided with one before it: it will be fetched again, or nobody wants it
+    if run is None:  # dropped by a seek or with a slot before it: it is fetched again or not wanted
         return
     slot = taker.slot
     located = error.at(topic=slot.partition.topic, partition=slot.partition.partition, broker=broker)
-    taker.tell(BatchUnreadable(slot.partition, slot.generation, run, located))
+    taker.send_event(BatchUnreadable(slot.partition, slot.generation, run, located))

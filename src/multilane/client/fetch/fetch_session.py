@@ -1,13 +1,13 @@
-"""The fetch session with one broker (KIP-227): tell it only what has changed.
+"""The fetch session with one broker (KIP-227): requests name only what has changed.
 
-Thread: none (pure); owned by a line of fetches on the network thread.
+Thread: none (pure); owned by a fetch connection on the network thread.
 
 A session starts with a full request (id 0, epoch 0). The broker's answer gives it an id; from then on a request names
 only partitions whose offset, epoch, size or topic id changed, and those to forget. The broker counts epochs with us.
-Any doubt (an error of the session, a lost connection) ends in a new full request.
+Any doubt (a session error, a lost connection) leads to a new full request.
 
-What is wanted is told piece by piece (`put`, `drop`), so that a request costs as much as has changed, and not as much
-as there is.
+Wanted items change one by one (`put`, `drop`), so the cost of a request depends on the changes and not on the number of
+partitions.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def key_of(item: FetchItem) -> SessionKey:
 
 @dataclass(frozen=True, slots=True)
 class SessionRequest:
-    """What to put into the next request: the items to name, those to forget, and the session's numbers."""
+    """The next request: items to name, items to forget, and the session's id and epoch."""
 
     step: SessionStep
     named: tuple[FetchItem, ...]
@@ -49,8 +49,8 @@ class FetchSession:
     def __init__(self) -> None:
         self._id = _NO_SESSION
         self._epoch = _FIRST_EPOCH
-        self._wanted: dict[SessionKey, FetchItem] = {}  # those first that were put longest ago
-        self._told: dict[SessionKey, FetchItem] = {}  # what the broker has in its session
+        self._wanted: dict[SessionKey, FetchItem] = {}  # oldest put first
+        self._in_session: dict[SessionKey, FetchItem] = {}  # the broker's view of the session
         self._touched: dict[SessionKey, None] = {}  # where the two may differ, in order
 
     @property
@@ -70,17 +70,17 @@ class FetchSession:
     def next_request(self) -> SessionRequest:
         """The request that makes the broker fetch exactly what is wanted."""
         if not self.is_open:
-            self._told, self._touched = dict(self._wanted), {}
+            self._in_session, self._touched = dict(self._wanted), {}
             return SessionRequest(SessionStep(_NO_SESSION, _FIRST_EPOCH), tuple(self._wanted.values()), ())
-        changed = [key for key in self._touched if self._told.get(key) != self._wanted.get(key)]
-        forgotten = tuple(self._told.pop(key) for key in changed if key not in self._wanted)
+        changed = [key for key in self._touched if self._in_session.get(key) != self._wanted.get(key)]
+        forgotten = tuple(self._in_session.pop(key) for key in changed if key not in self._wanted)
         named = tuple(self._wanted[key] for key in changed if key in self._wanted)
-        self._told.update((key_of(item), item) for item in named)
+        self._in_session.update((key_of(item), item) for item in named)
         self._touched = {}
         return SessionRequest(SessionStep(self._id, self._epoch), named, forgotten)
 
     def on_answer(self, session_id: int) -> None:
-        """The broker took the request. Id 0: it keeps no session for us."""
+        """The broker accepted the request. Id 0: it keeps no session for us."""
         if session_id <= _NO_SESSION:
             self.reset()
         elif session_id != self._id:
@@ -93,14 +93,14 @@ class FetchSession:
         self._id, self._epoch = _NO_SESSION, _FIRST_EPOCH
 
     def close(self) -> SessionStep | None:
-        """What tells the broker that the session is over; None when it keeps none."""
+        """The step that closes the session at the broker; None if there is no session."""
         step = SessionStep(self._id, _FINAL_EPOCH) if self.is_open else None
         self.reset()
         return step
 
 
-def farewell(node: NodeId, step: SessionStep) -> UnsentRequest:
-    """Tells a broker that a session is over; nobody waits for the answer."""
+def close_request(node: NodeId, step: SessionStep) -> UnsentRequest:
+    """Closes a session at its broker. The answer is ignored."""
     nothing = FetchClass(0, 0, 0, False, "")
     return UnsentRequest(
         api=ApiKey.FETCH,

@@ -1,10 +1,10 @@
-"""Finds offsets: where a log begins, ends, or was at a time, and where a leader epoch of it ends.
+"""Looks up offsets: the beginning and end of a log, the offset at a time, and the end of a leader epoch.
 
 Thread: none (pure state machine); owned by the network thread, one per consumer.
 
-Answers two askers with one mechanism: cursors that have no position (`AWAIT_RESET`), and the application's look-ups
-(`offsets_for_times`, `beginning_offsets`, ...). A look-up is split by leader; what fails for a reason that passes (no
-leader yet, leader moved) is asked again until the look-up's deadline, what fails for good fails the look-up.
+Serves two callers with one mechanism: cursors that have no position (`AWAIT_RESET`), and the application's look-ups
+(`offsets_for_times`, `beginning_offsets`, ...). A look-up is split by leader. A retriable failure (no leader yet, moved
+leader) is retried until the look-up's deadline; any other failure fails the look-up.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Found = Mapping[TopicPartition, OffsetAndTimestamp | None]
 
 
 class PartlyFound(OperationTimeout):
-    """Some of a look-up was not answered in time. `found` was."""
+    """A look-up was answered only in part before its deadline. `found` holds that part."""
 
     def __init__(self, message: str, found: Found) -> None:
         super().__init__(message)
@@ -47,12 +47,12 @@ class PartlyFound(OperationTimeout):
 
 @dataclass(slots=True, eq=False)
 class OffsetQuery:
-    """A look-up of the application. `done` is called once, with the answer or with what went wrong."""
+    """A look-up of the application. `done` is called once, with the answer or with the error."""
 
     wanted: Mapping[TopicPartition, int]
     deadline: float
     done: Callable[[Found | None, MultilaneError | None], None]
-    by_epoch: bool = False  # `wanted` are leader epochs, and their ends are looked up
+    by_epoch: bool = False  # `wanted` holds leader epochs whose ends are looked up
     found: dict[TopicPartition, OffsetAndTimestamp | None] = field(default_factory=dict)
     in_flight: set[TopicPartition] = field(default_factory=set)
     failures: int = 0
@@ -83,7 +83,7 @@ class OffsetsManager:
         self._queries.append(query)
 
     def abandon(self, error: MultilaneError) -> None:
-        """The consumer closes: nobody will wait for these any more."""
+        """The consumer closes: fails all look-ups."""
         queries, self._queries = self._queries, []
         for query in queries:
             query.done(None, error)
@@ -92,7 +92,7 @@ class OffsetsManager:
         self._expire(now)
         requests: list[UnsentRequest] = []
         waits = [NEVER]
-        for query in list(self._queries):  # one that is refused at once leaves
+        for query in list(self._queries):  # a refused query is removed at once
             waits.append(max(0.0, query.deadline - now))
             waits.append(self._poll_query(query, now, requests))
         waits.append(self._poll_resets(now, requests))
@@ -106,7 +106,7 @@ class OffsetsManager:
             missing = ", ".join(str(p) for p in sorted(set(query.wanted) - set(query.found))[:5])
             error = query.last_error or self._metadata.failure
             cause = f": {error}" if error else ""
-            query.done(None, PartlyFound(f"no offsets of {missing} within the time given{cause}", dict(query.found)))
+            query.done(None, PartlyFound(f"no offsets of {missing} before the timeout{cause}", dict(query.found)))
 
     def _poll_query(self, query: OffsetQuery, now: float, requests: list[UnsentRequest]) -> float:
         open_ = {p: t for p, t in query.wanted.items() if p not in query.found and p not in query.in_flight}
@@ -127,7 +127,7 @@ class OffsetsManager:
             )
         if leaderless:
             refusal = self._metadata.failure
-            if isinstance(refusal, AuthenticationError) and not self._survives(query, refusal, now):
+            if isinstance(refusal, AuthenticationError) and not self._goes_on_after(query, refusal, now):
                 return NEVER
             self._metadata.request_update()
             query.last_error = self._metadata.why_no_leader(leaderless[0])
@@ -139,12 +139,12 @@ class OffsetsManager:
         self, query: OffsetQuery, wanted: Collection[TopicPartition], answers: Collection[_Answer], now: float
     ) -> None:
         query.in_flight.difference_update(wanted)
-        if len(answers) < len(wanted):  # the broker left some out: ask again, but not at once
+        if len(answers) < len(wanted):  # the broker left some out: retry, but not at once
             self._delay_query(query, now)
         for answer in answers:
             if answer.code == 0:
                 query.found[answer.partition] = answer.found
-            elif not self._survives(query, _refusal(query, answer), now):
+            elif not self._goes_on_after(query, _refusal(query, answer), now):
                 return
         if query in self._queries and len(query.found) == len(query.wanted):
             self._queries.remove(query)
@@ -154,10 +154,10 @@ class OffsetsManager:
         self, query: OffsetQuery, wanted: Iterable[TopicPartition], error: MultilaneError, now: float
     ) -> None:
         query.in_flight.difference_update(wanted)
-        self._survives(query, error, now)
+        self._goes_on_after(query, error, now)
 
-    def _survives(self, query: OffsetQuery, error: MultilaneError, now: float) -> bool:
-        """Whether the query goes on after this error; if not, it has been told."""
+    def _goes_on_after(self, query: OffsetQuery, error: MultilaneError, now: float) -> bool:
+        """Whether the query is retried after this error; otherwise it has failed with it."""
         query.last_error = error
         if error.refresh_metadata:
             self._metadata.request_update()
@@ -191,7 +191,7 @@ class OffsetsManager:
                     lambda error, at, a=asked: self._failed_resets(a, error, at),  # type: ignore[misc]
                 )
             )
-        if leaderless:  # these wait for a new picture of the cluster, not for a time
+        if leaderless:  # these wait for new cluster metadata, not for a time
             self._metadata.request_update()
         waiting = [c for c in lost if not c.in_flight and c.partition not in leaderless]
         return min((max(0.0, c.not_before - now) for c in waiting), default=NEVER)
@@ -208,24 +208,25 @@ class OffsetsManager:
             elif answer.code:
                 self._reset_refused(cursor, broker_error(answer.code, f"ListOffsets of {cursor.partition}"), now)
             else:
-                self._place(cursor, answer, now)
+                self._set_position(cursor, answer, now)
 
-    def _place(self, cursor: Cursor, answer: _Answer, now: float) -> None:
-        if answer.found is None and _lookup(cursor) < 0:  # every log has a beginning and an end: ask again
+    def _set_position(self, cursor: Cursor, answer: _Answer, now: float) -> None:
+        if answer.found is None and _lookup(cursor) < 0:  # every log has a beginning and an end: retry
             self._delay(cursor, now)
             return
-        if answer.found is None:  # no record is that late: what comes next is at the end
+        if answer.found is None:  # no record is that late: continue at the end of the log
             cursor.lookup = Lookup(LATEST, cursor.lookup.reason if cursor.lookup else "seek")
             return
-        # At the end the epoch is that of the leader: no record before is newer, and a log that is cut below is noticed.
+        # At the end the epoch is the leader's: no earlier record is newer, and truncation below it is noticed.
         epoch = answer.found.leader_epoch if _lookup(cursor) == LATEST else NO_EPOCH
         at = At(answer.found.offset, epoch)
         cursor.retries = 0
-        if cursor.resets:  # nothing came of where it was placed before: it may be sent round in a circle
+        if cursor.resets:  # its last position was of no use: back off, it may be sent in circles
             cursor.not_before = now + self._backoff.delay(cursor.resets)
         cursor.resets += 1
-        cursor.placed(at)
-        self._buffer.put(cursor, Moved(cursor.partition, at.offset, at.epoch))
+        cursor.topic_id = cursor.topic_id or self._metadata.cluster.topic_id(cursor.partition.topic)
+        cursor.positioned(at)
+        self._buffer.put(cursor, Moved(cursor.partition, at.offset, at.epoch, cursor.topic_id))
 
     def _failed_resets(self, asked: list[Cursor], error: MultilaneError, now: float) -> None:
         for cursor in asked:
@@ -312,13 +313,13 @@ class _Answer:
 
 
 def _answers(response: Any, wanted: Mapping[TopicPartition, object]) -> list[_Answer]:
-    """What was answered about partitions that we asked for; anything else is not ours to believe."""
+    """The answers about requested partitions; unrequested ones are ignored."""
     answers = []
     for topic in response.topics:
-        for told in topic.partitions:
-            partition = TopicPartition(str(topic.name), int(told.partition_index))
+        for entry in topic.partitions:
+            partition = TopicPartition(str(topic.name), int(entry.partition_index))
             if partition in wanted:
-                answers.append(_Answer(partition, int(told.error_code), _found(told)))
+                answers.append(_Answer(partition, int(entry.error_code), _found(entry)))
     return answers
 
 
@@ -326,12 +327,12 @@ def _epoch_answers(response: Any, wanted: Mapping[TopicPartition, object]) -> li
     """The same for OffsetForLeaderEpoch."""
     answers = []
     for topic in response.topics:
-        for told in topic.partitions:
-            partition = TopicPartition(str(topic.topic), int(told.partition))
-            end, epoch = Offset(int(told.end_offset)), LeaderEpoch(int(told.leader_epoch))
+        for entry in topic.partitions:
+            partition = TopicPartition(str(topic.topic), int(entry.partition))
+            end, epoch = Offset(int(entry.end_offset)), LeaderEpoch(int(entry.leader_epoch))
             if partition in wanted:
                 found = OffsetAndTimestamp(end, -1, epoch) if end >= 0 and epoch >= 0 else None
-                answers.append(_Answer(partition, int(told.error_code), found))
+                answers.append(_Answer(partition, int(entry.error_code), found))
     return answers
 
 
@@ -340,10 +341,10 @@ def _refusal(query: OffsetQuery, answer: _Answer) -> MultilaneError:
     return broker_error(answer.code, f"{name} of {answer.partition}")
 
 
-def _found(told: Any) -> OffsetAndTimestamp | None:
-    if int(told.offset) < 0:
+def _found(entry: Any) -> OffsetAndTimestamp | None:
+    if int(entry.offset) < 0:
         return None
-    return OffsetAndTimestamp(Offset(int(told.offset)), int(told.timestamp), LeaderEpoch(int(told.leader_epoch)))
+    return OffsetAndTimestamp(Offset(int(entry.offset)), int(entry.timestamp), LeaderEpoch(int(entry.leader_epoch)))
 
 
 def _lookup(cursor: Cursor) -> int:

@@ -1,9 +1,9 @@
-"""One consumer as the shared fetching sees it: what it wants, where its records go, and whom to tell of trouble.
+"""One consumer as the shared fetching sees it: its cursors, its buffer, and its error handlers.
 
 Thread: none (pure); owned by the network thread, one per consumer.
 
-Owns nothing but the record of what is under way for this consumer. Its cursors and its buffer are the consumer's own:
-no other reader can change them, fill them, or keep them waiting.
+Owns only the record of what is in flight for this consumer. The cursors and the buffer belong to the consumer: no other
+reader can change them, fill them, or keep them waiting.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ SMALLEST_FETCH: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class FetchPolicy:
-    """The class of a fetch: what travels once per request or decides how an answer is decoded. Readers with the same
-    policy share requests, answers and blocks."""
+    """The class of a fetch: settings that a request holds once, or that decide how an answer is decoded. Readers with
+    the same policy share requests, answers and blocks."""
 
     kind: FetchClass
     backoff: RequestBackoff
     replica_max_age: float
-    lines: int  # fetches that may wait at one broker for data
+    connections: int  # base connections per broker: fetches that may wait there for data
     max_decompressed_bytes: int
     check_crcs: bool = True
     client_id: str | None = None
-    pace: float = 0.0  # seconds from fetch to fetch of a line with nothing to catch up on
+    pace: float = 0.0  # seconds between two fetches on a connection that has caught up
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """Whom the fetching tells about a cursor; all are called on the network thread and must not block."""
+class ErrorHandlers:
+    """Callbacks about a failing cursor; all are called on the network thread and must not block."""
 
     out_of_range: Callable[[Cursor, FetchedPartition], None]
     diverged: Callable[[Cursor, int, int], None]
@@ -59,13 +59,13 @@ class Reader:
         "buffer",
         "cursors",
         "is_open",
-        "least",
-        "parked",
+        "min_room",
+        "on_error",
         "partition_max_bytes",
         "policy",
         "reserved",
-        "tell",
-        "trouble",
+        "send_event",
+        "waiting_for_room",
     )
 
     def __init__(
@@ -74,26 +74,26 @@ class Reader:
         cursors: CursorTable,
         buffer: FetchBuffer,
         partition_max_bytes: int,
-        trouble: Trouble,
-        tell: Callable[[ApplicationEvent], None],
+        on_error: ErrorHandlers,
+        send_event: Callable[[ApplicationEvent], None],
     ) -> None:
         self.policy = policy
         self.cursors = cursors
         self.buffer = buffer
         self.partition_max_bytes = partition_max_bytes
-        self.trouble = trouble
-        self.tell = tell  # from a decoder's thread
+        self.on_error = on_error
+        self.send_event = send_event  # called on a decoder thread
         self.is_open = True
-        # Room below this is no room. Half of a small buffer is: else nothing would ever be fetched into it.
-        self.least = max(1, min(SMALLEST_FETCH, partition_max_bytes, buffer.limit // 2))
+        # Less room than this counts as none. Half of a small buffer is enough: else nothing would be fetched into it.
+        self.min_room = max(1, min(SMALLEST_FETCH, partition_max_bytes, buffer.limit // 2))
         self.attached: dict[Cursor, WantedPartition] = {}
-        self.parked: dict[Cursor, None] = {}  # what waits for room in the buffer
-        self.reserved: dict[FetchConnection, int] = {}  # what a request may bring
+        self.waiting_for_room: dict[Cursor, None] = {}  # cursors without room in the buffer
+        self.reserved: dict[FetchConnection, int] = {}  # bytes that a request may return
 
     def credit(self) -> int:
-        """Bytes that may still be asked for: the room that is left when all that is under way has come."""
-        under_way = sum(n for line, n in self.reserved.items() if line.state.in_flight)
-        return self.buffer.room() - under_way
+        """Bytes that may still be requested: the room left after all answers in flight have arrived."""
+        in_flight = sum(n for connection, n in self.reserved.items() if connection.state.in_flight)
+        return self.buffer.room() - in_flight
 
     def is_current(self, cursor: Cursor) -> bool:
         return self.is_open and self.cursors.get(cursor.partition) is cursor

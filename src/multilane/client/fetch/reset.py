@@ -1,6 +1,6 @@
-"""What `auto.offset.reset` makes of a partition that has no valid position.
+"""Applies `auto.offset.reset` to a partition that has no valid position.
 
-Thread: none (pure; the wall clock is handed in).
+Thread: none (pure; the wall clock is passed in).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class ResetRule:
         self._wall = wall
 
     def lookup(self, reason: str) -> Lookup | None:
-        """Where to go, or None: the policy is `none` and the application must decide."""
+        """The look-up to make; None if the policy is `none` and the application must decide."""
         match self._reset.policy:
             case ResetPolicy.NONE:
                 return None

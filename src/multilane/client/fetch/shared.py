@@ -1,9 +1,9 @@
-"""The fetching of all consumers of a network thread: one manager for each class of fetches that somebody wants.
+"""The fetching of all consumers of a network thread: one manager for each class of fetches in use.
 
 Thread: network.
 
-Isolation, wait, sizes and rack are said once per request, so only readers that agree on them can share one. A class
-begins with its first reader and ends with its last.
+A request holds isolation, wait, sizes and rack once, so only readers that agree on them can share one. A class begins
+with its first reader and ends with its last.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _numbers: Final = count(1)
 
 
 class SharedFetching:
-    def __init__(self, metadata: MetadataManager, around: FetchContext) -> None:
+    def __init__(self, metadata: MetadataManager, context: FetchContext) -> None:
         self._metadata = metadata
-        self._around = around
+        self._context = context
         self._classes: dict[FetchPolicy, FetchManager] = {}
-        self._farewells: tuple[UnsentRequest, ...] = ()
+        self._close_requests: tuple[UnsentRequest, ...] = ()
 
     def look_at(self, reader: Reader, cursor: Cursor) -> None:
-        """Something about this cursor of this reader changed."""
+        """This cursor of this reader changed."""
         if not reader.is_open:
             return
         manager = self._classes.get(reader.policy)
         if manager is None:
             owner = f"fetch-{next(_numbers)}"
-            manager = self._classes[reader.policy] = FetchManager(self._metadata, reader.policy, self._around, owner)
+            manager = self._classes[reader.policy] = FetchManager(self._metadata, reader.policy, self._context, owner)
         manager.look_at(reader, cursor)
 
     def leave(self, reader: Reader) -> None:
@@ -47,11 +47,11 @@ class SharedFetching:
         manager.leave(reader)
         if not manager.has_readers:
             del self._classes[reader.policy]
-            self._farewells += manager.close()
+            self._close_requests += manager.close()
 
     def poll(self, now: float, *, can_decode: bool = True) -> Poll:
-        """Nothing is fetched before it can be decoded."""
-        requests, self._farewells = list(self._farewells), ()
+        """Fetches nothing while it cannot be decoded."""
+        requests, self._close_requests = list(self._close_requests), ()
         wait = NEVER
         for manager in self._classes.values() if can_decode else ():
             poll = manager.poll(now)

@@ -1,11 +1,11 @@
-"""Who has room for what: each reader's part of a request.
+"""Each reader's share of a request, by the room in its buffer.
 
 Thread: none (pure); owned by a fetch manager on the network thread.
 
-A reader's buffer bounds what is fetched for it and nothing else: one without room is left out of the requests, and its
-cursors wait here until the application has taken something. A line with one reader asks for no more than that reader
-has room for. On a line with several, each reader's partitions are asked for in such sizes that all of them together fit
-its room, so that nobody's lack of room makes the others' answers smaller.
+A reader's buffer bounds only what is fetched for that reader: a reader without room is left out of requests, and its
+cursors wait here until the application has taken records. A connection with one reader requests no more than that
+reader has room for. On a connection with several readers, the partitions of each are requested with sizes that together
+fit its room, so one reader's lack of room does not make the others' answers smaller.
 """
 
 from __future__ import annotations
@@ -20,93 +20,94 @@ if TYPE_CHECKING:
     from multilane.client.fetch.fetch_connections import FetchConnection
     from multilane.client.fetch.wanted_partitions import WantedPartitions
 
-_SMALLEST_SIZE: Final = 1 << 16  # of a partition, where room is short; a broker sends one batch at least
-_TIGHT: Final = 4  # a reader with less room than this many small fetches is asked about its room each time
+_SMALLEST_SIZE: Final = 1 << 16  # bytes per partition when room is short; a broker sends at least one batch
+_TIGHT: Final = 4  # the room of a reader with less than this many small fetches is checked for every request
 
 
 class Shares:
-    def __init__(self, wishes: WantedPartitions, max_bytes: int, look: Callable[[Reader, Cursor], None]) -> None:
-        self._wishes = wishes
+    def __init__(self, wanted: WantedPartitions, max_bytes: int, look: Callable[[Reader, Cursor], None]) -> None:
+        self._wanted = wanted
         self._max_bytes = max_bytes
         self._look = look
-        self._starved: dict[Reader, None] = {}
+        self._waiting: dict[Reader, None] = {}
         self.tight: dict[Reader, None] = {}
 
     def has_room(self, reader: Reader) -> bool:
         credit = reader.credit()
-        if credit < _TIGHT * reader.least:
+        if credit < _TIGHT * reader.min_room:
             self.tight[reader] = None
         else:
             self.tight.pop(reader, None)
-        return credit >= reader.least or self.make_room(reader)
+        return credit >= reader.min_room or self.make_room(reader)
 
     def make_room(self, reader: Reader) -> bool:
-        """Paused partitions must not starve the others: what is buffered of them is fetched again later."""
+        """Evicts the buffered records of paused partitions, so that they do not starve the others. They are fetched
+        again later."""
         evicted = False
         for cursor in reader.cursors:
             if cursor.paused and cursor.phase is Phase.FETCHING and not cursor.in_flight:
-                given_up = reader.buffer.evict(cursor)
-                if given_up is not None:
-                    cursor.rewound(*given_up)
+                resume_at = reader.buffer.evict(cursor)
+                if resume_at is not None:
+                    cursor.rewound(*resume_at)
                     evicted = True
         return evicted
 
-    def park(self, reader: Reader, cursor: Cursor) -> None:
-        reader.parked[cursor] = None
-        self._starved[reader] = None
+    def wait_for_room(self, reader: Reader, cursor: Cursor) -> None:
+        reader.waiting_for_room[cursor] = None
+        self._waiting[reader] = None
 
-    def unpark(self) -> None:
-        """The buffer wakes the thread when the application has taken something."""
-        for reader in [r for r in self._starved if r.credit() >= r.least]:
-            del self._starved[reader]
-            parked, reader.parked = reader.parked, {}
-            for cursor in parked:
+    def resume(self) -> None:
+        """Called when a buffer may have room again: it wakes the thread when the application has taken records."""
+        for reader in [r for r in self._waiting if r.credit() >= r.min_room]:
+            del self._waiting[reader]
+            waiting_for_room, reader.waiting_for_room = reader.waiting_for_room, {}
+            for cursor in waiting_for_room:
                 self._look(reader, cursor)
 
     def forget(self, reader: Reader) -> None:
-        self._starved.pop(reader, None)
+        self._waiting.pop(reader, None)
         self.tight.pop(reader, None)
-        reader.parked = {}
+        reader.waiting_for_room = {}
 
-    def leave_out(self, line: FetchConnection) -> None:
-        """Those without room are not asked for, be it that the others' answer comes without theirs."""
-        asked = line.readers if len(line.readers) == 1 else {**line.changed, **self.tight}
-        for reader in [r for r in asked if r in line.readers]:
+    def leave_out(self, connection: FetchConnection) -> None:
+        """Removes readers without room from the next request; the other readers' partitions stay in it."""
+        asked = connection.readers if len(connection.readers) == 1 else {**connection.changed, **self.tight}
+        for reader in [r for r in asked if r in connection.readers]:
             if not self.has_room(reader):
-                for cursor in tuple(line.readers[reader]):
-                    self._wishes.detach(cursor, reader)
-                    self.park(reader, cursor)
+                for cursor in tuple(connection.readers[reader]):
+                    self._wanted.detach(cursor, reader)
+                    self.wait_for_room(reader, cursor)
 
-    def limit(self, line: FetchConnection, peers: Iterable[FetchConnection]) -> int:
-        """Bytes that the next request on this line may bring; `peers` are the lines that are about to leave too."""
-        was_shared, line.is_shared = line.is_shared, len(line.readers) > 1
+    def limit(self, connection: FetchConnection, peers: Iterable[FetchConnection]) -> int:
+        """Bytes that the next request on this connection may return; `peers` are the connections that send now too."""
+        was_shared, connection.is_shared = connection.is_shared, len(connection.readers) > 1
         peers = tuple(peers)
-        if not line.is_shared:
-            (reader,) = line.readers
-            _resize(line, reader, reader.partition_max_bytes)
-            bound = len(line.wishes) * reader.partition_max_bytes
-            limit = min(self._max_bytes, max(_allowance(reader, peers), reader.least), bound)
-            reader.reserved[line] = limit
+        if not connection.is_shared:
+            (reader,) = connection.readers
+            _resize(connection, reader, reader.partition_max_bytes)
+            bound = len(connection.carried) * reader.partition_max_bytes
+            limit = min(self._max_bytes, max(_allowance(reader, peers), reader.min_room), bound)
+            reader.reserved[connection] = limit
             return limit
-        for reader in line.changed if was_shared else line.readers:
-            if reader in line.readers:
-                self._portion(line, reader, _allowance(reader, peers))
-        return min(self._max_bytes, sum(reader.reserved[line] for reader in line.readers))
+        for reader in connection.changed if was_shared else connection.readers:
+            if reader in connection.readers:
+                self._portion(connection, reader, _allowance(reader, peers))
+        return min(self._max_bytes, sum(reader.reserved[connection] for reader in connection.readers))
 
-    def _portion(self, line: FetchConnection, reader: Reader, allowance: int) -> None:
-        count = len(line.readers[reader])
+    def _portion(self, connection: FetchConnection, reader: Reader, allowance: int) -> None:
+        count = len(connection.readers[reader])
         size = reader.partition_max_bytes
-        while size > _SMALLEST_SIZE and size * count > allowance:  # by halves: a size seldom changes
+        while size > _SMALLEST_SIZE and size * count > allowance:  # halving keeps changes of size rare
             size //= 2
-        _resize(line, reader, size)
-        reader.reserved[line] = min(self._max_bytes, count * size)
+        _resize(connection, reader, size)
+        reader.reserved[connection] = min(self._max_bytes, count * size)
 
 
 def _allowance(reader: Reader, peers: Iterable[FetchConnection]) -> int:
     return reader.credit() // max(1, sum(reader in peer.readers for peer in peers))
 
 
-def _resize(line: FetchConnection, reader: Reader, size: int) -> None:
-    if line.sizes.get(reader) != size:
-        line.sizes[reader] = size
-        line.added.update(dict.fromkeys(line.readers[reader].values()))
+def _resize(connection: FetchConnection, reader: Reader, size: int) -> None:
+    if connection.sizes.get(reader) != size:
+        connection.sizes[reader] = size
+        connection.added.update(dict.fromkeys(connection.readers[reader].values()))

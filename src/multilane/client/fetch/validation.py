@@ -3,9 +3,9 @@
 Thread: none (pure state machine); owned by the network thread, one per consumer.
 
 After an unclean election a leader may lack records that we have already read, and have others at their offsets. Each
-time the leader epoch of a partition rises, its cursor waits here until OffsetForLeaderEpoch has told where the epoch of
-our last record ends on the new leader. An end below our offset means that the log was cut: `LogTruncated`, or, where a
-reset policy was asked for, a loud move back to the point of divergence.
+time the leader epoch of a partition rises, its cursor waits here until OffsetForLeaderEpoch returns the end of our last
+record's epoch on the new leader. An end below our offset means that the log was truncated: `LogTruncated`, or, with a
+reset policy, a move back to the point of divergence and a warning.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """The log ends or diverges below our offset. `safe` is where both histories still agree, if the leader knows."""
+    """The log ends or diverges below our offset. `safe` is the last point where both histories agree, if known."""
 
     cursor: Cursor
     safe: At | None
@@ -77,7 +77,7 @@ class ValidationManager:
             if leader is None or leader.epoch <= cursor.leader_epoch:
                 continue
             if cursor.epoch < 0 or cursor.epoch == leader.epoch:
-                cursor.leader_epoch = leader.epoch  # nothing read yet, or read under this very leader
+                cursor.leader_epoch = leader.epoch  # nothing read yet, or read in this epoch
             elif not cursor.in_flight:
                 cursor.to(Phase.AWAIT_VALIDATION)
 
@@ -102,14 +102,14 @@ class ValidationManager:
     def _on_response(
         self, cursors: list[Cursor], wanted: dict[TopicPartition, tuple[int, int]], response: Any, now: float
     ) -> None:
-        told = {
+        answers = {
             TopicPartition(str(topic.topic), int(p.partition)): p for topic in response.topics for p in topic.partitions
         }
         for cursor in cursors:
             cursor.in_flight = False
             if self._cursors.get(cursor.partition) is not cursor or cursor.phase is not Phase.AWAIT_VALIDATION:
                 continue
-            answer = told.get(cursor.partition)
+            answer = answers.get(cursor.partition)
             if answer is None:
                 self._delay(cursor, now)
             elif int(answer.error_code):
@@ -127,7 +127,7 @@ class ValidationManager:
             return
         known = end >= 0 and epoch >= 0
         self._on_truncation(Truncation(cursor, At(Offset(end), LeaderEpoch(epoch)) if known else None))
-        if cursor.phase is Phase.AWAIT_VALIDATION:  # nothing was decided: the offset itself is not certain yet
+        if cursor.phase is Phase.AWAIT_VALIDATION:  # no decision: the offset itself is not certain yet
             self._delay(cursor, now)
 
     def _on_failure(self, cursors: list[Cursor], error: MultilaneError, now: float) -> None:
@@ -139,7 +139,7 @@ class ValidationManager:
     def _refused(self, cursor: Cursor, error: MultilaneError, now: float) -> None:
         if error.refresh_metadata:
             self._metadata.request_update()
-        if isinstance(error, UnsupportedVersion):  # a broker of before 2.7 cannot be asked
+        if isinstance(error, UnsupportedVersion):  # brokers before 2.7 do not offer the request
             cursor.leader_epoch = self._leader_epoch(cursor)
             cursor.to(Phase.FETCHING)
         elif error.retriable or error.fatal:

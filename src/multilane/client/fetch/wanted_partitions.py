@@ -1,10 +1,10 @@
-"""What is wanted of a broker: a partition from an offset on, by one cursor or by many.
+"""Partitions that consumers want to fetch: each from one offset on, for one cursor or for many.
 
 Thread: none (pure); owned by a fetch manager on the network thread.
 
-Cursors of several consumers that stand at the same place (same broker, topic id, offset and leader epoch) are one wish:
-it is asked for once, and whoever comes to want the same while it is under way joins it. A wish ends with the first
-answer about its partition; its cursors then stand elsewhere and want something new.
+Cursors of several consumers at the same position (same broker, topic id, offset and leader epoch) share one wanted
+partition. It is requested once; a cursor that reaches the position while the request is in flight joins it. A wanted
+partition ends with the first answer about its partition: its cursors have advanced by then and want another offset.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from multilane.client.fetch.fetch_session import SessionKey
     from multilane.client.fetch.reader import Reader
 
-WishKey = tuple[NodeId, TopicPartition, UUID | None, Offset, LeaderEpoch]
+WantedKey = tuple[NodeId, TopicPartition, UUID | None, Offset, LeaderEpoch]
 
 
 class WantedPartition:
-    __slots__ = ("cursors", "key", "line", "max_bytes")
+    __slots__ = ("connection", "cursors", "key", "max_bytes")
 
-    def __init__(self, key: WishKey) -> None:
+    def __init__(self, key: WantedKey) -> None:
         self.key = key
         self.cursors: dict[Cursor, Reader] = {}
-        self.line: FetchConnection | None = None
+        self.connection: FetchConnection | None = None
         self.max_bytes = 0
 
     @property
@@ -48,12 +48,12 @@ class WantedPartition:
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
-        """Under which it is asked for; of a replica it is asked without one."""
+        """The epoch that the request names. A fetch from a replica names none."""
         return self.key[4]
 
     @property
-    def place(self) -> SessionKey:
-        """A request may hold this once: brokers drop a second mention in silence."""
+    def session_key(self) -> SessionKey:
+        """At most once per request: brokers silently drop a duplicate."""
         partition = self.key[1]
         return (partition.topic, self.key[2], partition.partition)
 
@@ -67,49 +67,49 @@ class WantedPartition:
 
 
 class WantedPartitions:
-    """All wishes of one fetch class, by what they want."""
+    """All wanted partitions of one fetch class."""
 
     def __init__(self) -> None:
-        self._wishes: dict[WishKey, WantedPartition] = {}
+        self._wanted: dict[WantedKey, WantedPartition] = {}
 
     def __iter__(self) -> Iterator[WantedPartition]:
-        return iter(tuple(self._wishes.values()))
+        return iter(tuple(self._wanted.values()))
 
-    def attach(self, cursor: Cursor, reader: Reader, key: WishKey) -> WantedPartition | None:
-        """Let the cursor want this too; the wish if it is a new one, which nobody asks for yet."""
-        wish = self._wishes.get(key)
-        is_new = wish is None
-        if wish is None:
-            wish = self._wishes[key] = WantedPartition(key)
-        wish.cursors[cursor] = reader
-        reader.attached[cursor] = wish
-        if wish.line is not None:
+    def attach(self, cursor: Cursor, reader: Reader, key: WantedKey) -> WantedPartition | None:
+        """Adds the cursor. Returns the wanted partition if it is new: no connection carries it yet."""
+        wanted = self._wanted.get(key)
+        is_new = wanted is None
+        if wanted is None:
+            wanted = self._wanted[key] = WantedPartition(key)
+        wanted.cursors[cursor] = reader
+        reader.attached[cursor] = wanted
+        if wanted.connection is not None:
             cursor.in_flight = True
-            wish.line.joined(cursor, reader, wish)
-        return wish if is_new else None
+            wanted.connection.add_cursor(cursor, reader, wanted)
+        return wanted if is_new else None
 
     def detach(self, cursor: Cursor, reader: Reader) -> None:
-        """The cursor wants it no longer; what nobody wants is asked for no more."""
-        wish = reader.attached.pop(cursor)
-        del wish.cursors[cursor]
-        line = wish.line
-        if line is not None:
+        """Removes the cursor. A partition that no cursor wants is not requested again."""
+        wanted = reader.attached.pop(cursor)
+        del wanted.cursors[cursor]
+        connection = wanted.connection
+        if connection is not None:
             cursor.in_flight = False
-            line.left(cursor, reader)
-            if not wish.cursors and line.state.in_flight:
-                line.review[wish] = None  # the answer may still come: until then the place is taken
-        if not wish.cursors and (line is None or not line.state.in_flight):
-            self.end(wish)
+            connection.remove_cursor(cursor, reader)
+            if not wanted.cursors and connection.state.in_flight:
+                connection.review[wanted] = None  # the answer may still come; the slot is taken until then
+        if not wanted.cursors and (connection is None or not connection.state.in_flight):
+            self.end(wanted)
 
-    def end(self, wish: WantedPartition) -> list[tuple[Cursor, Reader]]:
-        """The wish is answered or given up; whose it was."""
-        was = list(wish.cursors.items())
-        if wish.line is not None:
-            wish.line.take_off(wish)
-        for cursor, reader in was:
+    def end(self, wanted: WantedPartition) -> list[tuple[Cursor, Reader]]:
+        """Ends a wanted partition that is answered or abandoned. Returns its cursors and readers."""
+        owners = list(wanted.cursors.items())
+        if wanted.connection is not None:
+            wanted.connection.take_off(wanted)
+        for cursor, reader in owners:
             cursor.in_flight = False
             del reader.attached[cursor]
-        wish.cursors.clear()
-        if self._wishes.get(wish.key) is wish:
-            del self._wishes[wish.key]
-        return was
+        wanted.cursors.clear()
+        if self._wanted.get(wanted.key) is wanted:
+            del self._wanted[wanted.key]
+        return owners

@@ -1,8 +1,8 @@
-"""Asks the coordinator which session timeouts it allows, once, and only to give advice.
+"""Asks the coordinator once which session timeouts it allows, only to log advice.
 
 Thread: none (pure state machine); owned by the network thread, one per classic membership.
 
-Whoever may not read a broker's settings gets no advice: nothing is said and nothing fails.
+A client that may not read the broker's settings gets no advice: nothing is logged and nothing fails.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _LARGEST: Final = "group.max.session.timeout.ms"
 
 
 class BrokerLimits:
-    def __init__(self, group: str, coordinators: Coordinators, told: Callable[[SessionLimits], None]) -> None:
+    def __init__(self, group: str, coordinators: Coordinators, on_found: Callable[[SessionLimits], None]) -> None:
         self._group = group
         self._coordinators = coordinators
-        self._told = told
+        self._on_found = on_found
         self._asked = False
 
     def poll(self) -> Poll:
@@ -53,7 +53,7 @@ class BrokerLimits:
         }
         smallest, largest = values.get(_SMALLEST, ""), values.get(_LARGEST, "")
         if smallest.isdecimal() and largest.isdecimal():
-            self._told(SessionLimits(int(smallest) / 1000, int(largest) / 1000))
+            self._on_found(SessionLimits(int(smallest) / 1000, int(largest) / 1000))
 
     def _on_failure(self, _error: MultilaneError, _now: float) -> None:
         return

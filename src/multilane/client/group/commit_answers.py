@@ -1,9 +1,9 @@
-"""What a coordinator's answer to a commit means, code by code.
+"""The meaning of a coordinator's answer to a commit, code by code.
 
 Thread: none (pure).
 
-One function judges one partition's answer: what to do next, and with which error whoever waits is told of it. Knows no
-state; what depends on it (has the member moved on, how long has a topic been missing) is for the manager.
+One function judges the answer for one partition: the effect, and the error that the caller gets. It knows no state;
+decisions that depend on state (a newer member epoch, how long a topic has been missing) belong to the manager.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ OLD_GENERATION: Final = 22  # ILLEGAL_GENERATION
 
 class Effect(enum.Enum):
     DONE = "done"
-    AGAIN = "again"  # after a while, to the same coordinator
-    MOVED = "moved"  # after a while, to whoever coordinates the group then
-    MISSING = "missing"  # the topic is not known there: for some seconds it may be about to be
-    STALE = "stale"  # with a newer member epoch
+    RETRY = "again"  # retried after a while, at the same coordinator
+    MOVED = "moved"  # retried after a while, at the new coordinator
+    MISSING = "missing"  # the broker does not know the topic: retried for some seconds, it may be new
+    STALE = "stale"  # retried with a newer member epoch
     REFUSED = "refused"
     FENCED = "fenced"  # refused, and we are no longer a member
 
@@ -40,7 +40,7 @@ _EFFECTS: Final[Mapping[int, Effect]] = {
     0: Effect.DONE,
     3: Effect.MISSING,  # UNKNOWN_TOPIC_OR_PARTITION
     7: Effect.MOVED,  # REQUEST_TIMED_OUT: the coordinator cannot write its log
-    14: Effect.AGAIN,  # COORDINATOR_LOAD_IN_PROGRESS
+    14: Effect.RETRY,  # COORDINATOR_LOAD_IN_PROGRESS
     15: Effect.MOVED,  # COORDINATOR_NOT_AVAILABLE
     16: Effect.MOVED,  # NOT_COORDINATOR
     OLD_GENERATION: Effect.FENCED,
@@ -53,18 +53,21 @@ _EFFECTS: Final[Mapping[int, Effect]] = {
     113: Effect.STALE,  # STALE_MEMBER_EPOCH
 }
 _ERRORS: Final[Mapping[int, tuple[type[MultilaneError], str]]] = {
-    OLD_GENERATION: (CommitRefused, "the group has gone on without this member; read again from what is assigned next"),
+    OLD_GENERATION: (CommitRefused, "the group has moved on without this member; continue from the next assignment"),
     24: (GroupRefused, "group.id must not be empty"),
-    25: (CommitRefused, "the group no longer has this member; read again from what is assigned next"),
-    27: (CommitDuringRebalance, "the group is rebalancing; poll until that is over and commit what is still owned"),
+    25: (CommitRefused, "the group no longer has this member; continue from the next assignment"),
+    27: (
+        CommitDuringRebalance,
+        "the group is rebalancing; poll until it has finished, then commit what is still owned",
+    ),
     30: (GroupRefused, "grant READ on the group to this client, or use another group.id"),
-    69: (CommitRefused, "the group does not exist any more; read again from what is assigned next"),
+    69: (CommitRefused, "the group no longer exists; continue from the next assignment"),
     82: (InstanceFenced, "another process has the same group.instance.id; stop one of the two"),
-    110: (CommitRefused, "the group has fenced this member; read again from what is assigned next"),
+    110: (CommitRefused, "the group has fenced this member; continue from the next assignment"),
 }
 _ADVICE: Final[Mapping[int, str]] = {
-    12: "the text beside the offset is longer than the broker's offset.metadata.max.bytes; make it shorter",
-    28: "the offset and its text are larger than the broker takes; make the text shorter",
+    12: "the metadata of the offset is longer than the broker's offset.metadata.max.bytes; shorten it",
+    28: "the offset and its metadata are larger than the broker accepts; shorten the metadata",
     29: "grant READ on the topic to this client",
 }
 
@@ -72,14 +75,14 @@ _ADVICE: Final[Mapping[int, str]] = {
 def judge(
     group: str, partition: TopicPartition, offset: OffsetAndMetadata, code: int | None
 ) -> tuple[Effect, MultilaneError | None]:
-    """What the answer to one partition means; the code is None where it was left out of the answer."""
+    """Judges the answer for one partition; `code` is None if the answer lacks the partition."""
     what = f"OffsetCommit of {partition} at {offset.offset} in group {group}"
     if code is None:
-        return Effect.AGAIN, WireError(f"{what} was not answered")
+        return Effect.RETRY, WireError(f"{what} was not answered")
     if code == 0:
         return Effect.DONE, None
     error: MultilaneError = broker_error(code, what, _ADVICE.get(code))
-    effect = _EFFECTS.get(code, Effect.AGAIN if error.retriable else Effect.REFUSED)
+    effect = _EFFECTS.get(code, Effect.RETRY if error.retriable else Effect.REFUSED)
     if code in _ERRORS:
         kind, advice = _ERRORS[code]
         error = kind(f"{error}: {advice}")

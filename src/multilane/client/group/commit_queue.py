@@ -1,10 +1,10 @@
-"""Commits that have no final answer yet, in the order of the calls.
+"""Commits without a final answer, in the order of the calls.
 
 Thread: none (pure); owned by a `CommitManager` on the network thread.
 
-Owns the order: a future is completed after those of all earlier calls, unless its time is over. Owns the last wish for
-each open partition too. A wish outlives the call that brought it: were an earlier call sent again with its own offset,
-after a later one had been accepted and its answer lost, the group would go back.
+Owns the order: a future is completed after those of all earlier calls, unless it expires. Owns the latest offset for
+each open partition too, which outlives the call that brought it. If an earlier call were retried with its own offset
+after a later one had been accepted and its answer lost, the group's offset would go back.
 
 A turn of the loop costs nothing here while nothing changes, however many commits wait.
 """
@@ -27,15 +27,15 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 @dataclass(slots=True, eq=False)
 class Commit:
-    """One call. `open` is what has no final answer yet, `refusals` why some of it was not committed."""
+    """One call. `open` holds partitions without a final answer, `refusals` the errors of those not committed."""
 
     open: set[TopicPartition]
     future: Future[None]
     deadline: float
     member_id: str  # on whose behalf
-    ids: Mapping[str, UUID]  # of the topics, as they were when the offsets were read
+    ids: Mapping[str, UUID]  # topic ids at the time of the call
     refusals: dict[TopicPartition, MultilaneError] = field(default_factory=dict)
-    lost: dict[TopicPartition, str] = field(default_factory=dict)  # not to be sent (again), and why
+    lost: dict[TopicPartition, str] = field(default_factory=dict)  # not to be sent (again), with the reason
     missing_since: float | None = None
     last_error: MultilaneError | None = None
 
@@ -52,8 +52,8 @@ class CommitQueue:
     def __init__(self, group: str) -> None:
         self._group = group
         self._commits: deque[Commit] = deque()
-        self._wishes: dict[TopicPartition, OffsetAndMetadata] = {}
-        self.soonest = NEVER  # no deadline is before this one
+        self._latest: dict[TopicPartition, OffsetAndMetadata] = {}
+        self.next_deadline = NEVER  # no deadline is before this one
 
     def __len__(self) -> int:
         return len(self._commits)
@@ -66,50 +66,50 @@ class CommitQueue:
 
     def add(self, commit: Commit, offsets: Offsets) -> None:
         self._commits.append(commit)
-        self._wishes.update(offsets)
-        self.soonest = min(self.soonest, commit.deadline)
+        self._latest.update(offsets)
+        self.next_deadline = min(self.next_deadline, commit.deadline)
 
     def open_commits(self) -> tuple[Commit, ...]:
         return tuple(commit for commit in self._commits if commit.open)
 
-    def wishes(self, commits: Iterable[Commit]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What is to be sent for these commits: of each open partition what was asked for last."""
-        return {tp: self._wishes[tp] for tp in sorted(set().union(*(commit.open for commit in commits)))}
+    def latest_offsets(self, commits: Iterable[Commit]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The offsets to send for these commits: for each open partition the latest one."""
+        return {tp: self._latest[tp] for tp in sorted(set().union(*(commit.open for commit in commits)))}
 
     def settle(self) -> None:
-        """Complete what is answered, up to the first that is not."""
+        """Completes answered commits, up to the first unanswered one."""
         before = len(self._commits)
         while self._commits and not self._commits[0].open:
             _complete(self._commits.popleft())
         if len(self._commits) != before:
-            self._tidy()
+            self._prune()
 
-    def expire(self, now: float, trouble: Callable[[], MultilaneError | None] = lambda: None) -> None:
-        if now < self.soonest:
+    def expire(self, now: float, coordinator_error: Callable[[], MultilaneError | None] = lambda: None) -> None:
+        if now < self.next_deadline:
             return
         for commit in [c for c in self._commits if now >= c.deadline]:
             self._commits.remove(commit)
-            cause = commit.last_error or trouble() or "the coordinator is unknown or does not answer"
-            text = f"group {self._group}: {some(sorted(commit.open))}: no answer to the commit in time: {cause}"
+            cause = commit.last_error or coordinator_error() or "the coordinator is unknown or does not answer"
+            text = f"group {self._group}: {some(sorted(commit.open))}: the commit timed out: {cause}"
             for partition in list(commit.open):
                 commit.refuse(partition, OperationTimeout(text))
             _complete(commit)
-        self.soonest = min((c.deadline for c in self._commits), default=NEVER)
-        self._tidy()
+        self.next_deadline = min((c.deadline for c in self._commits), default=NEVER)
+        self._prune()
 
     def abandon(self, error: MultilaneError) -> None:
         commits, self._commits = self._commits, deque()
-        self._tidy()
+        self._prune()
         for commit in commits:
             refuse(commit.future, error)
 
-    def _tidy(self) -> None:
+    def _prune(self) -> None:
         wanted: set[TopicPartition] = set().union(*(commit.open for commit in self._commits))
-        self._wishes = {tp: offset for tp, offset in self._wishes.items() if tp in wanted}
+        self._latest = {tp: offset for tp, offset in self._latest.items() if tp in wanted}
 
 
 def some(partitions: Iterable[TopicPartition]) -> str:
-    """A few partitions by name, the rest by number."""
+    """Lists a few partitions by name and counts the rest."""
     names = [str(p) for p in partitions]
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
@@ -122,7 +122,7 @@ def _complete(commit: Commit) -> None:
 
 
 def _summary(refusals: Mapping[TopicPartition, MultilaneError]) -> MultilaneError:
-    """The gravest of the refusals, which names its partition; the other partitions are in a note."""
+    """The most severe refusal, which names its partition; a note lists the other partitions."""
     worst = max(sorted(refusals), key=lambda tp: (refusals[tp].fatal, not refusals[tp].retriable))
     error = refusals[worst]
     note = f"not committed either: {some(sorted(set(refusals) - {worst}))}"

@@ -1,14 +1,14 @@
-"""Writes offsets into the group, in the order in which they were given.
+"""Commits offsets to the group, in the order of the calls.
 
 Thread: none (pure state machine); owned by the network thread, one per consumer.
 
-At most one OffsetCommit is under way. Commits that come meanwhile wait and go together into the next one, each
-partition with what was asked for last; so do those that have to be sent again. Therefore no commit overtakes another,
-and none that is repeated brings an older offset back.
+At most one OffsetCommit is in flight. Commits made in the meantime wait and share the next request, each partition with
+its latest offset; so do commits that are retried. Therefore no commit overtakes another, and no retry brings an older
+offset back.
 
-A commit is checked against what the consumer owns when it is made and on every turn while it waits: the broker of a
-KIP-848 group would take offsets of partitions that are someone else's by now. What was lost in between is not sent even
-if it has come back since: whoever had it meanwhile may have committed more.
+A commit is checked against the owned partitions when it is made and on every turn while it waits: the broker of a
+KIP-848 group would accept offsets of partitions that another member owns by now. Partitions lost in between are not
+committed even if they have come back since: their owner in the meantime may have committed more.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from multilane.client.net.request_state import RequestBackoff, RequestState
 from multilane.client.net.requests import NOTHING, Poll, UnsentRequest
 from multilane.errors import CommitRefused, MultilaneError, TooManyCommits
 from multilane.logs import logger
-from multilane.metrics import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.types import NodeId, TopicPartition
 from multilane.wire.compose_offsets import (
     COMMIT_OF_EPOCH_AT_LEAST,
@@ -46,12 +46,13 @@ if TYPE_CHECKING:
 
 log = logger(__name__)
 
-# A topic that is not there may be about to be known everywhere, or be gone for good.
+# A missing topic may be too new to be known to all brokers, or deleted.
 _MISSING_TOPIC_SECONDS: Final = 5.0
 _MOST_WAITING: Final = 10_000
-_BY_HAND: Final = ""
-_SENT_AGAIN_LATER: Final = frozenset({Effect.AGAIN, Effect.MOVED, Effect.MISSING})
+_MANUAL: Final = ""
+_RETRIED: Final = frozenset({Effect.RETRY, Effect.MOVED, Effect.MISSING})
 _LOST: Final = "was lost while the commit waited"
+_RECREATED: Final = "is for a topic that was recreated since"
 
 _Verdict = tuple[Effect, MultilaneError | None]
 
@@ -59,14 +60,15 @@ _Verdict = tuple[Effect, MultilaneError | None]
 @dataclass(frozen=True, slots=True)
 class CommitPolicy:
     backoff: RequestBackoff
-    timeout: float  # of commits that nobody waits for
+    timeout: float  # of commits without a deadline
 
 
 @dataclass(frozen=True, slots=True)
 class CommitListeners:
-    """Whom the manager asks and tells; all on the network thread.
+    """Callbacks of the manager; all are called on the network thread.
 
-    `identity` None means: no member. `owned` None means: partitions were assigned by hand, and nobody else owns them.
+    `identity` returns None for a non-member. `owned` returns None for manually assigned partitions, which no other
+    member owns.
     """
 
     cluster: Callable[[], Cluster]
@@ -75,12 +77,12 @@ class CommitListeners:
     owned: Callable[[], frozenset[TopicPartition] | None]
     fenced: Callable[[MultilaneError, float], None]
     observer: Observer = NO_OBSERVER
-    trouble: Callable[[], MultilaneError | None] = lambda: None  # why a coordinator may not answer
+    coordinator_error: Callable[[], MultilaneError | None] = lambda: None  # a reason why the coordinator may not answer
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _CommitBatch:
-    """What is under way."""
+    """The request in flight."""
 
     offsets: Offsets
     commits: tuple[Commit, ...]
@@ -99,37 +101,51 @@ class CommitManager:
         self._listeners = listeners
         self._state = RequestState(policy.backoff)
         self._queue = CommitQueue(group)
-        self._under_way: _CommitBatch | None = None
-        self._stale: Identity | None = None  # the coordinator knows a newer epoch of us than this
-        # What the waiting commits were last checked against: who we are, what we own, which topics there are.
+        self._in_flight: _CommitBatch | None = None
+        self._stale: Identity | None = None  # the coordinator knows a newer epoch of this member
+        # The state that the waiting commits were last checked against: member id, owned partitions, cluster.
         self._checked: tuple[str | None, frozenset[TopicPartition] | None, Cluster] | None = None
 
     @property
     def is_idle(self) -> bool:
-        return not self._queue and self._under_way is None
+        return not self._queue and self._in_flight is None
 
     def commit(self, offsets: Offsets, future: Future[None], deadline: float | None, now: float) -> None:
-        """Without a deadline (nobody waits) it is tried for `policy.timeout` seconds."""
+        """Without a deadline (no caller waits) the commit is tried for `policy.timeout` seconds."""
         member_id = self._member_id()
-        error = self._not_ours(offsets, member_id) or self._too_many()
+        error = self._not_owned_error(offsets, member_id) or self._too_many_error()
         if error is not None or member_id is None:
-            refuse(future, error or self._not_a_member())
+            refuse(future, error or self._not_member_error())
             return
         if self._checked is not None and self._checked[:2] != (member_id, self._listeners.owned()):
-            self._checked = None  # what held when this one was made may be over before the next turn
+            self._checked = None  # the state at this call may have changed again by the next turn
+        ids, stale = self._ids_of(offsets)
+        until = now + self._policy.timeout if deadline is None else deadline
+        commit = Commit(set(offsets), future, until, member_id, ids)
+        self._queue.add(commit, {tp: offset for tp, offset in offsets.items() if tp not in stale})
+        if stale:
+            self._listeners.refresh()  # our own cluster metadata may be the old one
+            commit.mark_lost(stale, _RECREATED)
+            self._settle()
+
+    def _ids_of(self, offsets: Offsets) -> tuple[dict[str, UUID], list[TopicPartition]]:
+        """The ids of the topics, and the partitions whose offsets belong to another topic of the same name."""
         cluster = self._listeners.cluster()
         ids = {tp.topic: id_ for tp in offsets if (id_ := cluster.topic_id(tp.topic)) is not None}
-        until = now + self._policy.timeout if deadline is None else deadline
-        self._queue.add(Commit(set(offsets), future, until, member_id, ids), offsets)
+        stale = []
+        for partition, offset in offsets.items():
+            if offset.topic_id is not None and ids.setdefault(partition.topic, offset.topic_id) != offset.topic_id:
+                stale.append(partition)
+        return ids, stale
 
     def lose(self, partitions: Collection[TopicPartition]) -> None:
-        """Someone else may have these already: what still waits for them is not sent."""
+        """Another member may own these already: their waiting commits are not sent."""
         for commit in self._queue:
             commit.mark_lost(commit.open.intersection(partitions), _LOST)
         self._settle()
 
     def abandon(self, error: MultilaneError) -> None:
-        """Nobody will wait for these any more. What is under way may still arrive."""
+        """Fails all waiting commits. The request in flight may still arrive."""
         self._queue.abandon(error)
 
     def poll(self, now: float) -> Poll:
@@ -137,10 +153,10 @@ class CommitManager:
             return NOTHING
         self._check()
         self._queue.settle()
-        self._queue.expire(now, self._listeners.trouble)
+        self._queue.expire(now, self._listeners.coordinator_error)
         if not self._queue:
             return NOTHING
-        patience = max(0.0, self._queue.soonest - now)
+        patience = max(0.0, self._queue.next_deadline - now)
         if not self._state.may_send(now):
             return Poll(wait=min(patience, self._state.wait(now)))
         node = self._coordinators.of(self._group)
@@ -151,62 +167,63 @@ class CommitManager:
     # --- what may be sent --------------------------------------------------------------------------------------------
 
     def _member_id(self) -> str | None:
-        """On whose behalf commits are made: a member's, nobody's where partitions are assigned by hand, else None."""
+        """The member id for commits; empty for manually assigned partitions, None if not a member."""
         if self._listeners.owned() is None:
-            return _BY_HAND
+            return _MANUAL
         identity = self._listeners.identity()
         return None if identity is None else identity.member_id
 
-    def _not_ours(self, offsets: Offsets, member_id: str | None) -> CommitRefused | None:
+    def _not_owned_error(self, offsets: Offsets, member_id: str | None) -> CommitRefused | None:
         owned = self._listeners.owned()
-        strange = [] if owned is None or member_id is None else sorted(set(offsets) - owned)
-        if not strange:
+        not_owned = [] if owned is None or member_id is None else sorted(set(offsets) - owned)
+        if not not_owned:
             return None
         return CommitRefused(
-            f"group {self._group}: nothing was committed, because this consumer does not own {some(strange)}; "
-            "commit only what is assigned"
+            f"group {self._group}: nothing was committed: this consumer does not own {some(not_owned)}; "
+            "commit only assigned partitions"
         )
 
-    def _not_a_member(self) -> CommitRefused:
+    def _not_member_error(self) -> CommitRefused:
         return CommitRefused(
-            f"group {self._group}: nothing was committed, because this consumer is not a member at present; "
-            "poll until partitions are assigned, and read again from there"
+            f"group {self._group}: nothing was committed: this consumer is not a member at present; "
+            "poll until partitions are assigned, and continue from there"
         )
 
-    def _too_many(self) -> TooManyCommits | None:
+    def _too_many_error(self) -> TooManyCommits | None:
         if len(self._queue) < _MOST_WAITING:
             return None
         return TooManyCommits(f"group {self._group}: {_MOST_WAITING} commits wait for an answer; commit less often")
 
     def _check(self) -> None:
-        """Looked at on every turn, while under way too: to leave and to come back takes a partition at least one."""
+        """Runs on every turn, also while a request is in flight: a partition that leaves and comes back takes at least
+        one turn."""
         owned, member_id, cluster = self._listeners.owned(), self._member_id(), self._listeners.cluster()
         before = self._checked
         self._checked = (member_id, owned, cluster)
         if before is not None and before[:2] == (member_id, owned) and before[2] is cluster:
             return
         renewed: set[str] = set()
-        for commit in reversed(self._queue):  # what is older than a commit for an old topic is for the old one too
+        for commit in reversed(self._queue):  # commits older than one for an old topic are for the old topic too
             renewed |= {t for t, id_ in commit.ids.items() if cluster.topic_id(t) not in (None, id_)}
             if commit.member_id != member_id:
                 commit.mark_lost(commit.open, "belongs to a membership that has ended")
             elif owned is not None:
                 commit.mark_lost(commit.open - owned, _LOST)
-            commit.mark_lost([tp for tp in commit.open if tp.topic in renewed], "is of a topic made anew since")
+            commit.mark_lost([tp for tp in commit.open if tp.topic in renewed], _RECREATED)
         self._settle()
 
     def _settle(self) -> None:
-        """Drop what was lost and complete what is answered. What is under way has its answer first: that may well be
-        that it was in time."""
-        spared = frozenset(() if self._under_way is None else self._under_way.commits)
+        """Drops lost partitions and completes answered commits. Commits in flight wait for their answer first: they may
+        have been in time."""
+        in_flight = frozenset(() if self._in_flight is None else self._in_flight.commits)
         for commit in self._queue:
-            gone = [] if commit in spared else sorted(commit.open & commit.lost.keys())
+            gone = [] if commit in in_flight else sorted(commit.open & commit.lost.keys())
             if not gone:
                 continue
-            log.warning("group %s: a late commit is dropped: %s %s", self._group, some(gone), commit.lost[gone[0]])
+            log.warning("group %s: dropping a late commit: %s %s", self._group, some(gone), commit.lost[gone[0]])
             self._listeners.observer.count("commit.dropped", len(gone), group=self._group)
             for partition in gone:
-                text = f"the offset of {partition} was not committed: it {commit.lost[partition]}. Do not repeat it"
+                text = f"the offset of {partition} was not committed: it {commit.lost[partition]}. Do not retry it"
                 commit.refuse(partition, CommitRefused(f"group {self._group}: {text}"))
         self._queue.settle()
 
@@ -214,11 +231,11 @@ class CommitManager:
         commits = self._queue.open_commits()
         identity = None if self._listeners.owned() is None else self._listeners.identity()
         ids = {topic: id_ for commit in commits for topic, id_ in commit.ids.items()}
-        return _CommitBatch(self._queue.wishes(commits), commits, identity, ids, node)
+        return _CommitBatch(self._queue.latest_offsets(commits), commits, identity, ids, node)
 
     def _request(self, batch: _CommitBatch) -> UnsentRequest:
         self._state.sent()
-        self._under_way = batch
+        self._in_flight = batch
         who = batch.identity
         committer = Committer(self._group)
         at_least = OFFSET_COMMIT_AT_LEAST
@@ -238,10 +255,10 @@ class CommitManager:
             at_most=None if all(tp.topic in batch.ids for tp in batch.offsets) else OFFSETS_BY_NAME_AT_MOST,
         )
 
-    # --- what came back ----------------------------------------------------------------------------------------------
+    # --- answers -----------------------------------------------------------------------------------------------------
 
     def _on_response(self, batch: _CommitBatch, response: Any, now: float) -> None:
-        self._under_way = None
+        self._in_flight = None
         codes = commit_codes(response, batch.offsets, {id_: topic for topic, id_ in batch.ids.items()})
         verdicts = {tp: self._verdict(batch, tp, codes.get(tp)) for tp in batch.offsets}
         for commit in batch.commits:
@@ -261,45 +278,45 @@ class CommitManager:
         if effect is not Effect.FENCED:
             return effect, error
         if batch.identity is None:
-            text = "the group has members; partitions assigned by hand need a group.id of their own"
+            text = "the group has members; manually assigned partitions need a group.id of their own"
             return Effect.REFUSED, CommitRefused(f"{error}: {text}")
-        # Whether the group went on without us or with us, the answer to a JoinGroup that may be on its way will tell.
+        # The answer to a JoinGroup in flight shows whether the group moved on with this member or without it.
         return (Effect.STALE if code == OLD_GENERATION or self._has_moved_on(batch) else effect), error
 
     def _has_moved_on(self, batch: _CommitBatch) -> bool:
-        """Whether the same member has a newer epoch by now: then the answer was meant for the one that it had."""
+        """Whether the same member has a newer epoch by now: then the answer is about its former epoch."""
         then, today = batch.identity, self._listeners.identity()
         if then is None or today is None:
             return False
         return then.member_id == today.member_id and then.epoch < today.epoch
 
     def _note(self, batch: _CommitBatch, verdicts: Collection[_Verdict], now: float) -> None:
-        """What an answer means for the next request."""
+        """Applies the effects of an answer to the next request."""
         effects = {effect for effect, _ in verdicts}
         if Effect.MOVED in effects:
             self._coordinators.forget(self._group, batch.node)
         if Effect.MISSING in effects:
             self._listeners.refresh()
         self._stale = batch.identity if Effect.STALE in effects else None
-        passing = [error for effect, error in verdicts if effect in _SENT_AGAIN_LATER]
+        passing = [error for effect, error in verdicts if effect in _RETRIED]
         if passing:
             self._failed(passing[0], now)
         else:
             self._state.succeeded()
 
     def _failed(self, error: MultilaneError | None, now: float) -> None:
-        level = logging.WARNING if self._state.failures == 0 else logging.DEBUG  # told once, loudly
-        log.log(level, "group %s: a commit did not succeed: %s", self._group, error)
+        level = logging.WARNING if self._state.failures == 0 else logging.DEBUG  # one warning per outage
+        log.log(level, "group %s: a commit failed: %s", self._group, error)
         self._state.failed(now)
 
     def _on_failure(self, batch: _CommitBatch, error: MultilaneError, now: float) -> None:
-        self._under_way = None
+        self._in_flight = None
         self._failed(error, now)
         if error.retriable:
             self._coordinators.forget(self._group, batch.node)
         if error.refresh_metadata:
             self._listeners.refresh()
-        verdict = (Effect.AGAIN if error.retriable else Effect.REFUSED, error)
+        verdict = (Effect.RETRY if error.retriable else Effect.REFUSED, error)
         for commit in batch.commits:
             for partition in list(commit.open):
                 _apply(commit, partition, verdict, now)

@@ -1,13 +1,13 @@
-"""Reads what a group has committed: for the application's questions and for where to begin.
+"""Reads the committed offsets of a group: for the application's calls and for the start of new partitions.
 
 Thread: none (pure state machine); owned by the network thread, one per consumer.
 
-At most one OffsetFetch is under way. What is wished for meanwhile goes together into the next one and never shares the
-answer that is under way: that may be older than a commit which the wish comes after.
+At most one OffsetFetch is in flight. Offsets wanted in the meantime share the next request and never the answer in
+flight, which may be older than a commit made before the call.
 
-None means that the group has committed nothing for a partition, and only a sound answer says so. Whatever else comes
-back - an error, a partition left out, no answer - is asked again: for the application until its deadline, for a
-beginning without end. What is refused for good is told as an error.
+None means that the group has committed nothing for a partition, and only a valid answer means that. Everything else (an
+error, a missing partition, no answer) is retried: for the application until its deadline, for the start of a partition
+without end. A final refusal is reported as an error.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 _COORDINATOR_MOVED: Final = frozenset({15, 16})
-# Not retriable for everybody, but a reader has only to wait: its membership finds out by its heartbeat.
+# Not retriable in general, but a reader only has to wait: its membership learns of the problem by heartbeat.
 _OF_MEMBERS: Final = frozenset({22, 25, 69, 110, 113})
 _REFUSALS: Final[Mapping[int, str]] = {
     24: "group.id must not be empty",
@@ -66,13 +66,13 @@ Committed = Mapping[TopicPartition, OffsetAndMetadata | None]
 
 @dataclass(frozen=True, slots=True)
 class CommittedListeners:
-    """Whom the manager asks and tells; all on the network thread."""
+    """Callbacks of the manager; all are called on the network thread."""
 
     cluster: Callable[[], Cluster]
     refresh: Callable[[], None]
     identity: Callable[[], Identity | None]
     login_refused: Callable[[MultilaneError], None]
-    trouble: Callable[[], MultilaneError | None] = lambda: None
+    coordinator_error: Callable[[], MultilaneError | None] = lambda: None
 
 
 class _OffsetsWanted(Protocol):
@@ -86,7 +86,7 @@ class _OffsetsWanted(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _CommittedQuestion:
-    """The application's: answered whole or not at all."""
+    """A call of the application: answered completely or not at all."""
 
     open: set[TopicPartition]
     deadline: float
@@ -106,7 +106,7 @@ class _CommittedQuestion:
 
 @dataclass(slots=True, eq=False)
 class _Beginning:
-    """Partitions that want to begin: each as soon as it can."""
+    """Partitions that wait for their start offset: each starts as soon as it can."""
 
     open: set[TopicPartition]
     found: Callable[[Committed], None]
@@ -125,9 +125,9 @@ class _Beginning:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _FetchBatch:
-    """What is under way: for which wishes, about what."""
+    """The request in flight: which callers want which partitions."""
 
-    wishes: tuple[_OffsetsWanted, ...]
+    wanted: tuple[_OffsetsWanted, ...]
     partitions: tuple[TopicPartition, ...]
     ids: Mapping[str, UUID]
     node: NodeId
@@ -141,13 +141,13 @@ class CommittedManager:
         self._coordinators = coordinators
         self._listeners = listeners
         self._state = RequestState(backoff)
-        self._wishes: list[_OffsetsWanted] = []
+        self._wanted: list[_OffsetsWanted] = []
         self._last_error: MultilaneError | None = None
 
     def committed(self, partitions: Collection[TopicPartition], deadline: float, future: Future[Committed]) -> None:
         question = _CommittedQuestion(set(partitions), deadline, future)
         if question.open:
-            self._wishes.append(question)
+            self._wanted.append(question)
         else:
             question.take({})
 
@@ -157,42 +157,42 @@ class CommittedManager:
         found: Callable[[Committed], None],
         refused: Callable[[TopicPartition, MultilaneError], None],
     ) -> None:
-        """Where to begin. `found` may be called several times, each time about other partitions."""
+        """Wants start offsets. `found` may be called several times, each time for other partitions."""
         if partitions:
-            self._wishes.append(_Beginning(set(partitions), found, refused))
+            self._wanted.append(_Beginning(set(partitions), found, refused))
 
     def unwant(self, partitions: Collection[TopicPartition]) -> None:
-        """These are not to begin any more: what is under way for them is not told."""
-        for wish in self._wishes:
-            if isinstance(wish, _Beginning):
-                wish.open.difference_update(partitions)
-        self._tidy()
+        """These partitions no longer start: answers in flight about them are ignored."""
+        for wanted in self._wanted:
+            if isinstance(wanted, _Beginning):
+                wanted.open.difference_update(partitions)
+        self._remove_answered()
 
     def refuse_questions(self, error: MultilaneError) -> None:
-        """The group is refused at present: who waits for an answer is told, what is to begin goes on waiting."""
-        for wish in self._wishes:
-            if isinstance(wish, _CommittedQuestion):
-                wish.fail(dict.fromkeys(wish.open, error))
-        self._tidy()
+        """The group is refused at present: calls of the application fail, starting partitions keep waiting."""
+        for wanted in self._wanted:
+            if isinstance(wanted, _CommittedQuestion):
+                wanted.fail(dict.fromkeys(wanted.open, error))
+        self._remove_answered()
 
     def abandon(self, error: MultilaneError) -> None:
-        """The consumer closes: questions are refused, beginnings forgotten."""
-        wishes = self._wishes
+        """The consumer closes: fails calls of the application and forgets starting partitions."""
+        abandoned = self._wanted
         self.refuse_questions(error)
-        for wish in wishes:
-            wish.open.clear()
-        self._wishes = []
+        for wanted in abandoned:
+            wanted.open.clear()
+        self._wanted = []
 
     @property
     def is_idle(self) -> bool:
-        return not self._wishes and not self._state.in_flight
+        return not self._wanted and not self._state.in_flight
 
     def poll(self, now: float) -> Poll:
-        if self._wishes:
+        if self._wanted:
             self._expire(now)
-        if not self._wishes:
+        if not self._wanted:
             return NOTHING
-        patience = max(0.0, min(wish.deadline for wish in self._wishes) - now)
+        patience = max(0.0, min(wanted.deadline for wanted in self._wanted) - now)
         if not self._state.may_send(now):
             return Poll(wait=min(patience, self._state.wait(now)))
         node = self._coordinators.of(self._group)
@@ -200,13 +200,13 @@ class CommittedManager:
             return Poll(wait=patience)
         return Poll((self._request(self._batch(node)),), patience)
 
-    # --- asking ------------------------------------------------------------------------------------------------------
+    # --- requests ----------------------------------------------------------------------------------------------------
 
     def _batch(self, node: NodeId) -> _FetchBatch:
-        partitions = tuple(sorted(set().union(*(wish.open for wish in self._wishes))))
+        partitions = tuple(sorted(set().union(*(wanted.open for wanted in self._wanted))))
         cluster = self._listeners.cluster()
         ids = {tp.topic: id_ for tp in partitions if (id_ := cluster.topic_id(tp.topic)) is not None}
-        return _FetchBatch(tuple(self._wishes), partitions, ids, node)
+        return _FetchBatch(tuple(self._wanted), partitions, ids, node)
 
     def _request(self, batch: _FetchBatch) -> UnsentRequest:
         self._state.sent()
@@ -224,22 +224,24 @@ class CommittedManager:
             at_most=None if all(tp.topic in batch.ids for tp in batch.partitions) else OFFSETS_BY_NAME_AT_MOST,
         )
 
-    # --- what came back ----------------------------------------------------------------------------------------------
+    # --- answers -----------------------------------------------------------------------------------------------------
 
     def _on_response(self, batch: _FetchBatch, response: Any, now: float) -> None:
         names = {id_: topic for topic, id_ in batch.ids.items()}
-        told = committed_answers(response, self._group, batch.partitions, names)
-        if told is None:
-            self._on_failure(batch, WireError(f"OffsetFetch of group {self._group} was answered without it"), now)
+        answer = committed_answers(response, self._group, batch.partitions, names)
+        if answer is None:
+            self._on_failure(batch, WireError(f"the answer to OffsetFetch lacks group {self._group}"), now)
             return
-        code, answers = told
+        code, answers = answer
         if code:
             answers = dict.fromkeys(batch.partitions, CommittedAnswer(code))
         found = {tp: answer.found for tp, answer in answers.items() if not answer.code}
         errors = {tp: self._error(tp, answer.code) for tp, answer in answers.items() if answer.code}
-        errors |= {tp: WireError(f"OffsetFetch: {tp} was left out") for tp in batch.partitions if tp not in answers}
+        errors |= {
+            tp: WireError(f"the answer to OffsetFetch lacks {tp}") for tp in batch.partitions if tp not in answers
+        }
         self._settle_state(batch, errors.values(), now)
-        self._tell(batch, found, {tp: e for tp, e in errors.items() if not _passes(e)})
+        self._deliver(batch, found, {tp: e for tp, e in errors.items() if not _passes(e)})
 
     def _settle_state(self, batch: _FetchBatch, errors: Collection[MultilaneError], now: float) -> None:
         passing = [e for e in errors if _passes(e)]
@@ -255,7 +257,7 @@ class CommittedManager:
     def _failed(self, error: MultilaneError, now: float) -> None:
         self._last_error = error
         level = logging.WARNING if self._state.failures == 0 else logging.DEBUG
-        log.log(level, "group %s: its offsets cannot be read now and are asked for again: %s", self._group, error)
+        log.log(level, "group %s: reading committed offsets failed, retrying: %s", self._group, error)
         self._state.failed(now)
 
     def _on_failure(self, batch: _FetchBatch, error: MultilaneError, now: float) -> None:
@@ -268,11 +270,11 @@ class CommittedManager:
             return
         if isinstance(error, AuthenticationError):
             self._listeners.login_refused(error)
-        # A refused login may be accepted later, and of the end of the client everybody is told: no partition's fault.
+        # A refused login may be accepted later, and the end of the client is reported elsewhere: no partition's fault.
         spared = isinstance(error, AuthenticationError | ClientClosed | ClientFailed)
-        for wish in [w for w in batch.wishes if w.open and (isinstance(w, _CommittedQuestion) or not spared)]:
-            wish.fail(dict.fromkeys(wish.open, error))
-        self._tidy()
+        for wanted in [w for w in batch.wanted if w.open and (isinstance(w, _CommittedQuestion) or not spared)]:
+            wanted.fail(dict.fromkeys(wanted.open, error))
+        self._remove_answered()
 
     def _error(self, partition: TopicPartition, code: int) -> MultilaneError:
         error = broker_error(code, f"OffsetFetch of {partition} in group {self._group}", _ADVICE.get(code))
@@ -280,29 +282,29 @@ class CommittedManager:
             return GroupRefused(f"{error}: {_REFUSALS[code]}")
         return error
 
-    def _tell(self, batch: _FetchBatch, found: Committed, errors: Mapping[TopicPartition, MultilaneError]) -> None:
-        for wish in batch.wishes:
-            mine = {tp: found[tp] for tp in sorted(wish.open) if tp in found}
-            refused = {tp: errors[tp] for tp in sorted(wish.open) if tp in errors}
+    def _deliver(self, batch: _FetchBatch, found: Committed, errors: Mapping[TopicPartition, MultilaneError]) -> None:
+        for wanted in batch.wanted:
+            mine = {tp: found[tp] for tp in sorted(wanted.open) if tp in found}
+            refused = {tp: errors[tp] for tp in sorted(wanted.open) if tp in errors}
             if mine:
-                wish.take(mine)
+                wanted.take(mine)
             if refused:
-                wish.fail(refused)
-        self._tidy()
+                wanted.fail(refused)
+        self._remove_answered()
 
-    # --- the end of a wish -------------------------------------------------------------------------------------------
+    # --- expiry ------------------------------------------------------------------------------------------------------
 
     def _expire(self, now: float) -> None:
-        for wish in [w for w in self._wishes if now >= w.deadline]:
+        for wanted in [w for w in self._wanted if now >= w.deadline]:
             cause = self._last_error if self._state.failures else None
-            why = cause or self._listeners.trouble() or "the coordinator is unknown or does not answer"
-            what = f"no committed offsets of {some(sorted(wish.open))} within the time given"
+            why = cause or self._listeners.coordinator_error() or "the coordinator is unknown or does not answer"
+            what = f"no committed offsets of {some(sorted(wanted.open))} before the timeout"
             text = f"group {self._group}: {what}: {why}"
-            wish.fail(dict.fromkeys(wish.open, OperationTimeout(text)))
-        self._tidy()
+            wanted.fail(dict.fromkeys(wanted.open, OperationTimeout(text)))
+        self._remove_answered()
 
-    def _tidy(self) -> None:
-        self._wishes = [wish for wish in self._wishes if wish.open]
+    def _remove_answered(self) -> None:
+        self._wanted = [wanted for wanted in self._wanted if wanted.open]
 
 
 def _passes(error: MultilaneError) -> bool:

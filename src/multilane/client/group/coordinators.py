@@ -2,14 +2,14 @@
 
 Thread: none (pure state machine); owned by the network thread and shared by all consumers on it.
 
-Owns what is known of coordinators. Whoever needs one asks `of` again and again until it is told; a group is looked for
-only while somebody does. What is known of a group is kept until the last consumer that holds it has released it: the
-others still have to commit and to leave. All groups that are looked for at the
-same time go into one request, to any broker. Must be polled after those who ask, in the same turn of the loop; they are
-to be asked again when an answer comes and when the picture of the cluster changes.
+Owns the known coordinators. Managers that need one call `of` until it returns a broker; a group is looked up only while
+there are such calls. A group stays known until the last consumer that holds it has released it, because the others
+still have to commit and to leave. All groups that are looked up at the same time share one request, to any broker. Must
+be polled after the managers that call `of`, in the same turn of the loop; they are polled again when an answer arrives
+and when the cluster metadata changes.
 
-A coordinator that the picture of the cluster does not have yet cannot be connected to: the picture is refreshed, and
-the answer held back until it is there. A refusal is told each time it is given, and waited after for long.
+A coordinator that is missing from the cluster metadata cannot be connected to: the metadata is refreshed, and the
+answer is held back until the broker is known. Each refusal is reported, and the next attempt comes after a long delay.
 """
 
 from __future__ import annotations
@@ -51,28 +51,28 @@ _REFUSED_AT_MOST: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorListeners:
-    """Whom the manager asks and tells; all on the network thread."""
+    """Callbacks of the manager; all are called on the network thread."""
 
     cluster: Callable[[], Cluster]
     refresh: Callable[[], None]
-    refused: Callable[[str, MultilaneError], None]  # a group that will not be told until somebody changes something
+    refused: Callable[[str, MultilaneError], None]  # a refused group: retrying does not help until something is changed
 
 
 @dataclass(slots=True, eq=False)
 class _Search:
-    """What is known of one group."""
+    """The look-up of one group."""
 
     group: str
     state: RequestState
     node: NodeId | None = None
-    alone: bool = False  # a request in which others were asked for too failed in a way that may be this one's fault
+    alone: bool = False  # looked up alone, because a shared request failed in a way that this group may have caused
     refusals: int = 0
     error: MultilaneError | None = None
 
 
 @dataclass(slots=True, eq=False)
 class _CoordinatorQuestion:
-    """One request. Which of its searches were really asked about is known when its version is."""
+    """One request. Its version decides which of the searches it really covers (`asked`)."""
 
     searches: Sequence[_Search]
     asked: Sequence[_Search]
@@ -90,8 +90,8 @@ class CoordinatorManager:
         self._listeners = listeners
         self._searches: dict[str, _Search] = {}
         self._holders: Counter[str] = Counter()
-        self._wanted: dict[str, _Search] = {}  # those that somebody asked for since they were last looked for
-        self._one_by_one = False  # the last broker asked was too old to be asked for many
+        self._wanted: dict[str, _Search] = {}  # requested since their last look-up
+        self._one_by_one = False  # the last broker was too old for several groups per request
 
     def of(self, group: str) -> NodeId | None:
         search = self._searches.get(group)
@@ -103,23 +103,23 @@ class CoordinatorManager:
         return None
 
     def forget(self, group: str, node: NodeId) -> None:
-        """This broker is not, or no longer, the coordinator. What was found since stays."""
+        """This broker is not, or no longer, the coordinator. A coordinator found since is kept."""
         search = self._searches.get(group)
         if search is not None and search.node == node:
-            log.info("group %s: broker %s is no longer taken for its coordinator", group, node)
+            log.info("group %s: broker %s is no longer its coordinator; looking it up again", group, node)
             search.node = None
 
-    def why(self, group: str) -> MultilaneError | None:
-        """What went wrong when this group was last looked for; None once it is found."""
+    def last_error(self, group: str) -> MultilaneError | None:
+        """The error of this group's last look-up; None once it is found."""
         search = self._searches.get(group)
         return None if search is None or self._is_known(search) else search.error
 
     def hold(self, group: str) -> None:
-        """One more consumer of this group. Each releases it once."""
+        """Adds a consumer of this group. Each consumer releases it once."""
         self._holders[group] += 1
 
     def release(self, group: str) -> None:
-        """A consumer of this group has gone. With the last one goes what is known of it."""
+        """Removes a consumer of this group. With the last one the group is forgotten."""
         self._holders[group] -= 1
         if self._holders[group] > 0:
             return
@@ -147,7 +147,7 @@ class CoordinatorManager:
             if self._one_by_one or search.alone:
                 yield [search]
 
-    # --- asking ------------------------------------------------------------------------------------------------------
+    # --- requests ----------------------------------------------------------------------------------------------------
 
     def _request(self, searches: list[_Search]) -> UnsentRequest:
         for search in searches:
@@ -170,27 +170,27 @@ class CoordinatorManager:
 
     def _on_response(self, question: _CoordinatorQuestion, response: Any, now: float) -> None:
         if hasattr(response, "coordinators"):
-            told = {str(c.key): c for c in response.coordinators}
+            answers = {str(c.key): c for c in response.coordinators}
         else:
-            told = {question.asked[0].group: response}
+            answers = {question.asked[0].group: response}
         for search in question.searches:
             if search not in question.asked:
                 self._ask_later(search)
-            elif search.group in told:
-                self._answered(search, told[search.group], now)
+            elif search.group in answers:
+                self._answered(search, answers[search.group], now)
             else:
-                self._again(search, NetworkError(f"FindCoordinator: group {search.group} was left out"), now)
+                self._retry(search, NetworkError(f"the answer to FindCoordinator lacks group {search.group}"), now)
 
-    def _answered(self, search: _Search, told: Any, now: float) -> None:
-        code = int(told.error_code)
+    def _answered(self, search: _Search, answer: Any, now: float) -> None:
+        code = int(answer.error_code)
         if code:
-            error = broker_error(code, f"FindCoordinator of group {search.group}", told.error_message)
+            error = broker_error(code, f"FindCoordinator of group {search.group}", answer.error_message)
             if error.retriable:
-                self._again(search, error, now)
+                self._retry(search, error, now)
             else:
                 self._refused(search, GroupRefused(f"{error}. {_advice(code)}"), now)
             return
-        search.node = NodeId(int(told.node_id))
+        search.node = NodeId(int(answer.node_id))
         search.refusals = 0
         search.alone = False
         if self._is_known(search):
@@ -198,33 +198,34 @@ class CoordinatorManager:
             search.state.succeeded()
             log.info("group %s is coordinated by broker %s", search.group, search.node)
         else:
-            self._again(search, NetworkError(f"broker {search.node} coordinates {search.group} and is not known"), now)
+            what = f"broker {search.node} coordinates {search.group}, but is missing from the cluster metadata"
+            self._retry(search, NetworkError(what), now)
             self._listeners.refresh()
 
     # --- failures ----------------------------------------------------------------------------------------------------
 
     def _on_failure(self, question: _CoordinatorQuestion, error: MultilaneError, now: float) -> None:
         if isinstance(error, ClientClosed | ClientFailed):
-            return  # the thread ends, and everybody is told by it
+            return  # the network thread ends and reports that itself
         login_refused = isinstance(error, AuthenticationError)
         all_refused = login_refused or isinstance(error, UnsupportedVersion)
         blamed = question.searches if all_refused else question.asked
         for search in question.searches:
             if error.retriable and not login_refused:
-                self._again(search, error, now)
+                self._retry(search, error, now)
             elif search in blamed and (all_refused or len(blamed) == 1):
                 self._refused(search, error, now)
-            else:  # one group that cannot be asked about must not be in the way of the others
+            else:  # one group that cannot be looked up must not block the others
                 search.alone = search in blamed
                 self._ask_later(search)
 
     def _ask_later(self, search: _Search) -> None:
-        """Nothing went wrong with this one; it has yet to be asked about."""
+        """This group did not fail; it is still to be looked up."""
         search.state.succeeded()
         if self._searches.get(search.group) is search:
             self._wanted[search.group] = search
 
-    def _again(self, search: _Search, error: MultilaneError, now: float) -> None:
+    def _retry(self, search: _Search, error: MultilaneError, now: float) -> None:
         search.error = error
         search.state.failed(now)
 
@@ -243,4 +244,4 @@ def _advice(code: int) -> str:
         return "Grant READ on the group to this client, or use another group.id"
     if code == 24:
         return "group.id must not be empty"
-    return "The coordinator is looked for again after a while"
+    return "The look-up is retried after a while"

@@ -1,11 +1,11 @@
-"""What the two group protocols have in common: the words between a membership, its consumer and its coordinator.
+"""What the two group protocols have in common: the types shared by a membership, its consumer and its coordinator.
 
 Thread: network, which owns memberships. Only `Pulse` and `MemberStanding` have two sides: one thread writes, the other
 reads.
 
-A membership is a request manager. It never calls the application: it tells a `RebalanceStep`, which travels to the
-application thread as an event, and goes on when `step_done` brings the ticket back. At most one step is open. The
-partitions of a step are the application's to give up (REVOKED, LOST) or to begin with (ASSIGNED).
+A membership is a request manager. It never calls the application: it sends a `RebalanceStep` to the application thread
+as an event and continues when `step_done` returns the ticket. At most one step is open. In a step the application
+releases partitions (REVOKED, LOST) or starts them (ASSIGNED).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
-from multilane.metrics import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.types import NodeId, TopicPartition
 
 if TYPE_CHECKING:
@@ -28,17 +28,18 @@ if TYPE_CHECKING:
     from multilane.errors import MultilaneError
 
 
-EARLY: Final = 0.75  # of a heartbeat interval: what changed is heard of sooner, and a slow moment does no harm
-# Whoever has just joined and has nothing yet asks more often: others are giving up what will be his, and what nobody
-# reads waits for that very heartbeat.
-HUNGRY_PACE: Final = 0.5
-HUNGRY_FOR: Final = 10.0
+# A heartbeat is sent after this part of the interval: changes arrive sooner, and a short delay does no harm.
+HEARTBEAT_FRACTION: Final = 0.75
+# A member that has just joined and has no partitions yet sends heartbeats more often: others are releasing its
+# partitions, and partitions without a reader wait for that heartbeat.
+UNASSIGNED_INTERVAL: Final = 0.5
+UNASSIGNED_FOR: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a member wants to read. A `regex` (RE2J) is matched by the broker, under KIP-848 only; a Python pattern
-    is matched by us and arrives here as topics."""
+    """The topics that a member wants to read. A `regex` (RE2J) is matched by the broker, under KIP-848 only; a Python
+    pattern is matched by us and arrives here as topics."""
 
     topics: frozenset[str] = frozenset()
     regex: str | None = None
@@ -46,7 +47,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a member is to its coordinator. `epoch` is the generation (classic) or the member epoch (consumer)."""
+    """A member as its coordinator knows it. `epoch` is the generation (classic) or the member epoch (consumer)."""
 
     group: str
     member_id: str
@@ -56,14 +57,14 @@ class Identity:
 
 
 class Change(enum.Enum):
-    REVOKED = "revoked"  # still ours until the step is done: there is time to commit
-    LOST = "lost"  # someone else may have them already
+    REVOKED = "revoked"  # owned until the step is done: there is time to commit
+    LOST = "lost"  # another member may own them already
     ASSIGNED = "assigned"
 
 
 @dataclass(frozen=True, slots=True)
 class RebalanceStep:
-    """What the application must do before the membership goes on. `deadline` is when the group stops waiting for us."""
+    """What the application must do before the membership continues. The group waits for it until `deadline`."""
 
     ticket: int
     change: Change
@@ -72,9 +73,10 @@ class RebalanceStep:
 
 
 class MemberStanding:
-    """Who we are to the group at present, or why we are nobody. Written by the network thread, read by the application:
-    one reference each. Without an identity nothing may be handed out: others may have our partitions. The same holds
-    from `fenced_after` on: by then the coordinator may have expelled us, because our heartbeats did not reach it."""
+    """The member's present identity in the group, or why it has none. Written by the network thread, read by the
+    application: one reference each. Without an identity no records may be handed out: others may own the partitions.
+    The same holds from `fenced_after` on: by then the coordinator may have expelled a member whose heartbeats did not
+    arrive."""
 
     __slots__ = ("fenced_after", "identity", "refusal")
 
@@ -84,15 +86,15 @@ class MemberStanding:
         self.refusal: MultilaneError | None = None
 
     def holds(self, now: float) -> bool:
-        """A process that was stopped has lost it before anybody says so: its group may have expelled it meanwhile."""
+        """False for a process that was suspended too long: its group may have expelled it without its knowledge."""
         return self.identity is not None and now <= self.fenced_after
 
 
 class Pulse:
-    """When the application was last heard of. Written by its thread, read by the network thread.
+    """When the application last polled. Written by its thread, read by the network thread.
 
-    The lock makes two things one: that the application polls again, and that it has been away for too long. Whichever
-    comes first, a poll that begins after `expire` finds no standing, and none expires while it polls.
+    The lock orders a new poll and an expiry: a poll that begins after `expire` finds no identity, and a consumer does
+    not expire while it polls.
     """
 
     __slots__ = ("_lock", "_standing", "is_polling", "last")
@@ -101,20 +103,20 @@ class Pulse:
         self._lock = threading.Lock()
         self._standing = standing
         self.last = now
-        self.is_polling = False  # whoever waits in poll() is there, however long it takes
+        self.is_polling = False  # a consumer that waits in poll() is alive, however long it takes
 
     def idle(self, now: float) -> float:
         return 0.0 if self.is_polling else now - self.last
 
     def beat(self, now: float, *, is_polling: bool) -> float:
-        """The application enters poll() or leaves it. Returns for how long it has been away."""
+        """The application enters or leaves poll(). Returns the seconds since its last call."""
         with self._lock:
             idle = self.idle(now)
             self.last, self.is_polling = now, is_polling
             return idle
 
     def expire(self, now: float, limit: float) -> bool:
-        """Whether the application has not polled for `limit` seconds: then its standing ends at this moment."""
+        """Whether the application has not polled for `limit` seconds. If so, its identity ends at this moment."""
         with self._lock:
             if self.idle(now) < limit:
                 return False
@@ -124,7 +126,7 @@ class Pulse:
 
 
 class Coordinators(Protocol):
-    """Where groups are coordinated. Asking makes an unknown one be looked for."""
+    """The coordinators of groups. `of` starts the look-up of an unknown one."""
 
     def of(self, group: str) -> NodeId | None: ...
 
@@ -132,8 +134,8 @@ class Coordinators(Protocol):
         """This broker is not, or no longer, the coordinator, or cannot be reached."""
         ...
 
-    def why(self, group: str) -> MultilaneError | None:
-        """Why the last look-up of an unknown one failed; None while nothing went wrong."""
+    def last_error(self, group: str) -> MultilaneError | None:
+        """The error of the last look-up; None if there was none."""
         ...
 
 
@@ -142,23 +144,23 @@ class MemberPolicy:
     group: GroupConfig
     backoff: RequestBackoff
     rack: str | None
-    name: str  # of the consumer: names connections of its own
+    name: str  # of the consumer; names its own connections
 
 
 @dataclass(frozen=True, slots=True)
 class MemberListeners:
-    """Whom a membership tells and asks; all on the network thread, none blocks."""
+    """Callbacks of a membership; all are called on the network thread, none blocks."""
 
     cluster: Callable[[], Cluster]
-    refresh: Callable[[], None]  # the picture of the cluster is old
+    refresh: Callable[[], None]  # the cluster metadata is old
     step: Callable[[RebalanceStep], None]
     failed: Callable[[MultilaneError], None]  # the application's next poll raises it
-    hang_up: Callable[[str], None]  # the connections of this owner are not needed any more
+    close_connections: Callable[[str], None]  # the connections of this owner are no longer needed
     observer: Observer = NO_OBSERVER
 
 
 class Membership(Protocol):
-    """One member of one group. `owned` is what the application has been given and has not given up."""
+    """One member of one group. `owned` holds the partitions that the application has been given and not released."""
 
     @property
     def identity(self) -> Identity | None:
@@ -170,38 +172,38 @@ class Membership(Protocol):
 
     @property
     def refusal(self) -> MultilaneError | None:
-        """Why the group will not have us; only to leave and to subscribe again may change that."""
+        """Why the group refuses this member; only leaving and subscribing again may change that."""
         ...
 
     def fenced_after(self, session: float | None) -> float:
-        """When the coordinator may have expelled us: a session after the last heartbeat that it answered was sent.
-        `session` is what the broker has told, in seconds, if it has."""
+        """When the coordinator may have expelled this member: one session after the last answered heartbeat was sent.
+        `session` is the timeout reported by the broker, in seconds, if known."""
         ...
 
     @property
     def topics_to_watch(self) -> frozenset[str]:
-        """Topics that must be in the picture of the cluster besides those subscribed to."""
+        """Topics that the cluster metadata must contain besides those subscribed to."""
         ...
 
     def poll(self, now: float) -> Poll: ...
 
     def subscribe(self, subscription: Subscription, now: float) -> None:
-        """Join, or tell the group of another subscription."""
+        """Joins the group, or changes the subscription of the member."""
         ...
 
     def rejoin(self, reason: str, now: float) -> None:
-        """Ask for a rebalance (`enforce_rebalance`); nothing to do where the broker assigns."""
+        """Requests a rebalance (`enforce_rebalance`); does nothing where the broker assigns."""
         ...
 
     def step_done(self, ticket: int, now: float) -> None:
-        """The application is through with a step; an old ticket means nothing."""
+        """The application has completed a step; an old ticket is ignored."""
         ...
 
     def leave(self, left: Callable[[], None], now: float) -> None:
-        """Give up membership. The application has given up its partitions already. `left` is called once: when the
-        coordinator has answered or cannot, or at once where nothing is to be said."""
+        """Leaves the group. The application has released its partitions already. `left` is called once: when the
+        coordinator has answered or cannot answer, or at once if no request is needed."""
         ...
 
     def fenced(self, error: MultilaneError, now: float) -> None:
-        """A commit was answered with an error that means this member is no longer one."""
+        """A commit failed with an error that means that this member is no longer in the group."""
         ...

@@ -1,9 +1,9 @@
-"""Who a consumer is to its group, in the form that transactions of librdkafka take.
+"""A consumer's identity in its group, in the form that transactions of librdkafka accept.
 
 Thread: any (a value).
 
-`confluent_kafka.Producer.send_offsets_to_transaction` wants the bytes that librdkafka itself writes for a consumer
-(`rd_kafka_consumer_group_metadata_write`, CGMDv2). So this is those bytes, with names for what is in them.
+`confluent_kafka.Producer.send_offsets_to_transaction` expects the bytes that librdkafka itself writes for a consumer
+(`rd_kafka_consumer_group_metadata_write`, CGMDv2). This class is those bytes, with named fields.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Asks the coordinator how long the sessions of a KIP-848 group are: heartbeats do not tell it.
+"""Asks the coordinator for the session timeout of a KIP-848 group, which heartbeats do not contain.
 
 Thread: none (pure state machine); owned by the network thread, one per membership under the consumer protocol.
 
-The group's own setting counts, which the broker's default stands in for. Whoever may not read settings learns nothing,
-and takes three heartbeat intervals instead.
+The group's own setting counts, else the broker's default. A client that may not read settings learns neither and
+assumes three heartbeat intervals.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _OF_BROKER: Final = "group.consumer.session.timeout.ms"
 
 
 class GroupSession:
-    def __init__(self, group: str, coordinators: Coordinators, told: Callable[[float], None]) -> None:
+    def __init__(self, group: str, coordinators: Coordinators, on_found: Callable[[float], None]) -> None:
         self._group = group
         self._coordinators = coordinators
-        self._told = told
-        self._next: list[str] = [_OF_GROUP, _OF_BROKER]  # the first that is answered counts
+        self._on_found = on_found
+        self._next: list[str] = [_OF_GROUP, _OF_BROKER]  # the first with an answer counts
 
     def poll(self) -> Poll:
         node = self._coordinators.of(self._group) if self._next else None
@@ -50,7 +50,7 @@ class GroupSession:
             if seconds is None:
                 self._next = rest
             else:
-                self._told(seconds)
+                self._on_found(seconds)
 
         def on_failure(_error: MultilaneError, _now: float) -> None:
             self._next = rest

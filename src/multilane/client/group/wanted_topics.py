@@ -1,4 +1,4 @@
-"""What a consumer subscribes to: names, a pattern matched by us, or a pattern matched by the broker.
+"""The topics that a consumer subscribes to: names, a pattern matched by us, or a pattern matched by the broker.
 
 Thread: none (pure values).
 """
@@ -25,7 +25,7 @@ NOTHING: Final = TopicNames(frozenset())
 
 @dataclass(frozen=True, slots=True)
 class ClientPattern:
-    """A Python pattern. A topic fits when its whole name does."""
+    """A Python pattern. It must match the whole name of a topic."""
 
     pattern: re.Pattern[str]
     without_internal: bool
@@ -49,12 +49,12 @@ WantedTopics: TypeAlias = TopicNames | ClientPattern | ServerPattern
 
 
 def wanted_from(wanted: Any, *, without_internal: bool) -> WantedTopics:
-    """What `subscribe` was given, checked. No names at all is Names of nothing."""
+    """The checked argument of `subscribe`. An empty list gives empty `TopicNames`."""
     if isinstance(wanted, ServerPattern):
         return wanted
     if isinstance(wanted, re.Pattern):
         if not isinstance(wanted.pattern, str):
-            raise TypeError("topics have names of text: compile the pattern from a str, not from bytes")
+            raise TypeError("topic names are text: compile the pattern from a str, not from bytes")
         return ClientPattern(wanted, without_internal)
     if isinstance(wanted, (str, bytes)):
         raise TypeError(f"subscribe to a list of topics: [{printable(repr(wanted), 80)}]; or to a compiled pattern")

@@ -1,1 +1,1 @@
-"""Sockets: from a request that waits to the bytes on the wire."""
+"""Sockets: from a queued request to the bytes on the wire."""

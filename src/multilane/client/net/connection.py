@@ -1,11 +1,10 @@
-"""One connection to one broker: from dialling to the last answer.
+"""One connection to one broker, from dialling to the last response.
 
 Thread: network.
 
-The states and the moves between them are the table below. Requests may be sent in READY only; what is under way is
-answered in order, and each answer's correlation id is checked before its body is looked at. In RENEWING the SASL login
-is said again on the live connection (KIP-368) after everything under way has been answered, so that it never mixes
-with other traffic.
+`TRANSITIONS` lists the states and the moves between them. Requests are sent in READY only. Responses arrive in request
+order, and each correlation id is checked before the body is parsed. RENEWING repeats the SASL login on the live
+connection (KIP-368). It starts only when no request is in flight, so that it never mixes with other traffic.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from multilane.client.net.login import Login
     from multilane.types import Node
 
-# A turn of the loop belongs to all connections: no one receives more than this in it.
+# All connections share a turn of the loop: none receives more than this in one turn.
 _RECEIVE_PER_TURN: Final = 32 << 20
 _RENEW_AT: Final = (0.85, 0.95)
 
@@ -76,8 +75,7 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A request and what came back: a decoded response, the raw frame where that was wanted, or the error that it
-    amounts to."""
+    """A request and its result: the decoded response, the raw frame if requested, or an error."""
 
     request: UnsentRequest
     response: Any
@@ -108,9 +106,9 @@ class Connection:
         self.transport = transport
         self.state = ConnectionState.CONNECTING
         self.versions = Versions()
-        self.muted_until = 0.0  # the broker asked for silence (throttling)
+        self.muted_until = 0.0  # the broker throttles this client
         self.last_used = now
-        self.has_more = False  # bytes may be there that the selector does not know of
+        self.has_more = False  # there may be bytes that the selector does not report
         self._login = login
         self._limits = limits
         self._assembler = FrameAssembler(limits.frame_cap, str(node), limits.allocate)
@@ -121,9 +119,9 @@ class Connection:
         self._correlation = 0
         self._deadline = now + limits.connect_timeout
         self._renew_at = NEVER
-        self._failure: MultilaneError | None = None  # what went wrong after the answers that were handed out last
+        self._failure: MultilaneError | None = None  # raised after the responses received before it
 
-    # --- what the delegate asks --------------------------------------------------------------------------------------
+    # --- called by the delegate --------------------------------------------------------------------------------------
 
     @property
     def in_flight(self) -> int:
@@ -139,7 +137,7 @@ class Connection:
         return self.state is ConnectionState.READY and now >= self.muted_until and now < self._renew_at
 
     def next_timer(self, now: float) -> float:
-        """Seconds until time alone changes something here."""
+        """Seconds until the next deadline or timer of this connection."""
         times = [self._deadline, self._renew_at if not self._in_flight else NEVER]
         if self._in_flight:
             times.append(self._in_flight[0].expires_at)
@@ -160,7 +158,7 @@ class Connection:
         self._flush()
 
     def on_ready(self, now: float) -> list[Answer]:
-        """The socket can do something: do all of it that needs no waiting."""
+        """The socket is ready: do everything that does not block."""
         if self.state is ConnectionState.CONNECTING:
             if not self.transport.establish():
                 return []
@@ -171,9 +169,9 @@ class Connection:
         return self._receive(now)
 
     def tick(self, now: float) -> None:
-        """Let time pass: deadlines, a login that waits for its token, a login to renew."""
+        """Check the timers: deadlines, a login that waits for its token, a login to renew."""
         if now >= self._deadline:
-            raise NetworkError(f"broker {self.node} did not get past {self.state.value} in time")
+            raise NetworkError(f"broker {self.node}: timed out while {self.state.value}")
         if self._in_flight and now >= self._in_flight[0].expires_at:
             raise OperationTimeout(f"broker {self.node} did not answer {self._in_flight[0].request.api.name} in time")
         if self.state in _LOGGING_IN and self._handshake is None:
@@ -185,7 +183,7 @@ class Connection:
             self._log_in(now)
 
     def close(self) -> list[UnsentRequest]:
-        """Hang up; what was under way will not be answered."""
+        """Close the connection; returns the requests that were in flight."""
         if self.state is ConnectionState.CLOSED:
             return []
         self._to(ConnectionState.CLOSED)
@@ -227,7 +225,7 @@ class Connection:
         self._write(entity, self._correlation)
 
     def _named(self, error: SaslError) -> SaslError:
-        """The same refusal with the broker's address: a login knows only words."""
+        """The same error with the broker's address, which a login does not know."""
         return SaslError(f"SASL with {self.node.host}:{self.node.port} failed: {error}")
 
     def _agreed(self, result: Any, now: float) -> None:
@@ -237,7 +235,7 @@ class Connection:
                 self._to(ConnectionState.AUTHENTICATING)
                 self._log_in(now)
                 return
-        elif result is not None:  # for how long the login is good
+        elif result is not None:  # how long the login is valid
             low, high = _RENEW_AT
             self._renew_at = now + result * (low + (high - low) * self._limits.draw())
         else:
@@ -262,7 +260,8 @@ class Connection:
             self._outbox.popleft()
 
     def _receive(self, now: float) -> list[Answer]:
-        """Answers that came before the connection broke are good: they are handed out first, the failure after."""
+        """Responses received before the connection broke are valid: they are returned first, then the failure is
+        raised."""
         if self._failure is not None:
             raise self._failure
         answers: list[Answer] = []
@@ -271,7 +270,7 @@ class Connection:
             self._receive_into(answers, now)
         except MultilaneError as error:
             if isinstance(error, FrameError) and self.state is ConnectionState.INTRODUCING:
-                raise WrongListener(str(error)) from None  # not one word of Kafka was spoken
+                raise WrongListener(str(error)) from None  # the peer does not speak Kafka at all
             if not answers:
                 raise
             self._failure = error
@@ -305,7 +304,7 @@ class Connection:
             self._step(self._handshake, Reply(frame, self._handshake_correlation), now)
             return
         if not self._in_flight:
-            raise NetworkError(f"broker {self.node} sent a response that nobody asked for")
+            raise NetworkError(f"broker {self.node} sent a response that was not requested")
         flight = self._in_flight[0]
         if flight.request.raw:
             response: Any = RawResponse(frame, flight.version, flight.correlation_id, self.node.id, str(self.node))
@@ -317,7 +316,7 @@ class Connection:
 
 
 def _encoded(request: UnsentRequest, version: int, correlation_id: int, client_id: str) -> bytes:
-    """What cannot be put into bytes is this request's misfortune, and nobody else's."""
+    """A request that cannot be encoded fails alone; the connection stays usable."""
     try:
         return encode_request(request.build(version), correlation_id, client_id)
     except Exception as error:
@@ -325,7 +324,7 @@ def _encoded(request: UnsentRequest, version: int, correlation_id: int, client_i
 
 
 def _decoded(flight: InFlight, frame: Frame) -> Any:
-    """A code that we do not know is this request's misfortune; the frame is sound and so is the connection."""
+    """An unknown error code fails this request alone; the frame and the connection are intact."""
     try:
         return decode_response(flight.kind, frame, flight.correlation_id)
     except UnknownBrokerCode as error:

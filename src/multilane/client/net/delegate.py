@@ -1,10 +1,10 @@
-"""Sends what the managers want and brings the answers back: all sockets of one network thread.
+"""Sends the managers' requests and delivers the responses, over all sockets of one network thread.
 
 Thread: network.
 
-Every request first waits here as unsent. It leaves when its broker has a connection that may send: a connection per
-broker and channel, made on demand. When a connection is lost its requests fail, and so do those that waited for it;
-whether to try again, and where, is for the managers to decide.
+Owns the connections, one per broker and channel, opened on demand. Every request waits here until its connection may
+send. When a connection is lost, its requests fail, and so do those that waited for it. Never retries: the managers
+decide whether and where.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from multilane.errors import (
     WireError,
 )
 from multilane.logs import logger
-from multilane.metrics import Observer
+from multilane.metrics.observer import Observer
 from multilane.types import Node, NodeId
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ ConnectionId = tuple[NodeId, Channel]
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
-    """What it takes to open connections."""
+class ConnectionSetup:
+    """Everything needed to open a connection."""
 
     resolver: Resolver
     tls: ssl.SSLContext | None
@@ -58,9 +58,9 @@ class Reach:
 
 
 class NetworkDelegate:
-    def __init__(self, config: ConnectionConfig, reach: Reach, wakeup: Wakeup, observer: Observer) -> None:
+    def __init__(self, config: ConnectionConfig, setup: ConnectionSetup, wakeup: Wakeup, observer: Observer) -> None:
         self._config = config
-        self._reach = reach
+        self._setup = setup
         self._wakeup = wakeup
         self._observer = observer
         backoff = RequestBackoff(config.reconnect_backoff, config.reconnect_backoff_max)
@@ -70,8 +70,8 @@ class NetworkDelegate:
         self._connections: dict[ConnectionId, Connection] = {}
         self._watched: dict[ConnectionId, tuple[int, int]] = {}
         self._unsent: list[UnsentRequest] = []
-        self.last_failure: MultilaneError | None = None  # why a broker could not be reached, until one can
-        self._told = False
+        self.last_failure: MultilaneError | None = None  # why a broker was unreachable; None once one is reachable
+        self._reported_failure = False
         self.memory = FramePool()
         self._limits = ConnectionLimits(
             config.connect_timeout,
@@ -87,18 +87,18 @@ class NetworkDelegate:
         self._unsent.append(request)
 
     def poll(self, timeout: float, now: Callable[[], float]) -> None:
-        """One turn: send what can be sent, wait for the sockets at most `timeout`, take what came."""
-        self._told = False
+        """One turn: send what can be sent, wait at most `timeout` for the sockets, receive."""
+        self._reported_failure = False
         self._dispatch(now())
-        # Whoever was told of a failure just now has other wishes than those that `timeout` was made from.
-        ready = self._selector.select(0.0 if self._told else self._patience(timeout, now()))
+        # A manager that has just received a failure may want to send before `timeout`, which was computed earlier.
+        ready = self._selector.select(0.0 if self._reported_failure else self._select_timeout(timeout, now()))
         at = now()
         woken = {key.data for key, _ in ready}
         if None in woken:
             self._wakeup.clear()
             woken.discard(None)
-        for place, connection in list(self._connections.items()):
-            if place in woken or connection.has_more:
+        for connection_id, connection in list(self._connections.items()):
+            if connection_id in woken or connection.has_more:
                 self._serve(connection, at)
             self._tick(connection, at)
         self.memory.trim(at)
@@ -108,7 +108,7 @@ class NetworkDelegate:
         return len(self._connections)
 
     def close_owner(self, owner: str) -> None:
-        """A consumer is gone: so are the connections that were its own and the requests that waited for them."""
+        """Close the connections of a closed consumer and drop the requests that waited for them."""
         self._unsent = [r for r in self._unsent if r.channel.owner != owner]
         for connection in [c for c in self._connections.values() if c.channel.owner == owner]:
             self._hang_up(connection)
@@ -120,29 +120,29 @@ class NetworkDelegate:
         self._selector.close()
 
     def abort(self, error: MultilaneError, now: float) -> None:
-        """The thread dies: everybody who waits for an answer gets the reason."""
+        """The thread ends: every pending request fails with the reason."""
         waiting, self._unsent = self._unsent, []
         for connection in list(self._connections.values()):
             waiting += self._hang_up(connection)
         for request in waiting:
-            with contextlib.suppress(Exception):  # one broken callback must not keep the word from the others
+            with contextlib.suppress(Exception):  # one broken callback must not stop the others
                 request.on_failure(error, now)
 
     def on_nodes(self, nodes: dict[NodeId, Node], now: float) -> None:
-        """The cluster's brokers are known: connections under bootstrap ids and to moved brokers are no longer used."""
+        """The cluster's brokers are known: close connections to brokers that left or moved."""
         for moved in self.directory.adopt(nodes):
             for connection in [c for c in self._connections.values() if c.node.id == moved]:
-                error = NetworkError(f"broker {connection.node} left or moved")
+                error = NetworkError(f"broker {connection.node} left the cluster or changed its address")
                 for request in self._hang_up(connection):
-                    self._tell(request, error, now)
+                    self._fail_request(request, error, now)
 
     def forget_cluster(self, now: float) -> None:
-        """Start over from the bootstrap addresses: nobody of the old cluster is asked again."""
+        """Return to the bootstrap addresses and close all connections to the old cluster."""
         self.directory.forget_cluster()
-        error = NetworkError("the connection belongs to a cluster that is given up")
+        error = NetworkError("the client dropped this connection to reconnect through bootstrap.servers")
         for connection in [c for c in self._connections.values() if not self.directory.is_bootstrap(c.node.id)]:
             for request in self._hang_up(connection):
-                self._tell(request, error, now)
+                self._fail_request(request, error, now)
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
@@ -150,12 +150,12 @@ class NetworkDelegate:
         pending, self._unsent = self._unsent, []
         for request in pending:
             if now >= request.expires_at:
-                self._tell(request, self._unreachable(request), now)
+                self._fail_request(request, self._unreachable(request), now)
                 continue
             try:
                 connection = self._connection_for(request, now)
             except NetworkError as error:
-                self._tell(request, error, now)
+                self._fail_request(request, error, now)
                 continue
             if connection is None or not connection.may_send(now):
                 self._unsent.append(request)
@@ -163,20 +163,22 @@ class NetworkDelegate:
             self._send(connection, request, now)
 
     def _unreachable(self, request: UnsentRequest) -> OperationTimeout:
-        cause = "" if self.last_failure is None else f": {self.last_failure}"
-        return OperationTimeout(f"no broker could be sent {request.api.name} in time{cause}")
+        return OperationTimeout(f"{request.api.name} could not be sent to a broker in time{self._cause()}")
+
+    def _cause(self) -> str:
+        return "" if self.last_failure is None else f": {self.last_failure}"
 
     def _send(self, connection: Connection, request: UnsentRequest, now: float) -> None:
         try:
             connection.send(request, now)
         except (UnsupportedVersion, UnsendableRequest) as error:
-            self._tell(request, error, now)
+            self._fail_request(request, error, now)
         except MultilaneError as error:
             self._drop(connection, error, now)
         self._watch(connection)
 
-    def _tell(self, request: UnsentRequest, error: MultilaneError, now: float) -> None:
-        self._told = True
+    def _fail_request(self, request: UnsentRequest, error: MultilaneError, now: float) -> None:
+        self._reported_failure = True
         request.on_failure(error, now)
 
     def _connection_for(self, request: UnsentRequest, now: float) -> Connection | None:
@@ -189,11 +191,11 @@ class NetworkDelegate:
         if self.directory.wait(node, now) > 0:
             if request.node is None:
                 return None
-            raise NetworkError(f"broker {node} cannot be reached at present")
+            raise NetworkError(f"broker {node} is unreachable (waiting before the next attempt){self._cause()}")
         return self._open(node, request.channel, now)
 
     def _least_loaded(self, now: float) -> NodeId | None:
-        """A ready connection with little to do, else one that is being made, else a broker to dial."""
+        """The broker of the least busy ready connection, else of one that is being opened, else one to dial."""
         control = [c for c in self._connections.values() if c.channel == CONTROL]
         usable = [c for c in control if not self.directory.is_bootstrap(c.node.id) or not self.directory.knows_cluster]
         ready = [c for c in usable if c.may_send(now)]
@@ -207,14 +209,14 @@ class NetworkDelegate:
         if node is None:
             raise NetworkError(f"broker {node_id} is not in the cluster")
         try:
-            addresses = self._reach.resolver.addresses(node.host, node.port)
+            addresses = self._setup.resolver.addresses(node.host, node.port)
             if addresses is None:
                 return None
-            transport = open_transport(addresses, (node.host, node.port), self._reach.tls)
+            transport = open_transport(addresses, (node.host, node.port), self._setup.tls)
         except NetworkError as error:
-            self._failed(node, channel, error, now)
+            self._connection_failed(node, channel, error, now)
             return None
-        connection = Connection(node, channel, transport, self._reach.login, self._limits, now)
+        connection = Connection(node, channel, transport, self._setup.login, self._limits, now)
         self._connections[node_id, channel] = connection
         self._watch(connection)
         return connection
@@ -285,14 +287,14 @@ class NetworkDelegate:
     # --- losing ------------------------------------------------------------------------------------------------------
 
     def _drop(self, connection: Connection, error: MultilaneError, now: float) -> None:
-        """The connection failed: tell everybody whose request it carried, and those who waited for it."""
+        """The connection failed: fail its requests and those that waited for it."""
         unanswered = self._hang_up(connection)
-        self._failed(connection.node, connection.channel, error, now)
+        self._connection_failed(connection.node, connection.channel, error, now)
         for request in unanswered:
-            self._tell(request, error, now)
+            self._fail_request(request, error, now)
 
-    def _failed(self, node: Node, channel: Channel, error: MultilaneError, now: float) -> None:
-        first = not self.directory.is_failing(node.id)  # told once, loudly; what follows is more of the same
+    def _connection_failed(self, node: Node, channel: Channel, error: MultilaneError, now: float) -> None:
+        first = not self.directory.is_failing(node.id)  # warn once; repeated failures are logged at INFO
         log.log(logging.WARNING if first else logging.INFO, "broker %s: %s", node, error)
         self._observer.count("connection.failed", broker=str(node.id), error=type(error).__name__)
         self.last_failure = error
@@ -301,39 +303,39 @@ class NetworkDelegate:
         for request in pending:
             waited_for_it = request.node == node.id and request.channel == channel
             if waited_for_it or (request.node is None and refused):
-                self._tell(request, error, now)
+                self._fail_request(request, error, now)
             else:
                 self._unsent.append(request)
 
     def _hang_up(self, connection: Connection) -> list[UnsentRequest]:
-        place = (connection.node.id, connection.channel)
-        watched = self._watched.pop(place, None)
+        connection_id = (connection.node.id, connection.channel)
+        watched = self._watched.pop(connection_id, None)
         if watched is not None:
             self._selector.unregister(watched[0])
-        if self._connections.get(place) is connection:
-            del self._connections[place]
+        if self._connections.get(connection_id) is connection:
+            del self._connections[connection_id]
         return connection.close()
 
     # --- waiting -----------------------------------------------------------------------------------------------------
 
     def _watch(self, connection: Connection) -> None:
-        """Tell the selector what this connection waits for now."""
+        """Register with the selector what this connection waits for."""
         if connection.state is ConnectionState.CLOSED:
             return
-        place = (connection.node.id, connection.channel)
+        connection_id = (connection.node.id, connection.channel)
         want = (connection.transport.fileno(), connection.wants)
-        have = self._watched.get(place)
+        have = self._watched.get(connection_id)
         if have == want:
             return
         if have is not None and have[0] == want[0]:
-            self._selector.modify(want[0], want[1], place)
-        else:  # a host with several addresses: the next one has a socket of its own
+            self._selector.modify(want[0], want[1], connection_id)
+        else:  # a host with several addresses: the next address has a new socket
             if have is not None:
                 self._selector.unregister(have[0])
-            self._selector.register(want[0], want[1], place)
-        self._watched[place] = want
+            self._selector.register(want[0], want[1], connection_id)
+        self._watched[connection_id] = want
 
-    def _patience(self, timeout: float, now: float) -> float | None:
+    def _select_timeout(self, timeout: float, now: float) -> float | None:
         if any(c.has_more for c in self._connections.values()):
             return 0.0
         waits = [timeout, *(c.next_timer(now) for c in self._connections.values())]

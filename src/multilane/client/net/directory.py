@@ -1,11 +1,11 @@
-"""Which brokers there are, and which of them to leave alone for a while.
+"""The known brokers, and the back-off of those that fail.
 
 Thread: none (pure); owned by the delegate on the network thread.
 
-Until the cluster is known, and again after a rebootstrap, the addresses of `bootstrap.servers` stand for brokers, under
-negative ids. Each failure to reach a broker makes the next attempt wait longer; a refused identity waits much longer,
-because it stays refused until someone changes something, and must not become a storm of logins. A handshake that breaks
-off may be a broker going down; one that breaks off again and again is a refusal.
+Until the cluster is known, and again after a rebootstrap, the addresses of `bootstrap.servers` serve as brokers with
+negative ids. Every failed attempt makes the next one wait longer. A refused login waits much longer, because only a
+change of configuration helps and a storm of logins must not arise. An interrupted handshake may mean that the broker is
+shutting down; several in a row count as a refusal.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Directory:
         return bool(self._nodes)
 
     def adopt(self, nodes: Mapping[NodeId, Node]) -> list[NodeId]:
-        """The cluster's own word on who is there; returns brokers that left or moved."""
+        """Replace the brokers with those of the cluster; returns the brokers that left or moved."""
         changed = [n for n, node in self._nodes.items() if nodes.get(n) != node]
         self._nodes = dict(nodes)
         for node in changed:
@@ -67,7 +67,7 @@ class Directory:
         self._nodes = {}
 
     def failed(self, node: NodeId, error: MultilaneError, now: float) -> bool:
-        """One more failure. True when the broker refuses us: nothing will change by trying soon."""
+        """Record a failure. True if the broker refuses this client, so that an early retry is pointless."""
         failures = self._failures.get(node, 0) + 1
         self._failures[node] = failures
         refused = self._is_refusal(node, error)
@@ -92,11 +92,11 @@ class Directory:
         return node in self._failures
 
     def wait(self, node: NodeId, now: float) -> float:
-        """Seconds until this broker may be dialled again."""
+        """Seconds until this broker may be dialled."""
         return max(0.0, self._not_before.get(node, 0.0) - now)
 
     def any_node(self, now: float) -> NodeId | None:
-        """A broker to dial for a request that any can answer; None while all of them are to be left alone."""
+        """A broker to dial for a request that any broker can answer; None while all are in back-off."""
         free = [n for n in self._nodes if self.wait(n, now) == 0]
         if not free and self._nodes and not self._all_failed():
             return None

@@ -1,9 +1,9 @@
-"""What client and broker say to each other before the first real request.
+"""The handshakes before the first request: API versions and SASL.
 
-Thread: none (pure): generators that yield a request, are sent the reply, and return what was agreed.
+Thread: none (pure): generators that yield a request, receive the reply, and return the result.
 
-`introduce` learns the versions that the broker speaks. `authenticate` runs a SASL login and returns for how long it is
-good (KIP-368); the same words are said again on a live connection before that time is over.
+`introduce` returns the API versions of the broker. `authenticate` runs a SASL login and returns its lifetime (KIP-368);
+it runs again on the live connection before that time ends.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _introduction(kind: Any) -> Any:
 
 
 def authenticate(mechanism: str, conversation: Conversation, versions: Versions) -> Generator[Any, Reply, float | None]:
-    """Seconds for which the login is good, or None: for ever."""
+    """The lifetime of the login in seconds; None: unlimited."""
     yield from _agree_on(mechanism, versions)
     kind = request_type(ApiKey.SASL_AUTHENTICATE, versions.pick(ApiKey.SASL_AUTHENTICATE))
     message: bytes | None = conversation.first()
@@ -58,9 +58,9 @@ def authenticate(mechanism: str, conversation: Conversation, versions: Versions)
         reply = yield kind(auth_bytes=message)
         response = decode_response(response_type(kind), reply.frame, reply.correlation_id)
         if int(response.error_code):
-            refusal = getattr(conversation, "refusal", None)  # a token's: the mechanism told the reason one step before
-            told = printable(response.error_message) or "no reason given"
-            raise refusal or SaslError(f"the broker refused the {mechanism} login: {told}")
+            refusal = getattr(conversation, "refusal", None)  # OAUTHBEARER sends the reason one step before
+            reason = printable(response.error_message) or "no reason given"
+            raise refusal or SaslError(f"the broker refused the {mechanism} login: {reason}")
         message = conversation.next(bytes(response.auth_bytes))
         if message is None:
             return _lifetime(response)

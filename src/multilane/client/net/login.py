@@ -1,9 +1,9 @@
-"""Where SASL conversations come from: passwords at once, tokens from the user's function.
+"""Starts SASL logins: with a password at once, with a token from the user's function.
 
-Thread: network, but the token function runs on a thread of the pool that is handed in: it may take seconds.
+Thread: network. The token function may take seconds, so it runs in the given thread pool.
 
-A token is kept until shortly before it expires and shared by all connections of the network thread. A new one is asked
-for in good time, so a function that fails then has failed for nobody yet: the old token serves on.
+Owns the current token, which all connections of the network thread share until shortly before it expires. Fetches a new
+token early, so that a failing function harms no connection yet: the old token stays in use.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from multilane.wire.sasl import Conversation, begin
 log = logger(__name__)
 
 _NONCE_BYTES: Final = 24
-# A token that is about to expire would be refused on its way.
+# A token that is about to expire could expire before the broker checks it.
 _EXPIRY_MARGIN: Final = 5.0
-# A new one is asked for when this much of its life is over, while the old one still serves.
+# A new token is fetched after this share of the old one's lifetime.
 _REFRESH_SHARE: Final = 0.8
-# And when that failed, again after this many seconds.
+# Seconds until the next attempt after a failed fetch.
 _REFRESH_AGAIN: Final = 10.0
 
 
@@ -47,7 +47,7 @@ class Login:
         return self._config.mechanism
 
     def begin(self) -> Conversation | None:
-        """A new conversation; None while the token is on its way (`wake` is called when it is here)."""
+        """A new SASL conversation; None while the token is being fetched (`wake` is called when it has arrived)."""
         if not isinstance(self._config, TokenLogin):
             return begin(self._config, nonce=secrets.token_urlsafe(_NONCE_BYTES))
         token = self._fresh_token(self._config)
@@ -60,24 +60,24 @@ class Login:
         if self._fetching is None:
             self._fetching = self._pool().submit(login.provider)
             self._fetching.add_done_callback(lambda _: self._wake())
-        serves_until = -math.inf if self._token is None else self._token.expires_at - _EXPIRY_MARGIN
+        valid_until = -math.inf if self._token is None else self._token.expires_at - _EXPIRY_MARGIN
         if not self._fetching.done():
-            return self._token if now < serves_until else None
+            return self._token if now < valid_until else None
         fetched, self._fetching = self._fetching, None
         try:
             self._token = _result(fetched)
         except SaslError as error:
-            if now >= serves_until:
+            if now >= valid_until:
                 raise
-            log.warning("%s; the token at hand is good for another %.0f s", error, serves_until - now)
-            self._refresh_at = min(now + _REFRESH_AGAIN, serves_until)
+            log.warning("%s; the current token is valid for another %.0f s", error, valid_until - now)
+            self._refresh_at = min(now + _REFRESH_AGAIN, valid_until)
             return self._token
         self._refresh_at = now + _REFRESH_SHARE * (self._token.expires_at - now)
         return self._token
 
 
 def _result(fetched: Future[Token]) -> Token:
-    """The provider's token. Its exception may hold a credential in its text, so only its type is told."""
+    """The provider's token. The text of its exception may contain a credential, so only its type is reported."""
     error = fetched.exception()
     if error is not None:
         raise SaslError(f"sasl.oauthbearer.token.provider raised {type(error).__name__}")

@@ -1,9 +1,9 @@
-"""When a request may be sent (again): retry and back-off in one place.
+"""Decides when a request may be sent: retry and back-off in one place.
 
-Thread: none (pure); each instance belongs to the manager that made it, on the network thread.
+Thread: none (pure); each instance belongs to the manager that created it, on the network thread.
 
-`RequestBackoff` says how long to wait after the n-th failure, `RequestState` tracks whether a request is in flight and
-when the next may be sent. `now` and randomness come from outside.
+`RequestBackoff` returns the wait after the n-th failure. `RequestState` tracks whether a request is in flight and when
+the next one may be sent. Time and randomness are parameters.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RequestBackoff:
 
 
 class RequestState:
-    """One kind of request of one manager: at most one under way, and a wait after each failure."""
+    """One kind of request of one manager: at most one in flight, and a wait after each failure."""
 
     __slots__ = ("_backoff", "_failures", "_in_flight", "_not_before")
 
@@ -55,7 +55,7 @@ class RequestState:
         return not self._in_flight and now >= self._not_before
 
     def wait(self, now: float) -> float:
-        """Seconds until `may_send` could turn true by time alone; infinite while an answer is awaited."""
+        """Seconds until `may_send` becomes true by time alone; infinite while a request is in flight."""
         return float("inf") if self._in_flight else max(0.0, self._not_before - now)
 
     def sent(self) -> None:

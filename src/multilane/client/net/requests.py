@@ -1,10 +1,10 @@
-"""The one contract of everything that wants the network.
+"""The contract of request managers.
 
 Thread: none (values and a protocol); used on the network thread.
 
-A request manager is a state machine without I/O. The loop asks it `poll(now)`; it answers with the requests it wants
-sent and with the time until it wants to be asked again. Answers come back through the callbacks of each request. A
-manager never blocks: group heartbeats and every other consumer wait behind it.
+A request manager is a state machine without I/O. The loop calls `poll(now)`; it returns the requests to send and the
+time until its next poll. Responses arrive through the callbacks of each request. A manager never blocks: group
+heartbeats and every other consumer wait behind it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 
 class Channel(NamedTuple):
-    """Which of the connections to a broker. A broker answers the requests of one connection one after the other, so
-    what may wait has one of its own; `owner` goes with the consumer it belongs to."""
+    """One of the connections to a broker. A broker answers the requests of a connection one after the other, so
+    requests that the broker may hold back have their own connection. It is closed with the consumer that is its
+    `owner`."""
 
     owner: str
     number: int = 0
@@ -41,9 +42,9 @@ def _unthrottled(_milliseconds: int) -> None:
 
 @dataclass(slots=True, eq=False)
 class RawResponse:
-    """A response frame that nobody has parsed: Fetch responses are walked in place.
+    """An unparsed response frame: Fetch responses are walked in place.
 
-    Whoever parses it tells `throttled` for how long the broker wants silence.
+    The parser must call `throttled` with the response's throttle time.
     """
 
     frame: np.ndarray
@@ -56,8 +57,8 @@ class RawResponse:
 
 @dataclass(slots=True, eq=False)
 class UnsentRequest:
-    """A request that waits for a connection. Exactly one of its two callbacks is called, once, unless the owner of its
-    channel goes away before: then there is nobody to tell."""
+    """A request that waits for a connection. Exactly one of its two callbacks is called, once. Neither is called if the
+    owner of its channel is closed before."""
 
     api: ApiKey
     build: Callable[[int], Any]
@@ -69,13 +70,13 @@ class UnsentRequest:
     at_most: int | None = None
     timeout: float | None = None
     raw: bool = False
-    client_id: str | None = None  # whose it is, for the broker's logs and quotas; None: the connection's
+    client_id: str | None = None  # for the broker's logs and quotas; None: the connection's
     expires_at: float = NEVER
 
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """What a manager wants now, and in how many seconds it wants to be asked again at the latest."""
+    """The requests that a manager wants to send now, and the seconds until its next poll at the latest."""
 
     requests: tuple[UnsentRequest, ...] = ()
     wait: float = NEVER
@@ -89,7 +90,7 @@ class RequestManager(Protocol):
 
 
 def then(request: UnsentRequest, touch: Callable[[], None]) -> None:
-    """Whoever sent a request has something to say once it is answered."""
+    """Make `touch` run before the callbacks of this request, so that its sender is polled again."""
     answered, failed = request.on_response, request.on_failure
 
     def on_response(response: Any, now: float) -> None:

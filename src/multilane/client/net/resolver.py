@@ -1,9 +1,9 @@
-"""Host names to addresses, without making the network thread wait for a name server.
+"""Resolves host names without making the network thread wait for a name server.
 
-Thread: network; the look-up itself runs on a thread of the pool that is handed in.
+Thread: network; the look-up itself runs in the given thread pool.
 
-Numbers and `localhost` are answered at once. Every other name is looked up anew for each connection: names move. So an
-answer that nobody came for in time is not kept for the next connection.
+IP addresses and `localhost` resolve at once. Every other name is looked up again for each connection, because addresses
+change. So a result that no connection takes in time is discarded.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def look_up(host: str, port: int) -> list[SocketAddress]:
 @dataclass(slots=True, eq=False)
 class _NameQuestion:
     future: Future[list[SocketAddress]]
-    done_at: float = math.inf  # written once, by the thread that looks
+    done_at: float = math.inf  # written once, by the thread of the look-up
 
 
 class Resolver:
@@ -50,7 +50,7 @@ class Resolver:
         self._under_way: dict[tuple[str, int], _NameQuestion] = {}
 
     def addresses(self, host: str, port: int) -> list[SocketAddress] | None:
-        """The host's addresses; None while they are being looked up (`wake` is called when they are here)."""
+        """The host's addresses; None during the look-up (`wake` is called when it is done)."""
         if _is_local(host):
             return self._checked(host, port, lambda: self._look(host, port))
         key = (host, port)

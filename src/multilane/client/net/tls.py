@@ -1,9 +1,9 @@
-"""TLS contexts, and one clear sentence for each way in which a handshake fails.
+"""Creates TLS contexts, and explains each way in which a handshake fails in one sentence.
 
 Thread: any. `tls_context` reads files and is called once per connection key, off the network thread; `explain` is pure.
 
-Certificates are always verified. A private key that was given as text reaches OpenSSL through an anonymous file that
-no other process can name (or a 0600 file that is removed at once); it is never left on disk.
+Certificates are always verified. A private key given as text reaches OpenSSL through an anonymous file that no other
+process can open by name (or a 0600 file that is removed at once). It is never left on disk.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _trust(context: ssl.SSLContext, trust: Pem | None) -> None:
             case PemFile(path):
                 context.load_verify_locations(cafile=path)
             case PemText(text):
-                # Only comments around the blocks may hold other characters; OpenSSL skips them, Python refuses.
+                # Only comments around the blocks may contain other characters. OpenSSL skips them, Python rejects them.
                 context.load_verify_locations(cadata=text.reveal().encode("ascii", "replace").decode())
     except (ssl.SSLError, ValueError):
         raise ConfigError(f"{_named(trust, 'the trusted certificates')}: no PEM certificate can be read") from None
@@ -53,7 +53,7 @@ def _trust(context: ssl.SSLContext, trust: Pem | None) -> None:
 
 
 def _present(context: ssl.SSLContext, config: TlsConfig, certificate: Pem) -> None:
-    """Loads our certificate. The password function answers even without a password: OpenSSL would ask the terminal."""
+    """Load the client certificate. The password function always returns a password: OpenSSL would prompt for one."""
     asked = False
 
     def password() -> str:
@@ -87,7 +87,7 @@ def _named(pem: Pem | None, otherwise: str) -> str:
 
 @contextlib.contextmanager
 def _as_file(pem: Pem | None) -> Iterator[str | None]:
-    """A path under which OpenSSL can read the PEM text, for the length of the block."""
+    """A path from which OpenSSL can read the PEM text, valid inside the `with` block."""
     if not isinstance(pem, PemText):
         yield pem.path if pem is not None else None
         return
@@ -97,13 +97,13 @@ def _as_file(pem: Pem | None) -> Iterator[str | None]:
             memory.flush()
             yield f"/proc/self/fd/{memory.fileno()}"
         return
-    with tempfile.NamedTemporaryFile() as file:  # made with mode 0600
+    with tempfile.NamedTemporaryFile() as file:  # created with mode 0600
         file.write(pem.text.reveal().encode())
         file.flush()
         yield file.name
 
 
-# --- what a failed handshake means -----------------------------------------------------------------------------------
+# --- failed handshakes -----------------------------------------------------------------------------------------------
 
 # OpenSSL's verification results (X509_V_ERR_*).
 _VERIFY: Final = {
@@ -114,7 +114,7 @@ _VERIFY: Final = {
     20: "its certificate is signed by an authority that is not trusted; give the authority with ssl.ca.location",
     21: "its certificate is signed by an authority that is not trusted; give the authority with ssl.ca.location",
     23: "its certificate was revoked",
-    24: "a certificate in its chain is not an authority's",
+    24: "a certificate in its chain does not belong to a certificate authority",
     26: "its certificate is not meant for servers",
     66: "the key of its certificate is too weak",
     67: "the key of a certificate in its chain is too weak",
@@ -122,8 +122,8 @@ _VERIFY: Final = {
 }
 _HOST_MISMATCH: Final = (62, 64)
 _OLD: Final = "it offers no TLS version that ssl.enabled.protocols allows (TLS 1.2 or newer)"
-_NOT_TLS: Final = "it does not speak TLS there; the port is probably PLAINTEXT or SASL_PLAINTEXT"
-_NO_CLIENT: Final = "it asks for a client certificate; set ssl.certificate.location and ssl.key.location"
+_NOT_TLS: Final = "it does not speak TLS on this port; the listener is probably PLAINTEXT or SASL_PLAINTEXT"
+_NO_CLIENT: Final = "it requires a client certificate; set ssl.certificate.location and ssl.key.location"
 _BAD_CLIENT: Final = "it does not accept our client certificate"
 _REASONS: Final = {
     "UNSUPPORTED_PROTOCOL": _OLD,
@@ -137,33 +137,33 @@ _REASONS: Final = {
     "PACKET_LENGTH_TOO_LONG": _NOT_TLS,
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": _NO_CLIENT,
     "TLSV1_ALERT_UNKNOWN_CA": f"{_BAD_CLIENT}: it does not trust the authority that signed it",
-    # A Java broker says "bad certificate" when it got none, and "unknown" whatever else it dislikes.
+    # A Java broker sends "bad certificate" when it got none, and "unknown" for most other faults.
     "SSLV3_ALERT_BAD_CERTIFICATE": f"{_NO_CLIENT} (or the one given is malformed)",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": f"{_BAD_CLIENT}: it has expired",
     "SSLV3_ALERT_CERTIFICATE_REVOKED": f"{_BAD_CLIENT}: it was revoked",
-    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": f"{_BAD_CLIENT}: it does not trust who signed it, or it has expired",
-    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": f"{_BAD_CLIENT}: its kind is not supported",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": f"{_BAD_CLIENT}: it does not trust the issuer, or the certificate has expired",
+    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": f"{_BAD_CLIENT}: its type is not supported",
     "TLSV1_ALERT_ACCESS_DENIED": f"{_BAD_CLIENT}: access denied",
-    "SSLV3_ALERT_HANDSHAKE_FAILURE": "we have no cipher in common, or it asks for a client certificate",
-    "NO_SHARED_CIPHER": "we have no cipher in common",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": "there is no cipher in common, or it requires a client certificate",
+    "NO_SHARED_CIPHER": "there is no cipher in common",
 }
 
 
 def explain(error: Exception, host: str, port: int) -> TlsError:
-    """One sentence for a failed TLS handshake with a broker. The cause is for the caller to chain.
+    """Explain a failed TLS handshake with a broker in one sentence. The caller chains the cause.
 
-    With TLS 1.3 a broker judges our certificate after the handshake: its alert comes with the first read. So the
-    caller brings every ssl.SSLError of a connection here, not only those of the handshake itself."""
+    With TLS 1.3 a broker checks the client certificate after the handshake: its alert arrives with the first read. So
+    the caller passes every ssl.SSLError of a connection here, not only those of the handshake itself."""
     where = f"TLS with {f'[{host}]' if ':' in host else host}:{port} failed"
     match error:
         case ssl.SSLCertVerificationError() if error.verify_code in _HOST_MISMATCH:
             return TlsError(
-                f"{where}: its certificate is not for {host}; the name in bootstrap.servers or advertised.listeners "
-                "must be one that the certificate holds"
+                f"{where}: its certificate is not for {host}; bootstrap.servers and advertised.listeners must use "
+                "a name that the certificate contains"
             )
         case ssl.SSLCertVerificationError():
-            told = _VERIFY.get(error.verify_code, printable(str(error.verify_message), 200))
-            return TlsError(f"{where}: {told}")
+            reason = _VERIFY.get(error.verify_code, printable(str(error.verify_message), 200))
+            return TlsError(f"{where}: {reason}")
         case ssl.SSLEOFError() | ssl.SSLZeroReturnError() | ConnectionError() | TimeoutError():
             return _interrupted(where, error)
         case ssl.SSLError():
@@ -174,11 +174,11 @@ def explain(error: Exception, host: str, port: int) -> TlsError:
 
 
 def _interrupted(where: str, error: Exception) -> TlsError:
-    """A broker that goes down closes its connections too, so this alone may be tried again."""
+    """Only this error may be retried: a broker that is shutting down closes its connections too."""
     how = "did not answer" if isinstance(error, TimeoutError) else "closed the connection"
-    told = TlsError(
-        f"{where}: the broker {how} during the handshake; the port may not speak TLS, or the broker asks for a client "
-        "certificate, or it is going down"
+    interrupted = TlsError(
+        f"{where}: the broker {how} during the handshake; the port may not speak TLS, the broker may require a client "
+        "certificate, or it may be shutting down"
     )
-    told.retriable, told.fatal = True, False
-    return told
+    interrupted.retriable, interrupted.fatal = True, False
+    return interrupted

@@ -1,11 +1,11 @@
-"""Bytes over one non-blocking socket, in the clear or through TLS.
+"""Sends and receives bytes over one non-blocking socket, in plaintext or through TLS.
 
 Thread: network.
 
-Three verbs: `establish` until the socket (and the TLS session) stands, then `send` and `receive_into`, each of which
-does what it can at once and never waits. Under a busy Python thread every system call that lets go of the GIL costs up
-to five milliseconds, so megabytes must come in few calls: `expect` tells the kernel to wake us only when that much is
-there.
+Three verbs: `establish` until the socket (and the TLS session) is ready, then `send` and `receive_into`. Each does what
+is possible at once and never waits. Next to a busy Python thread, every system call that releases the GIL costs up to
+five milliseconds, so megabytes must arrive in few calls: `expect` makes the kernel wake the thread only when that many
+bytes are there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SocketAddress = tuple[int, tuple[object, ...]]
 
 class Transport(Protocol):
     wants: int
-    drained_by_short_read: bool  # whether fewer bytes than asked for mean that there are no more now
+    drained_by_short_read: bool  # whether a short read means that there are no more bytes now
 
     def fileno(self) -> int: ...
     def establish(self) -> bool: ...
@@ -46,7 +46,7 @@ class Transport(Protocol):
 def open_transport(
     addresses: Sequence[SocketAddress], peer: tuple[str, int], context: ssl.SSLContext | None
 ) -> PlainTransport:
-    """Begin to connect; the result is to be asked `establish` whenever its socket is ready for `wants`."""
+    """Begin to connect. Call `establish` on the result whenever its socket is ready for `wants`."""
     if context is None:
         return PlainTransport(addresses, peer)
     return TlsTransport(addresses, peer, context)
@@ -67,11 +67,11 @@ class PlainTransport:
         return self._socket.fileno()
 
     def establish(self) -> bool:
-        """True when bytes may flow."""
+        """True when the connection is ready to send and receive."""
         if not self._connected:
             code = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
             if code:
-                # Before the old one is closed: with the same number the selector would take the new one for the old.
+                # Dial before closing: with the same file descriptor the selector would mistake the new for the old.
                 refused, self._socket = self._socket, self._dial(OSError(code, os.strerror(code)))
                 refused.close()
                 return False
@@ -88,7 +88,7 @@ class PlainTransport:
             raise self._lost(error) from None
 
     def receive_into(self, target: memoryview) -> int | None:
-        """How many bytes came; None when there are none now."""
+        """The number of bytes received; None if there are none now."""
         try:
             count = self._socket.recv_into(target)
         except BlockingIOError:
@@ -102,7 +102,7 @@ class PlainTransport:
     def expect(self, count: int) -> None:
         mark = min(count, _LARGEST_LOW_WATER) if count >= _WORTH_WAITING_FOR else 1
         if mark != self._low_water:
-            with contextlib.suppress(OSError):  # not on every system; then we are only woken more often
+            with contextlib.suppress(OSError):  # not supported everywhere; without it the thread only wakes more often
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, mark)
             self._low_water = mark
 
@@ -114,7 +114,7 @@ class PlainTransport:
         return f"broker {self._peer[0]}:{self._peer[1]}"
 
     def _dial(self, failure: OSError | None) -> socket.socket:
-        """Begin to connect to the next address of the host; the last failure when there is none left."""
+        """Begin to connect to the next address of the host; raises the last failure if there is no other address."""
         while self._addresses:
             family, address = self._addresses.pop(0)
             try:
@@ -140,7 +140,7 @@ def _begin(family: int, address: tuple[object, ...]) -> socket.socket:
 
 
 class TlsTransport(PlainTransport):
-    """The same over TLS. A TLS record is 16 KB at most, so a large frame takes many calls whatever the kernel holds."""
+    """The same over TLS. A TLS record has at most 16 KB, so a large frame takes many calls in any case."""
 
     drained_by_short_read = False
 
@@ -149,7 +149,7 @@ class TlsTransport(PlainTransport):
         self._context = context
         self._tls: ssl.SSLSocket | None = None
         self._secured = False
-        self._heard = False  # under TLS 1.3 the broker judges our certificate when for us the handshake is over
+        self._received = False  # with TLS 1.3 the broker checks our certificate after our side of the handshake
 
     def establish(self) -> bool:
         if self._secured:
@@ -195,15 +195,15 @@ class TlsTransport(PlainTransport):
         except ssl.SSLError as error:
             raise explain(error, *self._peer) from None
         except OSError as error:
-            raise (self._lost(error) if self._heard else explain(error, *self._peer)) from None
+            raise (self._lost(error) if self._received else explain(error, *self._peer)) from None
         if count == 0:
             raise self._closed(ssl.SSLZeroReturnError())
-        self._heard = True
+        self._received = True
         return count
 
     def _closed(self, error: ssl.SSLError) -> MultilaneError:
-        """A broker that closes before its first word may have refused our certificate without saying so."""
-        return NetworkError(f"{self._name} closed the connection") if self._heard else explain(error, *self._peer)
+        """A broker that closes before it sends any data may have refused our certificate without an alert."""
+        return NetworkError(f"{self._name} closed the connection") if self._received else explain(error, *self._peer)
 
     def expect(self, count: int) -> None:
-        """Bytes on the wire are not bytes of the frame here: waking at the first is right."""
+        """Encrypted bytes are not frame bytes: wake at the first one."""

@@ -1,9 +1,9 @@
-"""Wakes the network thread out of its select.
+"""Wakes the network thread from its select.
 
 Thread: any thread sets, the network thread clears.
 
-A byte is written only when the thread is about to sleep or asleep: in a busy loop setting costs nothing. What is set
-while the thread is busy is kept: `lie_down` says so, and the thread looks again instead of sleeping.
+A byte is written only while the thread sleeps or is about to: setting costs nothing while the loop is busy. A set
+during a turn is kept: `may_sleep` returns False, and the thread starts another turn instead of sleeping.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ class Wakeup:
         return self._reader.fileno()
 
     def set(self) -> None:
-        """Call after the thing to be seen is in its place.
+        """Call after the event is in its queue.
 
-        Here the ring is noted before the sleeper is looked at; there the sleeper lies down before it looks for a ring.
-        So whichever comes first, one of the two sees the other.
+        This method writes `_rung` before it reads `_asleep`; `may_sleep` writes `_asleep` before it reads `_rung`. So
+        in any order one of the two sees the other.
         """
         self._rung = True
         if self._asleep:
             self.ring()
 
     def ring(self) -> None:
-        """Wake, asleep or not."""
+        """Write the byte, whether or not the thread sleeps."""
         self._asleep = False
-        with contextlib.suppress(OSError):  # full: it wakes anyway; closed: nobody sleeps any more
+        with contextlib.suppress(OSError):  # full: it wakes anyway; closed: the thread has ended
             self._writer.send(b"\0")
 
-    def look(self) -> None:
-        """Before looking at everything: what is set from now on may have come too late to be seen."""
+    def begin_turn(self) -> None:
+        """Call before checking the queues: a set from now on may come too late for this turn."""
         self._rung = False
 
-    def lie_down(self) -> bool:
-        """Whether the thread may sleep: nothing was set since it began to look."""
+    def may_sleep(self) -> bool:
+        """Whether the thread may sleep: nothing was set since `begin_turn`."""
         self._asleep = True
         return not self._rung
 
-    def get_up(self) -> None:
+    def awake(self) -> None:
         self._asleep = False
 
     def clear(self) -> None:

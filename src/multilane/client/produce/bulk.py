@@ -1,9 +1,9 @@
-"""Writes many records and waits until all are stored: for a thread that has nothing else to do meanwhile.
+"""Writes many records and waits until all are stored, for a thread that has nothing else to do.
 
 Thread: one, which also serves librdkafka's callbacks.
 
-librdkafka tells of failures alone, so that a record costs one call and no report. What is not told of when nothing is
-left to send is stored. Owns its client; after a failure it is of no use any more.
+Owns its librdkafka client, which reports only failures: a record costs one call and no delivery report. A record that
+has not failed when nothing is left to send is stored. A writer is unusable after a failure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 from multilane.client.produce.librdkafka import (
     AUTHENTICATION,
     SSL,
-    Hush,
+    SecretMask,
     error_from,
     raised_error,
     secrets_of,
@@ -43,11 +43,11 @@ class BulkWriter:
     def __init__(self, properties: dict[str, object], *, clock: Clock | None = None) -> None:
         self._config = parse_producer(properties)
         self._clock = clock or SystemClock()
-        self._hush = Hush(secrets_of(self._config.connection))
+        self._mask = SecretMask(secrets_of(self._config.connection))
         self._pid = os.getpid()
         self._kafka: Any = None
-        self._is_proven = False  # something was stored by it
-        self._trouble: MultilaneError | None = None
+        self._has_delivered = False  # at least one flush succeeded
+        self._last_error: MultilaneError | None = None
         self._failure: MultilaneError | None = None
         survive_forks(self)
 
@@ -57,29 +57,29 @@ class BulkWriter:
         return handle
 
     def put(self, records: Iterable[tuple[Any, ...]]) -> int:
-        """Puts records (topic, value, key, headers, partition, timestamp) on their way, in order; how many. Waits for
-        room at most `max.block.ms`. Raises what became of earlier ones as soon as it is known."""
+        """Send records (topic, value, key, headers, partition, timestamp) in order; returns how many. Waits for buffer
+        space at most `max.block.ms`. Raises the failure of an earlier record as soon as it is known."""
         kafka, put = self._started(), 0
         produce = kafka.produce
         for topic, value, key, partition, more in starmap(librdkafka_record, records):
             try:
                 produce(topic, value, key, partition, **more)
-            except Exception as error:  # noqa: BLE001 - judged there
-                self._try_again(kafka, error, (topic, value, key, partition), more)
+            except Exception as error:  # noqa: BLE001 - _retry decides
+                self._retry(kafka, error, (topic, value, key, partition), more)
             put += 1
             if not put % _SERVE_EVERY:
                 self._serve(kafka)
         return put
 
     def put_plain(self, records: Iterable[tuple[str, bytes | None, bytes | None]]) -> int:
-        """As `put`, for (topic, value, key) of which nothing has to be looked at: that is less work for each."""
+        """Like `put`, for (topic, value, key) that need no checks or conversions: less work per record."""
         kafka, put = self._started(), 0
         produce = kafka.produce
         for record in records:
             try:
                 produce(*record)
-            except Exception as error:  # noqa: BLE001 - judged there
-                self._try_again(kafka, error, record, {})
+            except Exception as error:  # noqa: BLE001 - _retry decides
+                self._retry(kafka, error, record, {})
             put += 1
             if not put % _SERVE_EVERY:
                 self._serve(kafka)
@@ -89,49 +89,49 @@ class BulkWriter:
         kafka.poll(0)
         self._check()
 
-    def _try_again(self, kafka: Any, error: Exception, record: Sequence[Any], more: Mapping[str, Any]) -> None:
-        """Until there is room for it, or something else is wrong with it."""
+    def _retry(self, kafka: Any, error: Exception, record: Sequence[Any], more: Mapping[str, Any]) -> None:
+        """Retry until there is buffer space for the record, or raise another error."""
         while isinstance(error, BufferError):
             self._wait_for_room(kafka)
             try:
                 kafka.produce(*record, **more)
-            except Exception as again:  # noqa: BLE001 - judged here
+            except Exception as again:  # noqa: BLE001 - raised below
                 error = again
             else:
                 return
         if type(error).__name__ != "KafkaException":
             raise error
-        raise raised_error(error, f"a record to {record[0]}", self._hush) from None
+        raise raised_error(error, f"a record to {record[0]}", self._mask) from None
 
     def flush(self) -> None:
-        """Returns when all are stored; raises when one is not, after `delivery.timeout.ms` at the latest."""
+        """Return when all records are stored; raise if one is not, after `delivery.timeout.ms` at the latest."""
         kafka = self._started()
         deadline = self._clock.monotonic() + self._config.delivery_timeout + 5.0
         while left := kafka.flush(_POLL_SECONDS):
             self._check()
             if self._clock.monotonic() > deadline:
-                raise OperationTimeout(f"{left} records are not acknowledged yet{self._because()}")
+                raise OperationTimeout(f"{left} records are not acknowledged yet{self._cause()}")
         self._check()
-        self._is_proven = True
+        self._has_delivered = True
 
     def discard(self) -> None:
-        """Give up what is left."""
+        """Drop the records that are not stored yet."""
         if self._kafka is not None and os.getpid() == self._pid:
             self._kafka.purge()
             self._kafka.flush(_POLL_SECONDS)
             self._kafka = None
 
-    # --- how ---------------------------------------------------------------------------------------------------------
+    # --- delivery ----------------------------------------------------------------------------------------------------
 
     def _started(self) -> Any:
         if os.getpid() != self._pid:
-            raise ForkedClient("this writer was made before a fork; make a new one in this process")
+            raise ForkedClient("this writer was created before a fork; create a new one in this process")
         self._check()
         if self._kafka is None:
             from confluent_kafka import Producer as Librdkafka
 
             own = {"delivery.report.only.error": True, "on_delivery": self._on_failure, "error_cb": self._on_error}
-            self._kafka = start_client(Librdkafka, {**producer_settings(self._config), **own}, self._hush)
+            self._kafka = start_client(Librdkafka, {**producer_settings(self._config), **own}, self._mask)
         return self._kafka
 
     def _wait_for_room(self, kafka: Any) -> None:
@@ -141,20 +141,20 @@ class BulkWriter:
             kafka.poll(_POLL_SECONDS)
             self._check()
             if self._clock.monotonic() > deadline:
-                raise OperationTimeout(f"no room for the record within max.block.ms{self._because()}")
+                raise OperationTimeout(f"no room for the record within max.block.ms{self._cause()}")
 
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure.with_traceback(None)
 
-    def _because(self) -> str:
-        return f"; the last trouble was: {self._trouble}" if self._trouble is not None else ""
+    def _cause(self) -> str:
+        return f"; last error: {self._last_error}" if self._last_error is not None else ""
 
     def _on_failure(self, error: Any, message: Any) -> None:
         if error is not None and self._failure is None:
-            self._failure = undelivered(error, message, self._hush, self._because())
+            self._failure = undelivered(error, message, self._mask, self._cause())
 
     def _on_error(self, error: Any) -> None:
-        self._trouble = error_from(error, "the producer", self._hush)
-        if error.code() in (AUTHENTICATION, SSL) and not self._is_proven and self._failure is None:
-            self._failure = self._trouble
+        self._last_error = error_from(error, "the producer", self._mask)
+        if error.code() in (AUTHENTICATION, SSL) and not self._has_delivered and self._failure is None:
+            self._failure = self._last_error

@@ -1,4 +1,4 @@
-"""What became of records that were sent: one future for a record, one for many.
+"""Completes the futures of sent records: one future per record, or one for many.
 
 Thread: callbacks run on whichever thread serves the producer, one at a time; the rest on the sender's.
 """
@@ -17,22 +17,22 @@ from multilane.errors import ClientFailed, MultilaneError
 from multilane.types import NO_OFFSET, Offset, TopicPartition
 
 
-class Fates:
-    """What all deliveries of one producer share: how its errors are told, how many records' fate is known, and whether
-    any ever arrived."""
+class DeliveryStatus:
+    """Shared by all deliveries of one producer: how errors are translated, how many records are completed, and whether
+    any was delivered."""
 
-    __slots__ = ("_translate", "proven", "settled")
+    __slots__ = ("_translate", "any_delivered", "completed")
 
     def __init__(self, translate: Callable[[Any, Any], MultilaneError]) -> None:
         self._translate = translate
-        self.settled = 0
-        self.proven = False
+        self.completed = 0
+        self.any_delivered = False
 
     def error(self, error: Any, message: Any) -> MultilaneError:
-        """Whatever goes wrong in here, the record's future must still be completed."""
+        """Never raises, because the record's future must complete in any case."""
         try:
             return self._translate(error, message)
-        except Exception as cause:  # noqa: BLE001 - told to whoever waits for the record
+        except Exception as cause:  # noqa: BLE001 - the record's future raises it
             failure = ClientFailed(f"a delivery error could not be read: {type(cause).__name__}: {cause}")
             failure.__cause__ = cause
             return failure
@@ -40,7 +40,7 @@ class Fates:
 
 @dataclass(frozen=True, slots=True)
 class RecordMetadata:
-    """Where a record was stored. `offset` is -1 when nobody was asked (`acks=0`)."""
+    """Where a record was stored. `offset` is -1 with `acks=0`."""
 
     topic: str
     partition: int
@@ -50,7 +50,7 @@ class RecordMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Records of one `send_many` in one partition; others' records may stand between the two offsets."""
+    """Records of one `send_many` in one partition. Records of other producers may lie between the two offsets."""
 
     records: int
     first_offset: Offset
@@ -63,56 +63,56 @@ class Deliveries:
     partitions: Mapping[TopicPartition, Written]
 
 
-def deliver_to(future: Future[RecordMetadata], fates: Fates) -> Callable[[Any, Any], None]:
+def deliver_to(future: Future[RecordMetadata], status: DeliveryStatus) -> Callable[[Any, Any], None]:
     """The delivery callback of a single record."""
 
     def on_delivery(error: Any, message: Any) -> None:
-        fates.settled += 1
+        status.completed += 1
         if error is not None:
-            refuse(future, fates.error(error, message))
+            refuse(future, status.error(error, message))
             return
-        fates.proven = True
+        status.any_delivered = True
         offset, (_, timestamp) = message.offset(), message.timestamp()
-        place = NO_OFFSET if offset is None or offset < 0 else Offset(offset)
-        fulfil(future, RecordMetadata(message.topic(), message.partition(), place, timestamp))
+        stored_at = NO_OFFSET if offset is None or offset < 0 else Offset(offset)
+        fulfil(future, RecordMetadata(message.topic(), message.partition(), stored_at, timestamp))
 
     return on_delivery
 
 
 class DeliveryTally:
-    """Counts the deliveries of one `send_many`. The first failure decides, once every record's fate is known.
+    """Counts the deliveries of one `send_many`. The first failure fails the future, once every record is completed.
 
-    The sender seals it with the total while deliveries come in. Each side writes its own number before it reads the
-    other's, so that at least one of them sees both; the lock decides which one when both do.
+    The sender seals it with the total while deliveries arrive. Each side writes its own number before it reads the
+    other's, so at least one of them sees both. If both do, the lock decides which one finishes.
     """
 
-    def __init__(self, fates: Fates) -> None:
+    def __init__(self, status: DeliveryStatus) -> None:
         self.future: Future[Deliveries] = Future()
-        self._fates = fates
+        self._status = status
         self._done = 0
         self._total: int | None = None
         self._counts: dict[tuple[str, int], list[int]] = {}
         self._error: MultilaneError | None = None
         self._lock = threading.Lock()
-        self._told = False
+        self._finished = False
 
     def on_delivery(self, error: Any, message: Any) -> None:
-        self._fates.settled += 1
+        self._status.completed += 1
         if error is None:
             self._note(message)
         elif self._error is None:
-            self._error = self._fates.error(error, message)
+            self._error = self._status.error(error, message)
         self._done += 1
         if self._done == self._total:
-            self._tell()
+            self._finish()
 
     def seal(self, total: int) -> None:
         self._total = total
         if self._done == total:
-            self._tell()
+            self._finish()
 
     def _note(self, message: Any) -> None:
-        self._fates.proven = True
+        self._status.any_delivered = True
         offset = message.offset()
         offset = NO_OFFSET if offset is None or offset < 0 else offset
         key = (message.topic(), message.partition())
@@ -124,11 +124,11 @@ class DeliveryTally:
         counts[1] = min(counts[1], offset)
         counts[2] = max(counts[2], offset)
 
-    def _tell(self) -> None:
+    def _finish(self) -> None:
         with self._lock:
-            if self._told:
+            if self._finished:
                 return
-            self._told = True
+            self._finished = True
         if self._error is not None:
             refuse(self.future, self._error)
             return

@@ -1,9 +1,9 @@
-"""Keeps Ctrl-C out of librdkafka's callbacks.
+"""Defers Ctrl-C until librdkafka's callbacks are done.
 
-Thread: any; only the main thread gets signals.
+Thread: any; only the main thread receives signals.
 
-Python raises KeyboardInterrupt wherever the main thread is. Inside a delivery callback librdkafka's binding swallows
-it, and with it the fate of a record: its future would never complete. So it waits until the callbacks are done.
+Python raises KeyboardInterrupt at any point of the main thread. Inside a delivery callback, librdkafka's binding
+swallows it together with the delivery report, so that the record's future would never complete.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from types import FrameType
 
 
 @contextmanager
-def interrupts_wait() -> Iterator[None]:
+def deferred_interrupts() -> Iterator[None]:
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
         yield
         return
-    came: list[tuple[int, FrameType | None]] = []
-    signal.signal(signal.SIGINT, lambda number, frame: came.append((number, frame)))
+    received: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: received.append((number, frame)))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-        if came:
-            before(*came[0])
+        if received:
+            before(*received[0])

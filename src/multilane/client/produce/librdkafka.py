@@ -1,9 +1,9 @@
-"""The one door to librdkafka: our configuration in its words, its errors in ours, its log in Python's.
+"""The only interface to librdkafka: translates configuration, errors and log lines.
 
-Thread: any (pure, but for the log and the token function, which run on whichever thread polls a client).
+Thread: any (pure, except the log and the token function, which run on the thread that polls a client).
 
-Secrets are revealed here and nowhere else on the way to librdkafka; what it writes is searched for them before it is
-logged or raised. Never imports confluent-kafka when it is loaded.
+Secrets are revealed only here on the way to librdkafka. Its texts are masked before they are logged or raised. Never
+imports confluent-kafka at import time.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _LARGEST_INT32: Final = (1 << 31) - 1
 _LOG_EVERY: Final = 30.0  # seconds
 _MOST_KINDS: Final = 100
 _NUMBERS: Final = re.compile(r"\d+")
-# Which handle and which thread of its own wrote a line.
+# The handle and the librdkafka thread that wrote a line.
 _PREFIX: Final = re.compile(r"^(\w+) \[[^\]]*\] (?:\[thrd:[^\]]*\]: )?")
-# A secret this short would be found everywhere.
+# A shorter secret would occur in too many texts.
 _SHORTEST_MASKED: Final = 4
 
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
@@ -76,7 +76,7 @@ _LOCAL: Final[Mapping[int, type[MultilaneError]]] = {
     -197: ClientClosed,
 }
 
-# librdkafka's names, and the range it accepts of each; ours are wider.
+# librdkafka's names and the range that it accepts for each; our ranges are wider.
 _TIMES: Final[tuple[tuple[str, str, int, int], ...]] = (
     ("socket.timeout.ms", "request_timeout", 10, 300_000),
     ("socket.connection.setup.timeout.ms", "connect_timeout", 1_000, _LARGEST_INT32),
@@ -89,8 +89,8 @@ _TIMES: Final[tuple[tuple[str, str, int, int], ...]] = (
 )
 
 
-class Hush:
-    """Takes known secrets out of texts."""
+class SecretMask:
+    """Replaces known secrets in texts."""
 
     __slots__ = ("_secrets",)
 
@@ -104,13 +104,13 @@ class Hush:
 
 
 class LogBridge:
-    """What confluent-kafka calls its logger; passes on to ours. librdkafka says the same thing at each attempt to
-    reconnect: of each kind of line the first is logged at once, then one every half minute with how many there were."""
+    """The logger for confluent-kafka; forwards to ours. librdkafka repeats its lines at every attempt to reconnect, so
+    the first line of each kind is logged at once, then one every 30s with the number of repetitions."""
 
-    __slots__ = ("_hush", "_kinds", "_lock", "_now")
+    __slots__ = ("_kinds", "_lock", "_mask", "_now")
 
-    def __init__(self, hush: Hush, now: Callable[[], float] | None = None) -> None:
-        self._hush = hush
+    def __init__(self, mask: SecretMask, now: Callable[[], float] | None = None) -> None:
+        self._mask = mask
         self._now = now or SystemClock().monotonic
         self._lock = threading.Lock()
         self._kinds: dict[str, Seldom] = {}
@@ -118,13 +118,15 @@ class LogBridge:
     def log(self, level: int, text: str, *values: object) -> None:
         if not log.isEnabledFor(level):
             return
-        said = printable(self._hush(_PREFIX.sub(r"\1: ", text % values if values else text)))
-        many = self._count(said)
-        if many:
-            log.log(level, "librdkafka: %s%s", said, f" ({many} times since the last such line)" if many > 1 else "")
+        line = printable(self._mask(_PREFIX.sub(r"\1: ", text % values if values else text)))
+        repeats = self._count(line)
+        if repeats:
+            log.log(
+                level, "librdkafka: %s%s", line, f" ({repeats} times since the last such line)" if repeats > 1 else ""
+            )
 
-    def _count(self, said: str) -> int:
-        kind = _NUMBERS.sub("#", said.partition(" (after ")[0])
+    def _count(self, line: str) -> int:
+        kind = _NUMBERS.sub("#", line.partition(" (after ")[0])
         with self._lock:
             if kind not in self._kinds and len(self._kinds) >= _MOST_KINDS:
                 self._kinds.clear()
@@ -132,7 +134,7 @@ class LogBridge:
 
 
 def connection_settings(config: ConnectionConfig) -> dict[str, Any]:
-    """A connection as librdkafka wants it. The result holds secrets: hand it over and forget it."""
+    """The connection's settings for librdkafka. The result contains secrets: pass it on and do not keep it."""
     settings: dict[str, Any] = {
         name: min(max(lowest, round(getattr(config, field) * 1_000)), highest)
         for name, field, lowest, highest in _TIMES
@@ -162,8 +164,8 @@ def _tls_settings(tls: TlsConfig | None) -> dict[str, Any]:
         return {}
     if frozenset(tls.versions) != _BOTH_VERSIONS:
         raise ConfigError(
-            "ssl.enabled.protocols: librdkafka, through which records and changes are written, always offers TLSv1.2 "
-            "and TLSv1.3; leave the property out here"
+            "ssl.enabled.protocols: multilane writes through librdkafka, which always offers TLSv1.2 and TLSv1.3; "
+            "remove the property here"
         )
     settings: dict[str, Any] = {"ssl.endpoint.identification.algorithm": "https" if tls.verify_hostname else "none"}
     settings |= _pem(tls.trust, "ssl.ca")
@@ -191,9 +193,10 @@ def _sasl_settings(security: SecurityConfig) -> dict[str, Any]:
 
 
 class TokenSource:
-    """confluent-kafka's form of a token provider. An exception's text may hold a credential: only its type is told.
+    """A token provider in confluent-kafka's form. The text of an exception may contain a credential, so only its type
+    is reported.
 
-    A client's constructor waits in vain for 10 s when there is no token, so the first is fetched before it is called.
+    Without a token a client's constructor blocks for 10 s, so the first token is fetched before the client is created.
     """
 
     __slots__ = ("_first", "_login")
@@ -220,21 +223,21 @@ class TokenSource:
         return token.value.reveal(), token.expires_at, token.principal, extensions
 
 
-def start_client(kind: Callable[..., T], settings: dict[str, Any], hush: Hush) -> T:
-    """A client of confluent-kafka; what it does not accept is told as an error of ours."""
+def start_client(kind: Callable[..., T], settings: dict[str, Any], mask: SecretMask) -> T:
+    """Create a confluent-kafka client; translates its configuration errors."""
     source = settings.get("oauth_cb")
     if isinstance(source, TokenSource):
         source.prefetch()
     try:
-        return kind(settings, logger=LogBridge(hush))
+        return kind(settings, logger=LogBridge(mask))
     except Exception as error:
         if type(error).__name__ != "KafkaException":
             raise
-        raise raised_error(error, "librdkafka does not take the configuration", hush) from None
+        raise raised_error(error, "librdkafka rejects the configuration", mask) from None
 
 
 def secrets_of(config: ConnectionConfig) -> tuple[Secret, ...]:
-    """What must not show up in a text of librdkafka."""
+    """The secrets that must not appear in librdkafka's texts."""
     found: list[Secret | None] = []
     if isinstance(config.security.sasl, PasswordLogin):
         found.append(config.security.sasl.password)
@@ -243,39 +246,39 @@ def secrets_of(config: ConnectionConfig) -> tuple[Secret, ...]:
     return tuple(s for s in found if s is not None)
 
 
-def error_from(error: Any, doing: str, hush: Hush) -> MultilaneError:
-    """A KafkaError as one of ours. Codes of brokers are positive, or -1; the others are librdkafka's own."""
+def error_from(error: Any, doing: str, mask: SecretMask) -> MultilaneError:
+    """Translate a KafkaError. Broker codes are positive or -1; all others are librdkafka's own."""
     code = int(error.code())
-    text = hush(str(error.str()))
+    text = mask(str(error.str()))
     if code >= -1 and code != UNKNOWN_TOPIC_OR_PARTITION:
         return broker_error(code, doing, text)
     if code in _UNKNOWN:
         unknown = broker_error(UNKNOWN_TOPIC_OR_PARTITION, doing, text)
-        unknown.retriable = False  # librdkafka has asked again for long enough
+        unknown.retriable = False  # librdkafka has retried for long enough
         return unknown
     kind = _LOCAL.get(code, LibrdkafkaError)
     return kind(f"{doing}: {printable(text)} ({error.name()})")
 
 
-def undelivered(error: Any, message: Any, hush: Hush, because: str) -> MultilaneError:
-    """What a delivery report says, as one of ours."""
-    partition = message.partition()  # none was chosen if the topic's partitions were never learnt
+def undelivered(error: Any, message: Any, mask: SecretMask, cause: str) -> MultilaneError:
+    """Translate the error of a delivery report."""
+    partition = message.partition()  # None if the topic's partitions were never known
     what = f"a record to {message.topic()}" + ("" if partition is None or partition < 0 else f"-{partition}")
     if error.code() == _TIMED_OUT:
-        return OperationTimeout(f"{what}: not acknowledged within delivery.timeout.ms{because}")
-    return error_from(error, what, hush)
+        return OperationTimeout(f"{what}: not acknowledged within delivery.timeout.ms{cause}")
+    return error_from(error, what, mask)
 
 
-def raised_error(error: BaseException, doing: str, hush: Hush) -> MultilaneError:
-    """The same for a KafkaException that was raised, which carries the KafkaError."""
+def raised_error(error: BaseException, doing: str, mask: SecretMask) -> MultilaneError:
+    """Translate a raised KafkaException, which carries a KafkaError."""
     inner = error.args[0] if error.args else None
     if hasattr(inner, "code"):
-        return error_from(inner, doing, hush)
-    return LibrdkafkaError(f"{doing}: {printable(hush(str(error)))}")
+        return error_from(inner, doing, mask)
+    return LibrdkafkaError(f"{doing}: {printable(mask(str(error)))}")
 
 
 class HandleOwner(Protocol):
-    """Who holds a client of confluent-kafka, once it is made."""
+    """An object that owns a confluent-kafka client, once it is created."""
 
     @property
     def handle(self) -> object | None: ...
@@ -285,7 +288,7 @@ _OWNERS: Final[WeakSet[Any]] = WeakSet()
 
 
 def survive_forks(owner: HandleOwner) -> None:
-    """A forked child has the handle but not librdkafka's threads; to free it there would wait for them for ever."""
+    """Keep the handle alive in forked children: they lack librdkafka's threads, and freeing it would wait forever."""
     _OWNERS.add(owner)
 
 

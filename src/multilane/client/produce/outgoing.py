@@ -1,4 +1,4 @@
-"""A record on its way out: what may be said of it, and how librdkafka hears it.
+"""Outgoing records: their fields, and their conversion for librdkafka.
 
 Thread: any (pure).
 """
@@ -17,7 +17,7 @@ _NOTHING_MORE: Final[Mapping[str, Any]] = {}
 
 
 class OutgoingRecord(NamedTuple):
-    """What `send_many` takes: text is sent as UTF-8, the timestamp is in ms since 1970 (None: now)."""
+    """A record for `send_many`. Text is sent as UTF-8; the timestamp is in ms since 1970 (None: now)."""
 
     topic: str
     value: Payload = None
@@ -35,7 +35,7 @@ def librdkafka_record(
     partition: int | None = None,
     timestamp: int | None = None,
 ) -> tuple[str, bytes | str | None, bytes | str | None, int, Mapping[str, Any]]:
-    """A record in librdkafka's order and words. In one piece, because it runs for every record."""
+    """The arguments of librdkafka's produce(). One function without calls, because it runs for every record."""
     if partition is None:
         partition = _ANY_PARTITION
     elif partition < 0:

@@ -3,8 +3,8 @@
 Thread: application, any number at a time. Futures are completed on the producer's poll thread or, while records are
 sent in quick succession, by the sender itself; one thread at a time.
 
-Nothing is loaded and no thread starts before the first send. Every record's fate is told exactly once, by its future:
-acknowledged, refused, out of time, or given up by close.
+Owns the librdkafka client and its poll thread. Loads nothing and starts no thread before the first send. Each record's
+future completes exactly once: acknowledged, refused, timed out, or dropped by close().
 """
 
 from __future__ import annotations
@@ -17,12 +17,19 @@ from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from multilane.client.produce.delivery import Deliveries, DeliveryTally, Fates, RecordMetadata, Written, deliver_to
-from multilane.client.produce.interrupts import interrupts_wait
+from multilane.client.produce.delivery import (
+    Deliveries,
+    DeliveryStatus,
+    DeliveryTally,
+    RecordMetadata,
+    Written,
+    deliver_to,
+)
+from multilane.client.produce.interrupts import deferred_interrupts
 from multilane.client.produce.librdkafka import (
     AUTHENTICATION,
     SSL,
-    Hush,
+    SecretMask,
     connection_settings,
     error_from,
     raised_error,
@@ -62,7 +69,7 @@ class Producer:
     ...     stored = producer.send("orders", b"3 apples", key=b"alice").result()
     ...     print(stored.partition, stored.offset)
 
-    Records are acknowledged by all in-sync replicas and stored once and in order, unless the properties say otherwise.
+    By default all in-sync replicas acknowledge a record, and records are stored once and in order.
     """
 
     def __init__(
@@ -70,7 +77,7 @@ class Producer:
     ) -> None:
         self._config = parse_producer(merged(properties, more))
         self._clock = clock or SystemClock()
-        self._hush = Hush(secrets_of(self._config.connection))
+        self._mask = SecretMask(secrets_of(self._config.connection))
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._turn = threading.Condition()
@@ -83,10 +90,10 @@ class Producer:
         self._counting = threading.Lock()
         self._sent = 0
         self._bursts = 0
-        self._fates = Fates(self._translate)
-        self._trouble: MultilaneError | None = None
-        self._refused: MultilaneError | None = None
-        self._verdict: MultilaneError | None = None  # why records were purged
+        self._status = DeliveryStatus(self._translate)
+        self._last_error: MultilaneError | None = None
+        self._login_error: MultilaneError | None = None
+        self._purge_reason: MultilaneError | None = None  # why records were purged
         survive_forks(self)
 
     def __enter__(self) -> Self:
@@ -113,20 +120,20 @@ class Producer:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> Future[RecordMetadata]:
-        """Puts a record on its way. Waits for room at most `max.block.ms`; the future tells where it was stored."""
+        """Send a record; the future returns where it was stored. Waits for buffer space at most `max.block.ms`."""
         future: Future[RecordMetadata] = Future()
         record = (topic, value, key, headers, partition, timestamp)
-        self._put(self._started(), record, deliver_to(future, self._fates))
+        self._put(self._started(), record, deliver_to(future, self._status))
         return future
 
     def send_many(self, records: Iterable[OutgoingRecord | tuple[Any, ...]]) -> Future[Deliveries]:
-        """Puts many records on their way; the one future tells when all are stored, and where.
+        """Send many records; one future completes when all are stored, and returns where.
 
-        Cheaper than a future each. Of several failures the first is told. Raises when there is no room for
-        `max.block.ms`; the records before that one are on their way.
+        Cheaper than one future per record. If several records fail, the future raises the first error. Raises if there
+        is no buffer space for `max.block.ms`; the records before that one are sent.
         """
         kafka = self._started()
-        tally = DeliveryTally(self._fates)
+        tally = DeliveryTally(self._status)
         on_delivery = tally.on_delivery
         sent = 0
         for record in records:
@@ -136,18 +143,19 @@ class Producer:
         return tally.future
 
     def flush(self, timeout: float | None = None) -> None:
-        """Sends without lingering and waits until the fate of every record is known; OperationTimeout if it takes
-        longer. Without a timeout that is bounded by `delivery.timeout.ms`."""
+        """Send without lingering and wait until every record is acknowledged or has failed. Raises OperationTimeout
+        after `timeout` (default: `delivery.timeout.ms` + 5s)."""
         self._check()
         if self._kafka is None:
             return
         limit = self._config.delivery_timeout + 5.0 if timeout is None else timeout
         left = self._drain(limit)
         if left:
-            raise OperationTimeout(f"{left} records are not acknowledged yet{self._because()}")
+            raise OperationTimeout(f"{left} records are not acknowledged yet{self._cause()}")
 
     def close(self, timeout: float | None = None) -> None:
-        """Waits for acknowledgements at most `timeout` (default 30 s), gives up what is left and ends the threads."""
+        """Wait at most `timeout` (default: 30s) for acknowledgements, drop unacknowledged records and stop the
+        threads."""
         with self._lock:
             if self._closed or os.getpid() != self._pid:
                 self._closed = True
@@ -157,7 +165,7 @@ class Producer:
             return
         left = self._drain(_CLOSE_SECONDS if timeout is None else timeout)
         if left:
-            log.warning("closing the producer: %d records were given up", left)
+            log.warning("closing the producer: dropping %d unacknowledged records", left)
             self._abandon(self._kafka)
         self._stop.set()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -166,7 +174,7 @@ class Producer:
             self._abandon(self._kafka)
         self._kafka = None
 
-    # --- how ---------------------------------------------------------------------------------------------------------
+    # --- delivery ----------------------------------------------------------------------------------------------------
 
     def _put(self, kafka: Any, record: Sequence[Any], on_delivery: Any) -> None:
         topic, value, key, partition, more = librdkafka_record(*record)
@@ -186,7 +194,7 @@ class Producer:
                 self._count(-1)
                 if type(error).__name__ != "KafkaException":
                     raise
-                raise raised_error(error, f"a record to {topic}", self._hush) from None
+                raise raised_error(error, f"a record to {topic}", self._mask) from None
         if self._stop.is_set():
             self._abandon(kafka)
         elif sent % _SERVE_EVERY == 0:
@@ -194,20 +202,20 @@ class Producer:
             self._try_serve(kafka, 0.0)
 
     def _count(self, records: int) -> int:
-        """Before a record is handed over, so that what is settled is never more than what was sent."""
+        """Called before a record is handed to librdkafka, so that completed records never outnumber sent ones."""
         with self._counting:
             self._sent += records
             return self._sent
 
     @property
     def _open(self) -> int:
-        """Records whose fate is not known."""
-        return self._sent - self._fates.settled
+        """The number of records that are neither acknowledged nor failed."""
+        return self._sent - self._status.completed
 
     def _wait_for_room(self, kafka: Any, seen: int, patience: float) -> None:
-        """Room is made by acknowledgements: take them, or wait for the thread that does."""
+        """Acknowledgements free buffer space: serve them, or wait for the thread that does."""
         if patience <= 0:
-            raise OperationTimeout(f"no room for the record within max.block.ms{self._because()}")
+            raise OperationTimeout(f"no room for the record within max.block.ms{self._cause()}")
         patience = min(patience, _POLL_SECONDS)
         if not self._try_serve(kafka, patience):
             with self._turn:
@@ -218,7 +226,7 @@ class Producer:
         return self._drain_from(self._kafka, timeout)
 
     def _drain_from(self, kafka: Any, timeout: float) -> int:
-        """Records whose fate is still open after this."""
+        """Wait for acknowledgements; returns how many records are still open."""
         deadline = self._clock.monotonic() + timeout
         while self._open and (left := deadline - self._clock.monotonic()) > 0:
             self._bursts += 1
@@ -230,22 +238,22 @@ class Producer:
         return self._open
 
     def _abandon(self, kafka: Any) -> None:
-        """Give up what is left. A send that races with close comes here by itself: it was counted before close looked,
-        or it sees after its produce that the poll thread is gone."""
-        self._verdict = ClientClosed(f"the producer was closed before the record was acknowledged{self._because()}")
+        """Drop the open records. This covers a send that races with close(): either close() counts its record, or the
+        send sees after its produce() that the poll thread has stopped, and calls this itself."""
+        self._purge_reason = ClientClosed(f"the producer was closed before the record was acknowledged{self._cause()}")
         kafka.purge()
         self._drain_from(kafka, _ABANDON_SECONDS)
 
     def _check(self) -> None:
         if os.getpid() != self._pid:
-            raise ForkedClient("this producer was made before a fork; make a new one in this process")
+            raise ForkedClient("this producer was created before a fork; create a new one in this process")
         if self._closed:
             raise ClientClosed("this producer is closed")
 
-    def _because(self) -> str:
-        return f"; the last trouble was: {self._trouble}" if self._trouble is not None else ""
+    def _cause(self) -> str:
+        return f"; last error: {self._last_error}" if self._last_error is not None else ""
 
-    # --- the start ---------------------------------------------------------------------------------------------------
+    # --- starting ----------------------------------------------------------------------------------------------------
 
     def _started(self) -> Any:
         self._check()
@@ -260,7 +268,7 @@ class Producer:
         from confluent_kafka import Producer as Librdkafka
 
         settings = {**producer_settings(self._config), "error_cb": self._on_error}
-        kafka = start_client(Librdkafka, settings, self._hush)
+        kafka = start_client(Librdkafka, settings, self._mask)
         name = f"multilane-producer-{next(_numbers)}"
         self._thread = threading.Thread(target=self._run, args=(kafka,), name=name, daemon=True)
         self._thread.start()
@@ -269,8 +277,8 @@ class Producer:
     # --- serving callbacks -------------------------------------------------------------------------------------------
 
     def _run(self, kafka: Any) -> None:
-        """The poll thread, for whoever sends a few records and waits. It stays away while senders are busy: they serve
-        themselves, because librdkafka's callbacks on another thread would fight for the interpreter at every record."""
+        """The poll thread, which serves senders of few records. It pauses while senders are busy: they serve their own
+        callbacks, because callbacks on another thread would compete for the GIL at every record."""
         bursts = -1
         while not self._stop.is_set():
             if bursts != self._bursts:
@@ -281,7 +289,7 @@ class Producer:
                 self._serve(lambda: kafka.poll(_POLL_SECONDS))
 
     def _try_serve(self, kafka: Any, timeout: float) -> bool:
-        """Take what has come in, unless another thread is at it."""
+        """Serve pending callbacks, unless another thread is serving."""
         if not self._serving.acquire(blocking=False):
             return False
         try:
@@ -291,46 +299,46 @@ class Producer:
         return True
 
     def _serve(self, poll: Callable[[], object]) -> None:
-        """Run callbacks; the caller holds `_serving`, so that one thread at a time does."""
+        """Run callbacks. The caller holds `_serving`, so that one thread at a time runs them."""
         try:
-            with interrupts_wait():
+            with deferred_interrupts():
                 poll()
-            if self._refused is not None:
-                self._give_up(self._refused)
-        except SaslError as error:  # of the token function
-            self._trouble = self._refused = error
+            if self._login_error is not None:
+                self._fail_login(self._login_error)
+        except SaslError as error:  # from the token function
+            self._last_error = self._login_error = error
         except Exception as error:  # fail loudly, whatever it was
             log.critical("multilane's producer failed", exc_info=error)
-            self._purge(ClientFailed(f"a callback of the producer failed: {type(error).__name__}: {error}"))
+            self._purge(ClientFailed(f"a producer callback failed: {type(error).__name__}: {error}"))
         with self._turn:
             self._turns += 1
             self._turn.notify_all()
 
-    def _give_up(self, error: MultilaneError) -> None:
-        """Our identity was refused. Before the first success that will not pass by itself: nobody should have to wait
-        for the delivery timeout to hear of a wrong password."""
-        self._refused = None
-        if not self._fates.proven:
+    def _fail_login(self, error: MultilaneError) -> None:
+        """The broker refused the login. Before the first success, drop all records at once: a wrong password should not
+        take a delivery timeout to surface."""
+        self._login_error = None
+        if not self._status.any_delivered:
             self._purge(error)
 
-    def _purge(self, verdict: MultilaneError) -> None:
-        self._verdict = verdict
+    def _purge(self, reason: MultilaneError) -> None:
+        self._purge_reason = reason
         if self._kafka is not None:
             self._kafka.purge()
 
     def _on_error(self, error: Any) -> None:
-        self._trouble = error_from(error, "the producer", self._hush)
+        self._last_error = error_from(error, "the producer", self._mask)
         if error.code() in (AUTHENTICATION, SSL):
-            self._refused = self._trouble
+            self._login_error = self._last_error
 
     def _translate(self, error: Any, message: Any) -> MultilaneError:
-        if error.code() in _PURGED and self._verdict is not None:
-            return self._verdict
-        return undelivered(error, message, self._hush, self._because())
+        if error.code() in _PURGED and self._purge_reason is not None:
+            return self._purge_reason
+        return undelivered(error, message, self._mask, self._cause())
 
 
 def producer_settings(config: ProducerConfig) -> dict[str, Any]:
-    """A producer as librdkafka wants it. The result holds secrets: hand it over and forget it."""
+    """The producer's settings for librdkafka. The result contains secrets: pass it on and do not keep it."""
     return connection_settings(config.connection) | {
         "acks": config.acks,
         "enable.idempotence": config.idempotence,

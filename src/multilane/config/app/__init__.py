@@ -1,4 +1,4 @@
-"""The configuration of an app: YAML files in, frozen objects out, every problem told at its line."""
+"""The configuration of an app: YAML files in, frozen objects out, every problem reported at its line."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Advice: settings that work and surprise, each with its rule, what was found and what to do.
+"""Advice on settings that work but surprise, each with its rule, the setting found and the remedy.
 
 Thread: none (pure).
 
-Nothing is refused here; what cannot work is told by `rules`. The rules about heartbeats and sessions are those the
-client itself follows (`config.tuning`), asked before anything is connected. Owns the list of traps.
+Refuses nothing: `rules` reports what cannot work. The rules about heartbeats and sessions are the client's own
+(`config.tuning`), applied before anything connects. Owns the list of traps.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from multilane.config.tuning import Advice, SessionLimits, of_session, of_settin
 from multilane.errors import ConfigError
 
 OLDEST_BROKER: Final = (2, 7)
-BROKER_SESSIONS: Final = SessionLimits(6.0, 1800.0)  # what brokers allow unless they are told otherwise
-BYTESUM_LANES: Final = 20  # the sums of numeric ids reach no more lanes than this at a time
+BROKER_SESSIONS: Final = SessionLimits(6.0, 1800.0)  # the default limits of brokers
+BYTESUM_LANES: Final = 20  # the byte sums of numeric ids reach at most this many lanes at a time
 _SHARED: Final = {
-    "retry": "each group handles what failed in the other too",
-    "error": "none can be paused, replayed or counted alone",
+    "retry": "each group also handles what failed in the others",
+    "error": "none of them can be paused, replayed or counted alone",
 }
 _CONSUMER: Final = frozenset({Scope.CONSUMER})
 _HOUR_STEP: Final = re.compile(r"\d+ \*/(\d+) \* \* \*")
 
 
 def advice(config: AppConfig) -> tuple[Advice, ...]:
-    """Everything worth a second look, clusters first."""
+    """All advice about a configuration, clusters first."""
     found: list[Advice] = []
     for cluster in config.clusters.values():
         found += _of_cluster(config, cluster)
@@ -60,18 +60,18 @@ def _of_cluster(config: AppConfig, cluster: ClusterConfig) -> Iterator[Advice]:
     numbers = re.match(r"(\d{1,4})\.(\d{1,4})", cluster.version or "")
     if numbers is not None and (int(numbers[1]), int(numbers[2])) < OLDEST_BROKER:
         yield Advice(
-            "brokers are of Kafka 2.7 or newer; the version is asked of the broker, not read here",
+            "brokers run Kafka 2.7 or newer; the client asks the broker for its version and ignores this key",
             f"{path}.version is {cluster.version}",
-            "If that is still true, renew the brokers; if not, remove the key: nothing depends on it",
+            "If that is still true, upgrade the brokers; otherwise remove the key: nothing depends on it",
         )
     if cluster.error is not None:
         yield from _of_cron(f"{path}.errorConfig.cron", cluster.error)
     writes = any(producer.cluster.casefold() == cluster.name.casefold() for producer in config.producers.values())
     if writes and cluster.producer.required_acks != "all":
         yield Advice(
-            "a record that only the leader has is lost with it",
+            "a record that only the leader has is lost when the leader fails",
             f"{path}.producerConfig.requiredAcks is {cluster.producer.required_acks} for the application's own topics "
-            "(retry and error topics always have all)",
+            "(retry and error topics always use all)",
             "Set requiredAcks to WaitForAll, unless losing some records is acceptable",
         )
 
@@ -89,17 +89,17 @@ def _of_cron(path: str, config: ErrorConfig | ShovelConfig) -> Iterator[Advice]:
 def _of_retry_count(consumer: ConsumerGroupConfig) -> Iterator[Advice]:
     if consumer.retry is not None and "retry_count" not in consumer.model_fields_set:
         yield Advice(
-            "a retry topic is read at least once: retryCount 0 means 1",
-            f"{joined('consumers', consumer.name)} has a retry topic, and retryCount is 0 or not written",
-            "Write retryCount; to go straight to the error topic, remove `retry`",
+            "with a retry topic, a record is retried at least once: retryCount 0 means 1",
+            f"{joined('consumers', consumer.name)} has a retry topic, but retryCount is 0 or not set",
+            "Set retryCount; to send failed records straight to the error topic, remove `retry`",
         )
 
 
 def _of_idle_keys(config: AppConfig, consumer: ConsumerGroupConfig) -> Iterator[Advice]:
-    """Keys that were written and change nothing."""
+    """Keys that are set and change nothing."""
     shared = canonical(config.cluster(consumer.cluster).properties, _CONSUMER)
-    said = {**shared, **canonical(consumer.properties, _CONSUMER)}.get("group.protocol")
-    classic = "classic" in (consumer.group_protocol, str(said).lower())
+    protocol = {**shared, **canonical(consumer.properties, _CONSUMER)}.get("group.protocol")
+    classic = "classic" in (consumer.group_protocol, str(protocol).lower())
     idle = {
         "retry_backoff": (
             consumer.retry is None and (consumer.error is not None or consumer.on_failure == "drop"),
@@ -110,8 +110,8 @@ def _of_idle_keys(config: AppConfig, consumer: ConsumerGroupConfig) -> Iterator[
         "batch_latency": (consumer.batch_size < 2, "there are no batches"),
         "waiting_per_lane": (not consumer.lanes, "there are no lanes"),
         "lane_hash": (not consumer.lanes, "there are no lanes"),
-        "session_timeout": (not classic, "groupProtocol is not classic, and KIP-848 groups have it on the broker"),
-        "heartbeat_interval": (not classic, "groupProtocol is not classic, and KIP-848 groups have it on the broker"),
+        "session_timeout": (not classic, "groupProtocol is not classic; for KIP-848 groups the broker sets it"),
+        "heartbeat_interval": (not classic, "groupProtocol is not classic; for KIP-848 groups the broker sets it"),
         "batch_size": (consumer.batch_size == 1, "a batch of 1 is a single record"),
     }
     yield from _idle(joined("consumers", consumer.name), consumer, idle)
@@ -120,12 +120,12 @@ def _of_idle_keys(config: AppConfig, consumer: ConsumerGroupConfig) -> Iterator[
 def _idle(
     path: str, written: ConsumerGroupConfig | ErrorConfig | ShovelConfig, idle: Mapping[str, tuple[bool, str]]
 ) -> Iterator[Advice]:
-    """`idle`: whether a field is without effect here, and why."""
+    """`idle` has, for each field, whether it has no effect here, and why."""
     for field, (without_effect, why) in idle.items():
         if without_effect and field in written.model_fields_set:
             key = key_of(field, type(written).model_fields[field])
             yield Advice(
-                "a key that changes nothing misleads",
+                "a key without effect is misleading",
                 f"{path}.{key} has no effect: {why}",
                 "Remove it, or set what it needs",
             )
@@ -138,14 +138,14 @@ def _of_nowhere_to_go(consumer: ConsumerGroupConfig) -> Iterator[Advice]:
     fix = "Configure an `error` topic, or register a last step in the app"
     if consumer.on_failure == "drop":
         yield Advice(
-            "a failed record has somewhere to go",
+            "a failed record needs a destination",
             f"{path} has no error topic and onFailure is drop: without a last step in the app, a record that fails "
             f"{_times(consumer)} is logged and dropped",
             fix,
         )
         return
     yield Advice(
-        "a failed record has somewhere to go",
+        "a failed record needs a destination",
         f"{path} has no error topic: without a last step in the app, a record that fails {_times(consumer)} is "
         "retried in place until it succeeds; its key waits, and its partition is not committed past it",
         f"{fix}; set onFailure: drop to drop such records",
@@ -159,10 +159,10 @@ def _times(consumer: ConsumerGroupConfig) -> str:
 def _of_bytesum(consumer: ConsumerGroupConfig) -> Iterator[Advice]:
     if consumer.lane_hash == "bytesum" and consumer.lanes > BYTESUM_LANES:
         yield Advice(
-            "the byte sums of numeric ids lie close together",
+            "the byte sums of numeric ids are close together",
             f"{joined('consumers', consumer.name)} has {consumer.lanes} lanes with laneHash bytesum; with numeric ids "
-            f"about {BYTESUM_LANES} of them work at a time",
-            "Leave laneHash out, or write murmur2; keep bytesum only where the lane of a key must not change",
+            f"only about {BYTESUM_LANES} of them are busy at a time",
+            "Remove laneHash, or set it to murmur2; keep bytesum only if the lane of a key must not change",
         )
 
 
@@ -170,20 +170,20 @@ def _of_times(consumer: ConsumerGroupConfig) -> Iterator[Advice]:
     path = joined("consumers", consumer.name)
     if consumer.max_processing_time >= consumer.rebalance_timeout:
         yield Advice(
-            "what is in work ends before partitions must be given up",
+            "records in flight finish before partitions must be revoked",
             f"{path}.maxProcessingTime is {format_duration(consumer.max_processing_time)}, rebalanceTimeout "
             f"{format_duration(consumer.rebalance_timeout)}",
-            "Raise rebalanceTimeout above maxProcessingTime; else a rebalance gives up work half done",
+            "Raise rebalanceTimeout above maxProcessingTime; otherwise a rebalance abandons calls that are running",
         )
     calls = consumer.waiting_per_lane / max(1, consumer.batch_size)
     worst = consumer.max_processing_time * calls
     given = {"waiting_per_lane", "max_processing_time"} & consumer.model_fields_set
     if consumer.lanes and given and worst > 2 * consumer.rebalance_timeout:
         yield Advice(
-            "what waits in front of one key is handled again after a crash, and holds the commits back until then",
+            "the waiting records of one key hold back commits, and are handled again after a crash",
             f"{path}: {consumer.waiting_per_lane} waiting records at up to "
-            f"{format_duration(consumer.max_processing_time)} each are {format_duration(round(worst, 3))} of one key",
-            "Lower virtualPartitionChanCount or maxProcessingTime, unless calls end far sooner",
+            f"{format_duration(consumer.max_processing_time)} each are {format_duration(round(worst, 3))} for one key",
+            "Lower virtualPartitionChanCount or maxProcessingTime, unless calls finish far sooner",
         )
 
 
@@ -197,29 +197,29 @@ def _of_error_topic(config: AppConfig, consumer: ConsumerGroupConfig) -> Iterato
         return
     why = "disableErrorConsumer is true" if cluster.error is not None else "its cluster has no errorConfig"
     yield Advice(
-        "someone reads an error topic",
-        f"{joined('consumers', consumer.name)}: nobody reads {consumer.error}, because {why}",
-        "Add errorConfig to the cluster or an entry to errorConsumers, or look after the topic by hand",
+        "an error topic needs a reader",
+        f"{joined('consumers', consumer.name)}: no consumer reads {consumer.error}, because {why}",
+        "Add errorConfig to the cluster or an entry to errorConsumers, or handle the topic by hand",
     )
 
 
 def _of_group(config: AppConfig, consumer: ConsumerGroupConfig) -> Iterator[Advice]:
-    """What the client would say once it runs, said now."""
+    """The advice that the client would give at run time, given now."""
     cluster = config.cluster(consumer.cluster)
     try:
         group = parse_consumer(consumer_properties(consumer, cluster)).group
-    except ConfigError:  # certificates that are not on this machine, a token function that code brings
+    except ConfigError:  # certificates that are not on this machine, or a token function that only code can pass
         return
     if group.group_protocol != "classic":
         return
     path = joined("consumers", consumer.name)
-    for told in (*of_settings(group), *of_session(group, BROKER_SESSIONS)):
-        yield Advice(told.rule, f"{path}: {told.found}", told.fix)
+    for hint in (*of_settings(group), *of_session(group, BROKER_SESSIONS)):
+        yield Advice(hint.rule, f"{path}: {hint.found}", hint.fix)
     if group.group_instance_id is None:
         yield Advice(
-            "a static member comes back from a restart without a rebalance",
+            "a static member restarts without a rebalance",
             f"{path} is in a classic group without group.instance.id",
-            "Set it below `properties` to a name that each process has alone, such as ${HOSTNAME}-${MULTILANE_MEMBER}; "
+            "Set it under `properties` to a name unique to each process, such as ${HOSTNAME}-${MULTILANE_MEMBER}; "
             "or use groupProtocol: consumer",
         )
 
@@ -233,7 +233,7 @@ def _of_shared_topics(config: AppConfig) -> Iterator[Advice]:
     for (_, kind, topic), names in users.items():
         if len(names) > 1:
             yield Advice(
-                f"a consumer has {'a retry' if kind == 'retry' else 'an error'} topic of its own",
+                f"each consumer needs its own {kind} topic",
                 f"{', '.join(names)} share the {kind} topic {topic}: {_SHARED[kind]}",
                 f"Give each its own {kind} topic",
             )
@@ -253,8 +253,8 @@ def _of_shared_groups(config: AppConfig) -> Iterator[Advice]:
     for (_, group), names in users.items():
         if len(names) > 1:
             yield Advice(
-                "members of a group subscribe to the same topics",
-                f"{', '.join(names)} share the group {group}: each of them rebalances all",
+                "all members of a group subscribe to the same topics",
+                f"{', '.join(names)} share the group {group}: each of them triggers rebalances for all",
                 "Give each its own groupId",
             )
 
@@ -271,18 +271,18 @@ def _error_readers(config: AppConfig) -> Iterator[tuple[str, ErrorConfig | Shove
 
 
 def _of_idle_error_keys(path: str, reader: ErrorConfig | ShovelConfig) -> Iterator[Advice]:
-    on_broker = "KIP-848 groups have it on the broker"
+    on_broker = "for KIP-848 groups the broker sets it"
     classic = str(canonical(reader.properties, _CONSUMER).get("group.protocol", "")).lower() == "classic"
     idle = {
         "session_timeout": (not classic, on_broker),
         "heartbeat_interval": (not classic, on_broker),
-        "tracer": (True, "error consumers make no spans"),
+        "tracer": (True, "error consumers create no spans"),
     }
     yield from _idle(path, reader, idle)
 
 
 def _of_two_readers(config: AppConfig) -> Iterator[Advice]:
-    """Each gives every record back."""
+    """Two readers of one error topic: each replays every record."""
     readers: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
     for consumer in config.consumers.values():
         cluster = config.cluster(consumer.cluster)
@@ -294,9 +294,9 @@ def _of_two_readers(config: AppConfig) -> Iterator[Advice]:
     for (_, topic), names in readers.items():
         if len(names) > 1:
             yield Advice(
-                "an error topic has one reader",
-                f"{' and '.join(names)} both read {topic}: each gives every record back, so that it is handled twice",
-                "Set disableErrorConsumer at the consumer, or take the topic from one of them",
+                "an error topic needs exactly one reader",
+                f"{' and '.join(names)} both read {topic}: each replays every record, so records are handled twice",
+                "Set disableErrorConsumer on the consumer, or remove the topic from one of them",
             )
 
 

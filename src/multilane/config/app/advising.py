@@ -1,9 +1,9 @@
-"""Whether advice about the configuration is given in this process.
+"""Whether this process logs advice about the configuration.
 
 Thread: any.
 
-An application that runs in several processes is made in each of them. The one that started them gives the advice; the
-others would only repeat it. Owns a counter.
+An application that runs in several processes is created in each of them. The process that started the others gives the
+advice; the others would only repeat it. Owns a counter.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-_silent: Final[list[bool]] = []  # one for each reason to be silent
+_silent: Final[list[bool]] = []  # one entry per reason to be silent
 
 
 def gives_advice() -> bool:
@@ -21,7 +21,7 @@ def gives_advice() -> bool:
 
 @contextmanager
 def advised_elsewhere() -> Iterator[None]:
-    """Within, applications are made without advice: whoever started this process has given it."""
+    """Inside the block applications are created without advice: the process that started this one has given it."""
     _silent.append(True)
     try:
         yield

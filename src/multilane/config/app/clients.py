@@ -1,10 +1,10 @@
-"""From the app's configuration to the properties that multilane's own Consumer and Producer take.
+"""Translates the app's configuration into the properties of multilane's own Consumer and Producer.
 
-Thread: any. Pure but for one thing: several certificate files are read and handed over as one text.
+Thread: any. Pure with one exception: it reads several certificate files and passes them on as one text.
 
-What is closer to the client wins: a default, then the cluster's `properties`, then a key that was written for the
-consumer, then the consumer's `properties`. Commits are the app's own affair, so auto-commit is always off. Owns the
-table of which key is which property.
+The setting closest to the client wins, from weakest to strongest: the default, the cluster's `properties`, a key set
+for the consumer, the consumer's `properties`. The app commits by itself, so auto-commit is always off. Owns the mapping
+from keys to properties.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from multilane.secret import Secret
 Reader = ConsumerGroupConfig | ErrorConfig | ShovelConfig
 
 _RESET: Final = {"newest": "latest", "oldest": "earliest"}
-# Field -> property and how the value is said there. KIP-848 keeps sessions and heartbeats on the broker.
+# Field -> property, and the conversion of its value. For KIP-848 groups the broker sets sessions and heartbeats.
 READER_KEYS: Final[Mapping[str, tuple[str, Callable[[Any], object]]]] = {
     "offset_initial": ("auto.offset.reset", _RESET.__getitem__),
     "fetch_max_bytes": ("max.partition.fetch.bytes", int),
@@ -42,8 +42,8 @@ PRODUCER_KEYS: Final[Mapping[str, tuple[str, Callable[[Any], object]]]] = {
 }
 _OF_READERS: Final = frozenset({Scope.CLIENT, Scope.CONSUMER})
 _OF_PRODUCERS: Final = frozenset({Scope.CLIENT, Scope.PRODUCER})
-# What an acknowledged copy rests on; nobody may weaken it for retry and error topics. How large a copy may be is for
-# its topic to say: a bound of ours would keep records that were stored in one topic from the next.
+# Acknowledged copies rely on these; no setting may weaken them for retry and error topics. The topic limits the size of
+# a copy: a limit of ours would keep a record that one topic stored out of the next.
 _DURABLE: Final = {"acks": "all", "enable.idempotence": True, "max.request.size": 1_000_000_000}
 _WEAKENING: Final = (
     "acks",
@@ -65,12 +65,12 @@ def error_consumer_properties(config: ErrorConfig | ShovelConfig, cluster: Clust
 
 
 def producer_properties(cluster: ClusterConfig, *, durable: bool) -> dict[str, object]:
-    """The properties of a Producer. `durable` is for retry and error topics: acknowledged by all, written once."""
+    """The properties of a Producer. `durable` is for retry and error topics: acks=all and idempotence."""
     made = _connection(cluster)
     settings = cluster.producer
-    _lay(made, _said(settings, PRODUCER_KEYS, given=False))
-    _lay(made, canonical(cluster.properties, _OF_PRODUCERS))
-    _lay(made, _said(settings, PRODUCER_KEYS, given=True))
+    _overlay(made, _written(settings, PRODUCER_KEYS, given=False))
+    _overlay(made, canonical(cluster.properties, _OF_PRODUCERS))
+    _overlay(made, _written(settings, PRODUCER_KEYS, given=True))
     if durable:
         made = for_copies(made)
     elif made["acks"] not in ("all", "-1"):
@@ -79,52 +79,52 @@ def producer_properties(cluster: ClusterConfig, *, durable: bool) -> dict[str, o
 
 
 def for_copies(properties: Mapping[str, object]) -> dict[str, object]:
-    """Properties of a producer of copies: whatever else they say, acknowledged by all, written once, of any size."""
+    """The properties of a producer of copies: these, but always with acks=all, idempotence and any record size."""
     return {name: value for name, value in properties.items() if owner(name) not in _WEAKENING} | _DURABLE
 
 
 def of_readers(properties: Mapping[str, object]) -> dict[str, object]:
-    """What of mixed properties is for consumers."""
+    """The properties among these that are for consumers."""
     return canonical(properties, _OF_READERS)
 
 
 def of_producers(properties: Mapping[str, object]) -> dict[str, object]:
-    """What of mixed properties is for producers."""
+    """The properties among these that are for producers."""
     return canonical(properties, _OF_PRODUCERS)
 
 
 def admin_properties(cluster: ClusterConfig) -> dict[str, object]:
-    """The properties of an Admin: those of the connection."""
+    """The properties of an Admin: the connection's."""
     made = _connection(cluster)
-    _lay(made, canonical(cluster.properties, frozenset({Scope.CLIENT})))
+    _overlay(made, canonical(cluster.properties, frozenset({Scope.CLIENT})))
     return made
 
 
 def _reader(config: Reader, cluster: ClusterConfig) -> dict[str, object]:
     made = _connection(cluster) | {"group.id": config.group_id}
-    _lay(made, _said(config, READER_KEYS, given=False))
-    _lay(made, canonical(cluster.properties, _OF_READERS))
-    _lay(made, _said(config, READER_KEYS, given=True))
-    _lay(made, canonical(config.properties, _OF_READERS))
+    _overlay(made, _written(config, READER_KEYS, given=False))
+    _overlay(made, canonical(cluster.properties, _OF_READERS))
+    _overlay(made, _written(config, READER_KEYS, given=True))
+    _overlay(made, canonical(config.properties, _OF_READERS))
     if made.get("group.protocol") == "auto":
         made.pop("group.protocol")
     if str(made.get("group.protocol", "")).lower() != "classic":
-        # Under `auto` they would choose the classic protocol; only a property says that on purpose.
-        meant = canonical(cluster.properties, _OF_READERS) | canonical(config.properties, _OF_READERS)
-        made = {name: value for name, value in made.items() if name not in CLASSIC_ONLY or name in meant}
+        # Under `auto` they would select the classic protocol; only a property does that on purpose.
+        explicit = canonical(cluster.properties, _OF_READERS) | canonical(config.properties, _OF_READERS)
+        made = {name: value for name, value in made.items() if name not in CLASSIC_ONLY or name in explicit}
     return made | {"enable.auto.commit": False}
 
 
-def _said(
+def _written(
     config: Reader | ProducerDefaults, keys: Mapping[str, tuple[str, Callable[[Any], object]]], *, given: bool
 ) -> dict[str, object]:
-    """The properties of the keys that were written (`given`), or of the defaults of those that were not."""
+    """The properties of the keys that are set (`given`), or the defaults of those that are not."""
     wanted = [name for name in keys if (name in config.model_fields_set) is given]
     return {keys[name][0]: keys[name][1](getattr(config, name)) for name in wanted}
 
 
-def _lay(under: dict[str, object], over: Mapping[str, object]) -> None:
-    """Puts properties over others. Two spellings of one property may not meet: the later takes the other's place."""
+def _overlay(under: dict[str, object], over: Mapping[str, object]) -> None:
+    """Overlays properties. Two spellings of one property must not coexist: the later replaces the earlier."""
     for name, value in over.items():
         row = owner(name)
         for other in [known for known in under if owner(known) == row]:
@@ -157,6 +157,6 @@ def _trust(paths: tuple[str, ...]) -> dict[str, object]:
         try:
             texts.append(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is not a text"
+            why = error.strerror if isinstance(error, OSError) else "it is not text"
             raise ConfigError(f"auth.certificates: {path} cannot be read: {why}; give PEM files") from None
     return {"ssl.truststore.certificates": Secret("\n".join(texts))}

@@ -1,10 +1,9 @@
-"""A consumer group: its topics, lanes, listener, retry and everything about order.
+"""A consumer group: its topics, lanes, batches, retries and order.
 
 Thread: none (pure values).
 
-The keys and words of the consumer-group file, and the keys that go beyond it. The defaults are those of a
-`multilane.yaml` (decision 013); files of the Go library have their own (`scaler_defaults`). Times are seconds, sizes
-bytes.
+Owns the keys and words of the consumer-group file, and the keys beyond it. The defaults are those of a `multilane.yaml`
+(decision 013); files of the Go library have their own (`scaler_defaults`). Times are seconds, sizes bytes.
 """
 
 from __future__ import annotations
@@ -43,26 +42,26 @@ from multilane.config.app.shape import ENTRY_NAME, Frozen, setting
 
 WAITING_PER_LANE = 75
 RetryOrder = Annotated[Literal["none", "key"], choice("none", "key")]
-RETRY_ORDER_DOC = "key: later records of a failed key follow it into the retry topic, so that order survives."
+RETRY_ORDER_DOC = "key: later records of a failed key follow it into the retry topic, which keeps their order."
 OnFailure = Annotated[Literal["retry", "drop"], choice("retry", "drop")]
 
 
 class RetryBackoff(Frozen):
-    """How long a failed record waits before it is tried again; other keys do not wait with it."""
+    """How long a failed record waits before it is retried; other keys do not wait."""
 
     kind: Annotated[Literal["fixed", "exponential"], choice("fixed", "exponential")] = setting(
-        "Whether the wait grows with each attempt.", "fixed"
+        "Whether the delay grows with each attempt.", "fixed"
     )
-    delay: SecondsOrZero = setting("The wait, or the first of them.", 1.0)
-    maximum: Seconds = setting("What the wait grows to at most.", 60.0)
-    multiplier: Annotated[float, decimal(1.0, 100.0)] = setting("By how much the wait grows each time.", 2.0)
+    delay: SecondsOrZero = setting("The delay, or the first one if it grows.", 1.0)
+    maximum: Seconds = setting("The longest delay.", 60.0)
+    multiplier: Annotated[float, decimal(1.0, 100.0)] = setting("The factor by which the delay grows.", 2.0)
     jitter: Annotated[float, decimal(0.0, 1.0, share=True)] = setting(
-        "The share of a wait that is left to chance, so that failures do not come back together.", 0.0
+        "The random share of a delay, which spreads the retries of simultaneous failures.", 0.0
     )
 
 
 def default_backoff() -> RetryBackoff:
-    """A short outage must not use up all attempts: 1, 2, 4 ... 60 seconds, spread by a fifth."""
+    """1, 2, 4 ... 60 seconds with 20% jitter, so that a short outage does not exhaust all attempts."""
     return RetryBackoff(kind="exponential", jitter=0.2)
 
 
@@ -75,60 +74,62 @@ class ErrorBreaker(Frozen):
 
     action: BreakerAction = setting(BREAKER_DOC, "pause")
     share: Annotated[float, decimal(0.0001, 1.0, share=True)] = setting(
-        "It trips when the share of failures exceeds this: 0.5 or 50%.", 0.5
+        "The breaker trips when the share of failures exceeds this: 0.5 or 50%.", 0.5
     )
-    window: Seconds = setting("The time over which failures are counted.", 60.0)
+    window: Seconds = setting(
+        "The time window in which failures are counted; with pause, longer while nothing succeeds.", 60.0
+    )
     minimum: Annotated[int, whole(1)] = setting(
-        "pause: how many failures alike it takes; stop: how many records a window needs to be judged.",
+        "pause: the minimum number of similar failures; stop: the minimum number of records in a window.",
         derived=lambda known: 5 if known.get("action") == "pause" else 100,
         derived_doc="5 with pause, 100 with stop",
     )
 
 
 class ConsumerGroupConfig(Frozen):
-    """`topic` is the key `name`; `name` is what the entry is called."""
+    """`topic` is the key `name`; `name` is the name of the entry."""
 
     spellings: ClassVar = {"group.protocol": "group_protocol"}
 
     name: str = setting("The name of the consumer.", key=ENTRY_NAME)
     group_id: Text = setting("The consumer group.")
     topic: Topic = setting("The topic.", key="name")
-    cluster: Text = setting("The cluster, by its name.")
+    cluster: Text = setting("The name of the cluster.")
     retry: Topic | None = setting("The retry topic; read by the same group.", None)
     error: Topic | None = setting("The error topic.", None)
     retry_count: Annotated[int, whole(0, 1_000_000)] = setting(
-        "How often a failed record is tried again from the retry topic; 0 with a retry topic means 1.",
+        "How often a failed record is retried from the retry topic; 0 with a retry topic means 1.",
         derived=lambda known: 1 if known.get("retry") else 0,
         derived_doc="1 with a retry topic, else 0",
     )
     lanes: Annotated[int, whole(0, 100_000)] = setting(
-        "Lanes per Kafka partition; 0 is one record after the other.", 0, key="virtualPartitionCount"
+        "Lanes per Kafka partition; 0 handles one record at a time.", 0, key="virtualPartitionCount"
     )
-    batch_size: Annotated[int, whole(0, 1_000_000)] = setting("Records in a batch; 0 and 1 are single records.", 0)
+    batch_size: Annotated[int, whole(0, 1_000_000)] = setting("Records per batch; 0 and 1 mean single records.", 0)
     waiting_per_lane: Annotated[int, whole(1, 100_000_000)] = setting(
-        "Records that may wait per lane; then the partition pauses.",
+        "Records that may wait per lane before the partition is paused.",
         key="virtualPartitionChanCount",
         derived=lambda known: WAITING_PER_LANE * max(1, known.get("batch_size", 0)),
         derived_doc="75, and 75 times batchSize with batches",
     )
-    unique: Flag = setting("Only the newest record of a key in a batch is handled.", False, key="uniqueListener")
-    batch_latency: Seconds = setting("How long a batch waits to be full.", 3.0, key="consumeBatchListenerLatency")
-    max_processing_time: Seconds = setting("How long a record or a batch may take before it counts as failed.", 30.0)
+    unique: Flag = setting("Handle only the newest record of each key in a batch.", False, key="uniqueListener")
+    batch_latency: Seconds = setting("How long a batch may wait to fill.", 3.0, key="consumeBatchListenerLatency")
+    max_processing_time: Seconds = setting("How long a record or a batch may take before it fails.", 30.0)
     fetch_max_bytes: FetchBytes = setting(FETCH_DOC, MEGABYTE)
     error_consumer_disabled: Flag = setting(
-        "Whether the cluster's error consumer leaves this group's error topic alone.", False,
+        "Whether the cluster's error consumer skips this group's error topic.", False,
         key="disableErrorConsumer",
     )  # fmt: skip
-    offset_initial: Offsets = setting("Where a group without a position begins: newest or oldest.", "newest")
+    offset_initial: Offsets = setting("Where a group without committed offsets starts: newest or oldest.", "newest")
     session_timeout: Seconds = setting(SESSION_DOC, 10.0)
     rebalance_timeout: Seconds = setting(REBALANCE_DOC, 60.0)
     heartbeat_interval: Seconds = setting(HEARTBEAT_DOC, 3.0)
     tracer: Text | None = setting(
-        "The name spans of this consumer have.", derived=lambda known: known.get("group_id"), derived_doc="groupId"
+        "The name of this consumer's spans.", derived=lambda known: known.get("group_id"), derived_doc="groupId"
     )
     group_protocol: GroupProtocol = setting(GROUP_PROTOCOL_DOC, None)
     retry_backoff: RetryBackoff | None = setting(
-        "How long a failed record waits for its next attempt.",
+        "How long a failed record waits before its next attempt.",
         derived=lambda _: default_backoff(),
         derived_doc="exponential from 1s to 1m, jitter 20%",
     )
@@ -138,18 +139,18 @@ class ConsumerGroupConfig(Frozen):
         "retry",
     )
     order_by: Annotated[Literal["key", "partition", "none"], choice("key", "partition", "none")] = setting(
-        "What is handled one after the other: the records of a key, of a partition, or nothing.", "key"
+        "Which records are handled in order: those of a key, those of a partition, or none.", "key"
     )
     lane_hash: Annotated[Literal["key", "murmur2", "bytesum"], choice("key", "murmur2", "bytesum")] = setting(
-        "key: a free lane takes any key that is ready; murmur2 and bytesum bind a key to one lane.", "key"
+        "key: a free lane takes any ready key; murmur2 and bytesum bind a key to one lane.", "key"
     )
-    max_in_flight_bytes: Annotated[int, size(1)] | None = setting("Bytes of records that may be in work at once.", None)
+    max_in_flight_bytes: Annotated[int, size(1)] | None = setting("The most bytes of records in flight at once.", None)
     error_breaker: ErrorBreaker | None = setting(
-        "What the consumer does when most calls fail.", derived=lambda _: ErrorBreaker(), derived_doc="action: pause"
+        "The action when most calls fail.", derived=lambda _: ErrorBreaker(), derived_doc="action: pause"
     )
-    error_stack: Flag = setting("Whether copies in retry and error topics carry the stack of the error.", True)
+    error_stack: Flag = setting("Whether copies in retry and error topics include the error's stack trace.", True)
     ack: Annotated[Literal["auto", "manual"], choice("auto", "manual")] = setting(
-        "manual: a record is settled when the handler acknowledges it, not when it returns.", "auto"
+        "manual: the handler acknowledges a record to settle it; returning is not enough.", "auto"
     )
     retry_order: RetryOrder = setting(
         RETRY_ORDER_DOC,
@@ -157,23 +158,23 @@ class ConsumerGroupConfig(Frozen):
         derived_doc="key; none with orderBy: none or ack: manual",
     )
     lane_classes: LaneClasses = setting(
-        "Lanes of their own for kinds of records that the app's routing function names.", derived=lambda _: {}
+        "Dedicated lanes for classes of records, which the app's routing function names.", derived=lambda _: {}
     )
-    commit_interval: Seconds = setting("How often positions are committed.", 1.0)
+    commit_interval: Seconds = setting("How often offsets are committed.", 1.0)
     audit: Text | None = setting(
-        "A directory, or the address of one, for what became of each record: `multilane audit` reads it.", None
+        "The directory, or its address, of the audit records, which `multilane audit` reads.", None
     )
     crash_limit: Annotated[int, whole(0, 1_000)] = setting(
-        "A record in progress at this many deaths of its process, once alone, goes to the error topic; 0: never.",
+        "A record in flight at this many crashes of its process, once alone, goes to the error topic; 0: never.",
         3,
     )
-    processes: Annotated[int, whole(0, 1_024)] = setting("Worker processes for handlers that need a CPU.", 0)
+    processes: Annotated[int, whole(0, 1_024)] = setting("Worker processes for CPU-bound handlers.", 0)
     properties: Properties = setting(PROPERTIES_DOC, derived=lambda _: {})
 
     @model_validator(mode="before")
     @classmethod
-    def _zero_is_not_said(cls, values: Any) -> Any:
-        """retryCount 0 is the default: 1 with a retry topic, because one that is never read is an error topic."""
+    def _ignore_zero_retries(cls, values: Any) -> Any:
+        """retryCount 0 means the default: 1 with a retry topic, because a retry topic never read is an error topic."""
         count = values.get("retry_count") if isinstance(values, dict) else None
         text = count.text.strip() if isinstance(count, Scalar) else count
         return {n: v for n, v in values.items() if n != "retry_count"} if text in (0, "0") else values

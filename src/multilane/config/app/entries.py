@@ -1,10 +1,10 @@
-"""One entry of a file into its model, with every fault told at its place.
+"""Reads one entry of a file into its model and reports every fault at its location.
 
 Thread: none (pure).
 
-Keys become fields here, in any case. After the faults are told the entry is read once more without them, so that the
-rules that need two keys can still speak about the others. A value is repeated only where its key holds no secret, and
-one that came from the environment is shown as the file has it: `${NAME}`.
+Keys match fields regardless of case. After the faults are reported, the entry is read again without them, so that rules
+that need two keys can still check the others. A message repeats a value only if its key holds no secret; a value from
+the environment appears as the file has it: `${NAME}`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from pydantic import ValidationError
 
-from multilane.config.app.files.source_location import Problems, SourceLocation, joined, meant
+from multilane.config.app.files.source_location import Problems, SourceLocation, did_you_mean, joined
 from multilane.config.app.files.tree import Branch, Listing, Node, Scalar, TreeEntry
 from multilane.config.app.kinds import Unfit
 from multilane.config.app.shape import Frozen, folded_keys_of, is_entry_name, key_of, keys_of, kind_of, nested_model
@@ -25,8 +25,8 @@ from multilane.secret import without_credentials
 Model = TypeVar("Model", bound=Frozen)
 Steps = tuple[str, ...]
 
-# Stands for what is required and missing, so that the rest can be judged.
-_STAND_INS: Final[Mapping[str, object]] = {
+# Values for required keys that are missing, so that the rest can be checked.
+_PLACEHOLDERS: Final[Mapping[str, object]] = {
     "brokers": "missing:9092",
     "topics": ("missing",),
     "cron": "@daily",
@@ -34,12 +34,12 @@ _STAND_INS: Final[Mapping[str, object]] = {
     "share": 1.0,
 }
 _LONGEST_NAME: Final = 100
-_ROUNDS: Final = 8  # each removes a fault or puts a stand-in where one was
+_ROUNDS: Final = 8  # each round removes a fault or fills in a placeholder
 
 
 @dataclass(frozen=True, slots=True)
 class Reading(Generic[Model]):
-    """An entry as it was read. `faulty` are the fields (and fields of fields) that the model does not have from it."""
+    """An entry as it was read. `faulty` has the fields (and nested fields) that the model did not take from it."""
 
     section: str
     entry: TreeEntry
@@ -51,16 +51,16 @@ class Reading(Generic[Model]):
         return not self.faulty
 
     def node(self, steps: Steps) -> Node | None:
-        """What the file has for a field."""
+        """The node of a field in the file."""
         return _node_at(self.entry.node, type(self.config), steps)
 
-    def place(self, steps: Steps) -> SourceLocation:
-        """Where a field stands; that of what holds it where it is not given."""
+    def location(self, steps: Steps) -> SourceLocation:
+        """The location of a field, or of its parent if the field is not set."""
         for end in range(len(steps), 0, -1):
             found = self.node(steps[:end])
             if found is not None:
-                return found.place
-        return self.entry.place
+                return found.location
+        return self.entry.location
 
     def path(self, steps: Steps) -> str:
         return joined(self.section, self.entry.key, *_keys_along(type(self.config), steps))
@@ -74,13 +74,13 @@ class _EntryReader:
     problems: Problems
     faulty: set[Steps] = field(default_factory=set)
 
-    def tell(self, place: SourceLocation, steps: Steps, what: str, fix: str) -> None:
+    def report(self, location: SourceLocation, steps: Steps, what: str, fix: str) -> None:
         path = joined(self.section, self.entry.key, *_keys_along(self.model, steps))
-        self.problems.add(place, path, what, fix)
+        self.problems.add(location, path, what, fix)
         self.faulty.add(steps)
 
     def fields(self, branch: Branch, model: type[Frozen], above: Steps) -> dict[str, Any]:
-        """Values by field name. A key without a value is as if it were not there."""
+        """Values by field name. A key without a value counts as absent."""
         known = folded_keys_of(model)
         values: dict[str, Any] = {}
         for fold, entry in branch.entries.items():
@@ -89,16 +89,16 @@ class _EntryReader:
                 self._unknown(entry, model, above)
             elif name in values:
                 other = next(k for k, n in keys_of(model).items() if n == name)
-                self.tell(entry.place, (*above, name), f"another spelling of {other} is given too", "remove one")
+                self.report(entry.location, (*above, name), f"another spelling of {other} is also set", "remove one")
             elif not (isinstance(entry.node, Scalar) and entry.node.empty):
                 self._take(values, name, entry.node, model, above)
         return values
 
     def _unknown(self, entry: TreeEntry, model: type[Frozen], above: Steps) -> None:
         keys = keys_of(model)
-        fix = meant(entry.key, keys) or f"the keys here are {', '.join(keys)}"
+        fix = did_you_mean(entry.key, keys) or f"the keys here are {', '.join(keys)}"
         path = joined(self.section, self.entry.key, *_keys_along(self.model, above), printable(entry.key, 80))
-        self.problems.add(entry.place, path, "unknown key", fix)
+        self.problems.add(entry.location, path, "unknown key", fix)
         self.faulty.add((*above, "?"))
 
     def _take(self, values: dict[str, Any], name: str, node: Node, model: type[Frozen], above: Steps) -> None:
@@ -110,22 +110,22 @@ class _EntryReader:
         elif isinstance(node, Branch):
             values[name] = self.fields(node, nested, (*above, name))
         else:
-            fix = f"write its keys below it: {', '.join(keys_of(nested))}"
-            self.tell(node.place, (*above, name), "this is not a mapping", fix)
+            fix = f"write its keys under it: {', '.join(keys_of(nested))}"
+            self.report(node.location, (*above, name), "this is not a mapping", fix)
 
     def refusals(self, error: ValidationError, values: dict[str, Any]) -> None:
-        """Tells what pydantic refused, and takes it out of the values."""
+        """Reports what pydantic refused and removes it from the values."""
         for fault in error.errors(include_url=False, include_input=False):
             steps = tuple(str(step) for step in fault["loc"])
             holder = values
             for step in steps[:-1]:
                 holder = holder[step]
-            if fault["type"] == "default_factory_not_called":  # a default that rests on a field told already
+            if fault["type"] == "default_factory_not_called":  # a default that depends on a field already reported
                 continue
             if fault["type"] == "missing":
                 if steps not in self.faulty:
                     self._missing(steps)
-                holder[steps[-1]] = _STAND_INS.get(steps[-1], "missing")
+                holder[steps[-1]] = _PLACEHOLDERS.get(steps[-1], "missing")
             else:
                 self._unfit(steps, fault.get("ctx", {}).get("error"))
                 holder.pop(steps[-1], None)
@@ -133,35 +133,35 @@ class _EntryReader:
     def _missing(self, steps: Steps) -> None:
         info = _model_at(self.model, steps[:-1]).model_fields[steps[-1]]
         holder = _node_at(self.entry.node, self.model, steps[:-1]) if steps[:-1] else None
-        place = self.entry.place if holder is None else holder.place
-        self.tell(place, steps, "the key is missing", f"add it: {_first_sentence(info.description or '')}")
+        location = self.entry.location if holder is None else holder.location
+        self.report(location, steps, "the key is missing", f"add it: {_first_sentence(info.description or '')}")
 
     def _unfit(self, steps: Steps, error: object) -> None:
         node = _node_at(self.entry.node, self.model, steps)
-        place = self.entry.place if node is None else node.place
+        location = self.entry.location if node is None else node.location
         if not isinstance(error, Unfit):
-            self.tell(place, steps, "the value is not accepted", "correct it")
+            self.report(location, steps, "the value is not accepted", "correct it")
             return
         kind = kind_of(_model_at(self.model, steps[:-1]).model_fields[steps[-1]])
         value = "" if kind is None or kind.secret or not error.shown else _shown(node)
         if error.plainer and node is not None and variables_of(node):
-            self.tell(place, steps, f"{_shown(node)} gives no valid value", error.plainer)
+            self.report(location, steps, f"{_shown(node)} has no valid value", error.plainer)
         elif error.what:
-            self.tell(place, steps, f"{value}: {error.what}" if value else error.what, error.fix)
+            self.report(location, steps, f"{value}: {error.what}" if value else error.what, error.fix)
         else:
-            self.tell(place, steps, f"{value or 'the value'} is not valid", error.fix)
+            self.report(location, steps, f"{value or 'the value'} is not valid", error.fix)
 
 
 def read_entry(section: str, entry: TreeEntry, model: type[Model], problems: Problems) -> Reading[Model] | None:
-    """The model of an entry; None where there is nothing to read."""
+    """The model of an entry; None if there is nothing to read."""
     reader = _EntryReader(section, entry, model, problems)
     if not isinstance(entry.node, Branch):
-        fix = f"write its keys below it: {', '.join(keys_of(model))}"
-        reader.tell(entry.node.place, (), "this is not a mapping", fix)
+        fix = f"write its keys under it: {', '.join(keys_of(model))}"
+        reader.report(entry.node.location, (), "this is not a mapping", fix)
         return None
     if not entry.key.isprintable() or not 0 < len(entry.key) <= _LONGEST_NAME:
         fix = f"write 1 to {_LONGEST_NAME} printable characters"
-        reader.tell(entry.place, (), "this name cannot be shown", fix)
+        reader.report(entry.location, (), "this name is empty, too long or not printable", fix)
     values = reader.fields(entry.node, model, ())
     if "name" in model.model_fields and is_entry_name(model, "name"):
         values["name"] = entry.key
@@ -170,11 +170,11 @@ def read_entry(section: str, entry: TreeEntry, model: type[Model], problems: Pro
             return Reading(section, entry, model.model_validate(values), frozenset(reader.faulty))
         except ValidationError as error:
             reader.refusals(error, values)
-    raise AssertionError(f"{model.__name__} has no stand-in for one of its fields")
+    raise AssertionError(f"{model.__name__} has no placeholder for one of its fields")
 
 
 def variables_of(node: Node) -> tuple[str, ...]:
-    """The variables of the environment that a value was made from."""
+    """The environment variables that a value was made from."""
     if isinstance(node, Scalar):
         return node.variables
     below = node.items if isinstance(node, Listing) else [entry.node for entry in node.entries.values()]
@@ -182,7 +182,7 @@ def variables_of(node: Node) -> tuple[str, ...]:
 
 
 def _shown(node: Node | None) -> str:
-    """A value as the file has it: a variable's text may be anything."""
+    """A value as the file has it, because the text of a variable may be a secret."""
     if isinstance(node, Scalar):
         return repr(printable(without_credentials(node.written if node.variables else node.text), 60))
     return " and ".join(f"${{{name}}}" for name in variables_of(node)) if node is not None else ""
@@ -201,7 +201,7 @@ def _model_at(model: type[Frozen], steps: Steps) -> type[Frozen]:
 
 
 def _keys_along(model: type[Frozen], steps: Steps) -> list[str]:
-    """The keys of a way through fields; what lies below a field without a model is named as it is."""
+    """The keys of a path through fields; names below a field without a model stay as they are."""
     keys = []
     at: type[Frozen] | None = model
     for step in steps:

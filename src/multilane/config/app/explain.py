@@ -1,9 +1,9 @@
-"""Every value of a configuration, and where it came from.
+"""Every value of a configuration, with its source.
 
 Thread: none (pure).
 
-Owns the wording of origins. A secret is never shown: not one whose key is secret, not a property whose name is, and not
-the login in an address.
+Owns the wording of origins. Never shows a secret: neither the value of a secret key or property, nor the login in an
+address.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _SHOWN: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """`place` None is a default."""
+    """`location` is None for a default."""
 
-    place: SourceLocation | None = None
+    location: SourceLocation | None = None
     profile: str | None = None
     variables: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        if self.place is None:
+        if self.location is None:
             return "default"
-        parts = [str(self.place)]
+        parts = [str(self.location)]
         parts += [f"profile {self.profile}"] if self.profile is not None else []
         parts += [f"environment {', '.join(self.variables)}"] if self.variables else []
         return ", ".join(parts)
@@ -43,7 +43,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """`value` is what JSON can hold (times in seconds, sizes in bytes), `shown` what people read."""
+    """`value` is for JSON (times in seconds, sizes in bytes), `shown` for people."""
 
     path: str
     value: object
@@ -108,4 +108,4 @@ def _shown(value: object, form: str) -> str:
 
 
 def _origin(node: Node | None) -> Origin:
-    return Origin() if node is None else Origin(node.place, node.profile, variables_of(node))
+    return Origin() if node is None else Origin(node.location, node.profile, variables_of(node))

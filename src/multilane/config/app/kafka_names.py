@@ -1,9 +1,9 @@
-"""Kafka's own property names below `properties`: who each is for, and whether its value is accepted.
+"""Kafka's own property names under `properties`: which client uses each, and whether its value is accepted.
 
 Thread: none (pure).
 
-The tables are those of the client itself (`config.spelling`, `config.producer`); nothing is known here twice. Secrets
-are wrapped as they are read, and so is every value whose name is unknown: it may be a misspelt password.
+Uses the client's own tables (`config.spelling`, `config.producer`) and duplicates none of them. Wraps secrets as it
+reads them, and also every value with an unknown name: it may be a misspelt password.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def _by_name(rows: Iterable[Property]) -> dict[str, Property]:
 
 _PRODUCER_ROWS: Final = _by_name(PRODUCER_PROPERTIES)
 _ROWS: Final = _by_name(PROPERTIES.values())
-_ANYONE: Final = frozenset({Scope.CLIENT, Scope.CONSUMER})
-# One address is enough for checking any other property of a producer.
-_SOMEWHERE: Final[dict[str, object]] = {"bootstrap.servers": "localhost:9092"}
+_READER_SCOPES: Final = frozenset({Scope.CLIENT, Scope.CONSUMER})
+# The check of any other property of a producer needs an address; any address will do.
+_ANY_BROKER: Final[dict[str, object]] = {"bootstrap.servers": "localhost:9092"}
 
 
 @dataclass(frozen=True, slots=True)
 class PropertyMeaning:
-    """`name` is Java's, unless the spelling counts in another unit; then it stays as it was written."""
+    """`name` is Java's, unless the spelling uses another unit; then it stays as written."""
 
     name: str
     row: Property
@@ -50,13 +50,13 @@ class PropertyMeaning:
 
 
 def meaning(key: str) -> PropertyMeaning:
-    """What a name stands for, or a ConfigError that says what was probably meant."""
+    """The property that a name stands for; raises a ConfigError with a suggestion if it is unknown."""
     found = _known(key)
     return _of_row(key, lookup(key).row) if found is None else found
 
 
 def _known(key: str) -> PropertyMeaning | None:
-    """As `meaning`, without looking for what might have been meant: that takes a thousand times as long."""
+    """Like `meaning`, but without a suggestion, which takes a thousand times as long."""
     name = fold(key)
     short = next((name.removeprefix(p) for p in _PREFIXES if name.startswith(p)), name)
     own = _PRODUCER_ROWS.get(short)
@@ -72,38 +72,38 @@ def _of_row(key: str, row: Property) -> PropertyMeaning:
 
 
 def fault(key: str, value: object) -> str:
-    """What is wrong with one property by itself, or nothing."""
+    """What is wrong with one property by itself; empty if nothing is."""
     try:
         found = meaning(key)
         if found.scope is Scope.PRODUCER:
             _check_producer(found, key, value)
         else:
-            read({key: value}, _ANYONE)
+            read({key: value}, _READER_SCOPES)
     except ConfigError as error:
         return str(error)
     return ""
 
 
 def _check_producer(found: PropertyMeaning, key: str, value: object) -> None:
-    """Alone, a property may contradict a default (acks=1 and idempotence); that is for the whole to judge."""
+    """A single property may contradict a default (acks=1 and idempotence); only the whole set can be judged."""
     partners = {"enable.idempotence": "false", "linger.ms": "0"}
     partners.pop(found.row.name, None)
-    parse_producer({**_SOMEWHERE, **partners, key: value})
+    parse_producer({**_ANY_BROKER, **partners, key: value})
 
 
 def canonical(properties: Mapping[str, object], scopes: frozenset[Scope]) -> dict[str, object]:
-    """The properties of these scopes under the names the tables have."""
+    """The properties of these scopes, under the names in the tables."""
     named = ((meaning(key), value) for key, value in properties.items())
     return {found.name: value for found, value in named if found.scope in scopes}
 
 
 def owner(name: str) -> str:
-    """The name of the row, whatever unit the spelling counts in."""
+    """The name of the row, whatever unit the spelling uses."""
     return meaning(name).row.name
 
 
 def given_properties(properties: Mapping[str, object]) -> dict[str, object]:
-    """Properties that code hands over, with what is secret of them hidden."""
+    """Properties passed in code, with secrets wrapped."""
     return _properties(properties)
 
 
@@ -122,11 +122,11 @@ def _skipped(node: object) -> bool:
 
 
 def _value(key: str, held: object) -> object:
-    """Texts as they were written; the tables read numbers and flags from them."""
+    """Texts as written; the tables parse numbers and flags from them."""
     if isinstance(held, Listing):
         return tuple(text_of(item) for item in held.items)
     if isinstance(held, Branch):
-        raise Unfit("write `the.whole.name: value` in one line each", what="a property holds a mapping", shown=False)
+        raise Unfit("write `full.property.name: value` on one line", what="a property holds a mapping", shown=False)
     if not isinstance(held, (Scalar, str)):
         return held
     text = held.text if isinstance(held, Scalar) else held

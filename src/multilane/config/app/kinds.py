@@ -1,9 +1,10 @@
-"""How the value of a key is read: one kind for each way of writing, with its JSON Schema beside it.
+"""Reads the values of keys: one kind per notation, with its JSON Schema.
 
 Thread: none (pure).
 
-A kind takes what a file holds (`Scalar`, `Listing`, `Branch`) or the Python value that code hands over. What it cannot
-read it refuses with `Unfit`, which says what to write; the value itself is shown, or not, by whoever knows its key.
+A kind takes a node of a file (`Scalar`, `Listing`, `Branch`) or a Python value passed in code. It refuses what it
+cannot read with `Unfit`, which states what to write. The caller, which knows the key, decides whether to show the
+value.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ _ACKS: Final = {
 
 
 class Unfit(ValueError):
-    """`shown` is False where the value may hold a secret, or `what` says enough. `plainer` replaces a text that
-    repeats a part of the value, where the value may not be repeated."""
+    """`shown` is False if the value may hold a secret, or if `what` is enough. `plainer` replaces a text that
+    repeats a part of the value, for values that must not be repeated."""
 
     def __init__(self, fix: str, *, what: str = "", shown: bool = True, plainer: str = "") -> None:
         self.fix, self.what, self.shown, self.plainer = fix, what, shown, plainer
@@ -51,12 +52,12 @@ class Unfit(ValueError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FieldKind:
-    """Metadata that pydantic reads: how to take a value, and how an editor should see it."""
+    """Metadata for pydantic: how to read a value, and its schema for editors."""
 
     read: Callable[[object], object]
     schema: Mapping[str, object]
     secret: bool = False
-    form: str = ""  # duration | size: how a value is written back
+    form: str = ""  # duration | size: how to format the value
 
     def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         return core_schema.no_info_plain_validator_function(self.read)
@@ -68,33 +69,33 @@ class FieldKind:
 
 
 def _or_variable(schema: Mapping[str, object], pattern: str = "") -> dict[str, object]:
-    """Where a number or a word is wanted, a variable of the environment may stand for it."""
+    """An environment variable may stand for a number or a word."""
     return {"anyOf": [dict(schema), {"type": "string", "pattern": f"{pattern}|{_VARIABLE}" if pattern else _VARIABLE}]}
 
 
 def text_of(value: object) -> str:
-    """The characters of a single value: numbers and flags are texts too, as they were written."""
+    """The text of a single value; numbers and flags are texts too, as written."""
     if isinstance(value, Scalar):
         value = value.text
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise Unfit("write a text", what="this is not a single value", shown=False)
     text = str(value) if isinstance(value, str) or abs(value) < 10**30 else ""
     if _SURROGATE.search(text) is not None:
-        raise Unfit("write valid Unicode", what="the text comes from bytes that are not UTF-8", shown=False)
+        raise Unfit("write valid UTF-8", what="the text comes from bytes that are not UTF-8", shown=False)
     return text.strip()
 
 
 def _text(value: object) -> str:
     text = text_of(value)
     if not text or not text.isprintable():
-        raise Unfit("write a text of printable characters", what="" if text else "it is empty", shown=bool(text))
+        raise Unfit("write printable characters", what="" if text else "it is empty", shown=bool(text))
     return text
 
 
 def _topic(value: object) -> str:
     text = text_of(value)
     if _TOPIC.fullmatch(text) is None or text in (".", ".."):
-        raise Unfit("a topic's name has 1 to 249 of the characters A-Z a-z 0-9 . _ -")
+        raise Unfit("write a topic name: 1 to 249 of the characters A-Z a-z 0-9 . _ -")
     return text
 
 
@@ -103,7 +104,7 @@ def _secret(value: object) -> Secret:
         return value
     text = value.text if isinstance(value, Scalar) else value
     if not isinstance(text, str) or not text or _SURROGATE.search(text) is not None:
-        raise Unfit("write a text, best as ${NAME} of the environment", what="this is no secret text", shown=False)
+        raise Unfit("write a text, preferably as ${NAME}", what="this is not a secret text", shown=False)
     return Secret(text)
 
 
@@ -125,14 +126,14 @@ def _seconds(value: object, *, zero: bool) -> float:
         try:
             seconds = parse_duration(text_of(value))
         except NotAUnit as error:
-            raise _told(str(error)) from None
+            raise _unfit_from(str(error)) from None
     if not seconds and not zero:
         raise Unfit("write a duration above zero, for example 1s")
     return seconds
 
 
-def _told(text: str) -> Unfit:
-    """A sentence `what is wrong; what to write`, in its two halves."""
+def _unfit_from(text: str) -> Unfit:
+    """Splits a sentence of the form `what is wrong; what to write`."""
     what, _, fix = text.partition("; ")
     return Unfit(fix or "correct it", what=what)
 
@@ -141,12 +142,12 @@ def _size(value: object) -> int:
     try:
         size = value if isinstance(value, int) and not isinstance(value, bool) else parse_size(text_of(value))
     except NotAUnit as error:
-        raise _told(str(error)) from None
+        raise _unfit_from(str(error)) from None
     return size
 
 
 def size(low: int, high: int = LARGEST_SIZE) -> FieldKind:
-    """Bytes within bounds."""
+    """A number of bytes within bounds."""
 
     def read(value: object) -> int:
         found = _size(value)
@@ -159,7 +160,7 @@ def size(low: int, high: int = LARGEST_SIZE) -> FieldKind:
 
 
 def whole(low: int, high: int = INT_MAX) -> FieldKind:
-    """A number without fraction within bounds."""
+    """A whole number within bounds."""
 
     def read(value: object) -> int:
         found = value
@@ -174,7 +175,7 @@ def whole(low: int, high: int = INT_MAX) -> FieldKind:
 
 
 def decimal(low: float, high: float, *, share: bool = False) -> FieldKind:
-    """A number that may have a fraction; a share may also be written in per cent."""
+    """A number that may have a fraction; a share may also be a percentage."""
 
     def read(value: object) -> float:
         found = math.nan
@@ -218,7 +219,7 @@ def _several(value: object) -> list[object]:
 def _topics(value: object) -> tuple[str, ...]:
     found = [_topic(item) for item in _several(value)]
     if not found or len(set(found)) != len(found):
-        raise Unfit("name at least one topic, each once", what="the list is empty or names a topic twice", shown=False)
+        raise Unfit("name one or more topics, each once", what="the list is empty or names a topic twice", shown=False)
     return tuple(found)
 
 
@@ -227,7 +228,7 @@ def _paths(value: object) -> tuple[str, ...]:
 
 
 def _brokers(value: object) -> tuple[str, ...]:
-    """host:port each; without a port, Kafka's own. Commas, blanks and line ends part them."""
+    """host:port entries, separated by commas, spaces or line ends; the default port is Kafka's."""
     parts = [part for item in _several(value) for part in re.split(r"[,\s]+", text_of(item)) if part]
     try:
         addresses = parse_addresses("brokers", [_with_port(part) for part in parts])
@@ -256,7 +257,7 @@ def _zone(value: object) -> str:
     try:
         time_zone_of(text)
     except NotASchedule as error:
-        raise _told(str(error)) from None
+        raise _unfit_from(str(error)) from None
     return text
 
 
@@ -267,12 +268,12 @@ def _lane_classes(value: object) -> dict[str, int]:
     elif isinstance(value, Mapping):
         pairs = dict(value)
     else:
-        raise Unfit("write class names with numbers of lanes, for example {slow: 5}", what="this is not a mapping")
+        raise Unfit("write class names with numbers of lanes, such as {slow: 5}", what="this is not a mapping")
     read = whole(1, 100_000).read
     found = {}
     for name, lanes in pairs.items():
         if not name.isprintable() or not 0 < len(name) <= 100:
-            raise Unfit("write 1 to 100 printable characters", what="the name of a class cannot be shown", shown=False)
+            raise Unfit("write 1 to 100 printable characters", what="the name of a class is not valid", shown=False)
         try:
             found[name] = int(str(read(lanes)))
         except Unfit as error:

@@ -1,9 +1,9 @@
-"""An app's files into its configuration, or one error with everything that is wrong with them.
+"""Loads an app's files into its configuration, or raises one error with every problem in them.
 
 Thread: any. Reads the files it is given; opens nothing else.
 
-The order: YAML, which section an entry belongs to, the profile, variables, each entry by itself, and at last what they
-mean together. `load` keeps where each value came from (for `explain`), `load_app` hands out the configuration alone.
+The order: YAML, the section of each entry, the profile, variables, each entry by itself, and finally the rules across
+entries. `load` keeps the source of each value (for `explain`); `load_app` returns the configuration alone.
 """
 
 from __future__ import annotations
@@ -20,8 +20,15 @@ from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.app.entries import Reading, read_entry, variables_of
 from multilane.config.app.files import tree
 from multilane.config.app.files.environment import interpolate
-from multilane.config.app.files.layout import SECTIONS, Arranger, Layout, told_twice
-from multilane.config.app.files.source_location import MOST_PROBLEMS, Problems, SourceLocation, TooMany, joined, listed
+from multilane.config.app.files.layout import SECTIONS, Arranger, Layout, add_duplicate
+from multilane.config.app.files.source_location import (
+    MOST_PROBLEMS,
+    Problems,
+    SourceLocation,
+    TooManyProblems,
+    joined,
+    listed,
+)
 from multilane.config.app.files.tree import Scalar, TreeEntry
 from multilane.config.app.kafka_names import meaning
 from multilane.config.app.model import AppConfig, ProducerTopicConfig, ShovelConfig
@@ -32,7 +39,7 @@ from multilane.config.producer import parse_producer
 from multilane.errors import ConfigError, ConfigProblems, printable
 
 FilePath = str | os.PathLike[str]
-MEMBER_VARIABLE: Final = "MULTILANE_MEMBER"  # which of several members of an app reads the files, from 0
+MEMBER_VARIABLE: Final = "MULTILANE_MEMBER"  # the number of the member that reads the files, from 0
 MODELS: Final[Mapping[str, type[Frozen]]] = {
     "clusters": ClusterConfig,
     "consumers": ConsumerGroupConfig,
@@ -51,7 +58,7 @@ _VOCABULARY: Final = {section: frozenset(folded_keys_of(model)) for section, mod
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """`readings` has every entry with the place of each of its values, by section and name."""
+    """`readings` has every entry with the location of each of its values, by section and name."""
 
     config: AppConfig
     readings: Mapping[str, Mapping[str, Reading[Any]]]
@@ -60,24 +67,24 @@ class Loaded:
 def load_app(
     files: FilePath | Iterable[FilePath], profile: str | None = None, env: Mapping[str, str] = os.environ
 ) -> AppConfig:
-    """The configuration in these files, or ConfigProblems (a ConfigError) with all that is wrong."""
+    """The configuration in these files; raises ConfigProblems (a ConfigError) with every problem."""
     return load(files, profile, env).config
 
 
 def load(
     files: FilePath | Iterable[FilePath], profile: str | None = None, env: Mapping[str, str] = os.environ
 ) -> Loaded:
-    """As `load_app`, and where every value came from."""
+    """Like `load_app`, and also the source of every value."""
     paths = [files] if isinstance(files, str | os.PathLike) else list(files)
     names = [os.fspath(path) for path in paths]
     problems = Problems()
     loader = _Loader(problems, profile, {MEMBER_VARIABLE: "0", **env})
     try:
         loader.read(names)
-        loader.judge()
-    except TooMany:
-        told = f"more than {MOST_PROBLEMS - 1} problems are not shown; correct these first"
-        raise ConfigProblems((*problems.sorted(names), told)) from None
+        loader.check_rules()
+    except TooManyProblems:
+        rest = f"there are more than {MOST_PROBLEMS - 1} problems; correct these first"
+        raise ConfigProblems((*problems.sorted(names), rest)) from None
     if problems.found:
         raise ConfigProblems(problems.sorted(names))
     return Loaded(loader.config(), loader.readings)
@@ -92,7 +99,7 @@ class _Loader:
 
     def read(self, files: Sequence[str]) -> None:
         if not files:
-            raise ConfigError("no configuration file is given; name at least one")
+            raise ConfigError("no configuration file given; name at least one")
         layouts = [layout for file in files if (layout := self._layout(file)) is not None]
         self._check_profile(files[0], layouts)
         self._check_empty(files[0], layouts)
@@ -100,9 +107,9 @@ class _Loader:
         for layout in layouts:
             for section in SECTIONS:
                 for fold, entry in layout.sections.get(section, {}).items():
-                    first = seen.setdefault((section, fold), entry.place)
-                    if first is not entry.place:
-                        told_twice(self.problems, joined(section, entry.key), first, entry.place)
+                    first = seen.setdefault((section, fold), entry.location)
+                    if first is not entry.location:
+                        add_duplicate(self.problems, joined(section, entry.key), first, entry.location)
                     else:
                         models = _SCALER_MODELS if layout.is_scaler else MODELS
                         self._entry(section, fold, entry, models[section])
@@ -111,27 +118,27 @@ class _Loader:
         try:
             root = tree.parse(_text(file), file, self.problems)
         except tree.Unreadable as error:
-            self.problems.add(error.place, "", error.what, error.fix)
+            self.problems.add(error.location, "", error.what, error.fix)
             return None
         if not root.entries:
             what = "the file is empty"
-            self.problems.add(SourceLocation(file), "", what, "write its sections, or leave the file out")
+            self.problems.add(SourceLocation(file), "", what, "write its sections, or omit the file")
         return Arranger(_VOCABULARY, self.profile, self.problems).arrange(root)
 
     def _check_profile(self, file: str, layouts: list[Layout]) -> None:
         if self.profile is not None and layouts and not any(layout.profiles for layout in layouts):
-            what = f"the profile {printable(self.profile, 60)} is asked for, and no file has profiles"
-            self.problems.add(SourceLocation(file), "", what, "leave the profile out, or add `profiles`")
+            what = f"the profile {printable(self.profile, 60)} was requested, but no file has profiles"
+            self.problems.add(SourceLocation(file), "", what, "omit the profile, or add `profiles`")
 
     def _check_empty(self, file: str, layouts: list[Layout]) -> None:
         if layouts and not self.problems.found and not any(any(layout.sections.values()) for layout in layouts):
             names = tuple(name for layout in layouts for name in layout.profiles)
             fix = f"choose one with `profile`: {listed(names)}" if names else "write `clusters` and `consumers`"
-            self.problems.add(SourceLocation(file), "", "nothing is configured here, so an app would read nothing", fix)
+            self.problems.add(SourceLocation(file), "", "this configures nothing, so an app would read nothing", fix)
 
     def _entry(self, section: str, fold: str, entry: TreeEntry, model: type[Frozen]) -> None:
         node = interpolate(entry.node, self.env, self.problems, (section, entry.key))
-        reading = read_entry(section, TreeEntry(entry.key, entry.place, node), model, self.problems)
+        reading = read_entry(section, TreeEntry(entry.key, entry.location, node), model, self.problems)
         if reading is not None:
             self.readings[section][fold] = reading
 
@@ -144,31 +151,33 @@ class _Loader:
             shovels=made["errorConsumers"],
         )
 
-    # --- what entries mean together ------------------------------------------------------------------------------
+    # --- rules across entries ------------------------------------------------------------------------------------
 
-    def judge(self) -> None:
+    def check_rules(self) -> None:
         clusters = self.readings["clusters"]
-        unread = any(problem.path == "" for problem in self.problems.found)  # a file of clusters may be among them
+        unread = any(problem.path == "" for problem in self.problems.found)  # an unreadable file may hold clusters
         names = [reading.entry.key for reading in clusters.values()]
         for reading in clusters.values():
-            self._tell(reading, self._of_cluster(reading))
+            self._report(reading, self._of_cluster(reading))
         for section, found in self.readings.items():
             for reading in found.values():
                 if section != "clusters":
-                    self._tell(reading, self._of_entry(reading, names, unread))
-        self._judge_together()
+                    self._report(reading, self._of_entry(reading, names, unread))
+        self._check_across()
         by_fold: dict[str, ClusterConfig] = {fold: reading.config for fold, reading in clusters.items()}
         consumers = [reading.config for reading in self.readings["consumers"].values()]
         for finding in rules.of_dead_topics(by_fold, consumers):
-            self._tell(
+            self._report(
                 clusters[finding.steps[0].casefold()], [rules.RuleFinding(finding.steps[1:], finding.what, finding.fix)]
             )
 
-    def _judge_together(self) -> None:
+    def _check_across(self) -> None:
         consumers = [reading.config for reading in self.readings["consumers"].values() if reading.sound]
         shovels = [reading.config for reading in self.readings["errorConsumers"].values() if reading.sound]
-        for section, name, finding in (*rings.of_same_readers(consumers, shovels), *rings.of_rings(consumers)):
-            self._tell(self.readings[section][name.casefold()], [finding])
+        brokers = {fold: reading.config.brokers for fold, reading in self.readings["clusters"].items()}
+        same_readers = rings.of_same_readers(consumers, shovels, brokers)
+        for section, name, finding in (*same_readers, *rings.of_rings(consumers)):
+            self._report(self.readings[section][name.casefold()], [finding])
 
     def _of_cluster(self, reading: Reading[ClusterConfig]) -> Iterator[rules.RuleFinding]:
         config = reading.config
@@ -176,11 +185,11 @@ class _Loader:
         yield from rules.of_properties(config, config.properties)
         if config.error is not None:
             yield from rules.of_properties(config.error, config.error.properties, ("error",))
-        if not self._troubled(reading):
+        if not self._has_problems(reading):
             made = _without_files(config)
             for durable in (True, False):
                 yield from rules.of_whole(parse_producer, producer_properties(made, durable=durable), ("properties",))
-            if config.error is not None and not self._troubled(reading):
+            if config.error is not None and not self._has_problems(reading):
                 steps = ("error", "properties")
                 yield from rules.of_whole(parse_consumer, error_consumer_properties(config.error, made), steps)
 
@@ -196,7 +205,7 @@ class _Loader:
         yield from own(config)
         yield from rules.of_properties(config, config.properties)
         cluster = self.readings["clusters"].get(config.cluster.casefold())
-        if cluster is None or self._troubled(reading) or self._troubled(cluster):
+        if cluster is None or self._has_problems(reading) or self._has_problems(cluster):
             return
         made = _without_files(cluster.config)
         if isinstance(config, ConsumerGroupConfig):
@@ -205,28 +214,28 @@ class _Loader:
             properties = error_consumer_properties(config, made)
         yield from rules.of_whole(parse_consumer, properties, ("properties",))
 
-    def _troubled(self, reading: Reading[Any]) -> bool:
+    def _has_problems(self, reading: Reading[Any]) -> bool:
         prefix = reading.path(())
         return any(p.path == prefix or p.path.startswith(f"{prefix}.") for p in self.problems.found)
 
-    def _tell(self, reading: Reading[Any], findings: Iterable[rules.RuleFinding]) -> None:
+    def _report(self, reading: Reading[Any], findings: Iterable[rules.RuleFinding]) -> None:
         filled = dict.fromkeys(_filled(reading.entry.node))
         for finding in findings:
             if not any(steps in reading.faulty for steps in (finding.steps, *finding.rests_on)):
                 what, fix = _without_variables(reading, finding, filled)
-                self.problems.add(reading.place(finding.steps), reading.path(finding.steps), what, fix)
+                self.problems.add(reading.location(finding.steps), reading.path(finding.steps), what, fix)
 
 
 def _without_variables(
     reading: Reading[Any], finding: rules.RuleFinding, filled: Iterable[tuple[str, str]]
 ) -> tuple[str, str]:
-    """The text of a property's fault repeats its value. One that came from a variable may be anything."""
+    """The text of a property's fault repeats its value, but a value from a variable may be a secret."""
     node = reading.node(finding.steps)
     one_property = node is not None and not isinstance(node, tree.Branch) and "properties" in finding.steps
     if node is None or not one_property or not variables_of(node) or _is_unknown(finding.steps[-1]):
         return _redacted(finding.what, filled), _redacted(finding.fix, filled)
     names = " and ".join(f"${{{name}}}" for name in variables_of(node))
-    return f"what {names} gives is not accepted", f"it must be {meaning(finding.steps[-1]).row.kind.value}"
+    return f"the value of {names} is not accepted", f"it must be {meaning(finding.steps[-1]).row.kind.value}"
 
 
 def _is_unknown(name: str) -> bool:
@@ -237,16 +246,16 @@ def _is_unknown(name: str) -> bool:
 
 
 def _redacted(text: str, filled: Iterable[tuple[str, str]]) -> str:
-    """Takes out what came from the environment, should a text of the client's tables have repeated it."""
+    """Removes values that came from the environment, in case a text of the client's tables repeats them."""
     for value, written in filled:
         text = text.replace(repr(value), repr(written))
-        if len(value) > 3:  # shorter ones would be found in any sentence
+        if len(value) > 3:  # shorter values occur in any sentence
             text = text.replace(value, written)
     return text
 
 
 def _filled(node: tree.Node) -> Iterator[tuple[str, str]]:
-    """What variables became, and how it is written in the file."""
+    """Values that came from variables, each with its form in the file."""
     if isinstance(node, Scalar):
         if node.variables:
             yield node.text, node.written
@@ -257,7 +266,7 @@ def _filled(node: tree.Node) -> Iterator[tuple[str, str]]:
 
 
 def _without_files(cluster: ClusterConfig) -> ClusterConfig:
-    """The same cluster with one certificate at most: several would be read, and checking reads no certificate."""
+    """The same cluster with at most one certificate: several would be read, and the check reads no certificates."""
     if cluster.auth is None:
         return cluster
     auth = cluster.auth.model_copy(update={"certificates": cluster.auth.certificates[:1]})
@@ -271,7 +280,7 @@ def _text(file: str) -> str:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "its name is not valid"
         raise tree.Unreadable(
-            SourceLocation(file), f"the file cannot be read: {why}", "check its name and rights"
+            SourceLocation(file), f"the file cannot be read: {why}", "check its name and permissions"
         ) from None
     if len(data) > _LARGEST_FILE:
         raise tree.Unreadable(SourceLocation(file), f"the file has more than {_LARGEST_FILE} bytes", "split it")
@@ -279,5 +288,5 @@ def _text(file: str) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = data[: error.start]
-        place = SourceLocation(file, before.count(b"\n") + 1, error.start - before.rfind(b"\n"))
-        raise tree.Unreadable(place, "the file is not UTF-8 here", "save it as UTF-8") from None
+        location = SourceLocation(file, before.count(b"\n") + 1, error.start - before.rfind(b"\n"))
+        raise tree.Unreadable(location, "the file is not UTF-8 here", "save it as UTF-8") from None

@@ -1,4 +1,4 @@
-"""The whole configuration of an app: clusters, consumers, producers and shovels, found by name in any case.
+"""The whole configuration of an app: clusters, consumers, producers and shovels. Lookups ignore the case of names.
 
 Thread: none (pure values).
 """
@@ -10,7 +10,7 @@ from typing import Annotated, TypeVar
 
 from multilane.config.app.cluster import ClusterConfig, ErrorReading
 from multilane.config.app.consumer import ConsumerGroupConfig
-from multilane.config.app.files.source_location import listed, meant
+from multilane.config.app.files.source_location import did_you_mean, listed
 from multilane.config.app.kinds import Seconds, Text, Topic, Topics, whole
 from multilane.config.app.shape import ENTRY_NAME, Frozen, setting
 from multilane.errors import ConfigError, printable
@@ -19,33 +19,33 @@ Named = TypeVar("Named")
 
 
 class ProducerTopicConfig(Frozen):
-    """A topic the application writes to by a name of its own."""
+    """A topic that the application writes to, under a name of its own."""
 
     name: str = setting("The name of the producer.", key=ENTRY_NAME)
     topic: Topic = setting("The topic.", key="name")
-    cluster: Text = setting("The cluster, by its name.")
+    cluster: Text = setting("The name of the cluster.")
 
 
 class ShovelConfig(ErrorReading):
-    """A scheduled consumer that moves records from some topics to another one, or back where they came from."""
+    """A scheduled consumer that moves records from some topics to another topic, or back to their origin."""
 
     name: str = setting("The name of the error consumer.", key=ENTRY_NAME)
     group_id: Text = setting("The group that reads the topics.")
     topics: Topics = setting("The topics to read.")
     max_error_count: Annotated[int, whole(0)] = setting("How often a record may be moved before the last step.")
-    cluster: Text = setting("The cluster, by its name.")
-    target_topic: Topic | None = setting("Where records go; without it, to the topic they came from.", None)
+    cluster: Text = setting("The name of the cluster.")
+    target_topic: Topic | None = setting("Where records go; without it, back to their original topic.", None)
     close_when_no_message: Seconds = setting(
-        "Without a record for this long, a partition is done.", 60.0, key="closeConsumerWhenThereIsNoMessage"
+        "A partition is done after this long without a record.", 60.0, key="closeConsumerWhenThereIsNoMessage"
     )
     close_when_message_is_new: Seconds = setting(
-        "A record younger than this ends a partition's run: it failed only now.", 60.0,
+        "A record younger than this ends the run of its partition: it failed only recently.", 60.0,
         key="closeConsumerWhenMessageIsNew",
     )  # fmt: skip
 
 
 class AppConfig(Frozen):
-    """Every mapping has the names as they were written; the methods find them in any case."""
+    """The mappings keep the names as written; the methods ignore case."""
 
     clusters: Mapping[str, ClusterConfig] = setting("Clusters.", derived=lambda _: {})
     consumers: Mapping[str, ConsumerGroupConfig] = setting("Consumer groups.", derived=lambda _: {})
@@ -70,5 +70,5 @@ def _found(entries: Mapping[str, Named], name: str, what: str) -> Named:
     for known, entry in entries.items():
         if known.casefold() == folded:
             return entry
-    hint = meant(name, entries) or f"there are: {listed(entries)}"
+    hint = did_you_mean(name, entries) or f"it has: {listed(entries)}"
     raise ConfigError(f"the configuration has no {what} {printable(name, 80)!r}; {hint}")

@@ -1,14 +1,14 @@
-"""What cannot work between entries that are each valid: two readers of one topic in one group, and rings of topics.
+"""Finds conflicts between entries that are each valid: two readers of a topic in one group, and rings of topics.
 
 Thread: none (pure).
 
-Findings come with the entry they are told of: its section and its name.
+Each finding names its entry: the section and the name.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from multilane.config.app.consumer import ConsumerGroupConfig
@@ -16,13 +16,13 @@ from multilane.config.app.files.source_location import joined
 from multilane.config.app.model import ShovelConfig
 from multilane.config.app.rules import RuleFinding
 
-Told = tuple[str, str, RuleFinding]
-Topic = tuple[str, str]  # of a cluster
+EntryFinding = tuple[str, str, RuleFinding]
+Topic = tuple[str, str]  # cluster and name
 
 
 @dataclass(frozen=True, slots=True)
 class _Edge:
-    """Failed records of one topic go to another."""
+    """Failed records of one topic go to another topic."""
 
     source: Topic
     target: Topic
@@ -30,14 +30,20 @@ class _Edge:
     field: str
 
 
-def of_same_readers(consumers: Iterable[ConsumerGroupConfig], shovels: Iterable[ShovelConfig]) -> Iterator[Told]:
-    """A group divides a topic's partitions between all that read it, whatever they do with the records."""
-    readers: dict[tuple[str, str, str], tuple[str, str]] = {}
-    for section, name, group, topic, field in _reading(consumers, shovels):
-        section_before, before = readers.setdefault((*group, topic), (section, name))
+def of_same_readers(
+    consumers: Iterable[ConsumerGroupConfig],
+    shovels: Iterable[ShovelConfig],
+    brokers: Mapping[str, Sequence[str]],
+) -> Iterator[EntryFinding]:
+    """A group divides a topic's partitions among all its readers, whatever they do with the records. Two clusters with
+    the same `brokers` (by casefolded name) are one."""
+    readers: dict[tuple[object, str, str], tuple[str, str]] = {}
+    for section, name, (cluster, group_id), topic, field in _reading(consumers, shovels):
+        where = frozenset(brokers.get(cluster, (cluster,)))
+        section_before, before = readers.setdefault((where, group_id, topic), (section, name))
         if (section_before, before) != (section, name):
             what = (
-                f"{joined(section_before, before)} also reads {topic} as group {group[1]}: each would get only some of "
+                f"{joined(section_before, before)} also reads {topic} as group {group_id}: each would get only some of "
                 "the partitions and miss the other records"
             )
             yield section, name, RuleFinding((field,), what, "give each its own groupId, or merge them")
@@ -56,18 +62,18 @@ def _reading(
             yield "errorConsumers", shovel.name, (shovel.cluster.casefold(), shovel.group_id), topic, "topics"
 
 
-def of_rings(consumers: Iterable[ConsumerGroupConfig]) -> Iterator[Told]:
-    """Each ring once. One within a single consumer is told by its own rules."""
-    edges = _in_circles([edge for consumer in consumers for edge in _edges(consumer)])
+def of_rings(consumers: Iterable[ConsumerGroupConfig]) -> Iterator[EntryFinding]:
+    """Each ring once. The rules of a consumer report a ring within it."""
+    edges = _on_rings([edge for consumer in consumers for edge in _edges(consumer)])
     known: set[frozenset[Topic]] = set()
     for first in edges:
-        ring = _way_back(first, edges)
+        ring = _ring_through(first, edges)
         topics = frozenset(edge.source for edge in ring)
         if len({edge.consumer for edge in ring}) > 1 and topics not in known:
             known.add(topics)
             way = ", ".join(f"{edge.source[1]} to {edge.target[1]} (consumer {edge.consumer})" for edge in ring)
-            what = f"a record that keeps failing goes round forever: from {way}"
-            yield "consumers", first.consumer, RuleFinding((first.field,), what, "give one of these another topic")
+            what = f"a record that keeps failing circulates forever: from {way}"
+            yield "consumers", first.consumer, RuleFinding((first.field,), what, "give one of them another topic")
 
 
 def _edges(consumer: ConsumerGroupConfig) -> Iterator[_Edge]:
@@ -82,8 +88,8 @@ def _edges(consumer: ConsumerGroupConfig) -> Iterator[_Edge]:
             yield _Edge((cluster, source), (cluster, target), consumer.name, field)
 
 
-def _in_circles(edges: list[_Edge]) -> list[_Edge]:
-    """Without those that lead nowhere, or that nothing leads to: mostly none is left."""
+def _on_rings(edges: list[_Edge]) -> list[_Edge]:
+    """Removes edges that lead nowhere and edges that nothing leads to; usually none remain."""
     while True:
         sources, targets = {edge.source for edge in edges}, {edge.target for edge in edges}
         left = [edge for edge in edges if edge.target in sources and edge.source in targets]
@@ -92,8 +98,8 @@ def _in_circles(edges: list[_Edge]) -> list[_Edge]:
         edges = left
 
 
-def _way_back(first: _Edge, edges: Iterable[_Edge]) -> list[_Edge]:
-    """The shortest ring with this edge; nothing when there is none."""
+def _ring_through(first: _Edge, edges: Iterable[_Edge]) -> list[_Edge]:
+    """The shortest ring through this edge, or an empty list."""
     leading: Mapping[Topic, list[_Edge]] = _by_source(edges)
     ways: dict[Topic, list[_Edge]] = {first.target: [first]}
     waiting = deque([first.target])

@@ -1,10 +1,10 @@
-"""The defaults of files in the Go library's own layout: what these files have always meant.
+"""The defaults of files in the Go library's own layout.
 
 Thread: none (pure values).
 
-Whoever moves such a file here must get what it says, so its defaults are the Go library's, also where those of a
-`multilane.yaml` are safer (decision 013). The layout decides (`files.layout`), entry by entry: a file with sections has
-the defaults of `ConsumerGroupConfig`. Owns nothing but these defaults.
+A file moved from the Go library must keep its meaning. Its defaults are therefore the Go library's, even where those of
+a `multilane.yaml` are safer (decision 013). The layout of the file decides (`files.layout`): a file with sections gets
+the defaults of `ConsumerGroupConfig`. Owns only these defaults.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _SECOND = 1.0
 
 
 def _as_there(model: type, field: str) -> str:
-    """The sentence of a field whose default alone differs."""
+    """The description of a field that differs only in its default."""
     return str(model.model_fields[field].description).partition(" Default: ")[0]  # type: ignore[attr-defined]
 
 
 class ScalerBreaker(ErrorBreaker):
-    """Unknown to the Go library; in its files it has ended the app since it exists."""
+    """Unknown to the Go library; in its files the breaker has always stopped the app."""
 
     action: BreakerAction = setting(BREAKER_DOC, "stop")
 
 
 class ScalerConsumer(ConsumerGroupConfig):
-    """A consumer group of the Go library: one second for a record, no back-off, order within each topic alone."""
+    """A consumer group of the Go library: one second per record, no back-off, order within each topic only."""
 
     max_processing_time: Seconds = setting(_as_there(ConsumerGroupConfig, "max_processing_time"), _SECOND)
     retry_backoff: RetryBackoff | None = setting(_as_there(ConsumerGroupConfig, "retry_backoff"), None)

@@ -1,9 +1,9 @@
-"""When a scheduled consumer starts: cron expressions with a time zone, `@every`, and the named schedules.
+"""Schedules of error consumers: cron expressions with a time zone, `@every`, and named schedules.
 
-Thread: none (pure): the present moment is a parameter.
+Thread: none (pure): the current time is a parameter.
 
-The dialect is that of Go's robfig/cron: five fields, `@every <duration>`, `@hourly` and its like, and a `CRON_TZ=` or
-`TZ=` in front. Without a time zone the machine's own counts. Fields are read by cronsim, which treats the hours that
+The dialect is that of Go's robfig/cron: five fields, `@every <duration>`, `@hourly` and the like, and an optional
+`CRON_TZ=` or `TZ=` prefix. The default time zone is the machine's. cronsim parses the fields; it treats the hours that
 daylight saving skips or repeats as Debian's cron does. Owns no timer.
 """
 
@@ -30,12 +30,12 @@ _NAMED: Final = {
 _TEXT_LIMIT: Final = 200
 _LONGEST: Final = 10 * 366 * 86_400.0
 _EXAMPLES: Final = "write five fields (`*/5 * * * *` is every five minutes), `@every 10m` or `@daily`"
-# Any moment will do for asking whether an expression has a next one at all.
+# Any time will do to check that an expression ever fires.
 _SOME_DAY: Final = datetime(2024, 1, 1, tzinfo=UTC)
 
 
 class NotASchedule(ValueError):
-    """The text is no schedule; the message says what to write, without repeating the text."""
+    """The text is not a schedule; the message states what to write, without repeating the text."""
 
 
 def time_zone_of(name: str) -> ZoneInfo:
@@ -43,11 +43,11 @@ def time_zone_of(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, LookupError):  # a name that is no file name, a directory, an unknown name
-        raise NotASchedule("this time zone is not known here; write an IANA name such as Europe/Berlin") from None
+        raise NotASchedule("this time zone is unknown; write an IANA name such as Europe/Berlin") from None
 
 
 class _MachineZone(tzinfo):
-    """The zone of the machine, with its changes; `datetime` itself knows only the offset of one moment."""
+    """The machine's zone with its transitions; `datetime` itself knows only the offset at one moment."""
 
     def utcoffset(self, dt: datetime | None) -> timedelta | None:
         return None if dt is None else dt.replace(tzinfo=None).astimezone().utcoffset()
@@ -62,7 +62,7 @@ class _MachineZone(tzinfo):
     def fromutc(self, dt: datetime) -> datetime:
         local = dt.replace(tzinfo=UTC).astimezone()
         first = local.replace(tzinfo=self, fold=0)
-        # In an hour that comes twice the same clock time has two offsets; the second has fold 1.
+        # In a repeated hour the same clock time has two offsets; the second has fold 1.
         return first if first.utcoffset() == local.utcoffset() else first.replace(fold=1)
 
 
@@ -71,7 +71,7 @@ _MACHINE: Final = _MachineZone()
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """`fields` are the five of cron, or `every` is the pause. `zone` None is the machine's own."""
+    """Either `fields` has the five cron fields, or `every` has the interval. `zone` None is the machine's own."""
 
     text: str
     fields: str | None
@@ -80,7 +80,7 @@ class Schedule:
 
     @classmethod
     def parse(cls, text: str, time_zone: str | None = None) -> Schedule:
-        """The schedule a text means, or NotASchedule. A zone in the text goes before the parameter."""
+        """The schedule of a text; raises NotASchedule. A zone in the text overrides the parameter."""
         if len(text) > _TEXT_LIMIT:
             raise NotASchedule(f"this is too long for a schedule; {_EXAMPLES}")
         head, _, rest = text.strip().partition(" ")
@@ -91,45 +91,45 @@ class Schedule:
 
     @classmethod
     def parse_plain(cls, text: str, body: str, zone: ZoneInfo | None) -> Schedule:
-        """The schedule of a body without a zone in front."""
+        """The schedule of a body without a zone prefix."""
         if not body.startswith("@"):
             return cls(text, _checked(body), None, zone)
         name, _, pause = body.partition(" ")
         if name.lower() == "@every":
             return cls(text, None, _pause(pause), zone)
         if name.lower() not in _NAMED or pause:
-            raise NotASchedule(f"the names are {', '.join(_NAMED)} and `@every 10m`")
+            raise NotASchedule(f"write one of {', '.join(_NAMED)}, or `@every 10m`")
         return cls(text, _NAMED[name.lower()], None, zone)
 
     def next_after(self, now: datetime) -> datetime:
-        """The first moment after `now` (which has a time zone), in UTC."""
-        if self.every is not None:  # counted from the second that has begun, as robfig/cron does
+        """The first time after `now` (which has a time zone), in UTC."""
+        if self.every is not None:  # counted from the current second, as robfig/cron does
             return now.astimezone(UTC).replace(microsecond=0) + self.every
         moments = CronSim(self.fields or "", now.astimezone(_MACHINE if self.zone is None else self.zone))
         return next(moment for found in moments if (moment := found.astimezone(UTC)) > now)
 
 
 def _checked(body: str) -> str:
-    """Five fields in which there is a next moment. robfig/cron knows `?` as another star."""
+    """Five fields that fire at some time. robfig/cron accepts `?` as another `*`."""
     fields = body.split()
     if len(fields) != 5:
-        raise NotASchedule(f"a cron expression has five fields, this has {len(fields)}; {_EXAMPLES}")
+        raise NotASchedule(f"a cron expression has five fields, this one has {len(fields)}; {_EXAMPLES}")
     expression = " ".join("*" if field == "?" else field for field in fields)
     try:
         next(CronSim(expression, _SOME_DAY))
     except CronSimError as error:
         raise NotASchedule(f"{str(error).lower()}; {_EXAMPLES}") from None
     except (ValueError, AssertionError, TypeError, LookupError, StopIteration):
-        raise NotASchedule(f"no moment fits this; {_EXAMPLES}") from None
+        raise NotASchedule(f"this schedule never fires; {_EXAMPLES}") from None
     return expression
 
 
 def _pause(text: str) -> timedelta:
-    """At least a second, and whole ones, as robfig/cron has it."""
+    """At least one second, in whole seconds, like robfig/cron."""
     try:
         seconds = parse_duration(text)
     except NotAUnit as error:
         raise NotASchedule(f"@every: {error}") from None
     if not 0 < seconds <= _LONGEST:
-        raise NotASchedule("@every needs a pause above zero and below ten years; write for example @every 10m")
+        raise NotASchedule("@every needs a duration above zero and below ten years; write for example @every 10m")
     return timedelta(seconds=max(1, int(seconds)))

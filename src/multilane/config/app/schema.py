@@ -2,8 +2,8 @@
 
 Thread: none (pure).
 
-Made from the models: keys, sentences, defaults. Keys are those of the documentation; that files may write them in any
-case is beyond JSON Schema. In a profile no key is required, because it lies over others. Owns nothing.
+Generated from the models: keys, descriptions, defaults. Keys have the case of the documentation; JSON Schema cannot
+express that files may use any case. A profile requires no key, because it overlays other sections. Owns nothing.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def schema() -> dict[str, Any]:
         "type": "object",
         "additionalProperties": False,
         "properties": {**whole, "shovels": whole["errorConsumers"], "profiles": _profiles(parts)},
-        "patternProperties": {"^x-": {"description": "A place for anchors; not read."}},
+        "patternProperties": {"^x-": {"description": "For anchors; otherwise ignored."}},
         "$defs": definitions,
     }
 
@@ -72,13 +72,13 @@ def _profiles(parts: dict[str, Any]) -> dict[str, Any]:
     }
     return {
         "type": ["object", "null"],
-        "description": "Sections by the name of a profile; the chosen one lies over the common sections.",
+        "description": "Sections by profile name; the selected profile overlays the common sections.",
         "additionalProperties": profile,
     }
 
 
 def _polish(definition: JsonSchemaValue, model: type[Frozen]) -> None:
-    """No entry names itself, times and sizes have their units in defaults too, and titles repeat the keys only."""
+    """Removes entry names and titles, which only repeat the keys, and adds units to default times and sizes."""
     properties = definition["properties"]
     properties.pop(ENTRY_NAME, None)
     definition["required"] = [key for key in definition.get("required", ()) if key != ENTRY_NAME]
@@ -98,15 +98,15 @@ def _polish(definition: JsonSchemaValue, model: type[Frozen]) -> None:
 
 
 def _part(definition: JsonSchemaValue) -> JsonSchemaValue:
-    """The same with nothing required, here and below, and a key without a value, which takes the common one away."""
+    """The same with no required keys at any level, and with null allowed, which removes the common value."""
     part = {key: _redirected(value) for key, value in definition.items() if key != "required"}
     part["properties"] = {key: _or_null(held) for key, held in part["properties"].items()}
     return part
 
 
 def _or_null(held: JsonSchemaValue) -> JsonSchemaValue:
-    told = {key: value for key, value in held.items() if key in ("description", "default", "examples")}
-    return {"anyOf": [{key: value for key, value in held.items() if key not in told}, {"type": "null"}], **told}
+    facts = {key: value for key, value in held.items() if key in ("description", "default", "examples")}
+    return {"anyOf": [{key: value for key, value in held.items() if key not in facts}, {"type": "null"}], **facts}
 
 
 def _redirected(value: Any) -> Any:

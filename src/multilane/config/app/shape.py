@@ -1,9 +1,9 @@
-"""What the configuration's models have in common: frozen, strict about keys, and silent about what they were given.
+"""The common base of the configuration's models: frozen, strict about keys, and never showing their input.
 
 Thread: none (pure values).
 
-A field's key in YAML is its name in camel case, or the one it is given with `key`. Owns the way from key to field and
-back; holds no field itself.
+A field's key in YAML is its name in camel case, unless `key` sets another. Owns the mapping between keys and fields;
+holds no field itself.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def setting(
     derived: Callable[[dict[str, Any]], Any] | None = None,
     derived_doc: str = "",
 ) -> Any:
-    """A field with its sentence. `derived` makes the default from the fields before it, `derived_doc` says how."""
+    """A field with its description. `derived` computes the default from earlier fields, `derived_doc` explains it."""
     facts: dict[str, Any] = {"description": doc + (f" Default: {derived_doc}." if derived_doc else "")}
     if key is not None:
         facts["serialization_alias"] = key
@@ -57,7 +57,7 @@ def key_of(name: str, info: FieldInfo) -> str:
 
 
 def keys_of(model: type[Frozen]) -> dict[str, str]:
-    """Field by key as it is written in files; the entry's own name stands above it and is none of them."""
+    """Field by key as written in files; without the entry's own name, which is the key of the whole entry."""
     return {key_of(name, info): name for name, info in model.model_fields.items() if not is_entry_name(model, name)}
 
 
@@ -74,7 +74,7 @@ ENTRY_NAME: Final = ""
 
 
 def nested_model(info: FieldInfo) -> type[Frozen] | None:
-    """The model a field holds, if it holds one."""
+    """The model that a field holds, or None."""
     for candidate in _alternatives(info.annotation):
         if isinstance(candidate, type) and issubclass(candidate, Frozen):
             return candidate

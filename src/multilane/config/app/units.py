@@ -2,8 +2,8 @@
 
 Thread: none (pure).
 
-Owns both directions: reading, and writing the shortest text that reads back to the same value. Says what is wrong with
-a text, but repeats it never: whoever knows whether it is a secret does that.
+Owns both directions: parsing, and formatting the shortest text that parses to the same value. Errors never repeat the
+text: only the caller knows whether it is a secret.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ LARGEST_SIZE: Final = 2**63 - 1
 
 
 class NotAUnit(ValueError):
-    """The text is no duration or no size; the message says what to write."""
+    """The text is not a duration or size; the message states what to write."""
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of a Go duration. A number alone is refused: Go reads it as nanoseconds and people mean seconds."""
+    """Seconds of a Go duration. A bare number is refused: Go reads it as nanoseconds, but people mean seconds."""
     text = text.strip()
     if text == "0":
         return 0.0
     if text.startswith("-"):
         raise NotAUnit("a duration cannot be negative; write for example 5m")
     if _NUMBER.fullmatch(text) is not None:
-        raise NotAUnit("a duration needs its unit; write for example 10s, 5m, 1.5s or 1h30m")
+        raise NotAUnit("a duration needs a unit; write for example 10s, 5m, 1.5s or 1h30m")
     return _nanoseconds(text.removeprefix("+")) / 10**9
 
 
@@ -75,20 +75,20 @@ def format_duration(seconds: float) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size. Units are of 1024, in any case; a decimal comma is read like a point."""
+    """Bytes of a size. Units are multiples of 1024, in any case; a decimal comma counts as a point."""
     match = _SIZE.fullmatch(text.strip().lower()) if len(text) <= _TEXT_LIMIT else None
     if match is None or match[2] not in _BYTES:
-        raise NotAUnit("this is not a size; write bytes (65536) or a number with its unit (64kb, 1mb, 1,5mb)")
+        raise NotAUnit("this is not a size; write bytes (65536) or a number with a unit (64kb, 1mb, 1,5mb)")
     amount = Decimal(match[1].replace(",", ".")) * _BYTES[match[2]]
     if match[2] in ("", "b") and amount != amount.to_integral_value():
-        raise NotAUnit("bytes are whole; write for example 1536, or 1,5kb")
+        raise NotAUnit("bytes must be whole; write for example 1536, or 1,5kb")
     if amount > LARGEST_SIZE:
         raise NotAUnit("this is more than any machine has; write for example 64mb")
     return int(amount)
 
 
 def format_size(size: int) -> str:
-    """The largest unit that divides it: 64kb, 1mb; bytes alone have no unit."""
+    """The size in the largest unit that divides it: 64kb, 1mb; bytes have no unit."""
     for unit in ("gb", "mb", "kb"):
         if size and size % _BYTES[unit] == 0:
             return f"{size // _BYTES[unit]}{unit}"

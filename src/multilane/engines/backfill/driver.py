@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from multilane.clock import Clock, SystemClock
+from multilane.engines.backfill.messages import FromTask, ToTask
 from multilane.engines.backfill.progress import BackfillProgress, report_from
 from multilane.engines.backfill.worker import BackfillTask, BackfillTaskPlan
 from multilane.engines.channel.channel import Message, MessageChannel
@@ -25,7 +26,7 @@ from multilane.errors import MemberFailed, MultilaneError, SparkStartError
 from multilane.lanes.progress import SETTLED, Progress
 from multilane.logs import logger
 from multilane.outcome.in_place import ExhaustedRecord
-from multilane.spark.executor_news import hear_no_more, with_cause
+from multilane.spark.executor_news import unwatch_executors, with_cause
 from multilane.spark.first_slot import START_SECONDS, no_slot
 from multilane.spark.reasons import reason
 
@@ -99,7 +100,7 @@ class BackfillDriver:
         self._files = files
         self._on_status = on_status
         self._clock = clock or SystemClock()
-        self._lease_table = DriverInbox("task", self._clock)
+        self._inbox = DriverInbox("task", self._clock)
         self.progress = Progress(clock=self._clock)
         self._failure: MultilaneError | None = None
         self._last_error = ""
@@ -123,24 +124,22 @@ class BackfillDriver:
         self._plan, self._job, self._shares = plan, job, self._progress.shares(plan.tasks)
         self._start_by = self._clock.monotonic() + plan.start_seconds
         self.progress.begin(self._clock.monotonic())
-        address = self._lease_table.open(plan.bind, plan.host, len(self._shares), self)
+        address = self._inbox.open(plan.bind, plan.host, len(self._shares), self)
         try:
             told = BackfillTaskPlan(
-                plan.factory, plan.target, plan.home, plan.log_level, address, token=self._lease_table.token
+                plan.factory, plan.target, plan.home, plan.log_level, address, token=self._inbox.token
             )
-            self._job.start(
-                told, len(self._shares), lambda error: self._lease_table.put(partial(self._on_ended, error))
-            )
+            self._job.start(told, len(self._shares), lambda error: self._inbox.put(partial(self._on_ended, error)))
             while not self._is_over:
-                self._lease_table.turn(
+                self._inbox.handle_next(
                     self._write_at if self._deadline is None else min(self._write_at, self._deadline)
                 )
                 self._check_timers()
-            self._lease_table.hear_out()
+            self._inbox.drain()
         finally:
             self._ended = self._clock.monotonic()
             self._is_changed = self._is_changed or self._began is not None  # its duration
-            self._lease_table.close()
+            self._inbox.close()
             self._write()
             self._note_settled()
             self.progress.close(self._clock.monotonic())
@@ -150,7 +149,7 @@ class BackfillDriver:
 
     def stop(self) -> None:
         """From any thread, also from a signal handler."""
-        self._lease_table.put(self._drain)
+        self._inbox.put(self._drain)
 
     @property
     def status(self) -> BackfillStatus:
@@ -172,7 +171,7 @@ class BackfillDriver:
             self._fail(SparkStartError(with_cause(no_slot(self._plan.start_seconds))))
         if now >= self.progress.due:
             self._note_settled()
-            self.progress.tell(now)
+            self.progress.log_progress(now)
         if now >= self._write_at:
             self._write_at = now + _WRITE_EVERY
             self._write()
@@ -191,7 +190,7 @@ class BackfillDriver:
             raise SparkStartError("the job was cancelled and does not end: is Spark still running?")
         self._is_cut = True
         self._deadline = now + _CUT_SECONDS
-        late = ", ".join(map(str, self._lease_table))
+        late = ", ".join(map(str, self._inbox))
         if late:
             text = f"tasks {late} did not end within {self._plan.drain_seconds:g} s and were cancelled"
             self._failure = self._failure or MemberFailed(f"{text}: their records in flight are handled again")
@@ -209,13 +208,13 @@ class BackfillDriver:
         if not self.is_stopping:
             self.is_stopping = True
             self._deadline = self._clock.monotonic() + self._plan.drain_seconds
-            for number in self._lease_table:
-                self._lease_table.say(number, "end")
+            for number in self._inbox:
+                self._inbox.send(number, ToTask.END)
             self._cancel_when_alone()
 
     def _cancel_when_alone(self) -> None:
         """If no task is connected, cancel the job: tasks that wait for a slot are no longer needed."""
-        if self.is_stopping and not (self._lease_table or self._is_cut or self._is_over):
+        if self.is_stopping and not (self._inbox or self._is_cut or self._is_over):
             self._cancel_job(self._clock.monotonic())
 
     def _fail(self, failure: MultilaneError) -> None:
@@ -240,12 +239,12 @@ class BackfillDriver:
     # --- messages of tasks -------------------------------------------------------------------------------------------
 
     def on_message(self, number: int, line: MessageChannel, message: Message) -> None:
-        if message["kind"] == "hello":
+        if message["kind"] == FromTask.HELLO:
             self._on_hello(number, line, message)
             return
-        if not self._lease_table.is_connected(number, line):
+        if not self._inbox.is_connected(number, line):
             return
-        if message["kind"] == "failed":
+        if message["kind"] == FromTask.FAILED:
             self._on_failed(number, str(message.get("error")), is_lasting=bool(message.get("lasting")))
             return
         news = message.get("news") or {}
@@ -253,19 +252,19 @@ class BackfillDriver:
         report = report_from(message["report"])
         self._files.list_failed(self._progress, self._progress.note(report))
         self._is_changed = True
-        if message["kind"] == "over":
+        if message["kind"] == FromTask.OVER:
             self._write()
-            self._lease_table.say(number, "closed")
+            self._inbox.send(number, ToTask.CLOSED)
 
     def _on_hello(self, number: int, line: MessageChannel, message: Message) -> None:
-        self._lease_table.connect(number, line)
+        self._inbox.connect(number, line)
         log.info("task %d begins on %s, process %s", number, message.get("host"), message.get("pid"))
         if self.is_stopping:
-            self._lease_table.say(number, "end")
+            self._inbox.send(number, ToTask.END)
             return
         if self._began is None:
             self._began = self._clock.monotonic()
-            hear_no_more()
+            unwatch_executors()
             self._samples.append((self._began, 0))
         progress = self._progress
         mine = [partition for partition in self._shares[number] if progress.remaining_of(partition)]
@@ -279,7 +278,7 @@ class BackfillDriver:
             {partition: progress.epochs[partition] for partition in mine if partition in progress.epochs},
             progress.plan.topic_id,
         )
-        self._lease_table.say(number, "work", errand=errand.to_json())
+        self._inbox.send(number, ToTask.WORK, errand=errand.to_json())
 
     def _on_failed(self, number: int, error: str, *, is_lasting: bool) -> None:
         self._last_error = f"task {number} failed: {error}"
@@ -288,6 +287,6 @@ class BackfillDriver:
         else:
             log.error("%s; Spark retries it", self._last_error)
 
-    def on_unheard(self, number: int) -> None:
+    def on_disconnect(self, number: int) -> None:
         log.debug("task %d has disconnected", number)
         self._cancel_when_alone()

@@ -23,6 +23,7 @@ Json = Any
 Start = tuple[int, tuple[Run, ...]]  # everything below the offset is settled, and so are these runs
 
 _FORMAT: Final = 1
+_DAMAGED: Final = (KeyError, TypeError, ValueError, AttributeError)  # raised for a file that was edited
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +60,11 @@ _LABELS: Final = {
 
 def plan_from(saved: Json) -> BackfillPlan:
     check_format(saved)
-    named = {name: saved[name] for name in ("consumer", "group", "topic", "topic_id", "begin", "end")}
-    return BackfillPlan(**named, stretches={int(p): (start, end) for p, (start, end) in saved["stretches"].items()})
+    try:
+        named = {name: saved[name] for name in ("consumer", "group", "topic", "topic_id", "begin", "end")}
+        return BackfillPlan(**named, stretches={int(p): (start, end) for p, (start, end) in saved["stretches"].items()})
+    except _DAMAGED as error:
+        raise ConfigError(f"plan.json is damaged: start a new backfill with another --state ({error!r})") from error
 
 
 def check_format(saved: Json) -> None:
@@ -216,21 +220,24 @@ def new_progress(plan: BackfillPlan) -> BackfillProgress:
 
 def progress_from(plan: BackfillPlan, saved: Json) -> BackfillProgress:
     check_format(saved)
-    positions = positions_from(saved["places"])
-    if positions.keys() != plan.stretches.keys() or not all(
-        _is_sound(positions[p], s) for p, s in plan.stretches.items()
-    ):
+    try:
+        positions, epochs = positions_from(saved["places"]), epochs_from(saved)
+        progress = BackfillProgress(plan, positions, saved["records"], saved["seconds"], saved["round"], epochs=epochs)
+        is_sound = positions.keys() == plan.stretches.keys() and all(
+            _is_sound(positions[p], stretch) for p, stretch in plan.stretches.items()
+        )
+    except _DAMAGED:
+        is_sound = False
+    if not is_sound or not all(type(n) is int for n in (progress.records, progress.round, *epochs.values())):
         raise ConfigError("the offsets in progress.json are damaged: start a new backfill with another --state")
-    return BackfillProgress(
-        plan, positions, saved["records"], saved["seconds"], saved["round"], epochs=epochs_from(saved)
-    )
+    return progress
 
 
 def _is_sound(position: Start, stretch: Stretch) -> bool:
     """Whether the position is within the stretch, and its runs are ordered and separate, as they are written."""
     offset, runs = position
     edges = [offset, *(edge for first, last in runs for edge in (first, last + 1))]
-    is_ordered = all(isinstance(edge, int) for edge in edges) and edges == sorted(set(edges))
+    is_ordered = all(type(edge) is int for edge in edges) and edges == sorted(set(edges))
     return is_ordered and stretch[0] <= offset and edges[-1] <= stretch[1]
 
 

@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from multilane.engines.backfill.messages import FromTask, ToTask
 from multilane.engines.backfill.progress import (
     Json,
     ProgressReport,
@@ -27,14 +28,14 @@ from multilane.engines.backfill.progress import (
     positions_from,
     positions_to_json,
 )
-from multilane.engines.channel.channel import MessageChannel, call
-from multilane.engines.worker_environment import found, in_worker_environment
+from multilane.engines.channel.channel import MessageChannel, connect
+from multilane.engines.worker_environment import in_worker_environment, load
 from multilane.errors import (
     AuthenticationError,
     BreakerOpen,
+    ChannelLost,
     ConfigError,
     DataLoss,
-    LineLost,
     LogTruncated,
 )
 from multilane.logs import logger
@@ -126,15 +127,15 @@ def serve(plan: BackfillTaskPlan, batches: Iterator[Any]) -> Iterator[Any]:
 def run_task(plan: BackfillTaskPlan, number: int) -> str:
     logging.basicConfig(level=plan.log_level, format=f"%(asctime)s task {number} %(levelname)s %(message)s")
     with ExitStack() as stack:
-        line = call(plan.address, plan.token)
+        line = connect(plan.address, plan.token)
         stack.callback(line.close)
-        line.send("hello", number=number, host=socket.gethostname(), pid=os.getpid())
+        line.send(FromTask.HELLO, number=number, host=socket.gethostname(), pid=os.getpid())
         said = line.receive()
-        if said is None or said["kind"] != "work":
+        if said is None or said["kind"] != ToTask.WORK:
             return "not needed"
         try:
             stack.enter_context(in_worker_environment(plan.home, number))
-            worker: BackfillWorker = found(plan.factory)(plan.target)
+            worker: BackfillWorker = load(plan.factory)(plan.target)
         except (Exception, SystemExit) as error:
             log.exception("cannot create the application")
             return _tell_failure(line, number, error, is_lasting=True)
@@ -146,22 +147,23 @@ def _work(worker: BackfillWorker, task: BackfillTask, number: int, line: Message
     threading.Thread(target=_receive, args=(line, worker, closed), name="multilane-driver", daemon=True).start()
     try:
         last = worker.run(
-            task, lambda report: line.send("told", number=number, report=report.to_json(), news=worker.news())
+            task,
+            lambda report: line.send(FromTask.PROGRESS, number=number, report=report.to_json(), news=worker.news()),
         )
     except _LASTING as error:
         return _tell_failure(line, number, error, is_lasting=True)
     except Exception as error:
         _tell_failure(line, number, error, is_lasting=False)
         raise
-    line.send("over", number=number, report=last.to_json(), news=worker.news())
+    line.send(FromTask.OVER, number=number, report=last.to_json(), news=worker.news())
     if not closed.wait(_ANSWER_SECONDS):
-        raise LineLost("the driver did not confirm the last report of this task")
+        raise ChannelLost("the driver did not confirm the last report of this task")
     return "in order"
 
 
 def _receive(line: MessageChannel, worker: BackfillWorker, closed: threading.Event) -> None:
     while (said := line.receive()) is not None:
-        if said["kind"] == "closed":
+        if said["kind"] == ToTask.CLOSED:
             closed.set()
             return
         worker.stop()
@@ -170,5 +172,5 @@ def _receive(line: MessageChannel, worker: BackfillWorker, closed: threading.Eve
 
 def _tell_failure(line: MessageChannel, number: int, error: BaseException, *, is_lasting: bool) -> str:
     """Report a failure. The task does not fail on a permanent one: Spark would retry it."""
-    line.tell("failed", number=number, error=in_short(error), lasting=is_lasting)
+    line.try_send(FromTask.FAILED, number=number, error=in_short(error), lasting=is_lasting)
     return in_short(error)

@@ -25,14 +25,14 @@ from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.engines.backfill.progress import ProgressReport
 from multilane.engines.backfill.worker import BackfillTask, SendReport
 from multilane.engines.lease_runner import LeaseRunner
-from multilane.errors import DataLoss, LineLost, OffsetOutOfRange
+from multilane.errors import ChannelLost, DataLoss, OffsetOutOfRange
 from multilane.lanes.assignment import Start, Starts
-from multilane.lanes.failure_log import FailureNews
+from multilane.lanes.failure_log import FailureCollector
 from multilane.lanes.interpreter import run_to_end, tuned_interpreter
 from multilane.lanes.partition_processor import PartitionProcessor
 from multilane.listeners.context import Context
 from multilane.logs import logger
-from multilane.metrics import Both, News
+from multilane.metrics.observer import CountBuffer, ObserverPair
 from multilane.outcome.in_place import InPlace
 from multilane.runtime.lane_factory import LaneFactory, flow_of
 from multilane.runtime.registration import Registration
@@ -53,8 +53,8 @@ class BackfillWorkerApp:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._work: asyncio.Task[ProgressReport] | None = None
         self._lease_runner: LeaseRunner | None = None
-        self._news = News()
-        self._failed = FailureNews()
+        self._news = CountBuffer()
+        self._failed = FailureCollector()
         self._is_stopped = False
         self._is_aborted = False
 
@@ -95,7 +95,7 @@ class BackfillWorkerApp:
             return await self._work
         except asyncio.CancelledError:
             if self._is_aborted:
-                raise LineLost("the driver of this backfill is gone: abandoning the records in flight") from None
+                raise ChannelLost("the driver of this backfill is gone: abandoning the records in flight") from None
             raise
         except OffsetOutOfRange as error:
             raise DataLoss(f"{error}. With --skip-deleted the backfill continues where the log begins now") from error
@@ -111,7 +111,7 @@ class BackfillWorkerApp:
             cluster,
             replace(registration.interceptors, last_step=registration.interceptors.last_step or _is_listed),
             self._clock,
-            Both(self._app.observer, self._news),
+            ObserverPair(self._app.observer, self._news),
             in_place,
         )
         lane_factory.failures = self._failed

@@ -1,1 +1,1 @@
-"""The batches flow: a Structured Streaming query whose tasks are lent partitions for a while."""
+"""The batches flow: a streaming query, whose tasks lease the partitions of one member per group."""

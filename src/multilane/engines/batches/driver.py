@@ -1,6 +1,6 @@
-"""Keeps the query of a run in batches going: starts it, hears its keeper, starts it again when it failed, and drains.
+"""Supervises the query of a run in batches: starts it, handles messages of its coordinator, restarts it, and drains.
 
-Thread: whoever calls `run`, which owns all state; the line, the query and `stop` only put something on its queue.
+Thread: the caller of `run`, which owns all state; the channel, the query and `stop` only put events into its queue.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from typing import TYPE_CHECKING, Final
 from multilane.client.group.membership import Identity
 from multilane.clock import Clock, SystemClock
 from multilane.engines.batches.lease_coordinator import CoordinatorPlan, members_from
+from multilane.engines.batches.messages import FromDriver, ToDriver
+from multilane.engines.batches.states import QUERY_TRANSITIONS, QueryState, moved
 from multilane.engines.channel.channel import Message, MessageChannel
 from multilane.engines.channel.server import ChannelServer
 from multilane.engines.job_names import job_name
-from multilane.errors import LineLost, MemberFailed, MultilaneError, SparkStartError
+from multilane.errors import ChannelLost, MemberFailed, MultilaneError, SparkStartError
 from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.lanes.progress import Progress
 from multilane.logs import logger
-from multilane.metrics import NO_OBSERVER, Observer
-from multilane.spark.executor_news import hear_no_more, with_cause
+from multilane.metrics.observer import NO_OBSERVER, Observer
+from multilane.spark.executor_news import unwatch_executors, with_cause
 from multilane.spark.reasons import reason
 
 if TYPE_CHECKING:
@@ -38,15 +40,15 @@ log = logger(__name__)
 
 _FIRST_WAIT: Final = 1.0
 _LONGEST_WAIT: Final = 60.0
-_STEADY_AFTER: Final = 60.0  # seconds after which earlier failures do not count any more
-_TRIES: Final = 8  # in a row
+_STEADY_AFTER: Final = 60.0  # seconds after which earlier failures no longer count
+_ATTEMPTS: Final = 8  # in a row
 _ENDS_BY_ITSELF: Final = 3.0  # seconds for a query whose process has died: its tasks end, then Spark notices
-_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a checkpoint that is thrown away, where writing costs nothing
+_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a temporary checkpoint, where writes cost nothing
 
 
-# Spark would write two files between batches, which takes 0.2 s, for a checkpoint that nobody reads. The first batch is
-# written all the same, and none after it: with a second one Spark would tell the source of it when the query has ended,
-# find nobody there, and not end the query.
+# Between batches, Spark would write two files of a checkpoint that is never read, which takes 0.2 s. The first batch is
+# written all the same, and none after it: with a second one Spark would call the source's `commit` when the query has
+# ended, find its process gone, and not end the query.
 _NO_PROGRESS: Final = {
     "asyncProgressTrackingEnabled": "true",
     "asyncProgressTrackingCheckpointIntervalMs": str(10**15),
@@ -54,51 +56,51 @@ _NO_PROGRESS: Final = {
 
 
 class QuerySupervisor:
-    """For one run. It may be told to stop before that begins."""
+    """For one run. `stop` may be called before `run`."""
 
     def __init__(self, clock: Clock | None = None, observer: Observer = NO_OBSERVER) -> None:
         self._clock = clock or SystemClock()
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._line: MessageChannel | None = None
+        self._channel: MessageChannel | None = None
         self._query: StreamingQuery | None = None
+        self._channel_query: StreamingQuery | None = None  # the query whose coordinator the channel connects
         self._failure: MultilaneError | None = None
-        self._is_stopping = False
-        self._is_over = False
+        self._state = QueryState.WAITING
         self._failures = 0  # in a row
         self._last_error = ""
         self._started_at = 0.0
         self._start_at: float | None = 0.0
         self._stop_at: float | None = None  # for a query whose process has died
         self._deadline: float | None = None  # for the drain
-        self._steering: dict[str, ConsumerOverrides] = {}
-        self._members: tuple[tuple[str, Identity], ...] = ()  # of groups, as the keeper told last
+        self._overrides: dict[str, ConsumerOverrides] = {}
+        self._members: tuple[tuple[str, Identity], ...] = ()  # of groups, as the coordinator reported last
         self._observer = observer
         self.progress = Progress(observer, self._clock)
 
     # --- life --------------------------------------------------------------------------------------------------------
 
     def run(self, spark: SparkSession, plan: CoordinatorPlan, drain_seconds: float) -> None:
-        """Until `stop` and everything has ended, or something is wrong that starting again does not mend."""
+        """Until `stop` and the end of the query, or until a failure that a restart does not mend."""
         from multilane.spark.query_listener import listening
 
         self._spark, self._drain_seconds = spark, drain_seconds
-        with listening(spark, self._observer, tell_every=None):  # the log has what the members count
+        with listening(spark, self._observer, tell_every=None):  # the log has the members' counts
             self._run(plan)
         if self._failure is not None:
             raise self._failure
 
     def _run(self, plan: CoordinatorPlan) -> None:
-        desk = ChannelServer(plan.bind, plan.host, plan.token, self._hear)
-        self._plan = replace(plan, driver=desk.address)
+        server = ChannelServer(plan.bind, plan.host, plan.token, self._receive)
+        self._plan = replace(plan, driver=server.address)
         directory = tempfile.mkdtemp(prefix="multilane-", dir=_MEMORY if _MEMORY.is_dir() else None)
         self.progress.begin(self._clock.monotonic())
         try:
             self._checkpoints = Path(directory)
-            while not self._is_over:
+            while self._state is not QueryState.OVER:
                 self._next_event()
-                self._look_at_the_clock()
+                self._check_timers()
         finally:
-            desk.close()
+            server.close()
             self._stop_query()
             shutil.rmtree(directory, ignore_errors=True)
             self.progress.close(self._clock.monotonic())
@@ -107,15 +109,15 @@ class QuerySupervisor:
         """From any thread, also from a signal handler."""
         self._events.put(self._drain)
 
-    def steer(self, consumer: str, steering: ConsumerOverrides) -> None:
-        """From any thread; a keeper that is started later is told too."""
-        self._events.put(partial(self._steer, consumer, steering))
+    def steer(self, consumer: str, overrides: ConsumerOverrides) -> None:
+        """From any thread. A coordinator that starts later gets them too."""
+        self._events.put(partial(self._steer, consumer, overrides))
 
-    def _steer(self, consumer: str, steering: ConsumerOverrides) -> None:
-        self._steering[consumer] = steering
-        if self._line is not None:
-            with suppress(LineLost):  # whoever reads it hears of it
-                self._line.send("steer", consumer=consumer, steering=steering.to_json())
+    def _steer(self, consumer: str, overrides: ConsumerOverrides) -> None:
+        self._overrides[consumer] = overrides
+        if self._channel is not None:
+            with suppress(ChannelLost):  # the thread that receives on it reports the loss
+                self._channel.send(FromDriver.STEER, consumer=consumer, steering=overrides.to_json())
 
     def _next_event(self) -> None:
         due = [at for at in (self._start_at, self._stop_at, self._deadline, self.progress.due) if at is not None]
@@ -125,9 +127,9 @@ class QuerySupervisor:
             return
         handle()
 
-    def _look_at_the_clock(self) -> None:
+    def _check_timers(self) -> None:
         now = self._clock.monotonic()
-        if self._is_over:
+        if self._state is QueryState.OVER:
             return
         if self._start_at is not None and now >= self._start_at:
             self._start_at = None
@@ -137,11 +139,12 @@ class QuerySupervisor:
             self._stop_query()
         if self._deadline is not None and now >= self._deadline:
             self._failure = self._failure or MemberFailed(
-                f"the run did not end within {self._drain_seconds:g} s and was cut off: what it was at is handled again"
+                f"the run did not end within {self._drain_seconds:g} s and was cut off: its records in flight are "
+                "redelivered"
             )
-            self._is_over = True
+            self._move(QueryState.OVER)
         if now >= self.progress.due:
-            self.progress.tell(now)
+            self.progress.log_progress(now)
 
     # --- the query ---------------------------------------------------------------------------------------------------
 
@@ -151,7 +154,7 @@ class QuerySupervisor:
         self._started_at = now
         checkpoint = self._checkpoints / str(self._failures)
         shutil.rmtree(checkpoint, ignore_errors=True)
-        title = job_name(self._plan.target, self._plan.consumers)  # Spark's interface has it at every batch and job
+        title = job_name(self._plan.target, self._plan.consumers)  # shown for each batch and job
         try:
             self._spark.dataSource.register(lanes_source(self._plan))
             rows = self._spark.readStream.format(FORMAT).load()
@@ -159,13 +162,14 @@ class QuerySupervisor:
             self._query = query = writing.option("checkpointLocation", checkpoint.as_uri()).start()
         except Exception as error:
             raise SparkStartError(with_cause(f"Spark does not start the query: {reason(error)}")) from error
+        self._move(QueryState.RUNNING)
         threading.Thread(target=self._wait_for, args=(query,), name="multilane-query", daemon=True).start()
 
     def _wait_for(self, query: StreamingQuery) -> None:
         failure: Exception | None = None
         try:
             query.awaitTermination()
-        except Exception as error:  # noqa: BLE001 - whatever Spark raises is told
+        except Exception as error:  # noqa: BLE001 - whatever Spark raises is reported
             failure = error
         self._events.put(partial(self._on_ended, query, failure))
 
@@ -173,21 +177,22 @@ class QuerySupervisor:
         if query is not self._query:
             return
         self._query = self._stop_at = None
-        if self._is_stopping or self._failure is not None:
-            self._is_over = True
+        if self._state is QueryState.DRAINING or self._failure is not None:
+            self._move(QueryState.OVER)
             return
         now = self._clock.monotonic()
         if now - self._started_at >= _STEADY_AFTER:
             self._failures = 0
         self._failures += 1
-        why = self._last_error or (reason(error) if error is not None else "it ended by itself")
+        why = self._last_error or (reason(error) if error is not None else "it ended unexpectedly")
         self._last_error = ""
-        if self._failures >= _TRIES:
+        if self._failures >= _ATTEMPTS:
             self._fail(SparkStartError(with_cause(f"the query failed {self._failures} times in a row: {why}")))
             return
         wait = min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** (self._failures - 1))
-        log.error("the query failed and is started again in %g s: %s", wait, why)
+        log.error("the query failed, restarting it in %g s: %s", wait, why)
         self._start_at = now + wait
+        self._move(QueryState.WAITING)
 
     def _stop_query(self) -> None:
         if self._query is not None:
@@ -199,71 +204,86 @@ class QuerySupervisor:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def _drain(self) -> None:
-        if self._is_stopping:
-            return
-        self._is_stopping = True
+        if self._state not in (QueryState.DRAINING, QueryState.OVER):
+            self._move(QueryState.DRAINING)
+            self._request_stop()
+
+    def _request_stop(self) -> None:
         self._start_at = None
         self._deadline = self._clock.monotonic() + self._drain_seconds
-        if self._line is None:  # there is nobody who has anything
-            self._is_over = self._query is None
+        if self._channel is None:  # no coordinator, so nothing is leased
+            if self._query is None:
+                self._move(QueryState.OVER)
         else:
             try:
-                self._line.send("stop")
-            except LineLost:
-                self._is_over = True
+                self._channel.send(FromDriver.STOP)
+            except ChannelLost:
+                self._move(QueryState.OVER)
 
     def _fail(self, failure: MultilaneError) -> None:
         self._failure = self._failure or failure
         if self._query is None:
-            self._is_over = True
+            self._move(QueryState.OVER)
         else:
             self._drain()
 
-    # --- the keeper's words ------------------------------------------------------------------------------------------
+    def _move(self, state: QueryState) -> None:
+        self._state = moved(QUERY_TRANSITIONS, self._state, state)
 
-    def _hear(self, line: MessageChannel) -> None:
-        """On the line's own thread, until it ends."""
-        self._events.put(partial(self._on_line, line))
-        while (message := line.receive()) is not None:
-            self._events.put(partial(self._on_message, line, message))
-        self._events.put(partial(self._on_unheard, line))
+    # --- messages of the coordinator ---------------------------------------------------------------------------------
 
-    def _on_line(self, line: MessageChannel) -> None:
-        self._line = line
-        for consumer, steering in self._steering.items():
-            self._steer(consumer, steering)
-        if self._is_stopping:
-            self._is_stopping = False
-            self._drain()
+    def _receive(self, channel: MessageChannel) -> None:
+        """On the channel's own thread, until the channel closes."""
+        self._events.put(partial(self._on_connect, channel))
+        while (message := channel.receive()) is not None:
+            self._events.put(partial(self._on_message, channel, message))
+        self._events.put(partial(self._on_disconnect, channel))
 
-    def _on_unheard(self, line: MessageChannel) -> None:
-        if line is not self._line:
+    def _on_connect(self, channel: MessageChannel) -> None:
+        self._channel, self._channel_query = channel, self._query
+        for consumer, overrides in self._overrides.items():
+            self._steer(consumer, overrides)
+        if self._state is QueryState.DRAINING:
+            self._request_stop()
+
+    def _on_disconnect(self, channel: MessageChannel) -> None:
+        if channel is not self._channel:
             return
-        self._line = None
-        self._is_over = self._is_over or self._is_stopping
-        if not self._is_over and not self._last_error:
-            self._plan = replace(self._plan, former=self._members)
+        self._channel = None
+        if self._state is QueryState.DRAINING:
+            self._move(QueryState.OVER)
+        if self._state is QueryState.OVER or self._last_error:
+            return
+        self._plan = replace(self._plan, former=self._members)
+        if self._query is not None and self._query is self._channel_query:  # else it has ended, and another may run
+            self._note_ending()
             self._last_error = "its process has died"
             self._stop_at = self._clock.monotonic() + _ENDS_BY_ITSELF
 
-    def _on_message(self, line: MessageChannel, message: Message) -> None:
+    def _note_ending(self) -> None:
+        """A message of the last query's coordinator may arrive when that query has ended: then nothing is ending."""
+        if self._state is QueryState.RUNNING:
+            self._move(QueryState.ENDING)
+
+    def _on_message(self, channel: MessageChannel, message: Message) -> None:
         kind = message["kind"]
-        if kind == "beat":
+        if kind == ToDriver.REPORT:
             self.progress.add(message.get("counts") or [], message.get("failures") or [])
             self._members = members_from(message.get("members") or [])
-        elif line is not self._line:
-            log.debug("the keeper of a query that has failed says %r", kind)
-        elif kind == "failed":
-            told = str(message.get("error"))
-            log.error("the application failed: %s", told)
+        elif channel is not self._channel:
+            log.debug("ignoring message %r from the coordinator of a failed query", kind)
+        elif kind == ToDriver.FAILED:
+            error = str(message.get("error"))
+            log.error("the application failed: %s", error)
             if message.get("is_refused"):
-                self._failure = self._failure or MemberFailed(with_cause(f"the application cannot run: {told}"))
-                self._is_over = True
+                self._failure = self._failure or MemberFailed(with_cause(f"the application cannot run: {error}"))
+                self._move(QueryState.OVER)
             else:
-                self._last_error = told
-                self._stop_query()  # it is started again
-        elif kind == "assembled":  # a query that is started again makes do with the slots that are left
-            hear_no_more()
+                self._note_ending()
+                self._last_error = error
+                self._stop_query()  # it is restarted
+        elif kind == ToDriver.ASSEMBLED:  # a restarted query makes do with the slots that are left
+            unwatch_executors()
             self._plan = replace(self._plan, start_seconds=None)
-        elif kind == "ended" and self._is_stopping:
-            self._is_over = True
+        elif kind == ToDriver.ENDED and self._state is QueryState.DRAINING:
+            self._move(QueryState.OVER)

@@ -1,14 +1,16 @@
-"""What is said of a unit between the one who lends it and the one who works on it, and how it looks on the line.
+"""The messages of a run in batches: their kinds, the leases inside them, and the JSON form of these.
 
 Thread: none (pure).
 
-A unit is what one team works off: a partition, or a topic's and its retry topic's together. The same words serve both
-ways: where it begins, how far it is, and what is left at the end.
+Two channels carry them: between the driver and the lease coordinator, and between the coordinator and each worker.
+A partition lease covers what one processor works off: a partition, or a topic's and its retry topic's together. The
+same fields serve both directions: where the worker begins, how far it is, and what is still in flight at the end.
 """
 
 from __future__ import annotations
 
 import base64
+import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
@@ -22,23 +24,64 @@ from multilane.wire.records.record import Record
 Json = Any
 
 
-class Says(Protocol):
-    """A line to a worker."""
+class FromDriver(enum.StrEnum):
+    """To the coordinator."""
+
+    STEER = "steer"  # consumer, steering: overrides of a consumer
+    STOP = "stop"  # in order
+
+
+class ToDriver(enum.StrEnum):
+    """From the coordinator."""
+
+    REPORT = "beat"  # counts, failures: since the last report; members: identities in the groups
+    FAILED = "failed"  # error; is_refused: a restart would not mend it
+    ASSEMBLED = "assembled"  # all tasks have found a slot
+    ENDED = "ended"  # it has left its groups
+
+
+class FromWorker(enum.StrEnum):
+    """To the coordinator. `units` are partition leases, `unit` is the number of one."""
+
+    HELLO = "hello"  # number, pid, sent: a task has begun; it waits for GRANT
+    PROGRESS = "told"  # units: how far they are
+    RETURN = "given"  # units: returned before the task is over, because they were revoked
+    OVER = "over"  # number, units: the task is over, and returns these; it waits for CLOSED
+    RELEASED = "released"  # unit, settled, undone, tried: held records whose calls have ended
+    COUNTS = "counts"  # counts, failures: since the last report; sent: a time, to renew leases from
+    CANNOT_START = "cannot"  # error: the application cannot be made in this worker
+
+
+class ToWorker(enum.StrEnum):
+    """From the coordinator. `unit` is the number of a partition lease."""
+
+    GRANT = "loan"  # number, loan: the TaskLease of a task; null when there is none
+    RENEW = "leases"  # sent, seconds: by consumer, how long after `sent` its partitions are leased for certain
+    REVOKE = "back"  # unit, seconds: return it within this time
+    RELEASED = "freed"  # unit, held: records that other workers held are settled
+    STEER = "steer"  # consumer, steering: overrides of a consumer
+    END = "end"  # the task's time is up
+    CLOSED = "closed"  # number: the coordinator has the final progress of the task
+    FINISH = "finish"  # the run is over: flush producers and close
+
+
+class WorkerChannel(Protocol):
+    """The channel to a worker."""
 
     def send(self, kind: str, **fields: Any) -> None: ...
 
 
 class HeldRecord(NamedTuple):
-    """In work still, when the rest is given back."""
+    """Still in flight at a worker that has returned its lease."""
 
     partition: TopicPartition
     offset: int
     key: bytes | None
-    fences: bool = True  # what comes behind it has to wait; not where only its acknowledgement is missing
+    fences: bool = True  # later records of its key have to wait; False when only its acknowledgement is missing
 
 
-class Again(NamedTuple):
-    """A borrower found a log cut or made anew, so often, and began again there."""
+class LogReset(NamedTuple):
+    """A worker found that a log was cut or recreated, and started over there."""
 
     times: int
     offset: int  # the lowest
@@ -48,98 +91,99 @@ class Again(NamedTuple):
 class PartitionLease:
     number: int
     consumer: str  # its name in the configuration
-    places: Mapping[TopicPartition, CommitPoint]
+    points: Mapping[TopicPartition, CommitPoint]
     held: tuple[HeldRecord, ...] = ()
-    tried: tuple[Record, ...] = ()  # to be tried again in their places; without values
-    settled: int = 0  # records, by this borrower
-    logs: Mapping[str, UUID] = field(default_factory=dict)  # the ids of its topics, as far as they are known
-    began_again: Mapping[TopicPartition, Again] = field(default_factory=dict)  # logs that were cut or made anew
+    retries: tuple[Record, ...] = ()  # to be retried in place; without values
+    settled: int = 0  # records, by this worker
+    topic_ids: Mapping[str, UUID] = field(default_factory=dict)  # as far as they are known
+    log_resets: Mapping[TopicPartition, LogReset] = field(default_factory=dict)
 
     @property
     def starts(self) -> Starts:
         return {
-            p: Start(place.offset, place.runs, place.end_epoch, place.leader_epoch, self.logs.get(p.topic))
-            for p, place in self.places.items()
+            p: Start(point.offset, point.runs, point.end_epoch, point.leader_epoch, self.topic_ids.get(p.topic))
+            for p, point in self.points.items()
         }
 
     def before(self, partition: TopicPartition, offset: int) -> PartitionLease:
-        """Without what was held or tried from there on: its log is no more."""
+        """Without the held records and retries from this offset on: their log does not exist any more."""
 
-        def is_left(one: HeldRecord | Record) -> bool:
-            place = one.partition if isinstance(one, HeldRecord) else (one.topic, one.partition)
-            return place != partition or one.offset < offset
+        def is_before(record: HeldRecord | Record) -> bool:
+            where = record.partition if isinstance(record, HeldRecord) else (record.topic, record.partition)
+            return where != partition or record.offset < offset
 
-        return replace(self, held=tuple(filter(is_left, self.held)), tried=tuple(filter(is_left, self.tried)))
+        held, retries = tuple(filter(is_before, self.held)), tuple(filter(is_before, self.retries))
+        return replace(self, held=held, retries=retries)
 
     def to_json(self) -> Json:
         return {
             "number": self.number,
             "consumer": self.consumer,
-            "places": [[*p, *_place_to_json(place)] for p, place in self.places.items()],
+            "places": [[*p, *_point_to_json(point)] for p, point in self.points.items()],
             "held": held_to_json(self.held),
-            "tried": tried_to_json(self.tried),
+            "tried": retries_to_json(self.retries),
             "settled": self.settled,
-            "logs": {topic: topic_id.hex for topic, topic_id in self.logs.items()},
-            "began_again": [[*partition, *again] for partition, again in self.began_again.items()],
+            "logs": {topic: topic_id.hex for topic, topic_id in self.topic_ids.items()},
+            "began_again": [[*partition, *reset] for partition, reset in self.log_resets.items()],
         }
 
 
-def _place_to_json(place: CommitPoint) -> Json:
-    return place.offset, place.leader_epoch, place.runs, place.end_epoch
+def _point_to_json(point: CommitPoint) -> Json:
+    return point.offset, point.leader_epoch, point.runs, point.end_epoch
 
 
-def lease_from(told: Json) -> PartitionLease:
+def lease_from(data: Json) -> PartitionLease:
     return PartitionLease(
-        told["number"],
-        told["consumer"],
+        data["number"],
+        data["consumer"],
         {
             TopicPartition(topic, partition): CommitPoint(
                 offset, epoch, tuple((first, last) for first, last in runs), end_epoch
             )
-            for topic, partition, offset, epoch, runs, end_epoch in told["places"]
+            for topic, partition, offset, epoch, runs, end_epoch in data["places"]
         },
-        held_from(told["held"]),
-        tried_from(told["tried"]),
-        told["settled"],
-        {topic: UUID(topic_id) for topic, topic_id in told["logs"].items()},
-        {TopicPartition(topic, number): Again(*again) for topic, number, *again in told["began_again"]},
+        held_from(data["held"]),
+        retries_from(data["tried"]),
+        data["settled"],
+        {topic: UUID(topic_id) for topic, topic_id in data["logs"].items()},
+        {TopicPartition(topic, number): LogReset(*reset) for topic, number, *reset in data["began_again"]},
     )
 
 
 @dataclass(frozen=True, slots=True)
 class TaskLease:
-    """Units that one task has for a while."""
+    """The partition leases of one task."""
 
     number: int
-    seconds: float  # of work
-    patience: float  # seconds for what is in work when the time is up; what takes longer is carried over
-    units: tuple[PartitionLease, ...] = field(default=())
+    seconds: float  # to process
+    patience: float  # seconds for calls in flight when the time is up; longer calls are carried over
+    leases: tuple[PartitionLease, ...] = field(default=())
 
     def to_json(self) -> Json:
-        units = [unit.to_json() for unit in self.units]
+        units = [lease.to_json() for lease in self.leases]
         return {"number": self.number, "seconds": self.seconds, "patience": self.patience, "units": units}
 
 
-def task_lease_from(told: Json) -> TaskLease:
-    return TaskLease(told["number"], told["seconds"], told["patience"], tuple(map(lease_from, told["units"])))
+def task_lease_from(data: Json) -> TaskLease:
+    return TaskLease(data["number"], data["seconds"], data["patience"], tuple(map(lease_from, data["units"])))
 
 
 def held_to_json(held: Iterable[HeldRecord]) -> Json:
-    return [[*one.partition, one.offset, _text(one.key), one.fences] for one in held]
+    return [[*record.partition, record.offset, _text(record.key), record.fences] for record in held]
 
 
-def held_from(told: Json) -> tuple[HeldRecord, ...]:
-    return tuple(HeldRecord(TopicPartition(t, p), at, _bytes(key), fences) for t, p, at, key, fences in told)
+def held_from(data: Json) -> tuple[HeldRecord, ...]:
+    return tuple(HeldRecord(TopicPartition(t, p), at, _bytes(key), fences) for t, p, at, key, fences in data)
 
 
-def tried_to_json(tried: Iterable[Record]) -> Json:
-    return [[r.topic, r.partition, r.offset, r.timestamp, [[n, _text(v)] for n, v in r.headers]] for r in tried]
+def retries_to_json(retries: Iterable[Record]) -> Json:
+    return [[r.topic, r.partition, r.offset, r.timestamp, [[n, _text(v)] for n, v in r.headers]] for r in retries]
 
 
-def tried_from(told: Json) -> tuple[Record, ...]:
+def retries_from(data: Json) -> tuple[Record, ...]:
     return tuple(
         Record(t, p, offset, timestamp, 0, None, None, tuple((name, _bytes(v)) for name, v in headers))
-        for t, p, offset, timestamp, headers in told
+        for t, p, offset, timestamp, headers in data
     )
 
 

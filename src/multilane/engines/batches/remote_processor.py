@@ -1,9 +1,9 @@
-"""A team whose lanes are in a Spark worker, as its member in the driver sees it.
+"""A processor whose lanes run in Spark workers, as the group member sees it.
 
-Thread: loop (one owner, the board's).
+Thread: loop (one owner, the lease table's).
 
-Owns the accounts of its partitions. It is lent to a task for a while, comes back with what is left, and is lent again;
-when the group wants its partitions back it is asked for, and is lent no more.
+Owns the progress of its partitions. It is leased to a task, returned with what is still in flight, and leased again.
+When its partitions are drained, the lease is revoked, and it is never leased again.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from uuid import UUID
 
 from multilane.clock import Clock
 from multilane.commit.ledger import CommitPoint
-from multilane.engines.batches.messages import HeldRecord, PartitionLease, Says
+from multilane.engines.batches.messages import HeldRecord, PartitionLease, WorkerChannel
 from multilane.engines.batches.remote_progress import RemoteProgress
+from multilane.engines.batches.states import LEASE_TRANSITIONS, UNUSED, LeaseState, moved
 from multilane.lanes.assignment import Starts
 from multilane.types import TopicPartition
 from multilane.wire.records.record import Record
 
-Tried = dict[tuple[str, int], Record]
+Retries = dict[tuple[str, int], Record]
 
-_GRACE: Final = 2.0  # seconds beyond a deadline, for the words that tell how it ended
+_GRACE: Final = 2.0  # seconds beyond a deadline, for the message that reports the end
 
 
 class RemoteProcessor:
@@ -33,143 +34,159 @@ class RemoteProcessor:
         consumer: str,
         starts: Starts,
         clock: Clock,
-        ask_back: Callable[[RemoteProcessor, float], None],
+        revoke: Callable[[RemoteProcessor, float], None],
     ) -> None:
-        """`ask_back` tells whoever has it to give it back within so many seconds."""
+        """`revoke` asks the workers to return their lease within so many seconds."""
         self.number = number
         self.consumer = consumer
-        self.borrower: Says | None = None
+        self.worker: WorkerChannel | None = None  # the one that holds the lease
         self.settled = 0
-        self.is_wanted_back = False
+        self.state = LeaseState.FREE
         self._clock = clock
-        self._ask_back = ask_back
-        self._accounts = {p: RemoteProgress(start) for p, start in starts.items()}
-        # The ids of its topics.
-        self._logs = {p.topic: start.topic_id for p, start in starts.items() if start.topic_id is not None}
-        self._began_again: dict[TopicPartition, int] = {}  # how often its borrower has
-        self._held: dict[HeldRecord, Says | None] = {}  # and who is at it
-        self._tried: Tried = {}
-        self._tried_since: Tried = {}  # by former borrowers, since it was lent
+        self._revoke = revoke
+        self._progress = {p: RemoteProgress(start) for p, start in starts.items()}
+        self._topic_ids = {p.topic: start.topic_id for p, start in starts.items() if start.topic_id is not None}
+        self._log_resets: dict[TopicPartition, int] = {}  # their number, in this lease
+        self._held: dict[HeldRecord, WorkerChannel | None] = {}  # and the former worker that processes it
+        self._retries: Retries = {}
+        self._late_retries: Retries = {}  # of former workers, since it was granted
         self._settled_before = 0
-        self._is_free = asyncio.Event()
-        self._is_free.set()
+        self._is_unused = asyncio.Event()
+        self._is_unused.set()
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
-        return frozenset(self._accounts)
+        return frozenset(self._progress)
 
     def commit_point(self, partition: TopicPartition) -> CommitPoint:
-        return self._accounts[partition].place
+        return self._progress[partition].point
 
     def has_work(self, ends: Mapping[TopicPartition, int]) -> bool:
-        """Whether the logs, which end there, have something for its next borrower. Where the last one settled records
-        more have probably come since: to wait for a look at the logs would keep them waiting."""
+        """Whether the logs, which end there, have records for the next worker. If the last one settled records, more
+        have probably arrived since: they should not wait until the ends are looked up again."""
         return self.settled > self._settled_before or any(
-            account.begins < ends.get(p, 0) for p, account in self._accounts.items()
+            progress.begins < ends.get(p, 0) for p, progress in self._progress.items()
         )
 
-    def is_beyond(self, ends: Mapping[TopicPartition, int]) -> bool:
-        """Whether a log ends before its place: it was cut or made anew, and whoever reads it notices."""
-        return any(account.begins > ends[p] for p, account in self._accounts.items() if p in ends)
+    def is_past_end(self, ends: Mapping[TopicPartition, int]) -> bool:
+        """Whether a log ends below its position: it was cut or recreated, and the next worker notices that."""
+        return any(progress.begins > ends[p] for p, progress in self._progress.items() if p in ends)
 
     def note_ids(self, topic_ids: Mapping[str, UUID]) -> frozenset[str]:
-        """Which of its topics have another id than before: they were made again, and its places are in the old ones.
-        One whose id was not known has this one."""
-        told = {topic: topic_ids[topic] for topic in {p.topic for p in self._accounts} & topic_ids.keys()}
-        self._logs = told | self._logs
-        return frozenset(topic for topic, topic_id in told.items() if self._logs[topic] != topic_id)
+        """Returns its topics whose ids have changed: they were recreated, and the progress belongs to the old ones. An
+        id that was not known is stored."""
+        current = {topic: topic_ids[topic] for topic in {p.topic for p in self._progress} & topic_ids.keys()}
+        self._topic_ids = current | self._topic_ids
+        return frozenset(topic for topic, topic_id in current.items() if self._topic_ids[topic] != topic_id)
 
     @property
-    def holders(self) -> list[Says]:
-        """Who has it, or is still at records of it."""
-        return [who for who in dict.fromkeys([self.borrower, *self._held.values()]) if who is not None]
+    def workers(self) -> list[WorkerChannel]:
+        """The worker that holds the lease, and former ones that still process records of it."""
+        return [worker for worker in dict.fromkeys([self.worker, *self._held.values()]) if worker is not None]
 
-    # --- lending -----------------------------------------------------------------------------------------------------
+    # --- leases ------------------------------------------------------------------------------------------------------
 
-    def lend(self, borrower: Says) -> PartitionLease:
-        self.borrower = borrower
+    def grant(self, worker: WorkerChannel) -> PartitionLease:
+        self.worker = worker
+        self._move(LeaseState.GRANTED)
         self._settled_before = self.settled
-        self._is_free.clear()
-        self._tried_since = {}
-        self._began_again = {}
-        places = {p: account.lend() for p, account in self._accounts.items()}
-        tried = tuple(self._tried.values())
-        return PartitionLease(self.number, self.consumer, places, tuple(self._held), tried, logs=dict(self._logs))
+        self._late_retries = {}
+        self._log_resets = {}
+        points = {p: progress.grant() for p, progress in self._progress.items()}
+        retries, topic_ids = tuple(self._retries.values()), dict(self._topic_ids)
+        return PartitionLease(self.number, self.consumer, points, tuple(self._held), retries, topic_ids=topic_ids)
 
-    def tell(self, unit: PartitionLease) -> None:
-        """How far its borrower is."""
-        for partition, again in unit.began_again.items():
-            if again.times > self._began_again.get(partition, 0):
-                self._began_again[partition] = again.times
-                self._forget_from(partition, again.offset)
-        for partition, place in unit.places.items():
-            self._accounts[partition].tell(place)
-        self.settled = self._settled_before + unit.settled
+    def note_progress(self, lease: PartitionLease) -> None:
+        """The worker reports how far it is."""
+        for partition, reset in lease.log_resets.items():
+            if reset.times > self._log_resets.get(partition, 0):
+                self._log_resets[partition] = reset.times
+                self._forget_from(partition, reset.offset)
+        for partition, point in lease.points.items():
+            self._progress[partition].note(point)
+        self.settled = self._settled_before + lease.settled
 
     def _forget_from(self, partition: TopicPartition, offset: int) -> None:
-        """What was there is no more: whatever comes of it counts for nothing, and which log it is has to be asked."""
-        self._logs.pop(partition.topic, None)
-        self._accounts[partition].forget_from(offset)
-        self._held = {r: who for r, who in self._held.items() if r.partition != partition or r.offset < offset}
-        self._tried = _without(self._tried, partition, offset)
-        self._tried_since = _without(self._tried_since, partition, offset)
+        """These records do not exist any more: their outcome does not count, and the topic's id has to be looked up."""
+        self._topic_ids.pop(partition.topic, None)
+        self._progress[partition].forget_from(offset)
+        self._held = {r: worker for r, worker in self._held.items() if r.partition != partition or r.offset < offset}
+        self._retries = _without(self._retries, partition, offset)
+        self._late_retries = _without(self._late_retries, partition, offset)
 
-    def give_back(self, unit: PartitionLease) -> None:
-        """It comes back, perhaps without some records."""
-        self.tell(unit)
-        self._tried = {(record.topic, record.offset): record for record in unit.tried} | self._tried_since
-        for record in unit.held:
-            self._held[record] = self.borrower
-            self._accounts[record.partition].hold([record.offset])
-        self.borrower = None
-        self._look_whether_free()
+    def take_back(self, lease: PartitionLease) -> None:
+        """The worker returns it, perhaps with records still in flight."""
+        self.note_progress(lease)
+        self._retries = {(record.topic, record.offset): record for record in lease.retries} | self._late_retries
+        for record in lease.held:
+            self._held[record] = self.worker
+            self._progress[record.partition].hold([record.offset])
+        self.worker = None
+        self._note_unheld()
 
-    def release(self, record: HeldRecord, by: Says, *, is_settled: bool) -> bool:
-        """A former borrower is not at this record any more; False when it is not the one who was."""
-        if self._held.get(record) is not by:
+    def release(self, record: HeldRecord, worker: WorkerChannel, *, is_settled: bool) -> bool:
+        """A former worker no longer processes this record. False when another one does."""
+        if self._held.get(record) is not worker:
             return False
         del self._held[record]
-        self._accounts[record.partition].release(record.offset, is_settled=is_settled)
+        self._progress[record.partition].release(record.offset, is_settled=is_settled)
         self.settled += is_settled
         self._settled_before += is_settled
-        self._look_whether_free()
+        self._note_unheld()
         return True
 
-    def try_again(self, records: Iterable[Record]) -> None:
-        """These were tried, and are to be tried again with these headers."""
-        self._tried_since |= {(record.topic, record.offset): record for record in records}
-        self._tried |= self._tried_since
+    def note_retries(self, records: Iterable[Record]) -> None:
+        """These failed at a former worker, and are to be retried with these headers."""
+        self._late_retries |= {(record.topic, record.offset): record for record in records}
+        self._retries |= self._late_retries
 
-    def reclaim(self, borrower: Says) -> None:
-        """Whoever had it has it no more, and what it may say of it does not count."""
-        if self.borrower is borrower:
-            self.borrower = None
-            self._look_whether_free()
+    def expire(self, worker: WorkerChannel) -> None:
+        """The worker's lease has ended without being returned; later messages about it do not count."""
+        if self.worker is worker:
+            self.worker = None
+            self._note_unheld()
 
-    def lose(self, borrower: Says) -> None:
-        """A borrower is gone: what it was at is undone."""
-        self.reclaim(borrower)
-        for record in [record for record, holder in self._held.items() if holder is borrower]:
-            self.release(record, borrower, is_settled=False)
+    def lose(self, worker: WorkerChannel) -> None:
+        """A worker is gone: its records in flight are undone."""
+        self.expire(worker)
+        for record in [record for record, holder in self._held.items() if holder is worker]:
+            self.release(record, worker, is_settled=False)
 
-    def _look_whether_free(self) -> None:
-        if self.borrower is None and not self._held:
-            self._is_free.set()
+    # --- its state ---------------------------------------------------------------------------------------------------
+
+    @property
+    def is_revoked(self) -> bool:
+        return self.state in (LeaseState.REVOKING, LeaseState.REVOKED)
+
+    def _note_unheld(self) -> None:
+        """The lease was returned or has expired, or a former worker released a record."""
+        if self.worker is None:
+            if self.is_revoked:
+                self._move(LeaseState.REVOKING if self._held else LeaseState.REVOKED)
+            else:
+                self._move(LeaseState.CARRIED if self._held else LeaseState.FREE)
+
+    def _move(self, state: LeaseState) -> None:
+        self.state = moved(LEASE_TRANSITIONS, self.state, state)
+        if state in UNUSED:
+            self._is_unused.set()
+        else:
+            self._is_unused.clear()
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
     async def drain(self, deadline: float) -> None:
-        """Whoever has it, or records of it, ends what is in work until the deadline."""
-        self.is_wanted_back = True
+        """Workers that hold the lease or records of it have until the deadline to end their calls in flight."""
+        self._move(LeaseState.REVOKED if self.state in UNUSED else LeaseState.REVOKING)
         left = max(0.0, deadline - self._clock.monotonic())
-        self._ask_back(self, left)
-        await asyncio.wait([waiting := asyncio.ensure_future(self._is_free.wait())], timeout=left + _GRACE)
+        self._revoke(self, left)
+        await asyncio.wait([waiting := asyncio.ensure_future(self._is_unused.wait())], timeout=left + _GRACE)
         waiting.cancel()
 
 
-def _without(tried: Tried, partition: TopicPartition, offset: int) -> Tried:
+def _without(retries: Retries, partition: TopicPartition, offset: int) -> Retries:
     return {
-        place: record
-        for place, record in tried.items()
+        key: record
+        for key, record in retries.items()
         if (record.topic, record.partition) != partition or record.offset < offset
     }

@@ -1,13 +1,13 @@
-"""The account of one partition while its lanes are elsewhere: what was told to be settled, and what is not after all.
+"""The progress of one partition that workers process: what they reported as settled, less what is not settled yet.
 
 Thread: none (pure); one owner.
 
-A partition is lent with a start: everything below an offset is settled, and runs beyond it. Whoever has it tells how
-that grows. Two things are apart from it: offsets that an earlier borrower is still at (held), which the next one must
-not begin and is told to be settled; and those that such a borrower gave up (undone), which come with the next loan.
+A lease begins at a start: everything below an offset is settled, and so are runs beyond it. The worker reports how that
+grows. Two sets of offsets are kept apart: those still in flight at a former worker (held), which the next worker must
+not begin and sees as settled; and those that a former worker has abandoned (undone), which the next lease includes.
 
-All of it is of one log, as far as the newest leader epoch that a borrower has read: the next one checks that before it
-passes over anything.
+All of it belongs to one log, identified by the newest leader epoch that a worker has read. The next worker checks the
+log before it skips anything.
 """
 
 from __future__ import annotations
@@ -20,97 +20,103 @@ from multilane.commit.ledger import CommitPoint
 from multilane.lanes.assignment import Start
 from multilane.types import NO_EPOCH
 
-Settled = tuple[int, tuple[Run, ...]]  # everything below is, and these runs beyond it
+Settled = tuple[int, tuple[Run, ...]]  # everything below the offset, and these runs beyond it
 
 
 class RemoteProgress:
-    __slots__ = ("_end_epoch", "_epoch", "_held", "_told", "_undone")
+    __slots__ = ("_end_epoch", "_epoch", "_held", "_reported", "_undone")
 
     def __init__(self, start: Start) -> None:
-        self._told: Settled = (start.offset, start.runs)
+        self._reported: Settled = (start.offset, start.runs)
         self._epoch = start.leader_epoch
         self._end_epoch = start.end_epoch
         self._held: set[int] = set()
         self._undone: set[int] = set()
 
     @property
-    def place(self) -> CommitPoint:
+    def point(self) -> CommitPoint:
         """What may be committed."""
-        offset, runs = without(self._told, self._held | self._undone)
-        return CommitPoint(offset, self._epoch if offset == self._told[0] else NO_EPOCH, runs, self._end_epoch)
+        offset, runs = without(self._reported, self._held | self._undone)
+        return CommitPoint(offset, self._epoch_at(offset), runs, self._end_epoch)
 
     @property
     def begins(self) -> int:
-        """The first offset that a borrower would have to look at."""
+        """The first offset that the next worker would process."""
         return self._start()[0]
 
-    def lend(self) -> CommitPoint:
-        """Where the next borrower begins."""
+    def grant(self) -> CommitPoint:
+        """The start of the next worker."""
         start = self._start()
-        if start[0] != self._told[0]:
-            self._epoch = NO_EPOCH
-        self._told = start
+        self._epoch = self._epoch_at(start[0])
+        self._reported = start
         self._undone.clear()
         return CommitPoint(start[0], self._epoch, start[1], self._end_epoch)
 
-    def _start(self) -> Settled:
-        return including(without(self._told, self._undone), self._held)
+    def _epoch_at(self, offset: int) -> int:
+        """The leader epoch of the record before, or a newer one that was read in this log. A log that was truncated
+        below has neither up to here; without an epoch the truncation would go unnoticed."""
+        is_known = self._epoch != NO_EPOCH and offset <= self._reported[0]
+        return self._epoch if is_known else self._end_epoch
 
-    def tell(self, place: CommitPoint) -> None:
-        """The borrower is here by now. One that has not got on does not know the leader's epoch here."""
-        if place.offset != self._told[0] or place.leader_epoch != NO_EPOCH:
-            self._epoch = place.leader_epoch
-        if place.end_epoch != NO_EPOCH:
-            self._end_epoch = place.end_epoch
-        self._told = (place.offset, place.runs)
+    def _start(self) -> Settled:
+        return including(without(self._reported, self._undone), self._held)
+
+    def note(self, point: CommitPoint) -> None:
+        """The worker has got this far. If its offset has not moved, it does not know the leader epoch there."""
+        if point.offset != self._reported[0] or point.leader_epoch != NO_EPOCH:
+            self._epoch = point.leader_epoch
+        if point.end_epoch != NO_EPOCH:
+            self._end_epoch = point.end_epoch
+        self._reported = (point.offset, point.runs)
 
     def forget_from(self, offset: int) -> None:
-        """What is held or undone from there on is of a log that is no more. So is what was known of its epochs."""
+        """Held and undone offsets from here on, and the known epochs, belong to a log that does not exist any more."""
         self._end_epoch = NO_EPOCH
-        self._held = {one for one in self._held if one < offset}
-        self._undone = {one for one in self._undone if one < offset}
+        self._held = {held for held in self._held if held < offset}
+        self._undone = {undone for undone in self._undone if undone < offset}
 
     def hold(self, offsets: Iterable[int]) -> None:
-        """The borrower has given the partition back, and is still at these."""
+        """The worker has returned the partition, and still processes these."""
         self._held.update(offsets)
 
     def release(self, offset: int, *, is_settled: bool) -> None:
-        """It is not at this one any more."""
+        """The former worker no longer processes this one."""
         self._held.discard(offset)
         if is_settled:
-            before, self._told = self._told[0], including(self._told, {offset})
-            self._epoch = self._epoch if self._told[0] == before else NO_EPOCH
+            reported = including(self._reported, {offset})
+            self._epoch = self._epoch_at(reported[0])
+            self._reported = reported
         else:
             self._undone.add(offset)
 
 
-def without(start: Settled, gone: Collection[int]) -> Settled:
-    """The same, with these not settled."""
+def without(start: Settled, unsettled: Collection[int]) -> Settled:
+    """The same, with these offsets not settled."""
     offset, runs = start
-    if not gone:
+    if not unsettled:
         return start
-    lowest = min(offset, *gone)
-    left = deque(sorted(gone))
+    lowest = min(offset, *unsettled)
+    left = deque(sorted(unsettled))
     pieces: list[Run] = []
     for first, last in [(lowest, offset - 1), *runs] if lowest < offset else runs:
         begin = first
         while left and left[0] <= last:
-            one = left.popleft()
-            if begin < one:
-                pieces.append((begin, one - 1))
-            begin = max(begin, one + 1)
+            gap = left.popleft()
+            if begin < gap:
+                pieces.append((begin, gap - 1))
+            begin = max(begin, gap + 1)
         if begin <= last:
             pieces.append((begin, last))
     return lowest, tuple(pieces)
 
 
-def including(start: Settled, more: Collection[int]) -> Settled:
-    """The same, with these settled."""
+def including(start: Settled, settled: Collection[int]) -> Settled:
+    """The same, with these offsets settled."""
     offset, runs = start
-    if not more:
+    if not settled:
         return start
     merged: list[Run] = []
-    for first, last in sorted([*runs, *((one, one) for one in more if one >= offset)]):
+    for first, last in sorted([*runs, *((one, one) for one in settled if one >= offset)]):
         if merged and first <= merged[-1][1] + 1:
             merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
         else:

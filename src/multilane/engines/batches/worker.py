@@ -1,12 +1,12 @@
-"""What works in a Spark worker process, for one task after the other.
+"""The worker's side of a lease, in a Spark worker process that runs one task after another.
 
 Thread: the worker's own calls `work`; an event loop on a thread of its own runs the application, and a third thread
-hears the keeper.
+receives from the coordinator.
 
-The application is found by import path, once for each process and run: its event loop, pools and producers live as
-long as the process does. A run that is over, or whose keeper is gone, takes no more records: whatever is in work is
-given up. A task whose keeper has died ends without an error: Spark would run it again and again, and nobody would
-answer. The query ends by itself then, and is started again. Owns the hands of this process.
+The application is found by import path, once for each process and run: its event loop, pools and producers live as long
+as the process. When a run is over or its coordinator is gone, it takes no more records, and calls in flight are
+abandoned. A task whose coordinator has died ends without an error: Spark would retry it again and again, and never get
+an answer. The query ends by itself then, and is restarted. Owns the lease workers of this process.
 """
 
 from __future__ import annotations
@@ -22,10 +22,18 @@ from typing import Any, Final, Protocol, TypeVar
 
 from multilane.clock import SystemClock
 from multilane.engines.batches.lease_coordinator import CoordinatorPlan
-from multilane.engines.batches.messages import HeldRecord, PartitionLease, TaskLease, held_from, task_lease_from
-from multilane.engines.channel.channel import Message, MessageChannel, call
+from multilane.engines.batches.messages import (
+    FromWorker,
+    HeldRecord,
+    PartitionLease,
+    TaskLease,
+    ToWorker,
+    held_from,
+    task_lease_from,
+)
+from multilane.engines.channel.channel import Message, MessageChannel, connect
 from multilane.engines.worker_environment import in_worker_environment
-from multilane.errors import LineLost, MemberFailed
+from multilane.errors import ChannelLost, MemberFailed
 from multilane.lanes.consumer_overrides import ConsumerOverrides, overrides_from
 from multilane.lanes.interpreter import loop_on_thread
 from multilane.logs import logger
@@ -35,30 +43,30 @@ log = logger(__name__)
 
 T = TypeVar("T")
 _ANSWER_SECONDS: Final = 60.0
-_BEAT_SECONDS: Final = 1.0
+_REPORT_SECONDS: Final = 1.0
 
 
 class LeaseWork(Protocol):
-    """What a factory makes."""
+    """What a factory makes: the application's side."""
 
-    async def open(self, tell: Callable[..., None]) -> None: ...
+    async def open(self, send: Callable[..., None]) -> None: ...
 
     async def close(self) -> None: ...
 
-    async def serve(self, loan: TaskLease) -> list[PartitionLease]:
-        """Until its time is up; then tells `over`."""
+    async def serve(self, lease: TaskLease) -> list[PartitionLease]:
+        """Until its time is up; then sends `over`."""
         ...
 
-    async def give_back(self, number: int, seconds: float) -> None: ...
+    async def revoke(self, number: int, seconds: float) -> None: ...
 
     def end(self) -> None: ...
 
-    def steer(self, consumer: str, steering: ConsumerOverrides) -> None: ...
+    def steer(self, consumer: str, overrides: ConsumerOverrides) -> None: ...
 
-    def release_held(self, number: int, held: Iterable[HeldRecord]) -> None: ...
+    def release(self, number: int, held: Iterable[HeldRecord]) -> None: ...
 
     def renew(self, until: Mapping[str, float]) -> None:
-        """By consumer: nobody else gets what it was lent before this time, on the monotonic clock."""
+        """By consumer: its partitions are assigned to no other member before this time, on the monotonic clock."""
         ...
 
     def counts(self) -> list[Any]: ...
@@ -71,81 +79,79 @@ class LeaseWorker:
         self, plan: CoordinatorPlan, address: tuple[str, int], number: int, make: Callable[[str], LeaseWork]
     ) -> None:
         self.address = address
-        self._patience = _ANSWER_SECONDS + (plan.start_seconds or 0.0)  # the first loan comes when all have a slot
+        self._lease_timeout = _ANSWER_SECONDS + (plan.start_seconds or 0.0)  # the first answer waits for all slots
         self._stack = ExitStack()
         self._clock = SystemClock()
-        self._line: MessageChannel = call(address, plan.token)
-        self._stack.callback(self._line.close)
+        self._channel: MessageChannel = connect(address, plan.token)
+        self._stack.callback(self._channel.close)
         try:
             self._stack.enter_context(in_worker_environment(plan.worker_home, number))
-            self._worker = make(plan.target)
-            self._loop = self._stack.enter_context(loop_on_thread("multilane-hands"))
-            self._on_loop(self._worker.open(self._tell)).result()
+            self._app = make(plan.target)
+            self._loop = self._stack.enter_context(loop_on_thread("multilane-worker"))
+            self._on_loop(self._app.open(self._channel.try_send)).result()
         except BaseException as error:
-            self._tell("cannot", error=in_short(error))
+            self._channel.try_send(FromWorker.CANNOT_START, error=in_short(error))
             self._stack.close()
             raise
-        self._answers: dict[tuple[str, int], Future[Any]] = {}
+        self._answers: dict[tuple[ToWorker, int], Future[Any]] = {}
         self.is_lost = False
-        self._giving_up = threading.Lock()
-        self._has_given_up = False
-        self._beating = self._on_loop(self._beat())
-        threading.Thread(target=self._hear, name="multilane-keeper", daemon=True).start()
+        self._abandoning = threading.Lock()
+        self._has_abandoned = False
+        self._reporting = self._on_loop(self._report())
+        threading.Thread(target=self._receive, name="multilane-coordinator", daemon=True).start()
 
     def work(self, number: int) -> list[PartitionLease]:
-        """What the task with this number is there for. It ends when the keeper knows how its units are."""
-        begun, closed = (self._expect(answer, number) for answer in ("loan", "closed"))
+        """Run the task with this number. Ends when the coordinator has the final progress of its leases."""
+        granted, closed = (self._expect(answer, number) for answer in (ToWorker.GRANT, ToWorker.CLOSED))
         try:
-            self._line.send("hello", number=number, pid=os.getpid(), sent=self._clock.monotonic())
-            if self.is_lost:  # it ended before this was asked
-                raise LineLost("the keeper of this run is gone")
-            serving: Future[list[PartitionLease]] | None = begun.result(self._patience)
+            self._channel.send(FromWorker.HELLO, number=number, pid=os.getpid(), sent=self._clock.monotonic())
+            if self.is_lost:  # it was lost before `hello`
+                raise ChannelLost("the coordinator of this run is gone")
+            serving: Future[list[PartitionLease]] | None = granted.result(self._lease_timeout)
             if serving is None:
                 return []
-            units = serving.result()
-            closed.result(self._patience)
-            return units
+            leases = serving.result()
+            closed.result(self._lease_timeout)
+            return leases
         finally:
-            self._answers.pop(("closed", number), None)
+            self._answers.pop((ToWorker.CLOSED, number), None)
 
-    def _expect(self, answer: str, number: int) -> Future[Any]:
+    def _expect(self, answer: ToWorker, number: int) -> Future[Any]:
         expected: Future[Any] = Future()
         self._answers[answer, number] = expected
         return expected
 
     def close(self) -> None:
-        self._give_up()
+        self._abandon()
         self._stack.close()
 
-    def _give_up(self) -> None:
-        """Whatever is in work: nobody wants it any more. Once."""
-        with self._giving_up:
-            if not self._has_given_up:
-                self._has_given_up = True
-                self._beating.cancel()
+    def _abandon(self) -> None:
+        """Abandon calls in flight: their results do not count any more. Once."""
+        with self._abandoning:
+            if not self._has_abandoned:
+                self._has_abandoned = True
+                self._reporting.cancel()
                 with suppress(Exception):
-                    self._on_loop(self._worker.close()).result(_ANSWER_SECONDS)
+                    self._on_loop(self._app.close()).result(_ANSWER_SECONDS)
 
-    def _on_loop(self, what: Coroutine[Any, Any, T]) -> Future[T]:
-        return asyncio.run_coroutine_threadsafe(what, self._loop)
+    def _on_loop(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
-    def _tell(self, kind: str, **fields: Any) -> None:
-        with suppress(LineLost):  # whoever hears it ends what has to end
-            self._line.send(kind, **fields)
-
-    async def _beat(self) -> None:
+    async def _report(self) -> None:
         while True:
-            await asyncio.wait([self._loop.create_future()], timeout=_BEAT_SECONDS)
+            await asyncio.wait([self._loop.create_future()], timeout=_REPORT_SECONDS)
             sent = self._clock.monotonic()
-            self._tell("counts", counts=self._worker.counts(), failures=self._worker.failures(), sent=sent)
+            self._channel.try_send(
+                FromWorker.COUNTS, counts=self._app.counts(), failures=self._app.failures(), sent=sent
+            )
 
-    # --- the keeper's words ------------------------------------------------------------------------------------------
+    # --- messages of the coordinator ---------------------------------------------------------------------------------
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         is_finished = False
         try:
-            while not is_finished and (message := self._line.receive()) is not None:
-                is_finished = message["kind"] == "finish"
+            while not is_finished and (message := self._channel.receive()) is not None:
+                is_finished = message["kind"] == ToWorker.FINISH
                 if not is_finished:
                     self._on_message(message)
         finally:
@@ -157,83 +163,84 @@ class LeaseWorker:
             else:
                 log.warning("the query's process is gone; no task was running here")
             for answer in list(self._answers.values()):
-                answer.set_exception(LineLost("the keeper of this run is gone"))
-            self._give_up()
-            self._line.close()  # by which the keeper knows
+                answer.set_exception(ChannelLost("the coordinator of this run is gone"))
+            self._abandon()
+            self._channel.close()  # the coordinator waits for it
 
     def _on_message(self, message: Message) -> None:
         match message["kind"]:
-            case "loan":
-                # Begun here, so that what is said next finds it begun.
-                loan = message["loan"]
-                self._answer("loan", message, None if loan is None else self._serve(task_lease_from(loan)))
-            case "closed":
-                self._answer("closed", message, None)
-            case "freed":
-                self._loop.call_soon_threadsafe(self._worker.release_held, message["unit"], held_from(message["held"]))
-            case "back":
-                self._on_loop(self._worker.give_back(message["unit"], message["seconds"]))
-            case "steer":
-                told = overrides_from(message["steering"])
-                self._loop.call_soon_threadsafe(self._worker.steer, message["consumer"], told)
-            case "leases":
-                # Since we asked, not since we were answered.
+            case ToWorker.GRANT:
+                # Started here, so that later messages find it started.
+                lease = message["loan"]
+                self._answer(ToWorker.GRANT, message, None if lease is None else self._serve(task_lease_from(lease)))
+            case ToWorker.CLOSED:
+                self._answer(ToWorker.CLOSED, message, None)
+            case ToWorker.RELEASED:
+                self._loop.call_soon_threadsafe(self._app.release, message["unit"], held_from(message["held"]))
+            case ToWorker.REVOKE:
+                self._on_loop(self._app.revoke(message["unit"], message["seconds"]))
+            case ToWorker.STEER:
+                overrides = overrides_from(message["steering"])
+                self._loop.call_soon_threadsafe(self._app.steer, message["consumer"], overrides)
+            case ToWorker.RENEW:
+                # From the time of our request, not of the answer.
                 until = {consumer: message["sent"] + seconds for consumer, seconds in message["seconds"].items()}
-                self._loop.call_soon_threadsafe(self._worker.renew, until)
-            case "end":
-                self._loop.call_soon_threadsafe(self._worker.end)
+                self._loop.call_soon_threadsafe(self._app.renew, until)
+            case ToWorker.END:
+                self._loop.call_soon_threadsafe(self._app.end)
 
-    def _serve(self, loan: TaskLease) -> Future[list[PartitionLease]]:
-        return self._on_loop(self._worker.serve(loan))
+    def _serve(self, lease: TaskLease) -> Future[list[PartitionLease]]:
+        return self._on_loop(self._app.serve(lease))
 
-    def _answer(self, kind: str, message: Message, what: Any) -> None:
-        asked = self._answers.pop((kind, message["number"]), None)
-        if asked is not None:
-            asked.set_result(what)
+    def _answer(self, kind: ToWorker, message: Message, result: Any) -> None:
+        expected = self._answers.pop((kind, message["number"]), None)
+        if expected is not None:
+            expected.set_result(result)
 
 
-# --- the hands of this process ---------------------------------------------------------------------------------------
+# --- the lease workers of this process -------------------------------------------------------------------------------
 
-_hands: dict[str, LeaseWorker] = {}
+_workers: dict[str, LeaseWorker] = {}  # by run
 
 
 def work(
     plan: CoordinatorPlan, address: tuple[str, int], number: int, make: Callable[[str], LeaseWork]
 ) -> list[PartitionLease]:
-    """For a task of a run; other runs are over, and so is whatever another keeper of this one has lent."""
+    """Run a task of a run. Other runs are over, and leases of an earlier coordinator of this run are void."""
     has_lost = _close_former(plan, address)
     if has_lost and not _is_there(plan, address):
         return []
-    hands = _hands.get(plan.run)
-    if hands is None:
+    worker = _workers.get(plan.run)
+    if worker is None:
         logging.basicConfig(level=plan.log_level, format="%(asctime)s worker %(process)d %(levelname)s %(message)s")
         try:
-            hands = _hands[plan.run] = LeaseWorker(plan, address, number, make)
+            worker = _workers[plan.run] = LeaseWorker(plan, address, number, make)
         except (Exception, SystemExit) as error:
-            log.exception("the application cannot be made here")
-            raise MemberFailed(f"the application cannot be made here: {type(error).__name__}: {error}") from error
+            log.exception("cannot make the application in this worker")
+            why = f"{type(error).__name__}: {error}"
+            raise MemberFailed(f"cannot make the application in this worker: {why}") from error
     try:
-        return hands.work(number)
-    except LineLost:
-        if _is_there(plan, address):  # only the line broke: Spark runs the task again, with the same loan
+        return worker.work(number)
+    except ChannelLost:
+        if _is_there(plan, address):  # only the connection broke: Spark retries the task, with the same leases
             raise
         return []
 
 
 def _close_former(plan: CoordinatorPlan, address: tuple[str, int]) -> bool:
-    """Whether the keeper at this address was lost from here before."""
+    """Whether this process lost the coordinator at this address before."""
     has_lost = False
-    for run, former in list(_hands.items()):
+    for run, former in list(_workers.items()):
         if run != plan.run or former.is_lost or former.address != address:
             has_lost |= former.is_lost and former.address == address
-            del _hands[run]
+            del _workers[run]
             former.close()
     return has_lost
 
 
 def _is_there(plan: CoordinatorPlan, address: tuple[str, int]) -> bool:
     try:
-        call(address, plan.token).close()
-    except LineLost:
+        connect(address, plan.token).close()
+    except ChannelLost:
         return False
     return True

@@ -1,9 +1,9 @@
-"""An application in a Spark worker that is lent its partitions, a few seconds at a time: the composition root there.
+"""An application in a Spark worker that leases its partitions for a few seconds at a time: the composition root there.
 
 Thread: loop; `counts` from any.
 
-Outfits and consumers live as long as the worker process does, teams as long as a loan. What a loan ends without goes on
-here until it has ended, and the lender is told.
+Consumers and their lane factories live as long as the worker process, processors as long as a lease. Calls that are in
+flight when a lease ends are carried over: they go on here until they end, and the coordinator is notified.
 """
 
 from __future__ import annotations
@@ -17,14 +17,22 @@ from typing import Any, Final, Protocol
 from multilane.app.targets import find_app
 from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import SystemClock
-from multilane.engines.batches.messages import Again, HeldRecord, PartitionLease, TaskLease, held_to_json, tried_to_json
+from multilane.engines.batches.messages import (
+    FromWorker,
+    HeldRecord,
+    LogReset,
+    PartitionLease,
+    TaskLease,
+    held_to_json,
+    retries_to_json,
+)
 from multilane.engines.lease_runner import LeaseRunner
 from multilane.lanes.assignment import Starts, start_of
 from multilane.lanes.consumer_overrides import ConsumerOverrides
-from multilane.lanes.failure_log import FailureNews
+from multilane.lanes.failure_log import FailureCollector
 from multilane.lanes.partition_processor import PartitionProcessor
 from multilane.logs import logger
-from multilane.metrics import News
+from multilane.metrics.observer import CountBuffer
 from multilane.runtime.handover import Handover
 from multilane.runtime.lane_factory import LaneFactory
 from multilane.types import TopicPartition
@@ -32,113 +40,115 @@ from multilane.wire.records.record import Record
 
 log = logger(__name__)
 
-_LOOK: Final = 0.1  # seconds between looks at what goes on beyond its loan
+_POLL: Final = 0.1  # seconds between checks of calls that are carried over
 _SETTLED: Final = "lanes.records.settled"
 
+HeldRecords = dict[Record, HeldRecord]
 
-class Tell(Protocol):
-    """Says something to the lender."""
+
+class Send(Protocol):
+    """Sends a message to the coordinator."""
 
     def __call__(self, kind: str, **fields: Any) -> None: ...
 
 
 @dataclass(slots=True)
 class _LeaseExpiry:
-    """Until when nobody else gets what is lent, as the lender has told; at first it has told nothing."""
+    """Until then the group assigns leased partitions to no other member, as the coordinator reported; no limit before
+    its first report."""
 
     fenced_after: float = inf
 
 
 @dataclass(slots=True)
 class _ConsumerWork:
-    """One consumer of the configuration: what lives longer than a loan."""
+    """One consumer of the configuration: what lives longer than a lease."""
 
     lane_factory: LaneFactory
     consumer: AsyncConsumer
-    lease: _LeaseExpiry = field(default_factory=_LeaseExpiry)
+    expiry: _LeaseExpiry = field(default_factory=_LeaseExpiry)
     lease_runner: LeaseRunner | None = None
 
 
 @dataclass(slots=True, eq=False)
 class _ActiveLease:
-    """A unit in our hands."""
+    """A partition lease that this worker holds, or whose calls it carries over."""
 
-    unit: PartitionLease  # as it was lent
+    lease: PartitionLease  # as it was granted
     processor: PartitionProcessor | None = None
     settled_before: int = 0
-    began_again: dict[TopicPartition, Again] = field(default_factory=dict)  # its logs that went back
-    counted: int = 0  # settled records that the observer was told of
-    told: PartitionLease | None = None  # how the lender knows it, if it was told since
-    wanted_back_by: float | None = None
+    log_resets: dict[TopicPartition, LogReset] = field(default_factory=dict)
+    counted: int = 0  # settled records that the observer has counted
+    reported: PartitionLease | None = None  # the last report to the coordinator, if any
+    revoke_deadline: float | None = None
 
     @property
     def settled(self) -> int:
         return self.settled_before + (0 if self.processor is None else self.processor.settled)
 
-    def begin_with(self, starts: Starts) -> None:
-        """A log of it may go on below what was read, or may not be the one that it was lent with."""
-        lent = self.unit.starts
+    def note_starts(self, starts: Starts) -> None:
+        """A log may continue below what was read, or may not be the one of the lease."""
+        granted = self.lease.starts
         for partition, start in starts.items():
-            was = lent[partition] if self.processor is None else start_of(self.processor, partition)
-            if (start.offset, start.runs) != (was.offset, was.runs):
-                times, offset = self.began_again.get(partition, Again(0, start.offset))
-                self.began_again[partition] = Again(times + 1, min(offset, start.offset))
-                self.unit = self.unit.before(partition, start.offset)
+            expected = granted[partition] if self.processor is None else start_of(self.processor, partition)
+            if (start.offset, start.runs) != (expected.offset, expected.runs):
+                times, offset = self.log_resets.get(partition, LogReset(0, start.offset))
+                self.log_resets[partition] = LogReset(times + 1, min(offset, start.offset))
+                self.lease = self.lease.before(partition, start.offset)
 
     @property
     def as_known(self) -> PartitionLease:
-        """As the lender knows it. Records that others are at are theirs to speak of."""
-        return self.told or replace(self.unit, held=())
+        """As the coordinator knows it. Records held by other workers are reported by those."""
+        return self.reported or replace(self.lease, held=())
 
 
 class LeaseWorkerApp:
-    """Made from `module:name`; the lender names this class by its import path."""
+    """Made from `module:name`; the coordinator names this class by its import path."""
 
     def __init__(self, target: str) -> None:
         self._app = find_app(target)
         self._app.check_runnable()
         self._clock = SystemClock()
-        self._news = News()
-        self._failed = FailureNews()
-        self._desks: dict[str, _ConsumerWork] = {}
-        self._lent: dict[int, _ActiveLease] = {}
-        self._lingering: dict[asyncio.Task[None], _ActiveLease] = {}
-        self._works: list[asyncio.Task[list[PartitionLease]]] = []  # one for each consumer of the loan
-        self._unfinished: list[
-            tuple[_ActiveLease, PartitionProcessor, dict[Record, HeldRecord]]
-        ] = []  # of a loan that is about to end
+        self._news = CountBuffer()
+        self._failed = FailureCollector()
+        self._consumers: dict[str, _ConsumerWork] = {}
+        self._active: dict[int, _ActiveLease] = {}
+        self._carried: dict[asyncio.Task[None], _ActiveLease] = {}
+        self._serving: list[asyncio.Task[list[PartitionLease]]] = []  # one for each consumer of the task's leases
+        # Of a task that is about to end.
+        self._unfinished: list[tuple[_ActiveLease, PartitionProcessor, HeldRecords]] = []
         self._ends_early = False
         self._failure: BaseException | None = None
         self._is_closed = False
 
-    async def open(self, tell: Tell) -> None:
-        self._tell = tell
+    async def open(self, send: Send) -> None:
+        self._send = send
         try:
             with self._app.failures_to(self._failed):
                 lane_factories = self._app.lane_factories(self._news)
             for name, lane_factory in lane_factories.items():
                 consumer = AsyncConsumer(lane_factory.source.reader_properties, clock=self._clock, observer=self._news)
-                self._desks[name] = desk = _ConsumerWork(lane_factory, consumer)
-                lane_factory.fence.watch(desk.lease)
+                self._consumers[name] = work = _ConsumerWork(lane_factory, consumer)
+                lane_factory.fence.watch(work.expiry)
                 await lane_factory.open()
         except BaseException:
             await self.close()
             raise
 
     async def close(self) -> None:
-        """Whatever is in work is given up: nobody wants it any more."""
+        """Abandon calls in flight: their results do not count any more."""
         self._is_closed = True
         self.end()
-        await asyncio.gather(*self._works, return_exceptions=True)
-        await asyncio.gather(*self._lingering, return_exceptions=True)
-        for desk in self._desks.values():
-            await desk.consumer.close(0)
-            await desk.lane_factory.close()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+        await asyncio.gather(*self._carried, return_exceptions=True)
+        for work in self._consumers.values():
+            await work.consumer.close(0)
+            await work.lane_factory.close()
         await self._app.close_producers()
 
     def renew(self, until: Mapping[str, float]) -> None:
-        for name, desk in self._desks.items():
-            desk.lease.fenced_after = until.get(name, desk.lease.fenced_after)
+        for name, work in self._consumers.items():
+            work.expiry.fenced_after = until.get(name, work.expiry.fenced_after)
 
     def counts(self) -> list[tuple[str, dict[str, str], float]]:
         return self._news.take()
@@ -146,204 +156,218 @@ class LeaseWorkerApp:
     def failures(self) -> list[dict[str, Any]]:
         return self._failed.take()
 
-    # --- a loan ------------------------------------------------------------------------------------------------------
+    # --- the leases of a task ----------------------------------------------------------------------------------------
 
-    async def serve(self, loan: TaskLease) -> list[PartitionLease]:
-        """Work on it until its time is up, and tell how its units are then, but for those that were given back before.
-        How what goes on beyond it ends is told after that: nobody knows of it before."""
+    async def serve(self, lease: TaskLease) -> list[PartitionLease]:
+        """Process the leases until their time is up, and return them, except those that were revoked and returned
+        before. The ends of calls that are carried over are reported after that: until then the coordinator does not
+        know of them."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
         self._ends_early = False
         by_consumer: dict[str, list[_ActiveLease]] = {}
-        for unit in loan.units:
-            self._lent[unit.number] = one = _ActiveLease(unit)
-            by_consumer.setdefault(unit.consumer, []).append(one)
-        self._works = [
-            asyncio.create_task(self._work(self._desks[name], lent, loan)) for name, lent in by_consumer.items()
+        for granted in lease.leases:
+            self._active[granted.number] = one = _ActiveLease(granted)
+            by_consumer.setdefault(granted.consumer, []).append(one)
+        self._serving = [
+            asyncio.create_task(self._process(self._consumers[name], active, lease))
+            for name, active in by_consumer.items()
         ]
         try:
-            units = [unit for some in await asyncio.gather(*self._works) for unit in some]
+            returned = [one for some in await asyncio.gather(*self._serving) for one in some]
             for name in by_consumer:
-                await self._desks[name].lane_factory.write_audit()
+                await self._consumers[name].lane_factory.write_audit()
         except BaseException:
             self.end()
-            await asyncio.gather(*self._works, return_exceptions=True)
+            await asyncio.gather(*self._serving, return_exceptions=True)
             await asyncio.gather(*(processor.drain(self._clock.monotonic()) for _, processor, _ in self._unfinished))
             raise
         finally:
-            self._lent.clear()
+            self._active.clear()
             unfinished, self._unfinished = self._unfinished, []
-            self._tell("counts", counts=self.counts(), failures=self.failures())
-        self._tell("over", number=loan.number, units=[unit.to_json() for unit in units])
-        for one, processor, held in unfinished:
-            task = asyncio.create_task(self._linger(one, processor, held))
-            self._lingering[task] = one
-            task.add_done_callback(self._lingering.pop)
-        return units
+            self._send(FromWorker.COUNTS, counts=self.counts(), failures=self.failures())
+        self._send(FromWorker.OVER, number=lease.number, units=[one.to_json() for one in returned])
+        for active, processor, held in unfinished:
+            task = asyncio.create_task(self._carry_over(active, processor, held))
+            self._carried[task] = active
+            task.add_done_callback(self._carried.pop)
+        return returned
 
     def end(self) -> None:
-        """The time of the loan is up."""
+        """The time of the leases is up."""
         self._ends_early = True
-        for desk in self._desks.values():
-            if desk.lease_runner is not None:
-                desk.lease_runner.end()
+        for work in self._consumers.values():
+            if work.lease_runner is not None:
+                work.lease_runner.end()
 
-    def steer(self, consumer: str, steering: ConsumerOverrides) -> None:
-        """What is lent now, and all that will be."""
-        desk = self._desks.get(consumer)
-        if desk is not None:
-            lent = [
-                one.processor
-                for one in self._lent.values()
-                if one.unit.consumer == consumer and one.processor is not None
+    def steer(self, consumer: str, overrides: ConsumerOverrides) -> None:
+        """Applies to current leases and to all later ones."""
+        work = self._consumers.get(consumer)
+        if work is not None:
+            processors = [
+                active.processor
+                for active in self._active.values()
+                if active.lease.consumer == consumer and active.processor is not None
             ]
-            desk.lane_factory.apply_overrides(steering, lent)
+            work.lane_factory.apply_overrides(overrides, processors)
 
-    async def _work(self, desk: _ConsumerWork, lent: Collection[_ActiveLease], loan: TaskLease) -> list[PartitionLease]:
-        unwanted = [one for one in lent if one.wanted_back_by is not None]  # asked back before it was begun
-        if unwanted:
-            self._tell("given", units=[one.as_known.to_json() for one in unwanted])
-            lent = [one for one in lent if one not in unwanted]
-        by_partition = {p: one for one in lent for p in one.unit.places}
-        starts = {p: start for one in lent for p, start in one.unit.starts.items()}
+    async def _process(
+        self, work: _ConsumerWork, leases: Collection[_ActiveLease], task_lease: TaskLease
+    ) -> list[PartitionLease]:
+        revoked = [one for one in leases if one.revoke_deadline is not None]  # before they began
+        if revoked:
+            self._send(FromWorker.RETURN, units=[one.as_known.to_json() for one in revoked])
+            leases = [one for one in leases if one not in revoked]
+        by_partition = {p: one for one in leases for p in one.lease.points}
+        starts = {p: start for one in leases for p, start in one.lease.starts.items()}
+        await work.lane_factory.look_up_backlogs(work.consumer, starts)
 
         async def build(some: Starts) -> PartitionProcessor:
             one = by_partition[next(iter(some))]
-            one.begin_with(some)
-            processor = await desk.lane_factory.build(some, _remains(one.unit))
-            one.settled_before = one.settled  # by a team whose log went back
+            one.note_starts(some)
+            processor = await work.lane_factory.build(some, _handover(one.lease))
+            one.settled_before = one.settled  # by a processor whose log was reset
             one.processor = processor
             return processor
 
-        async def tell(processors: Collection[PartitionProcessor]) -> None:
-            units = {one: self._state(one) for one in lent if one.processor in processors}
-            if await desk.lane_factory.try_write_audit():
-                for one, unit in units.items():
-                    one.told = unit
-                self._tell("told", units=[unit.to_json() for unit in units.values()])
+        async def report(processors: Collection[PartitionProcessor]) -> None:
+            progress = {one: self._progress_of(one) for one in leases if one.processor in processors}
+            if await work.lane_factory.try_write_audit():
+                for one, lease in progress.items():
+                    one.reported = lease
+                self._send(FromWorker.PROGRESS, units=[lease.to_json() for lease in progress.values()])
 
-        drain = desk.lane_factory.config.rebalance_timeout / 2
-        desk.lease_runner = LeaseRunner(desk.consumer, desk.lane_factory.source.topics, build, tell, drain, self._clock)
-        if self._ends_early:
-            desk.lease_runner.end()
-        try:
-            processors = await desk.lease_runner.run(starts, loan.seconds, loan.patience)
-        finally:
-            desk.lease_runner = None
-        return [await self._ended(one) for one in lent if one.processor in processors]
-
-    def _state(self, one: _ActiveLease) -> PartitionLease:
-        """How it is by now."""
-        processor = one.processor
-        if processor is None:
-            return one.as_known
-        self._news.count(_SETTLED, one.settled - one.counted, consumer=one.unit.consumer)
-        one.counted = one.settled
-        places = {p: processor.full_commit_point(p) for p in one.unit.places}
-        return replace(
-            one.unit, places=places, held=(), tried=(), settled=one.settled, began_again=dict(one.began_again)
+        drain = work.lane_factory.config.rebalance_timeout / 2
+        work.lease_runner = LeaseRunner(
+            work.consumer, work.lane_factory.source.topics, build, report, drain, self._clock
         )
+        if self._ends_early:
+            work.lease_runner.end()
+        try:
+            processors = await work.lease_runner.run(starts, task_lease.seconds, task_lease.patience)
+        finally:
+            work.lease_runner = None
+        return [await self._returned(one) for one in leases if one.processor in processors]
 
-    async def _ended(self, one: _ActiveLease) -> PartitionLease:
-        """Nothing of it is begun any more. What has not ended goes on, unless the unit is wanted back altogether."""
-        processor = one.processor
+    def _progress_of(self, active: _ActiveLease) -> PartitionLease:
+        """The lease with its current progress."""
+        processor = active.processor
         if processor is None:
-            return one.as_known
-        if not processor.unfinished or one.wanted_back_by is not None or self._is_closed:
-            await processor.drain(one.wanted_back_by or self._clock.monotonic())
-        open_ = {(p, offset) for p in one.unit.places for offset in processor.queue.intakes[p].ledger.unsettled}
-        at_work = set(processor.in_flight)
-        held = {r: _held(r, fences=r in at_work) for r in processor.unfinished if (_place(r), r.offset) in open_}
-        unit = self._state(one)
-        tried = tuple(record for record in processor.retried.values() if (_place(record), record.offset) in open_)
+            return active.as_known
+        self._news.count(_SETTLED, active.settled - active.counted, consumer=active.lease.consumer)
+        active.counted = active.settled
+        points = {p: processor.full_commit_point(p) for p in active.lease.points}
+        resets = dict(active.log_resets)
+        return replace(active.lease, points=points, held=(), retries=(), settled=active.settled, log_resets=resets)
+
+    async def _returned(self, active: _ActiveLease) -> PartitionLease:
+        """The lease as it is returned. Its lanes begin no new call. Calls in flight are carried over, unless the lease
+        is revoked."""
+        processor = active.processor
+        if processor is None:
+            return active.as_known
+        if not processor.unfinished or active.revoke_deadline is not None or self._is_closed:
+            await processor.drain(active.revoke_deadline or self._clock.monotonic())
+        open_ = {(p, offset) for p in active.lease.points for offset in processor.queue.intakes[p].ledger.unsettled}
+        in_flight = set(processor.in_flight)
+        held = {
+            r: _held(r, fences=r in in_flight) for r in processor.unfinished if (_partition_of(r), r.offset) in open_
+        }
+        lease = self._progress_of(active)
+        retries = tuple(r for r in processor.retried.values() if (_partition_of(r), r.offset) in open_)
         if held:
             processor.listen(lambda processor: None, self._fail)
-            self._unfinished.append((one, processor, held))
+            self._unfinished.append((active, processor, held))
         else:
-            await processor.drain(self._clock.monotonic())  # what it was at has been settled a moment ago
-        return replace(unit, held=tuple(held.values()), tried=tried)
+            await processor.drain(self._clock.monotonic())  # its last records were settled a moment ago
+        return replace(lease, held=tuple(held.values()), retries=retries)
 
-    async def _linger(self, one: _ActiveLease, processor: PartitionProcessor, held: dict[Record, HeldRecord]) -> None:
-        """Until all that was in work has ended, or somebody else is to have the unit. Nobody cancels this: a task that
-        is cancelled before its first step does nothing at all."""
+    async def _carry_over(self, active: _ActiveLease, processor: PartitionProcessor, held: HeldRecords) -> None:
+        """Until all calls in flight have ended, or the lease is revoked. This task must not be cancelled: a task that
+        is cancelled before its first step runs none of its code."""
         try:
-            while held and one.wanted_back_by is None and not self._is_closed:
-                await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=_LOOK)
-                await self._release(one, processor, held)
+            while held and active.revoke_deadline is None and not self._is_closed:
+                await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=_POLL)
+                await self._send_released(active, processor, held)
         finally:
-            await processor.drain(one.wanted_back_by or self._clock.monotonic())
-            await self._release(one, processor, held)
+            await processor.drain(active.revoke_deadline or self._clock.monotonic())
+            await self._send_released(active, processor, held)
 
-    async def _release(self, one: _ActiveLease, processor: PartitionProcessor, held: dict[Record, HeldRecord]) -> None:
-        at_work = set(processor.unfinished)
-        ended = {record: held[record] for record in held if record not in at_work}
+    async def _send_released(self, active: _ActiveLease, processor: PartitionProcessor, held: HeldRecords) -> None:
+        in_flight = set(processor.unfinished)
+        ended = {record: held[record] for record in held if record not in in_flight}
         if not ended:
             return
-        done, undone, tried = [], [], []
-        for record, told in ended.items():
+        settled, undone, retries = [], [], []
+        for record, released in ended.items():
             del held[record]
-            if record.offset not in processor.queue.intakes[_place(record)].ledger:
-                done.append(told)
+            if record.offset not in processor.queue.intakes[_partition_of(record)].ledger:
+                settled.append(released)
                 continue
-            undone.append(told)
-            again = processor.retried.get((record.topic, record.offset))
-            tried += [] if again is None else [again]
-        if done and not await self._desks[one.unit.consumer].lane_factory.try_write_audit():
-            done, undone = [], [*undone, *done]  # and so they come again
-        self._news.count(_SETTLED, len(done), consumer=one.unit.consumer)
-        self._tell(
-            "released",
-            unit=one.unit.number,
-            settled=held_to_json(done),
+            undone.append(released)
+            retry = processor.retried.get((record.topic, record.offset))
+            retries += [] if retry is None else [retry]
+        if settled and not await self._consumers[active.lease.consumer].lane_factory.try_write_audit():
+            settled, undone = [], [*undone, *settled]  # and so they are redelivered
+        self._news.count(_SETTLED, len(settled), consumer=active.lease.consumer)
+        self._send(
+            FromWorker.RELEASED,
+            unit=active.lease.number,
+            settled=held_to_json(settled),
             undone=held_to_json(undone),
-            tried=tried_to_json(tried),
+            tried=retries_to_json(retries),
         )
 
     def _fail(self, error: BaseException) -> None:
-        """Of a lane that went on beyond its loan: whoever serves next tells it."""
+        """Of a call that was carried over: the next task raises it."""
         log.error("a call that was carried over failed: %s", error)
         self._failure = self._failure or error
 
-    def release_held(self, number: int, held: Iterable[HeldRecord]) -> None:
-        """Records of a unit that somebody else was at are settled: their keys go on. Not where order survives a retry:
-        what is in the retry topic by now is looked at with the next loan."""
-        one = self._lent.get(number)
-        if one is None or one.processor is None or self._desks[one.unit.consumer].lane_factory.source.keeps_order:
+    def release(self, number: int, held: Iterable[HeldRecord]) -> None:
+        """Records that other workers held are settled: their keys go on. Not if order survives a retry: the next lease
+        takes account of what is in the retry topic by then."""
+        active = self._active.get(number)
+        if (
+            active is None
+            or active.processor is None
+            or self._consumers[active.lease.consumer].lane_factory.source.keeps_order
+        ):
             return
-        known = {fenced for fenced in one.unit.held if fenced.fences}
-        one.processor.release_held([_record(record) for record in held if record in known])
+        fencing = {record for record in active.lease.held if record.fences}
+        active.processor.release_held([_record(record) for record in held if record in fencing])
 
-    # --- units that are wanted back ----------------------------------------------------------------------------------
+    # --- revoked leases ----------------------------------------------------------------------------------------------
 
-    async def give_back(self, number: int, seconds: float) -> None:
-        """The group wants it: end what is in work within so many seconds, also what earlier loans ended without."""
-        ended_before = [*(one for one, *_ in self._unfinished), *self._lingering.values()]
-        for any_of_it in [*self._lent.values(), *ended_before]:
-            if any_of_it.unit.number == number:
-                any_of_it.wanted_back_by = self._clock.monotonic() + seconds
-        one = self._lent.get(number)
-        desk = None if one is None else self._desks[one.unit.consumer]
-        if one is not None and desk is not None and desk.lease_runner is not None:
-            ended = await desk.lease_runner.give_back(frozenset(one.unit.places), seconds)
-            if one.processor in ended:
-                unit = self._state(one)
-                kept = await desk.lane_factory.try_write_audit()
-                self._tell("given", units=[(unit if kept else one.as_known).to_json()])
+    async def revoke(self, number: int, seconds: float) -> None:
+        """The group revokes the partitions: end the calls in flight within so many seconds, also those carried over
+        from earlier leases."""
+        carried = [*(one for one, *_ in self._unfinished), *self._carried.values()]
+        for one in [*self._active.values(), *carried]:
+            if one.lease.number == number:
+                one.revoke_deadline = self._clock.monotonic() + seconds
+        active = self._active.get(number)
+        work = None if active is None else self._consumers[active.lease.consumer]
+        if active is not None and work is not None and work.lease_runner is not None:
+            ended = await work.lease_runner.revoke(frozenset(active.lease.points), seconds)
+            if active.processor in ended:
+                lease = self._progress_of(active)
+                kept = await work.lane_factory.try_write_audit()
+                self._send(FromWorker.RETURN, units=[(lease if kept else active.as_known).to_json()])
 
 
-def _place(record: Record) -> TopicPartition:
+def _partition_of(record: Record) -> TopicPartition:
     return TopicPartition(record.topic, record.partition)
 
 
 def _held(record: Record, *, fences: bool) -> HeldRecord:
-    return HeldRecord(_place(record), record.offset, record.key, fences)
+    return HeldRecord(_partition_of(record), record.offset, record.key, fences)
 
 
 def _record(held: HeldRecord) -> Record:
     return Record(*held.partition, held.offset, 0, 0, held.key, None)
 
 
-def _remains(unit: PartitionLease) -> Handover:
-    keys = tuple(one.key for one in unit.held if one.fences)
-    return Handover(keys, {(record.topic, record.offset): record for record in unit.tried})
+def _handover(lease: PartitionLease) -> Handover:
+    keys = tuple(record.key for record in lease.held if record.fences)
+    return Handover(keys, {(record.topic, record.offset): record for record in lease.retries})

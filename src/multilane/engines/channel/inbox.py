@@ -1,9 +1,9 @@
-"""What a driver hears from its tasks and what else happens to it, one thing after the other.
+"""The driver's inbox: messages of its tasks and other events, handled one at a time.
 
 Thread: the driver's own, which owns everything here; `put` from any, also from a signal handler.
 
-Every task has a number and one line. Who calls with a number that has a line already took the other's place: Spark has
-started a task again, and the one before gives up when it notices that nobody listens.
+Each task has a number and one channel. A second connection with the same number replaces the first: Spark has restarted
+the task, and the earlier attempt gives up when its channel closes.
 """
 
 from __future__ import annotations
@@ -17,107 +17,109 @@ from typing import Final, Protocol
 from multilane.clock import Clock
 from multilane.engines.channel.channel import Message, MessageChannel
 from multilane.engines.channel.server import ChannelServer
-from multilane.errors import LineLost
+from multilane.errors import ChannelLost
 from multilane.logs import logger
 
 log = logger(__name__)
 
-_LAST_WORDS: Final = 1.0  # seconds
+_DRAIN_SECONDS: Final = 1.0
 
 
 class InboxListener(Protocol):
-    """Who is told what tasks say."""
+    """Handles what arrives from tasks."""
 
-    def on_message(self, number: int, line: MessageChannel, message: Message) -> None: ...
+    def on_message(self, number: int, channel: MessageChannel, message: Message) -> None: ...
 
-    def on_unheard(self, number: int) -> None:
-        """Its line is gone, and nobody has taken its place."""
+    def on_disconnect(self, number: int) -> None:
+        """The task's channel has closed, and no other has replaced it."""
 
 
 class DriverInbox:
-    """For one run. Things may be put on it before that begins."""
+    """For one run. Events may be put before `open`."""
 
-    _desk: ChannelServer
+    _server: ChannelServer
     _listener: InboxListener
 
-    def __init__(self, who: str, clock: Clock) -> None:
+    def __init__(self, task_name: str, clock: Clock) -> None:
+        """`task_name`: what log lines call a task of this run."""
         self.token = secrets.token_hex(32)
-        self._who = who  # a task, in the words of this run
+        self._task_name = task_name
         self._clock = clock
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._lines: dict[int, MessageChannel] = {}
+        self._channels: dict[int, MessageChannel] = {}
 
     def open(self, bind: str, host: str, tasks: int, listener: InboxListener) -> tuple[str, int]:
-        """Gives the address at which tasks call, which have the numbers below `tasks`."""
+        """Returns the address that tasks connect to. Their numbers are below `tasks`."""
         self._listener = listener
-        self._desk = ChannelServer(bind, host, self.token, partial(self._hear, tasks))
-        return self._desk.address
+        self._server = ChannelServer(bind, host, self.token, partial(self._receive, tasks))
+        return self._server.address
 
     def put(self, event: Callable[[], None]) -> None:
         self._events.put(event)
 
-    def turn(self, until: float) -> None:
-        """The next event, or as much time as there is."""
+    def handle_next(self, until: float) -> None:
+        """Handle the next event, or return at `until`."""
         try:
             handle = self._events.get(timeout=max(0.0, until - self._clock.monotonic()))
         except queue.Empty:
             return
         handle()
 
-    def hear_out(self) -> None:
-        """What tasks said last may come after their jobs are known to have ended."""
-        until = self._clock.monotonic() + _LAST_WORDS
-        while self._lines and self._clock.monotonic() < until:
-            self.turn(until)
+    def drain(self) -> None:
+        """Handle the last messages of tasks: they may arrive after the end of their jobs."""
+        until = self._clock.monotonic() + _DRAIN_SECONDS
+        while self._channels and self._clock.monotonic() < until:
+            self.handle_next(until)
 
     def close(self) -> None:
-        self._desk.close()
-        for line in self._lines.values():
-            line.close()
+        self._server.close()
+        for channel in self._channels.values():
+            channel.close()
 
-    # --- lines -------------------------------------------------------------------------------------------------------
+    # --- channels ----------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[int]:
-        """The numbers that have a line."""
-        return iter(sorted(self._lines))
+        """The numbers of connected tasks."""
+        return iter(sorted(self._channels))
 
     def __len__(self) -> int:
-        return len(self._lines)
+        return len(self._channels)
 
-    def connect(self, number: int, line: MessageChannel) -> None:
-        if self._lines.get(number) is not line:
-            self.hang_up(number)
-            self._lines[number] = line
+    def connect(self, number: int, channel: MessageChannel) -> None:
+        if self._channels.get(number) is not channel:
+            self.disconnect(number)
+            self._channels[number] = channel
 
-    def is_connected(self, number: int, line: MessageChannel) -> bool:
-        """Else it is of one whose place somebody else has."""
-        return self._lines.get(number) is line
+    def is_connected(self, number: int, channel: MessageChannel) -> bool:
+        """False when another channel has replaced this one."""
+        return self._channels.get(number) is channel
 
-    def hang_up(self, number: int) -> None:
-        line = self._lines.pop(number, None)
-        if line is not None:
-            line.close()
+    def disconnect(self, number: int) -> None:
+        channel = self._channels.pop(number, None)
+        if channel is not None:
+            channel.close()
 
-    def say(self, number: int, kind: str, **fields: object) -> None:
+    def send(self, number: int, kind: str, **fields: object) -> None:
+        """Ignored when the task is not connected."""
         try:
-            self._lines[number].send(kind, **fields)
-        except (KeyError, LineLost):
-            log.debug("%s %d cannot be told %s: its line is gone", self._who, number, kind)
+            self._channels[number].send(kind, **fields)
+        except (KeyError, ChannelLost):
+            log.debug("cannot send %s to %s %d: its connection is gone", kind, self._task_name, number)
 
-    def _hear(self, tasks: int, line: MessageChannel) -> None:
-        """On the line's own thread, until it ends."""
+    def _receive(self, tasks: int, channel: MessageChannel) -> None:
+        """On the channel's own thread, until the channel closes."""
         number: int | None = None
-        while (message := line.receive()) is not None:
-            told = message.get("number")
-            if not isinstance(told, int) or not 0 <= told < tasks:
-                log.warning("a %s that does not exist calls: %r", self._who, told)
+        while (message := channel.receive()) is not None:
+            sender = message.get("number")
+            if not isinstance(sender, int) or not 0 <= sender < tasks:
+                log.warning("closing a connection of unknown %s %r", self._task_name, sender)
                 break
-            number = told
-            self._events.put(partial(self._listener.on_message, number, line, message))
+            number = sender
+            self._events.put(partial(self._listener.on_message, number, channel, message))
         if number is not None:
-            self._events.put(partial(self._gone, number, line))
+            self._events.put(partial(self._on_closed, number, channel))
 
-    def _gone(self, number: int, line: MessageChannel) -> None:
-        if self.is_connected(number, line):
-            del self._lines[number]
-            self._listener.on_unheard(number)
+    def _on_closed(self, number: int, channel: MessageChannel) -> None:
+        if self.is_connected(number, channel):
+            del self._channels[number]
+            self._listener.on_disconnect(number)

@@ -1,10 +1,10 @@
-"""Keys of one connection, and the signature on each of its lines.
+"""Keys of one connection, and the signature on each of its messages.
 
-Thread: none (pure); whoever holds a `Seal` uses it from one thread at a time.
+Thread: none (pure); the owner of a `Seal` uses it from one thread at a time.
 
-Both sides know the run's token and have told each other a random number. From these each direction of the connection
-gets a key of its own (HMAC-SHA256 with the token over a label and the transcript). A line carries an HMAC over its
-number and its text: one that is changed, repeated, left out, out of order or sent back to its author is not accepted.
+Both sides know the run's token and have exchanged nonces. From these, each direction of the connection derives a key of
+its own (HMAC-SHA256 with the token over a label and the transcript). A message carries an HMAC over its sequence number
+and its text. A message that was changed, repeated, dropped, reordered or reflected to its author is not accepted.
 Nothing is encrypted.
 """
 
@@ -17,23 +17,25 @@ from typing import Final
 DRIVER: Final = "driver"
 MEMBER: Final = "member"
 _VERSION: Final = "multilane line 2"
-SEALED_EXTRA: Final = 65  # bytes that a seal adds to a line: hexadecimal digits and a space
+SEALED_EXTRA: Final = 65  # bytes that a seal adds to a message: hexadecimal digits and a space
 
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """What both sides know of a connection: where the member called, and both numbers."""
+    """What both sides know of a connection: the address that the member connected to, and both nonces."""
 
-    address: tuple[str, int]  # as the driver advertises it: a call to one desk is no call to another of the same run
-    drivers: str
-    members: str
+    address: tuple[str, int]  # as the driver advertises it: a proof is valid for one server of the run only
+    driver_nonce: str
+    member_nonce: str
 
     def derive(self, token: str, label: str) -> bytes:
-        text = "\n".join((_VERSION, label, f"{self.address[0]}:{self.address[1]}", self.drivers, self.members))
+        text = "\n".join(
+            (_VERSION, label, f"{self.address[0]}:{self.address[1]}", self.driver_nonce, self.member_nonce)
+        )
         return hmac.digest(token.encode(), text.encode(), "sha256")
 
     def proof(self, token: str, role: str) -> str:
-        """What only a `role` that has the token can say on this connection."""
+        """Only a `role` that has the token can compute this for the connection."""
         return self.derive(token, f"proof of {role}").hex()
 
 
@@ -45,11 +47,11 @@ class Seal:
         self._count = 0
 
     def signed(self, text: bytes) -> bytes:
-        """The next line, without its end."""
+        """The next message, without its line end."""
         return self._next(text) + text
 
     def opened(self, line: bytes) -> bytes | None:
-        """The text of the next line, or None if this is not it. After that nothing is accepted any more."""
+        """The text of the next message. None if this is not it; nothing is accepted after that."""
         signature, text = line[:SEALED_EXTRA], line[SEALED_EXTRA:]
         if self._count >= 0 and hmac.compare_digest(signature, self._next(text)):
             return text

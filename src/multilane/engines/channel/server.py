@@ -1,9 +1,9 @@
-"""Where a driver, or a query's process, takes calls of its tasks.
+"""Accepts connections of tasks, for a driver or a lease coordinator.
 
-Thread: one accepts calls and ends those that take too long; each line has one of its own.
+Thread: one accepts connections and closes unproven callers that take too long; each channel has a thread of its own.
 
-Anyone who reaches the port may call. Who does not prove to know the run's token is turned away, and keeps nobody else
-from calling meanwhile (`strangers`).
+Anything that reaches the port may connect. A caller that does not prove that it knows the run's token is rejected, and
+does not keep others from connecting meanwhile (`strangers`).
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from contextlib import suppress
 from typing import Final
 
 from multilane.clock import SystemClock
-from multilane.engines.channel.channel import WELCOME, MessageChannel, digits, prove, tuned
+from multilane.engines.channel.channel import WELCOME, MessageChannel, channel_over, hex_field, prove
 from multilane.engines.channel.seal import DRIVER, Transcript
 from multilane.engines.channel.strangers import UnprovenCallers
-from multilane.errors import LineLost
+from multilane.errors import ChannelLost
 from multilane.logs import logger
 
 log = logger(__name__)
 
 _BACKLOG: Final = 128
-_SWEEP_SECONDS: Final = 0.1  # between two looks for strangers that take too long, and after a failed accept
+_SWEEP_SECONDS: Final = 0.1  # between two sweeps of overdue callers, and after a failed accept
 _WARN_EVERY: Final = 10.0
 
 
 class ChannelServer:
-    """The driver's side: hands every line whose peer knows the token to `on_line`, on a thread of that line."""
+    """The driver's side: passes each channel whose peer has the token to `on_channel`, on a thread of that channel."""
 
-    def __init__(self, bind: str, host: str, token: str, on_line: Callable[[MessageChannel], None]) -> None:
+    def __init__(self, bind: str, host: str, token: str, on_channel: Callable[[MessageChannel], None]) -> None:
         self._token = token
-        self._on_line = on_line
+        self._on_channel = on_channel
         self._clock = SystemClock()
         self._is_closed = threading.Event()
         self._strangers: UnprovenCallers[MessageChannel] = UnprovenCallers()
-        self._guard = threading.Lock()  # of the strangers
-        self._turned_away = 0  # since the last warning
+        self._strangers_lock = threading.Lock()
+        self._rejected = 0  # since the last warning
         self._warn_at = 0.0
         self._listening = socket.create_server((bind, 0), backlog=_BACKLOG)
         self.address: tuple[str, int] = (host, self._listening.getsockname()[1])
-        threading.Thread(target=self._listen, name="multilane-desk", daemon=True).start()
+        threading.Thread(target=self._listen, name="multilane-server", daemon=True).start()
 
     def close(self) -> None:
         self._is_closed.set()
@@ -58,68 +58,70 @@ class ChannelServer:
                 connection, peer = self._listening.accept()
             except TimeoutError:
                 self._sweep()
-            except OSError as error:  # closed, or this process has no room for one more at present
+            except OSError as error:  # closed, or this process has no file descriptor left at present
                 self._sweep()
                 if not self._is_closed.wait(_SWEEP_SECONDS):
                     log.warning("cannot accept connections from workers: %s", error)
             else:
                 self._sweep()
-                self._take_in(connection, str(peer[0]))
+                self._admit(connection, str(peer[0]))
 
     def _sweep(self) -> None:
-        with self._guard:
-            late = self._strangers.overdue(self._clock.monotonic())
-        for line in late:
-            line.hang_up()
+        with self._strangers_lock:
+            overdue = self._strangers.pop_overdue(self._clock.monotonic())
+        for channel in overdue:
+            channel.disconnect()
 
-    def _take_in(self, connection: socket.socket, host: str) -> None:
+    def _admit(self, connection: socket.socket, host: str) -> None:
         try:
-            line = tuned(connection)
-        except LineLost:  # it is gone again
+            channel = channel_over(connection)
+        except ChannelLost:  # the caller is gone again
             return
-        with self._guard:
-            evicted = self._strangers.come(line, host, self._clock.monotonic())
+        with self._strangers_lock:
+            evicted = self._strangers.add(channel, host, self._clock.monotonic())
         if evicted is not None:
-            evicted.hang_up()
+            evicted.disconnect()
         try:
-            threading.Thread(target=self._welcome, args=(line, host), name="multilane-line", daemon=True).start()
-        except RuntimeError as error:  # no thread more
+            threading.Thread(target=self._serve, args=(channel, host), name="multilane-channel", daemon=True).start()
+        except RuntimeError as error:  # no more threads
             log.warning("cannot accept connections from workers: %s", error)
-            self._forget(line)
-            line.close()
+            self._forget(channel)
+            channel.close()
 
-    def _welcome(self, line: MessageChannel, host: str) -> None:
+    def _serve(self, channel: MessageChannel, host: str) -> None:
         try:
-            if not self._is_ours(line):
-                self._turn_away(host)
-            elif self._forget(line):  # else it had to go, and its caller tries again
-                line.trust()
-                line.send(WELCOME)
-                self._on_line(line)
-        except LineLost:
+            if not self._has_token(channel):
+                self._reject(host)
+            elif self._forget(channel):  # else it was evicted, and its caller retries
+                channel.trust()
+                channel.send(WELCOME)
+                self._on_channel(channel)
+        except ChannelLost:
             pass
         finally:
-            self._forget(line)
-            line.close()
+            self._forget(channel)
+            channel.close()
 
-    def _is_ours(self, line: MessageChannel) -> bool:
-        drivers = secrets.token_hex(16)
-        line.send("number", number=drivers)
-        members = digits(line.receive(), "number")
-        with self._guard:
-            self._strangers.speak(line)
-        return members is not None and prove(line, self._token, Transcript(self.address, drivers, members), DRIVER)
+    def _has_token(self, channel: MessageChannel) -> bool:
+        driver_nonce = secrets.token_hex(16)
+        channel.send("number", number=driver_nonce)
+        member_nonce = hex_field(channel.receive(), "number")
+        with self._strangers_lock:
+            self._strangers.note_message(channel)
+        if member_nonce is None:
+            return False
+        return prove(channel, self._token, Transcript(self.address, driver_nonce, member_nonce), DRIVER)
 
-    def _forget(self, line: MessageChannel) -> bool:
-        with self._guard:
-            return self._strangers.leave(line)
+    def _forget(self, channel: MessageChannel) -> bool:
+        with self._strangers_lock:
+            return self._strangers.remove(channel)
 
-    def _turn_away(self, host: str) -> None:
-        """Whoever floods the port does not flood the log."""
+    def _reject(self, host: str) -> None:
+        """Counts and warns rarely: a flood of connections must not flood the log."""
         now = self._clock.monotonic()
-        with self._guard:
-            self._turned_away += 1
+        with self._strangers_lock:
+            self._rejected += 1
             if now < self._warn_at:
                 return
-            count, self._turned_away, self._warn_at = self._turned_away, 0, now + _WARN_EVERY
+            count, self._rejected, self._warn_at = self._rejected, 0, now + _WARN_EVERY
         log.warning("rejected %d connections without this run's token, the last one from %s", count, host)

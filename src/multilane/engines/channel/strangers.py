@@ -1,10 +1,10 @@
-"""Who has called a desk and not yet proved to know the token: how many there may be, and who has to go.
+"""Callers of a channel server that have not proved yet that they have the token: how many, and which are evicted.
 
-Thread: none (pure); the desk guards it with a lock.
+Thread: none (pure); the server guards it with a lock.
 
-Anyone who reaches the port can open connections, so callers that are still strangers get little: a second for their
-first line, a few for the whole handshake, and limited room. When there is no room the oldest caller that has said
-nothing goes, else the oldest of all: a caller that speaks at once is never turned away for those that are silent.
+Anything that reaches the port can open connections, so unproven callers get little: a second for their first message, a
+few for the whole handshake, and limited room. When the room is full, the oldest caller that has sent nothing is
+evicted, else the oldest of all. So silent callers never displace one that sends its message at once.
 """
 
 from __future__ import annotations
@@ -15,64 +15,64 @@ from typing import Final, Generic, TypeVar
 
 C = TypeVar("C")
 
-FIRST_LINE_SECONDS: Final = 1.0
+FIRST_MESSAGE_SECONDS: Final = 1.0
 HANDSHAKE_SECONDS: Final = 5.0
-MOST: Final = 256
-MOST_OF_ONE_ADDRESS: Final = 64
+MAX_CALLERS: Final = 256
+MAX_CALLERS_PER_ADDRESS: Final = 64
 
 
 @dataclass(slots=True)
-class _Stranger:
+class _Caller:
     host: str
-    came_at: float
-    has_spoken: bool = False
+    since: float
+    has_sent: bool = False
 
 
 @dataclass(slots=True)
 class UnprovenCallers(Generic[C]):
-    most: int = MOST
-    most_of_one: int = MOST_OF_ONE_ADDRESS
-    _known: dict[C, _Stranger] = field(default_factory=dict)  # in the order in which they came
+    max_callers: int = MAX_CALLERS
+    max_per_address: int = MAX_CALLERS_PER_ADDRESS
+    _callers: dict[C, _Caller] = field(default_factory=dict)  # oldest first
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._callers)
 
-    def come(self, caller: C, host: str, now: float) -> C | None:
-        """Takes a caller in. Gives the one that has to go for it, if any."""
+    def add(self, caller: C, host: str, now: float) -> C | None:
+        """Returns the caller that is evicted for it, if any."""
         evicted = self._surplus(host)
         if evicted is not None:
-            del self._known[evicted]
-        self._known[caller] = _Stranger(host, now)
+            del self._callers[evicted]
+        self._callers[caller] = _Caller(host, now)
         return evicted
 
-    def speak(self, caller: C) -> None:
-        """It has sent its first line."""
-        if caller in self._known:
-            self._known[caller].has_spoken = True
+    def note_message(self, caller: C) -> None:
+        """It has sent its first message."""
+        if caller in self._callers:
+            self._callers[caller].has_sent = True
 
-    def leave(self, caller: C) -> bool:
-        """It is known now, or gone. False if it had to go before."""
-        return self._known.pop(caller, None) is not None
+    def remove(self, caller: C) -> bool:
+        """It has proved its identity, or is gone. False if it was evicted before."""
+        return self._callers.pop(caller, None) is not None
 
-    def overdue(self, now: float) -> list[C]:
-        """Those that have taken too long. They are forgotten."""
-        late = [caller for caller, one in self._known.items() if now - one.came_at >= _seconds_of(one)]
-        for caller in late:
-            del self._known[caller]
-        return late
+    def pop_overdue(self, now: float) -> list[C]:
+        """Remove and return the callers that have taken too long."""
+        overdue = [caller for caller, entry in self._callers.items() if now - entry.since >= _time_limit(entry)]
+        for caller in overdue:
+            del self._callers[caller]
+        return overdue
 
     def _surplus(self, host: str) -> C | None:
-        of_host = [caller for caller, one in self._known.items() if one.host == host]
-        if len(of_host) >= self.most_of_one:
+        of_host = [caller for caller, entry in self._callers.items() if entry.host == host]
+        if len(of_host) >= self.max_per_address:
             return self._first_to_go(iter(of_host))
-        return self._first_to_go(iter(self._known)) if len(self._known) >= self.most else None
+        return self._first_to_go(iter(self._callers)) if len(self._callers) >= self.max_callers else None
 
     def _first_to_go(self, callers: Iterator[C]) -> C:
         oldest = next(callers)
-        if not self._known[oldest].has_spoken:
+        if not self._callers[oldest].has_sent:
             return oldest
-        return next((caller for caller in callers if not self._known[caller].has_spoken), oldest)
+        return next((caller for caller in callers if not self._callers[caller].has_sent), oldest)
 
 
-def _seconds_of(one: _Stranger) -> float:
-    return HANDSHAKE_SECONDS if one.has_spoken else FIRST_LINE_SECONDS
+def _time_limit(entry: _Caller) -> float:
+    return HANDSHAKE_SECONDS if entry.has_sent else FIRST_MESSAGE_SECONDS

@@ -1,9 +1,9 @@
-"""Spark jobs of one task each, which last as long as a member does.
+"""Spark jobs of one task each, one per member, which run as long as the member does.
 
 Thread: `start` and `cancel` from the supervisor's; each job has a thread that waits for its end.
 
-A job for each member, not one job with a task for each: when a task has failed too often Spark ends its whole job, and
-with it everybody else.
+Each member has a job of its own. In one job with a task per member, a task that fails too often would end the job, and
+with it all other members.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _SCHEMA: Final = "member int, ended string"
 
 class SparkMemberJobs:
     def __init__(self, spark: SparkSession, run: str, title: str) -> None:
-        """`run` tells the jobs of this run from others in the session; `title` is what people see of it."""
+        """`run` distinguishes the jobs of this run from others in the session; Spark's user interface shows `title`."""
         self._spark = spark
         self._run = run
         self._title = title
-        self._jobs: dict[int, TaggedJob] = {}  # the last of each member
+        self._jobs: dict[int, TaggedJob] = {}  # the last one of each member
 
     def start(self, plan: MemberTaskPlan, on_end: OnEnd) -> None:
-        """`on_end` is called on the job's thread, once. Raises when there is no Spark any more."""
+        """Calls `on_end` once, on the job's thread. Raises when the Spark context is stopped."""
         title = f"{self._title} (member {plan.number})"
         job = TaggedJob(self._spark, f"multilane-{self._run}-{plan.number}", title)
         if not job.is_possible:
@@ -39,5 +39,5 @@ class SparkMemberJobs:
         job.start(1, partial(serve, plan), _SCHEMA, on_end)
 
     def cancel(self, number: int) -> None:
-        """At once: the worker is killed. A job that is not submitted yet never is."""
+        """At once: Spark kills the worker. A job that is not submitted yet never is."""
         self._jobs[number].cancel()

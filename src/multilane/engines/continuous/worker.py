@@ -1,11 +1,11 @@
-"""What runs in a Spark worker: a member of the application, for as long as the driver wants it.
+"""A task in a Spark worker: runs a member of the application until the driver stops it.
 
-Thread: the worker's own runs the member; a second one listens to the driver, a third tells it what was counted.
+Thread: the worker's own runs the member; a second one receives from the driver, a third reports counts to it.
 
-The member is made by a factory that is found by import path, in the directory where the application lives. It begins
-when the driver says so, and ends in order when the driver says so or is not there any more: a member whose run is
-over takes no more records. What it fails with is told over the line and is no failure of the task: Spark would start it
-again at once, and the supervisor knows better when. A process that dies is Spark's to start again.
+A factory makes the member. It is found by import path, in the application's home directory. The member begins when the
+driver permits it, and stops in order when the driver says so or is gone: a member whose run is over takes no more
+records. Its failure is sent to the driver and does not fail the task. Spark would retry the task at once, and the
+supervisor knows better when. A process that dies is restarted by Spark.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from multilane.engines.channel.channel import MessageChannel, call
-from multilane.engines.worker_environment import found, in_worker_environment
+from multilane.engines.channel.channel import MessageChannel, connect
+from multilane.engines.continuous.messages import FailureStage, FromMember, ToMember
+from multilane.engines.worker_environment import in_worker_environment, load
 from multilane.errors import ConfigError
 from multilane.lanes.consumer_overrides import ConsumerOverrides, overrides_from
 from multilane.logs import logger
@@ -28,10 +29,9 @@ from multilane.spark.reasons import in_short
 
 log = logger(__name__)
 
-STARTING, REFUSED, SERVING = "starting", "refused", "serving"  # when a member failed; refused: by its configuration
-_BEAT_SECONDS: Final = 1.0
+_REPORT_SECONDS: Final = 1.0
 
-Count = tuple[str, dict[str, str], float]  # name, labels, how many more
+Count = tuple[str, dict[str, str], float]  # name, labels, increment
 
 
 class Member(Protocol):
@@ -43,31 +43,31 @@ class Member(Protocol):
     def stop(self) -> None:
         """In order; from any thread."""
 
-    def steer(self, consumer: str, steering: ConsumerOverrides) -> None:
-        """From any thread, also before it runs."""
+    def steer(self, consumer: str, overrides: ConsumerOverrides) -> None:
+        """From any thread, also before `run`."""
 
     def counts(self) -> list[Count]:
-        """What was counted since the last time; from any thread."""
+        """Increments since the last call; from any thread."""
 
     def failures(self) -> list[dict[str, Any]]:
-        """What failed since then, for the driver's log; from any thread."""
+        """Failures since the last call, for the driver's log; from any thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberTaskPlan:
-    """All that a worker is told; it travels inside the task."""
+    """Everything that a worker needs; Spark ships it inside the task."""
 
     number: int
-    factory: str  # MODULE:NAME of what makes the member, given the target
+    factory: str  # MODULE:NAME of the function that makes the member of the target
     target: str
-    home: str  # where the application's modules and files are
+    home: str  # the directory of the application's modules and files
     log_level: str
     address: tuple[str, int]
     token: str = field(repr=False)
 
 
 def serve(plan: MemberTaskPlan, batches: Iterator[Any]) -> Iterator[Any]:
-    """The function of the task: one row when the member has ended, which says how."""
+    """The task's function: yields one row when the member has ended, with how it ended."""
     import pyarrow as pa
 
     for _ in batches:
@@ -79,56 +79,58 @@ def serve(plan: MemberTaskPlan, batches: Iterator[Any]) -> Iterator[Any]:
 def _attend(plan: MemberTaskPlan) -> str:
     logging.basicConfig(level=plan.log_level, format=f"%(asctime)s member {plan.number} %(levelname)s %(message)s")
     with ExitStack() as stack:
-        line = call(plan.address, plan.token)
-        stack.callback(line.close)
+        channel = connect(plan.address, plan.token)
+        stack.callback(channel.close)
         try:
             stack.enter_context(in_worker_environment(plan.home, plan.number))
-            member: Member = found(plan.factory)(plan.target)
+            member: Member = load(plan.factory)(plan.target)
         except (Exception, SystemExit) as error:
-            log.exception("the application cannot be made here")
-            return _tell_failure(line, plan, error, stage=STARTING)
-        return _be_member(plan, member, line)
+            log.exception("cannot make the application in this worker")
+            return _send_failure(channel, plan, error, stage=FailureStage.STARTING)
+        return _run_member(plan, member, channel)
 
 
-def _be_member(plan: MemberTaskPlan, member: Member, line: MessageChannel) -> str:
-    line.send("ready", number=plan.number, host=socket.gethostname(), pid=os.getpid())
-    said = line.receive()
-    if said is None or said["kind"] != "serve":
+def _run_member(plan: MemberTaskPlan, member: Member, channel: MessageChannel) -> str:
+    channel.send(FromMember.READY, number=plan.number, host=socket.gethostname(), pid=os.getpid())
+    message = channel.receive()
+    if message is None or message["kind"] != ToMember.SERVE:
         return "not needed"
     over = threading.Event()
-    threading.Thread(target=_hear, args=(line, member, over), name="multilane-driver", daemon=True).start()
-    beating = threading.Thread(target=_beat, args=(line, member, plan.number, over), name="multilane-beat", daemon=True)
-    beating.start()
+    threading.Thread(target=_receive, args=(channel, member, over), name="multilane-driver", daemon=True).start()
+    arguments = (channel, member, plan.number, over)
+    reporting = threading.Thread(target=_report, args=arguments, name="multilane-report", daemon=True)
+    reporting.start()
     try:
         member.run()
     except Exception as error:
         log.exception("the member failed")
-        return _tell_failure(line, plan, error, stage=REFUSED if isinstance(error, ConfigError) else SERVING)
+        stage = FailureStage.REFUSED if isinstance(error, ConfigError) else FailureStage.SERVING
+        return _send_failure(channel, plan, error, stage=stage)
     finally:
         over.set()
-        beating.join()
+        reporting.join()
     return "in order"
 
 
-def _hear(line: MessageChannel, member: Member, over: threading.Event) -> None:
-    """It is steered until something else comes: whatever that is, be it the end of the line, means the end; but not of
-    a member that has ended by itself: a stop would be for its next life."""
-    while (said := line.receive()) is not None and said["kind"] == "steer":
-        member.steer(said["consumer"], overrides_from(said["steering"]))
+def _receive(channel: MessageChannel, member: Member, over: threading.Event) -> None:
+    """Any message but `steer`, and the end of the channel, stops the member. A member that has ended already is not
+    stopped: that would apply to its next life."""
+    while (message := channel.receive()) is not None and message["kind"] == ToMember.STEER:
+        member.steer(message["consumer"], overrides_from(message["steering"]))
     if over.is_set():
         return
-    if said is None:
+    if message is None:
         log.warning("the driver is gone: ending in order")
     member.stop()
 
 
-def _beat(line: MessageChannel, member: Member, number: int, over: threading.Event) -> None:
+def _report(channel: MessageChannel, member: Member, number: int, over: threading.Event) -> None:
     is_over = False
     while not is_over:
-        is_over = over.wait(_BEAT_SECONDS)
-        line.tell("beat", number=number, counts=member.counts(), failures=member.failures())
+        is_over = over.wait(_REPORT_SECONDS)
+        channel.try_send(FromMember.REPORT, number=number, counts=member.counts(), failures=member.failures())
 
 
-def _tell_failure(line: MessageChannel, plan: MemberTaskPlan, error: BaseException, *, stage: str) -> str:
-    line.tell("failed", number=plan.number, error=in_short(error), stage=stage)
+def _send_failure(channel: MessageChannel, plan: MemberTaskPlan, error: BaseException, *, stage: FailureStage) -> str:
+    channel.try_send(FromMember.FAILED, number=plan.number, error=in_short(error), stage=stage)
     return in_short(error)

@@ -2,8 +2,8 @@
 
 Thread: `run` on the worker's own, `stop` and `counts` from any.
 
-It is the process engine: the same groups, pumps and lanes, on an event loop in the worker. What is different is who
-ends it, and that somebody elsewhere wants to know what is counted.
+It is the process engine with the same groups, pumps and lanes, on an event loop in the worker. The differences: the
+driver stops it, and the driver collects its counts.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from multilane.app.targets import find_app
 from multilane.engines.process.driver import ProcessEngine
 from multilane.engines.process.progress import SettledCounts
 from multilane.lanes.consumer_overrides import ConsumerOverrides
-from multilane.lanes.failure_log import FailureNews
+from multilane.lanes.failure_log import FailureCollector
 from multilane.lanes.progress import Count
-from multilane.metrics import News
+from multilane.metrics.observer import CountBuffer
 
 
 class AppMember:
@@ -24,9 +24,9 @@ class AppMember:
 
     def __init__(self, target: str) -> None:
         self._app = find_app(target)
-        self._news = News()
-        self._failures = FailureNews()
-        self._engine: ProcessEngine | None = None  # the one that runs, or ran last
+        self._news = CountBuffer()
+        self._failures = FailureCollector()
+        self._engine: ProcessEngine | None = None  # the running one, or the last one
         self._settled = SettledCounts()
 
     def run(self) -> None:
@@ -36,8 +36,8 @@ class AppMember:
     def stop(self) -> None:
         self._app.stop()
 
-    def steer(self, consumer: str, steering: ConsumerOverrides) -> None:
-        self._app.overrides.set(consumer, steering)
+    def steer(self, consumer: str, overrides: ConsumerOverrides) -> None:
+        self._app.overrides.set(consumer, overrides)
 
     def counts(self) -> list[Count]:
         self._engine = self._app.engine or self._engine

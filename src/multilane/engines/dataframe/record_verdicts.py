@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from multilane.commit.journal import CopyPlace, RecordOutcome
+from multilane.commit.journal import RecordOutcome, StoredCopy
 from multilane.outcome.headers import described
 from multilane.wire.records.keyed_rows import TakenRows
 from multilane.wire.records.record import Record
@@ -49,7 +49,7 @@ class RecordVerdicts:
         """Ignored: the record is redelivered, or fails and is noted then."""
 
     def note_failed(
-        self, record: Record, outcome: RecordOutcome, copy: CopyPlace | None, error: BaseException | None
+        self, record: Record, outcome: RecordOutcome, copy: StoredCopy | None, error: BaseException | None
     ) -> None:
         del copy
         self._noted[record.offset] = RecordVerdict(outcome, None if error is None else described(error).decode())

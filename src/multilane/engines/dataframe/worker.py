@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, TypeVar
 import pyarrow as pa
 
 from multilane.engines.dataframe.block_runner import BlockRunner, Settled
-from multilane.engines.worker_environment import found, in_worker_environment, placed
+from multilane.engines.worker_environment import in_worker_environment, load, resolve_home
 from multilane.errors import ConfigError
 from multilane.lanes.interpreter import loop_on_thread
 from multilane.spark.packing import UNPACKED
@@ -129,7 +129,7 @@ _workers: dict[tuple[str, str], _Worker] = {}
 def _worker(plan: StagePlan) -> _Worker:
     key = plan.target, plan.home
     if key not in _workers:
-        _workers[key] = _Worker(found(plan.factory), plan.target)
+        _workers[key] = _Worker(load(plan.factory), plan.target)
     return _workers[key]
 
 
@@ -142,7 +142,7 @@ def close_all() -> None:
 @contextmanager
 def _worker_environment(plan: StagePlan) -> Iterator[None]:
     """Other functions of the session use the same process: after each task restore everything but the modules."""
-    if not os.path.isdir(placed(plan.home)):
+    if not os.path.isdir(resolve_home(plan.home)):
         raise ConfigError(
             f"{plan.home} is not on {socket.gethostname()}: pack the application (multilane pack APP.zip), give it to "
             f"Spark (spark.archives=APP.zip#{UNPACKED}) and set home={UNPACKED!r}, or set home to its directory"

@@ -17,7 +17,7 @@ from multilane.engines.process.worker import ProcessGroup
 from multilane.error_consumer.wiring import ErrorConsumers
 from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.logs import logger
-from multilane.metrics import Observer
+from multilane.metrics.observer import Observer
 from multilane.runtime.lane_factory import LaneFactory
 
 log = logger(__name__)

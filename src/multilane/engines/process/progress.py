@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from multilane.clock import Clock
 from multilane.lanes.progress import SETTLED, Count, Progress
-from multilane.metrics import News
+from multilane.metrics.observer import NO_OBSERVER, CountBuffer, Observer
 
 _NOTE_EVERY: Final = 1.0  # seconds: how fresh the numbers of `multilane top --control` are
 
@@ -47,8 +47,10 @@ class SettledCounts:
 class ProcessProgress:
     """For one run. The lanes count into `counts`, and report failures to `progress.failures`."""
 
-    def __init__(self, clock: Clock) -> None:
-        self.counts = News()
+    def __init__(self, clock: Clock, observer: Observer = NO_OBSERVER) -> None:
+        """`observer` receives the settled counts, which the lanes do not report themselves."""
+        self.counts = CountBuffer()
+        self._observer = observer
         self.progress = Progress(clock=clock)
         self._clock = clock
         self._settled = SettledCounts()
@@ -60,11 +62,14 @@ class ProcessProgress:
             await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=_NOTE_EVERY)
             self._note(groups)
             if (now := self._clock.monotonic()) >= self.progress.due:
-                self.progress.tell(now)
+                self.progress.log_progress(now)
 
     def close(self, groups: Groups) -> None:
         self._note(groups)
         self.progress.close(self._clock.monotonic())
 
     def _note(self, groups: Groups) -> None:
-        self.progress.note(self.counts.take() + self._settled.take(groups))
+        settled = self._settled.take(groups)
+        self.progress.note(self.counts.take() + settled)
+        for name, labels, value in settled:
+            self._observer.count(name, value, **labels)

@@ -66,7 +66,7 @@ class Pump:
         return commits if self._may_commit is None or await self._may_commit() else {}
 
     def _take_on(self, processor: PartitionProcessor) -> None:
-        self._feeding.take_on(processor)
+        self._feeding.add(processor)
 
     @property
     def processors(self) -> tuple[PartitionProcessor, ...]:

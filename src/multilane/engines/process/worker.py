@@ -16,9 +16,9 @@ from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.lanes.group_membership import Timing
 from multilane.lanes.partition_processor import PartitionProcessor
 from multilane.logs import logger
-from multilane.metrics import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.runtime.lane_factory import LaneFactory
-from multilane.runtime.starting import member_of
+from multilane.runtime.starting import member_of, opened
 
 log = logger(__name__)
 
@@ -47,7 +47,8 @@ class ProcessGroup:
         config, lane_factory = self.config, self._lane_factory
         topics = lane_factory.source.topics
         try:
-            await lane_factory.open()
+            if not await opened(lane_factory, self._stopping):
+                return
             consumer = await member_of(lane_factory, self._clock, self._observer, self._stopping)
             if consumer is None:
                 return

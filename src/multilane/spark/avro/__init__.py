@@ -1,1 +1,1 @@
-"""Avro payloads as Spark columns, decoded in Python's workers: Spark's own `from_avro` needs a jar."""
+"""Avro payloads as Spark columns, decoded in Python workers: Spark's own `from_avro` needs a jar."""

@@ -1,9 +1,9 @@
-"""Decoded values as Arrow arrays, of exactly the types that Spark wants.
+"""Builds Arrow arrays from decoded values, with exactly the types that Spark expects.
 
 Thread: any (shapes are immutable).
 
-A column at a time, not a row at a time: what the values of a field have in common is found out once. A value that does
-not fit raises, and nobody here knows whose it was: whoever has the rows tries them one by one then.
+One column at a time, not one row: per-field decisions are made once. A value that does not fit raises without saying
+which row it is in: the decoder then tries the rows one by one.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class Shape(Protocol):
     def spark(self) -> DataType: ...
 
     def array(self, values: Sequence[Any]) -> pa.Array:
-        """None is null."""
+        """None becomes null."""
         ...
 
 
 class Leaf:
     def __init__(self, spark: DataType, convert: Callable[[Any], Any] | None = None) -> None:
-        """`convert`: from what was decoded to what Arrow takes for this type."""
+        """`convert` turns a decoded value into one that Arrow accepts for this type."""
         self.spark = spark
         self._arrow = _arrow_type(spark)
         self._convert = convert

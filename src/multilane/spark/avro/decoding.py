@@ -1,9 +1,9 @@
-"""Avro payloads of a column, decoded in Arrow batches inside of Spark's Python workers.
+"""Decodes the Avro payloads of a column, in Arrow batches inside Spark's Python workers.
 
 Thread: the worker's own.
 
-A payload that cannot be decoded (cut short, bytes left over, an unknown schema id, a number too large for its column)
-is null, as one that is no JSON is. What was parsed for a query is kept for as long as the worker lives.
+A payload that cannot be decoded (truncated, bytes left over, an unknown schema id, a number too large for its column)
+becomes null, as invalid JSON does. Parsed schemas are cached for the life of the worker.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Read = Callable[[BytesIO], Any]
 
 @dataclass(frozen=True, slots=True)
 class AvroPlan:
-    """What workers are told; schemas as JSON text."""
+    """The plan that workers get; schemas as JSON text."""
 
     reader: str
     writer: str
@@ -41,29 +41,29 @@ class AvroPlan:
 
 
 def plan_of(avro: Avro) -> AvroPlan:
-    """Files are read and everything is checked here, where the user is."""
+    """Reads the files and checks everything in the driver, where the user sees errors."""
     reader = text_of(avro.schema, "the Avro schema")
     writer = reader if avro.writer is None else text_of(avro.writer, "the writer's schema")
     writers = None
     if avro.writers is not None:
-        told = sorted(avro.writers.items())
-        writers = tuple((number, text_of(given, f"the writer's schema {number}")) for number, given in told)
+        sorted_writers = sorted(avro.writers.items())
+        writers = tuple((number, text_of(given, f"the writer's schema {number}")) for number, given in sorted_writers)
     plan = AvroPlan(reader, writer, writers, is_framed=avro.framing is not None)
     Decoder(plan)
     return plan
 
 
 def decoding(avro: Avro) -> Callable[[Column], Column]:
-    """A function of Spark's, from values to payloads; Spark reads off the annotations that it takes whole arrays."""
+    """A Spark UDF from values to payloads; Spark sees by its annotations that it takes whole arrays."""
     plan = plan_of(avro)
 
     def decode(values: pa.Array) -> pa.Array:
         return decoder_of(plan).array(values)
 
-    made: Callable[[Column], Column] = F.arrow_udf(  # type: ignore[attr-defined]  # Spark's stubs do not have it
+    udf: Callable[[Column], Column] = F.arrow_udf(  # type: ignore[attr-defined]  # missing in Spark's stubs
         decode, decoder_of(plan).shape.spark
     )
-    return made
+    return udf
 
 
 @lru_cache(64)
@@ -92,16 +92,16 @@ class Decoder:
         values = [self.value(payload) for payload in payloads.to_pylist()]
         try:
             return self.shape.array(values)
-        except Exception:  # noqa: BLE001 - one of them does not fit, in one of many ways
+        except Exception:  # noqa: BLE001 - a value does not fit, in one of many ways
             return self.shape.array([value if self._fits(value) else None for value in values])
 
     def value(self, payload: bytes | None) -> Any:
-        """What the library makes of it, or None."""
+        """The value as fastavro decodes it, or None."""
         if payload is None:
             return None
         read, start = self._read, 0
         if self._is_framed:
-            found = self._framed(payload)
+            found = self._reader_of_frame(payload)
             if found is None:
                 return None
             read, start = found, _FRAME
@@ -109,11 +109,11 @@ class Decoder:
         stream.seek(start)
         try:
             value = read(stream)
-        except Exception:  # noqa: BLE001 - bytes of others may fail in any way
+        except Exception:  # noqa: BLE001 - foreign bytes may fail in any way
             return None
         return value if stream.tell() == len(payload) else None
 
-    def _framed(self, payload: bytes) -> Read | None:
+    def _reader_of_frame(self, payload: bytes) -> Read | None:
         if len(payload) < _FRAME or payload[0] != _MAGIC:
             return None
         return self._read if self._by_id is None else self._by_id.get(int.from_bytes(payload[1:_FRAME], "big"))
@@ -121,7 +121,7 @@ class Decoder:
     def _fits(self, value: Any) -> bool:
         try:
             self.shape.array([value])
-        except Exception:  # noqa: BLE001 - the same
+        except Exception:  # noqa: BLE001 - as in array()
             return False
         return True
 

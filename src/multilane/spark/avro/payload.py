@@ -1,8 +1,8 @@
-"""What a user says of Avro payloads: the schema that is wanted, and how and with what they were written.
+"""How a user describes Avro payloads: the reader's schema, the writers' schemas, and the framing.
 
 Thread: any (a value).
 
-Loads nothing heavy: it is part of the public interface, also of those who have neither Spark nor fastavro.
+Imports nothing heavy: it is part of the public interface, also without Spark or fastavro installed.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ class Avro:
     >>> orders = app.stream("orders", multilane.Avro("order.avsc"))
     >>> framed = app.stream("orders", multilane.Avro("order.avsc", framing="confluent", writers={7: "order-1.avsc"}))
 
-    A schema is a dict, JSON text, or the path of an .avsc file. `schema` is the reader's: the columns are its fields.
-    `writer` is what the payloads were written with, where that is another; `writers` the same for each schema id, which
-    only framed payloads have. `framing="confluent"`: a zero byte and a schema id of four bytes stand before each.
+    A schema is a dict, JSON text, or the path of an .avsc file. `schema` is the reader's schema: its fields become the
+    columns. `writer` is the schema the payloads were written with (default: `schema`); `writers` maps schema ids to
+    writer schemas, for framed payloads. `framing="confluent"`: a zero byte and a four-byte schema id precede each
+    payload.
     """
 
     schema: AvroSchema
@@ -38,11 +39,13 @@ class Avro:
 
     def __post_init__(self) -> None:
         if self.framing not in FRAMINGS:
-            raise ConfigError(f"framing={self.framing!r} is not known: say framing={CONFLUENT!r}, or nothing")
+            raise ConfigError(f"unknown framing={self.framing!r}: set framing={CONFLUENT!r}, or leave it out")
         if self.writer is not None and self.writers is not None:
-            raise ConfigError("give either `writer`, one schema for all payloads, or `writers`, one for each schema id")
+            raise ConfigError("give either `writer`, one schema for all payloads, or `writers`, one per schema id")
         if self.writers is not None and self.framing is None:
-            raise ConfigError(f"`writers` are found by the id before each payload: say framing={CONFLUENT!r} too")
+            raise ConfigError(
+                f"`writers` are selected by the schema id before each payload: set framing={CONFLUENT!r} too"
+            )
         keys: list[object] = list(self.writers or ())
         wrong = [key for key in keys if not isinstance(key, int)]
         if wrong:

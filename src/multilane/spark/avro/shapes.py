@@ -1,9 +1,9 @@
-"""From an Avro schema to the columns that its values become: the type in Spark, and how Arrow arrays are made.
+"""Maps an Avro schema to columns: their Spark types, and how their Arrow arrays are built.
 
 Thread: any.
 
-What Avro can say and a Spark type cannot (a choice of several types, a record that holds itself) is refused with the
-place, as for JSON. Values come as the library reads plain types: numbers, text, bytes, lists and dicts.
+Constructs of Avro that no Spark type has (a choice of several types, a recursive record) are refused, with their path,
+as for JSON. fastavro decodes values as plain types: numbers, text, bytes, lists and dicts.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PLAIN: Final[Mapping[str, DataType]] = {
 }
 _MOST_DIGITS: Final = 38
 _UUID_SIZE: Final = 16
-# Both fit into the second of them.
+# Unions whose values all fit into one type.
 _WIDENED: Final = {frozenset({"int", "long"}): "long", frozenset({"float", "double"}): "double"}
 
 
@@ -74,11 +74,11 @@ def shape_of(parsed: Parsed) -> Struct:
 
 
 class _ShapeReading:
-    """Of one schema; `named` are the types that it refers to."""
+    """Converts one schema; `named` are the types that it refers to."""
 
     def __init__(self, named: Mapping[str, Any]) -> None:
         self._named = named
-        self._within: list[str] = []
+        self._enclosing: list[str] = []
 
     def shape_of(self, schema: Any, at: str) -> Shape:
         if isinstance(schema, list):
@@ -86,7 +86,7 @@ class _ShapeReading:
         if isinstance(schema, str):
             schema = self._named.get(schema, {"type": schema})
         kind = schema["type"]
-        if not isinstance(kind, str) or (kind not in _PLAIN and kind in self._named):  # a type around another
+        if not isinstance(kind, str) or (kind not in _PLAIN and kind in self._named):  # a type wrapped in another
             return self.shape_of(kind, at)
         if kind in {"record", "error"}:
             return self._record(schema, at)
@@ -95,7 +95,7 @@ class _ShapeReading:
         if kind == "map":
             return Entries(self.shape_of(schema["values"], f"a value of {at}"))
         if kind not in _PLAIN:
-            raise ConfigError(f"{at} is {kind}, which no Spark type is")
+            raise ConfigError(f"{at} is {kind}, which Spark has no type for")
         return _logical(kind, schema, at) or Leaf(_PLAIN[kind])
 
     def _union(self, branches: list[Any], at: str) -> Shape:
@@ -104,43 +104,43 @@ class _ShapeReading:
             return self.shape_of(kinds[0], at)
         wide = _WIDENED.get(frozenset(kinds)) if all(isinstance(one, str) for one in kinds) else None
         if wide is None:
-            told = ", ".join(_name(one) for one in kinds) or "nothing but null"
-            raise ConfigError(f"{at} is one of several types ({told}), which no Spark type is")
+            names = ", ".join(_name(one) for one in kinds) or "nothing but null"
+            raise ConfigError(f"{at} is one of several types ({names}), which Spark has no type for")
         return Leaf(_PLAIN[wide])
 
     def _record(self, schema: Mapping[str, Any], at: str) -> Struct:
         name = str(schema["name"])
-        if name in self._within:
-            raise ConfigError(f"{at} holds itself ({name}), which no Spark type does")
-        self._within.append(name)
+        if name in self._enclosing:
+            raise ConfigError(f"{at} contains itself ({name}); Spark types cannot be recursive")
+        self._enclosing.append(name)
         fields = {str(f["name"]): self.shape_of(f["type"], f"{at}.{f['name']}") for f in schema["fields"]}
-        self._within.pop()
+        self._enclosing.pop()
         if not fields:
-            raise ConfigError(f"{at} is a record without fields ({name}), which no Spark type is")
+            raise ConfigError(f"{at} is a record without fields ({name}), which Spark has no type for")
         return Struct(fields)
 
 
 def _logical(kind: str, schema: Mapping[str, Any], at: str) -> Leaf | None:
-    """None for a type that has none, or one that we do not know: Avro says that it is the plain type then."""
-    told = schema.get("logicalType")
-    if told == "decimal" and kind in {"bytes", "fixed"}:
+    """None without a logical type, or with an unknown one: per Avro's specification the plain type applies then."""
+    logical_type = schema.get("logicalType")
+    if logical_type == "decimal" and kind in {"bytes", "fixed"}:
         return _decimal(int(schema["precision"]), int(schema.get("scale", 0)), at)
-    if told == "uuid" and kind == "fixed" and schema["size"] == _UUID_SIZE:
+    if logical_type == "uuid" and kind == "fixed" and schema["size"] == _UUID_SIZE:
         return Leaf(StringType(), _uuid_text)
-    known = _LOGICAL.get((kind, str(told)))
+    known = _LOGICAL.get((kind, str(logical_type)))
     return None if known is None else Leaf(*known)
 
 
 def _decimal(precision: int, scale: int, at: str) -> Leaf:
     if precision > _MOST_DIGITS:
-        raise ConfigError(f"{at} is a decimal of {precision} digits, and Spark's have {_MOST_DIGITS} at most")
+        raise ConfigError(f"{at} is a decimal of {precision} digits; Spark allows at most {_MOST_DIGITS}")
     limit = 10**precision
 
     def number(content: bytes) -> Decimal:
         unscaled = int.from_bytes(content, "big", signed=True)
         if abs(unscaled) >= limit:
             raise ValueError(f"more than {precision} digits")
-        # Not by arithmetic, which rounds to the digits of the context.
+        # Arithmetic would round to the precision of the decimal context.
         return Decimal((int(unscaled < 0), tuple(map(int, str(abs(unscaled)))), -scale))
 
     return Leaf(DecimalType(precision, scale), number)

@@ -1,7 +1,7 @@
-"""Blocks as Arrow record batches, and blocks copied out of their frame.
+"""Converts blocks to Arrow record batches, and copies blocks out of their frame.
 
 Thread: any. pyarrow releases the GIL in its casts.
-Owns: the schema that users see. Never: changes a block.
+Owns: the public Arrow schema. Never: changes a block.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from multilane.wire.records.record import Record
 
 _HEADER: Final = [pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]
 HEADERS_TYPE: Final = pa.list_(pa.struct(_HEADER))
-INLINE: Final = 12  # a view holds up to this many bytes itself
+INLINE: Final = 12  # a view stores up to this many bytes inline
 TIMESTAMP: Final = pa.timestamp("ms", tz="UTC")
 
 
 def schema(*, copy: bool) -> pa.Schema:
-    """The columns that every batch has, whatever is in it."""
+    """The schema of every batch."""
     binary = pa.binary() if copy else pa.binary_view()
     return pa.schema(
         [
@@ -68,12 +68,12 @@ def record_batch(block: Block, *, copy: bool) -> pa.RecordBatch:
 
 
 def _over(kind: pa.DataType, column: np.ndarray) -> pa.Array:
-    """An array over the column's own memory. pa.array() would look for pandas in the file system each time."""
+    """An array over the column's own memory. pa.array() would search the file system for pandas each time."""
     return pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(column)])
 
 
 def _headers(block: Block) -> pa.Array:
-    """A list per row, empty for a row without headers; all null when no row of the block has any."""
+    """A list per row, empty for a row without headers; all null if no row of the block has any."""
     if block.columns.header_spans is None:
         return pa.nulls(len(block), HEADERS_TYPE)
     ends = [0]
@@ -92,7 +92,7 @@ def compact(block: Block) -> Block:
     """Copy the rows of `block` to memory of their own."""
     keys, key_valid, key_bytes = views_of(block.keys)
     values, value_valid, value_bytes = views_of(block.values)
-    # Both columns share one list of buffers: the values' views move up by the number of the keys' buffers.
+    # Both columns share one list of buffers: the values' buffer indices shift by the number of the keys' buffers.
     shift_buffers(values, len(key_bytes))
     spans, header_buffers = _copied_headers(block)
     columns = Columns(
@@ -111,8 +111,8 @@ def compact(block: Block) -> Block:
 
 
 def views_of(array: pa.Array) -> tuple[Views, Bytes | None, tuple[Bytes, ...]]:
-    """(views, bitmap, buffers) of binaries or texts of any kind: through plain binary, whose content the result shares.
-    So views are copied out of their frame, and plain binaries are not copied."""
+    """(views, bitmap, buffers) of any binary or string array, cast through plain binary, whose content the result
+    shares. So views are copied out of their frame, and plain binaries are not copied."""
     views = array.cast(pa.binary()).cast(pa.binary_view())
     buffers = views.buffers()
     words = np.frombuffer(buffers[1], np.uint64).reshape(-1, 2)[views.offset : views.offset + len(array)].copy()
@@ -123,7 +123,7 @@ def views_of(array: pa.Array) -> tuple[Views, Bytes | None, tuple[Bytes, ...]]:
 
 
 def shift_buffers(views: Views, by: int) -> None:
-    """For views whose buffers come behind so many others."""
+    """Adjusts views whose buffers follow so many others."""
     long = (views[:, 0] & np.uint64(0xFFFFFFFF)) > np.uint64(INLINE)
     views[long, 1] += np.uint64(by)
 
@@ -135,15 +135,15 @@ def _copied_headers(block: Block) -> tuple[Ints | None, tuple[Bytes, ...]]:
     spans = source[block.start : block.stop]
     moved = np.empty(len(spans), np.int64)
     out = np.empty(int((spans >> 32).sum()), np.uint8)
-    held = block.columns.header_buffers
-    kernels().gather_headers(held[0], held[-1], spans, out, moved)
+    source_buffers = block.columns.header_buffers
+    kernels().gather_headers(source_buffers[0], source_buffers[-1], spans, out, moved)
     return moved, (out,)
 
 
 def batch_of(records: Sequence[Record]) -> pa.RecordBatch:
-    """Records that were made already, of one topic or several, as columns that keep nothing else alive.
+    """Existing records of one or several topics, as columns that keep nothing else alive.
 
-    By hand throughout: pa.array() and numpy cost several times as much for the few rows of a batch.
+    Built by hand: pa.array() and numpy cost several times as much for the few rows of a batch.
     """
     topics, partitions, offsets, timestamps, kinds, keys, values, headers = zip(*records, strict=True)
     rows = len(records)
@@ -176,7 +176,7 @@ def _over_longs(kind: pa.DataType, column: Sequence[int]) -> pa.Array:
 
 
 def _same(make: Callable[[tuple[Any, ...]], pa.Array], column: tuple[Any, ...]) -> pa.Array:
-    """Most batches have one value in this column: such a column is made once."""
+    """Most batches have one value in this column: such a column is cached."""
     if column.count(column[0]) == len(column):
         return _constant(make, column[0], len(column))
     return make(column)
@@ -205,8 +205,8 @@ def _int8(column: tuple[int, ...]) -> pa.Array:
 
 def _named(topics: tuple[str, ...]) -> pa.Array:
     names = list(dict.fromkeys(topics))
-    places = np.array([names.index(topic) for topic in topics], np.int8)
-    return pa.DictionaryArray.from_arrays(_over(pa.int8(), places), pa.array(names))
+    indices = np.array([names.index(topic) for topic in topics], np.int8)
+    return pa.DictionaryArray.from_arrays(_over(pa.int8(), indices), pa.array(names))
 
 
 @lru_cache(1_024)

@@ -1,9 +1,9 @@
-"""Rows in Arrow, as Spark has them of Kafka's records, as blocks: the way back from `arrow`.
+"""Converts Arrow rows, in the form of Spark's Kafka records, to blocks: the inverse of `arrow`.
 
 Thread: any.
 
-Keys and values stay where they are, in the buffers of the Arrow arrays. Rows of several partitions may come together: a
-block is a run of rows of one. Rows that cannot be records of a log in its order are refused.
+Keys and values stay in the buffers of the Arrow arrays. A batch may have rows of several partitions: a block is a run
+of rows of one. Rows that cannot be records of a log in log order are refused.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from multilane.wire.records.headers import compose
 NEEDED: Final = ("key", "value", "topic", "partition", "offset", "timestamp")
 TIMESTAMP_TYPE: Final = "timestampType"
 HEADERS: Final = "headers"
-_PLACE: Final = ("topic", "partition", "offset")
+_IDENTITY: Final = ("topic", "partition", "offset")
 _NO_TIMESTAMP: Final = -1
 
 
 def blocks_of(rows: pa.RecordBatch) -> Iterator[Block]:
-    """Of rows with the columns of Spark's Kafka source; the type of timestamps and headers may be missing."""
+    """The blocks of rows with the columns of Spark's Kafka source; timestamp type and headers may be missing."""
     if not rows.num_rows:
         return
-    for name in _PLACE:
+    for name in _IDENTITY:
         if rows.column(name).null_count:
-            raise WrongRows(f"a row has no {name}: what is handled has to know which record of Kafka's it is")
+            raise WrongRows(f"a row has no {name}: each row has to identify its Kafka record")
     topics = rows.column("topic").dictionary_encode()
     codes, partitions = topics.indices.to_numpy(), rows.column("partition").to_numpy()
     ends = np.flatnonzero((np.diff(codes) != 0) | (np.diff(partitions) != 0)) + 1
@@ -69,19 +69,19 @@ def _block(rows: pa.RecordBatch, topic: str, partition: int) -> Block:
 
 def out_of_order(partition: str, before: int, offset: int) -> WrongRows:
     return WrongRows(
-        f"{partition}: offset {offset} comes after {before}. Operations of the DataFrame have moved or doubled rows: "
-        "say in_order=False to have them brought in order, and see that each record is there once"
+        f"{partition}: offset {offset} comes after {before}. DataFrame operations have moved or duplicated rows: "
+        "set in_order=False to sort them, and make sure that each record occurs once"
     )
 
 
 def _timestamps(column: pa.Array) -> Ints:
-    """Milliseconds; a row without a time has none."""
+    """Milliseconds; -1 for a row without a timestamp."""
     millis = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
     return np.ascontiguousarray(millis.fill_null(_NO_TIMESTAMP).to_numpy())
 
 
 def _segments(rows: pa.RecordBatch) -> Ints:
-    """A row where the type of the timestamps changes: first row, leader epoch (nobody knows it here), type."""
+    """A row wherever the timestamp type changes: first row, leader epoch (unknown here), type."""
     kinds: npt.NDArray[Any] = np.zeros(rows.num_rows, np.int64)
     if TIMESTAMP_TYPE in rows.schema.names:
         kinds = rows.column(TIMESTAMP_TYPE).fill_null(0).to_numpy()
@@ -93,7 +93,9 @@ def _headers(rows: pa.RecordBatch) -> tuple[Ints | None, tuple[Bytes, ...]]:
     column = rows.column(HEADERS) if HEADERS in rows.schema.names else None
     if column is None or column.null_count == len(column):
         return None, ()
-    told = [compose(tuple((one["key"] or "", one["value"]) for one in row or ())) for row in column.to_pylist()]
-    places = accumulate(map(len, told), initial=0)
-    spans = np.array([len(one) << 32 | at if one else 0 for one, at in zip(told, places, strict=False)], np.int64)
-    return (spans, (np.frombuffer(b"".join(told), np.uint8),)) if any(told) else (None, ())
+    composed = [compose(tuple((one["key"] or "", one["value"]) for one in row or ())) for row in column.to_pylist()]
+    positions = accumulate(map(len, composed), initial=0)
+    spans = np.array(
+        [len(one) << 32 | at if one else 0 for one, at in zip(composed, positions, strict=False)], np.int64
+    )
+    return (spans, (np.frombuffer(b"".join(composed), np.uint8),)) if any(composed) else (None, ())

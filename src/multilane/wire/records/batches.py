@@ -1,7 +1,7 @@
-"""The batch table: what the headers of a span's record batches say, with nothing decoded.
+"""The batch table: the headers of a span's record batches, without decoding the batches.
 
-Thread: network (the GIL is kept: a hand-over would cost more than the microseconds this takes).
-Owns: where a span's next position is, so that the next fetch can go out before anything is decoded.
+Thread: network (keeps the GIL: releasing it would cost more than the microseconds this takes).
+Owns: a span's next position, so that the next fetch can be sent before anything is decoded.
 Never: reads a record, decompresses, checks a checksum.
 """
 
@@ -36,9 +36,10 @@ class BatchTable:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def believed(self, fetch_offset: int, high_watermark: int) -> BatchTable:
-        """Without what cannot be. The checksum does not cover a batch's offset, so one that leaps over others must lie
-        below the end of the log. One that follows may lie behind it: brokers look up the end before they read."""
+    def plausible(self, fetch_offset: int, high_watermark: int) -> BatchTable:
+        """Without batches at impossible offsets. The checksum does not cover a batch's offset, so a batch that skips
+        offsets must lie below the end of the log. One that follows directly may lie beyond it: brokers look up the end
+        before they read."""
         if self.next_offset <= high_watermark or not len(self.rows):
             return self
         base = self.rows[:, RowWord.BASE_OFFSET]
@@ -57,9 +58,10 @@ class BatchTable:
 
 
 def scan(frame: Bytes, start: int, end: int, fetch_offset: int) -> BatchTable:
-    """List the whole batches of frame[start:end]; the frame is one Fetch response, contiguous.
+    """List the complete batches of frame[start:end]; the frame is one contiguous Fetch response.
 
-    A batch cut short at the end is normal, for brokers cut there, unless it is the first: they send one whole at least.
+    A truncated batch at the end is normal, because brokers cut there, unless it is the first: brokers send at least one
+    complete batch.
     """
     if not 0 <= start <= end <= frame.size or frame.size > MAX_BUFFER_BYTES:
         raise ValueError(f"span [{start}, {end}) does not fit a frame of {frame.size} bytes")
@@ -68,7 +70,7 @@ def scan(frame: Bytes, start: int, end: int, fetch_offset: int) -> BatchTable:
     headers = kernels().scan_headers
     rows = np.empty(((end - start) // _USUAL_BATCH + 1, COLUMNS), np.int64)
     found, status, _ = headers(frame, start, end, rows)
-    if found > len(rows):  # smaller batches than usual: the kernel has counted them, and now they fit
+    if found > len(rows):  # smaller batches than usual: the kernel has counted them, so now they fit
         rows = np.empty((found, COLUMNS), np.int64)
         headers(frame, start, end, rows)
     rows = rows[:found]

@@ -1,7 +1,7 @@
-"""A block: the rows of one partition's span as columns over the bytes that were received.
+"""A block: the rows of one partition's span as columns over the received bytes.
 
 Thread: any (immutable).
-Owns: references to the frame and the arena its views point into; as long as a block lives, so do they (`pinned_bytes`).
+Owns: references to the frame and the arena that its views point into; they live as long as the block (`pinned_bytes`).
 Never: copies keys or values unless asked (`compact`, `arrow(copy=True)`, `records`); imports pyarrow before that.
 """
 
@@ -36,7 +36,7 @@ class Columns:
     """The arrays behind one or many blocks; slices share them.
 
     A view is Arrow's: 16 bytes, the length first. `segments` has a row per batch: first row, leader epoch, timestamp
-    type. `header_spans` is None when no row has headers, `*_valid` (Arrow bitmaps) when the column has no null.
+    type. `header_spans` is None if no row has headers, `*_valid` (Arrow bitmaps) if the column has no null.
     """
 
     offsets: Ints
@@ -54,25 +54,25 @@ class Columns:
     def pinned_bytes(self) -> int:
         arrays = [self.offsets, self.timestamps, self.keys, self.values, self.key_valid, self.value_valid]
         arrays += [self.header_spans, self.segments, *self.buffers, *self.header_buffers]
-        held = {id(root): root.nbytes for root in (_root(a) for a in arrays if a is not None)}
-        return sum(held.values())
+        roots = {id(root): root.nbytes for root in (_root(a) for a in arrays if a is not None)}
+        return sum(roots.values())
 
 
 def _root(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The array that owns the memory: what stays alive is the whole of it."""
+    """The array that owns the memory: a reference keeps all of it alive."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
 
 
 def _python_bytes(array: pa.BinaryViewArray) -> list[bytes | None]:
-    # Twice as fast as to_pylist(), which makes a scalar of every view first.
+    # Twice as fast as to_pylist(), which makes a scalar for every view first.
     return array.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Block:
-    """Rows [start, stop) of the columns, of one partition, in offset order."""
+    """Rows [start, stop) of the columns: records of one partition, in offset order."""
 
     topic: str
     partition: int
@@ -115,7 +115,7 @@ class Block:
         return np.repeat(segments[:, 2].astype(np.int8), rows)
 
     def own_segments(self) -> Ints:
-        """The segments that these rows lie in, counted from the first row."""
+        """The segments of these rows, with row numbers counted from the first row."""
         segments = self.columns.segments
         first = max(int(np.searchsorted(segments[:, 0], self.start, side="right")) - 1, 0)
         last = int(np.searchsorted(segments[:, 0], self.stop, side="left"))
@@ -125,23 +125,23 @@ class Block:
 
     @property
     def pinned_bytes(self) -> int:
-        """Bytes of the memory this block keeps alive; a frame counts whole."""
+        """Bytes of memory that this block keeps alive; a frame counts in full."""
         return self.columns.pinned_bytes
 
     @property
     def content_bytes(self) -> int:
-        """Bytes of the keys and values."""
+        """Bytes of keys and values."""
         return self._content(self.columns.keys) + self._content(self.columns.values)
 
     @property
     def own_bytes(self) -> int:
-        """Bytes these rows need: keys, values, headers and the columns themselves."""
+        """Bytes of these rows alone: keys, values, headers and the columns themselves."""
         spans = self.columns.header_spans
         headers = 0 if spans is None else int((spans[self.start : self.stop] >> 32).sum())
         return self.content_bytes + headers + COLUMN_BYTES * len(self)
 
     def rows_within(self, room: int, most: int) -> int:
-        """How many of the first `most` rows begin before `room` bytes of keys and values are full; one at least."""
+        """How many of the first `most` rows begin before `room` bytes of keys and values are full; at least one."""
         rows = slice(self.start, min(self.stop, self.start + most))
         lengths = self._lengths(self.columns.keys, rows).astype(np.int64) + self._lengths(self.columns.values, rows)
         return int(np.searchsorted(np.cumsum(lengths), max(1, room))) + 1
@@ -150,7 +150,7 @@ class Block:
         return int(self._lengths(views, slice(self.start, self.stop)).sum(dtype=np.int64))
 
     def _lengths(self, views: Views, rows: slice) -> npt.NDArray[Any]:
-        """Bytes behind each of the views: the first four bytes of each."""
+        """The content length of each view: its first four bytes."""
         return views.view(_LENGTH_FIRST)[rows, 0]
 
     @property
@@ -169,7 +169,7 @@ class Block:
         return pa.Array.from_buffers(pa.binary_view(), len(self), buffers, offset=self.start)
 
     def slice(self, start: int, stop: int | None = None) -> Block:
-        """Rows [start, stop) without a copy. One that leaves rows out at the end goes on at the first of them."""
+        """Rows [start, stop) without a copy. If rows at the end are left out, `next_offset` is the first of them."""
         first, last, _ = slice(start, stop).indices(len(self))
         last = max(first, last)
         begin, end = self.start + first, self.start + last
@@ -188,7 +188,7 @@ class Block:
         )
 
     def epoch_at(self, row: int) -> int:
-        """The leader epoch of the batch that row came from."""
+        """The leader epoch of the row's batch."""
         at = self.start + self._row(row)
         segment = int(np.searchsorted(self.columns.segments[:, 0], at, side="right")) - 1
         return int(self.columns.segments[segment, 1])
@@ -204,7 +204,7 @@ class Block:
         return row % len(self)
 
     def records(self) -> Iterator[Record]:
-        """Records, made in chunks of 4,096 as they are asked for."""
+        """Records, created in chunks of 4,096 on demand."""
         for at in range(0, len(self), CHUNK):
             yield from _records_of(self.slice(at, at + CHUNK))
 
@@ -215,14 +215,14 @@ class Block:
         return arrow.record_batch(self, copy=copy)
 
     def compact(self) -> Block:
-        """The same rows, copied out: pins only what they need."""
+        """A copy of the rows that pins only its own memory."""
         from multilane.wire.records import arrow
 
         return arrow.compact(self)
 
 
 def _records_of(block: Block) -> Iterator[Record]:
-    """All records of a small block, by C loops only: map over columns that are Python lists."""
+    """All records of a small block, with C loops only: map over columns that are Python lists."""
     fields = zip(
         repeat(block.topic),
         repeat(block.partition),
@@ -232,13 +232,13 @@ def _records_of(block: Block) -> Iterator[Record]:
         _python_bytes(block.keys),
         _python_bytes(block.values),
         _headers_of(block),
-        strict=False,  # the repeated ones have no end
+        strict=False,  # the repeated columns are endless
     )
     return map(tuple.__new__, repeat(Record), fields)
 
 
 def _types_of(block: Block) -> Iterable[int]:
-    """Almost always one for all of them; a block of one batch need not ask."""
+    """Almost always one type for all rows; a block of one batch needs no check."""
     segments = block.columns.segments
     if len(segments) == 1:
         return repeat(int(segments[0, 2]))

@@ -1,4 +1,4 @@
-"""The kernels run by numba itself, so that it can check every index: for tests.
+"""The kernels run by numba itself, which can check every index: for tests.
 
 Thread: any, as in `kernels`.
 Compiled on import, for exactly these types, or loaded from numba's own cache.

@@ -1,9 +1,9 @@
 """Compiles the kernels to machine code for this processor, once per machine.
 
-Thread: any; takes seconds and imports numba, which is why its result is kept (see `loading`).
-Owns: how each kernel is called from outside: by plain addresses and numbers, as C would; and what stands in for numba's
-runtime, which is not there when the code is loaded.
-Never: used where the machine code is at hand.
+Thread: any; takes seconds and imports numba, which is why its result is cached (see `loading`).
+Owns: the external signature of each kernel, with plain addresses and numbers as in C; and the stubs for numba's
+runtime, which is missing when the code is loaded.
+Never: used if the machine code is cached.
 """
 
 # ruff: noqa: ANN001, ANN202, PLR0913, PLR0917
@@ -46,12 +46,17 @@ _BYTES: Final = types.CPointer(uint8)
 _INTS: Final = types.CPointer(int64)
 _WORDS: Final = types.CPointer(uint64)
 _ENDS: Final = types.CPointer(int32)
-_RUNTIME: Final = ("NRT_", "Py", "_Py", "numba_")  # numba's and Python's, whether or not this process shows them
+_RUNTIME: Final = (
+    "NRT_",
+    "Py",
+    "_Py",
+    "numba_",
+)  # symbols of numba and Python, whether or not this process exports them
 
 
 def _scan_headers(data, size, start, end, rows, room, found):
-    told = carray(found, 3)
-    told[0], told[1], told[2] = scan_headers(carray(data, size), start, end, carray(rows, (room, COLUMNS)))
+    result = carray(found, 3)
+    result[0], result[1], result[2] = scan_headers(carray(data, size), start, end, carray(rows, (room, COLUMNS)))
 
 
 def _decode_batches(
@@ -92,8 +97,8 @@ def _gather_headers(first, first_size, second, second_size, spans, rows, out, ro
     )
 
 
-def _unlz4(data, size, spans, count, out, room, cap, places, done, told):
-    ended = carray(told, 3)
+def _unlz4(data, size, spans, count, out, room, cap, places, done, result):
+    ended = carray(result, 3)
     ended[0], ended[1], ended[2] = unlz4(
         carray(data, size), carray(spans, (count, 2)), carray(out, room), cap, carray(places, (count, 2)), done
     )
@@ -103,7 +108,7 @@ def _check_sums(data, size, rows, count, floor, function):
     return check_sums(carray(data, size), carray(rows, (count, COLUMNS)), floor, function)
 
 
-# --- kept rows: a table has room for twice as many chains as there can be, the ring of the ready ones for all ---
+# --- kept rows: the table has room for twice as many chains as there can be, the ring of ready chains for all ---
 
 
 def _keep_rows(
@@ -247,9 +252,10 @@ def compile_kernels() -> Image:
 
 
 def _ends(symbols: Iterable[str]) -> str:
-    """What numba's error paths would call. No kernel raises, so nobody comes there; whoever does ends loudly.
+    """Stubs for the functions of numba's error paths. No kernel raises, so they are never called; a call aborts.
 
-    They are defined among the kernels' own objects, where nobody else finds them. What the C library has is left to it.
+    They are defined among the kernels' own objects, where no other code finds them. Functions of the C library are not
+    replaced.
     """
     process = ctypes.CDLL(None)
     ours = [s for s in symbols if s.startswith(_RUNTIME) or not hasattr(process, s)]

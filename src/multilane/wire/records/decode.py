@@ -1,9 +1,9 @@
-"""Record batches -> a block of columns.
+"""Decodes record batches into a block of columns.
 
-Thread: decoder. One kernel call checks the checksums of a whole span without the GIL, one decodes it; decompression
-gives it up few times (see codecs).
-Owns: the order of the checks, and what is kept when a batch in the middle is bad: all good ones before it.
-Never: skips a batch that cannot be read. Never raises anything but a RecordBatchError for what a broker sent.
+Thread: decoder. One kernel call checks the checksums of a whole span without the GIL, another decodes it; decompression
+releases it a few times (see `codecs`).
+Owns: the order of the checks, and the result if a batch in the middle is bad: all good batches before it.
+Never: skips a batch that cannot be read. For data of a broker it never raises anything but a RecordBatchError.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from multilane.wire.records.transactions import AbortedTransactions, aborted_bat
 __all__ = ["DecodeOptions", "decode", "load_kernels"]
 
 _MB: Final = 1 << 20
-_NOTHING: Final[Bytes] = np.empty(0, np.uint8)
+_EMPTY: Final[Bytes] = np.empty(0, np.uint8)
 
 _Made = tuple[Ints, Ints, Views, Views, Ints]
 _Load = Callable[["_Span", Ints, Ints, "DecodeOptions"], bool]
@@ -63,10 +63,10 @@ _Load = Callable[["_Span", Ints, Ints, "DecodeOptions"], bool]
 
 @dataclass(frozen=True, slots=True)
 class DecodeOptions:
-    """How to read. `max_block_bytes` bounds a whole span: decompressed records and columns together.
+    """`max_block_bytes` bounds a whole span: decompressed records and columns together.
 
-    Without it a block may have four of the largest batches, and 256 MB at least. `memory` is where columns and
-    decompressed records come to lie.
+    Without it a block may have four of the largest batches, and at least 256 MB. `memory` allocates columns and
+    decompressed records.
     """
 
     check_crc: bool = True
@@ -85,7 +85,7 @@ class DecodeOptions:
 
 @dataclass(slots=True)
 class _Span:
-    """The batches that are still good, and why the list ends where it ends."""
+    """The batches that are still good, and the error that ends the list."""
 
     frame: Bytes
     rows: Ints
@@ -93,9 +93,9 @@ class _Span:
     arena: Arena
 
     def cut(self, index: int, error: RecordBatchError) -> None:
-        """Batch `index` is bad: only those before it count."""
+        """Batch `index` is bad: keeps only those before it."""
         self.rows = self.rows[:index]
-        self.error = _at(error, error.offset)
+        self.error = _at_offset(error, error.offset)
 
     def payload(self, batch: int) -> Bytes:
         position, length = int(self.rows[batch, RowWord.POSITION]), int(self.rows[batch, RowWord.LENGTH])
@@ -117,8 +117,8 @@ def decode(  # noqa: PLR0913 - the last three name the span
 ) -> Block:
     """Decode a scanned span; records below `fetch_offset` are dropped.
 
-    A batch that cannot be read is raised when it is the first of the span. Else the block ends before it, with the
-    error in `error` and `next_offset` in front of it. An error's offset is always where reading has to go on.
+    If the first batch cannot be read, its error is raised. If a later one cannot, the block ends before it, with the
+    error in `error` and `next_offset` before the batch. An error's offset is always where reading has to continue.
     """
     span = _Span(frame, table.rows, table.error, Arena(options.memory, options.block_limit))
     if options.check_crc:
@@ -131,18 +131,18 @@ def decode(  # noqa: PLR0913 - the last three name the span
         last = span.rows[-1]
         next_offset = max(fetch_offset, int(last[RowWord.BASE_OFFSET] + last[RowWord.LAST_DELTA]) + 1)
         epoch = int(last[RowWord.LEADER_EPOCH])
-    # An error names the position in front of the bad batch, not the batch's own base offset: the checksum does not
-    # cover that, so it may be anything, and whoever goes on from there would skip records. And when the fetch landed
-    # inside of the batch, its base is behind us.
+    # An error has the position before the bad batch, not the batch's own base offset: the checksum does not cover that,
+    # so it may be anything, and a reader that continued there would skip records. And if the fetch started inside the
+    # batch, its base is before the position.
     if span.error is not None and not len(span.rows):
-        raise _at(span.error, next_offset)
-    error = None if span.error is None else _at(span.error, next_offset)
+        raise _at_offset(span.error, next_offset)
+    error = None if span.error is None else _at_offset(span.error, next_offset)
     return Block(topic, partition, columns, 0, len(columns.offsets), next_offset, epoch, error)
 
 
-def _at(error: RecordBatchError, offset: int) -> RecordBatchError:
-    """The same error anew. One that was raised holds all it came through: the frame and what was decompressed of it,
-    in a circle with whatever keeps it, so that this memory would only be free again when the collector comes by."""
+def _at_offset(error: RecordBatchError, offset: int) -> RecordBatchError:
+    """A new error of the same kind. The traceback of a raised error references the frame and its decompressed data, in
+    a cycle with the object that stores the error: only the garbage collector would free this memory."""
     return type(error)(error.reason, offset=offset)
 
 
@@ -158,12 +158,12 @@ def _check_codecs(span: _Span, fetch_offset: int) -> None:
     unknown = np.flatnonzero(needed & (codecs > max(KNOWN_CODECS)))
     if len(unknown):
         index = int(unknown[0])
-        error = UnsupportedBatch(f"codec {int(codecs[index])} is not known", offset=span.base(index))
+        error = UnsupportedBatch(f"unknown codec {int(codecs[index])}", offset=span.base(index))
         span.cut(index, error)
 
 
 def _wanted(span: _Span, options: DecodeOptions, fetch_offset: int, aborted: AbortedTransactions) -> Ints:
-    """Indices of the batches that give rows."""
+    """Indices of the batches that have rows."""
     listed = tuple(aborted) if options.read_committed else ()
     dropped = np.zeros(len(span.rows), np.bool_)
     if listed:
@@ -181,7 +181,7 @@ def _wanted(span: _Span, options: DecodeOptions, fetch_offset: int, aborted: Abo
 
 
 def _plan(rows: Ints, wanted: Ints) -> Ints:
-    """The kernel's orders for the wanted batches, all of them as if uncompressed."""
+    """The kernel's plan for the wanted batches, all of them as if uncompressed."""
     chosen = rows[wanted]
     append = (chosen[:, RowWord.ATTRIBUTES] & APPEND_TIME_BIT) != 0
     plans = np.zeros((len(wanted), PLAN_COLUMNS), np.int64)
@@ -198,16 +198,16 @@ def _plan(rows: Ints, wanted: Ints) -> Ints:
 
 
 def _read(span: _Span, wanted: Ints, options: DecodeOptions, fetch_offset: int) -> Columns:
-    """Decode the wanted batches, all at once if that goes through, else batch by batch for an exact verdict."""
+    """Decode the wanted batches, all at once if that succeeds, else batch by batch to find the bad one."""
     plans = _plan(span.rows, wanted)
     codecs = span.rows[wanted, RowWord.ATTRIBUTES] & CODEC_MASK
-    for load in _ways(codecs):
+    for load in _strategies(codecs):
         whole = plans.copy()
         if load(span, whole, codecs, options):
             columns, tally = _run(span, whole, options, fetch_offset)
             if tally[TallyWord.FAILED] < 0:
                 return columns
-            del columns  # they hold the arena, and there is to be another
+            del columns  # they reference the arena, which is about to be replaced
         span.arena = Arena(options.memory, options.block_limit)
     plans = _load_each(span, plans, codecs, options)
     columns, tally = _run(span, plans, options, fetch_offset)
@@ -218,27 +218,27 @@ def _read(span: _Span, wanted: Ints, options: DecodeOptions, fetch_offset: int) 
     return columns
 
 
-def _ways(codecs: Ints) -> list[_Load]:
-    """How to decompress all of it at once, what is fastest first."""
+def _strategies(codecs: Ints) -> list[_Load]:
+    """Ways to decompress everything at once, the fastest first."""
     packed = codecs[codecs != 0]
-    ways: list[_Load] = [_load_lz4] if len(packed) and (packed == LZ4).all() else []
-    return [*ways, _load_trains] if len(packed) > 1 and not (packed == SNAPPY).any() else ways
+    strategies: list[_Load] = [_load_lz4] if len(packed) and (packed == LZ4).all() else []
+    return [*strategies, _load_trains] if len(packed) > 1 and not (packed == SNAPPY).any() else strategies
 
 
 def _load_lz4(span: _Span, plans: Ints, codecs: Ints, options: DecodeOptions) -> bool:
-    """As `_load_trains`, by our own kernel."""
+    """Like `_load_trains`, with our own kernel."""
     packed = np.flatnonzero(codecs)
     limit = options.block_limit - COLUMN_BYTES * int(plans[:, PlanWord.COUNT].sum())
     spans = plans[packed, PlanWord.START : PlanWord.LIMIT + 1]
-    places = decompress_lz4(span.frame, spans, span.arena, options.max_decompressed_bytes, limit)
-    if places is None:
+    placed = decompress_lz4(span.frame, spans, span.arena, options.max_decompressed_bytes, limit)
+    if placed is None:
         return False
-    plans[packed, PlanWord.START : PlanWord.LIMIT + 1] = places
+    plans[packed, PlanWord.START : PlanWord.LIMIT + 1] = placed
     return _point_to_arena(span, plans, packed)
 
 
 def _load_trains(span: _Span, plans: Ints, codecs: Ints, options: DecodeOptions) -> bool:
-    """Whether all of it could be decompressed, within the bound of a block; if not, nothing is said about why."""
+    """Whether everything could be decompressed within the limit of a block; gives no reason if not."""
     cap = options.max_decompressed_bytes
     limit = options.block_limit - COLUMN_BYTES * int(plans[:, PlanWord.COUNT].sum())
     for codec, members in _trains(span, plans, codecs, cap):
@@ -251,13 +251,14 @@ def _load_trains(span: _Span, plans: Ints, codecs: Ints, options: DecodeOptions)
 
 
 def _point_to_arena(span: _Span, plans: Ints, packed: Ints) -> bool:
-    """Whether there can be as many records there as their batches say."""
+    """Whether the arena can hold as many records as the batches announce."""
     plans[packed, PlanWord.ARENA] = 1
     return int(plans[packed, PlanWord.COUNT].sum()) * BODY_MINIMUM <= span.arena.used
 
 
 def _trains(span: _Span, plans: Ints, codecs: Ints, cap: int) -> Iterator[tuple[int, list[int]]]:
-    """(codec, batch numbers) of neighbours that share a codec, cut by compressed size; plain batches stand aside."""
+    """(codec, batch numbers) of neighbours that share a codec, cut by compressed size; uncompressed batches are left
+    out."""
     members: list[int] = []
     current = size = 0
     for batch, codec in zip(plans[:, PlanWord.BATCH].tolist(), codecs.tolist(), strict=True):
@@ -274,39 +275,39 @@ def _trains(span: _Span, plans: Ints, codecs: Ints, cap: int) -> Iterator[tuple[
 
 
 def _load_each(span: _Span, plans: Ints, codecs: Ints, options: DecodeOptions) -> Ints:
-    """Decompress batch by batch; ends the plan at the first that cannot be or that would pass the block's bound."""
+    """Decompress batch by batch; ends the plan at the first batch that fails or would exceed the block's limit."""
     if not codecs.any() and COLUMN_BYTES * int(plans[:, PlanWord.COUNT].sum()) <= options.block_limit:
         return plans
-    places: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     used, limit = 0, options.block_limit
-    left = int(span.rows[plans[codecs != 0, PlanWord.BATCH], RowWord.LENGTH].sum())
+    remaining = int(span.rows[plans[codecs != 0, PlanWord.BATCH], RowWord.LENGTH].sum())
     for codec, batch, count in zip(
         codecs.tolist(), *plans[:, [PlanWord.BATCH, PlanWord.COUNT]].T.tolist(), strict=True
     ):
         before = span.arena.used
         try:
             if codec:
-                left -= _load_one(span, batch, codec, count, options, used)
+                remaining -= _load_one(span, batch, codec, count, options, used)
             size = span.arena.used - before
             _check_room(used, size + COLUMN_BYTES * count, limit, span.base(batch))
         except RecordBatchError as error:
             span.cut(batch, error)
             break
-        places.append((before, span.arena.used))
+        spans.append((before, span.arena.used))
         used += size + COLUMN_BYTES * count
         if codec:
-            most = options.max_decompressed_bytes * (len(plans) - len(places))
-            span.arena.expect(left, min(most, limit - used))
-    plans, packed = plans[: len(places)], codecs[: len(places)] != 0
-    if places:
+            most = options.max_decompressed_bytes * (len(plans) - len(spans))
+            span.arena.expect(remaining, min(most, limit - used))
+    plans, packed = plans[: len(spans)], codecs[: len(spans)] != 0
+    if spans:
         plans[packed, PlanWord.ARENA] = 1
-        plans[np.ix_(packed, [PlanWord.START, PlanWord.LIMIT])] = np.array(places, np.int64)[packed]
+        plans[np.ix_(packed, [PlanWord.START, PlanWord.LIMIT])] = np.array(spans, np.int64)[packed]
     return plans
 
 
 def _load_one(span: _Span, batch: int, codec: int, count: int, options: DecodeOptions, used: int) -> int:
-    """Decompress one batch into the arena, as far as a block of which `used` bytes are taken has room; how many bytes
-    it was."""
+    """Decompress one batch into the arena, within the room of a block that already uses `used` bytes; returns its
+    compressed size."""
     before = span.arena.used
     payload = span.payload(batch)
     cap, room = options.max_decompressed_bytes, max(1, options.block_limit - used)
@@ -315,7 +316,7 @@ def _load_one(span: _Span, batch: int, codec: int, count: int, options: DecodeOp
     except OversizedBatch:
         if not used or cap <= room:
             raise
-        reason = f"{used} bytes are decoded and this batch has more than the {room} that are left"
+        reason = f"{used} bytes are decoded and this batch has more than the remaining {room}"
         raise BlockFull(reason, offset=span.base(batch)) from None
     if count * BODY_MINIMUM > span.arena.used - before:
         raise CorruptBatch(REASONS[Status.BAD_COUNT], offset=span.base(batch))
@@ -328,7 +329,7 @@ def _check_room(used: int, more: int, limit: int, offset: int) -> None:
         return
     if not used:
         raise OversizedBatch(f"takes {more} bytes decoded, a block may have {limit}", offset=offset)
-    raise BlockFull(f"{used} bytes are decoded and {more} more would pass {limit}", offset=offset)
+    raise BlockFull(f"{used} bytes are decoded and {more} more would exceed {limit}", offset=offset)
 
 
 # --- the kernel call -------------------------------------------------------------------------------------------------
@@ -336,7 +337,7 @@ def _check_room(used: int, more: int, limit: int, offset: int) -> None:
 
 def _run(span: _Span, plans: Ints, options: DecodeOptions, fetch_offset: int) -> tuple[Columns, Ints]:
     compiled = kernels()
-    arena = span.arena.close() if span.arena.used else _NOTHING
+    arena = span.arena.close() if span.arena.used else _EMPTY
     in_arena = plans[:, PlanWord.ARENA] != 0
     buffers = _buffers(span.frame, arena, in_arena)
     plans[:, PlanWord.BUFFER] = plans[:, PlanWord.ARENA] if len(buffers) == 2 else 0
@@ -349,7 +350,7 @@ def _run(span: _Span, plans: Ints, options: DecodeOptions, fetch_offset: int) ->
 
 
 def _allocate(room: int, take: Memory) -> _Made:
-    """The columns of `room` rows in one piece of memory, so that it can be used again as a whole."""
+    """The columns of `room` rows in one piece of memory, so that it can be reused as a whole."""
     block = take(COLUMN_BYTES * room).view(np.int64)
     offsets, timestamps, headers = block[:room], block[room : 2 * room], block[2 * room : 3 * room]
     keys, values = block[3 * room : 5 * room], block[5 * room :]
@@ -357,7 +358,7 @@ def _allocate(room: int, take: Memory) -> _Made:
 
 
 def _buffers(frame: Bytes, arena: Bytes, in_arena: npt.NDArray[np.bool_]) -> tuple[Bytes, ...]:
-    """What the views will point into: a span that was decompressed whole does not pin the frame."""
+    """The buffers that the views point into: a fully decompressed span does not pin the frame."""
     if not len(in_arena):
         return ()
     if in_arena.all():

@@ -1,7 +1,7 @@
 """The compiled hash of keys.
 
-Thread: any; called by other kernels alone.
-Never: imported where machine code of it is at hand (see `loading`).
+Thread: any; only other kernels call it.
+Never: imported if its machine code is cached (see `loading`).
 """
 
 # numba infers the types here.
@@ -38,7 +38,7 @@ def _round(v0, v1, v2, v3):
 
 @njit
 def hash_key(data, at, size, secret, second):
-    """SipHash-1-3, as Python hashes bytes: who does not know the secret cannot choose keys that fall together."""
+    """SipHash-1-3, as Python hashes bytes: without the secret nobody can choose keys that collide."""
     k0, k1 = np.uint64(secret), np.uint64(second)
     v0, v1, v2, v3 = k0 ^ _SIP[0], k1 ^ _SIP[1], k0 ^ _SIP[2], k1 ^ _SIP[3]
     end = at + size

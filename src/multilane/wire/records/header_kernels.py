@@ -1,8 +1,8 @@
 """The compiled walk over batch headers.
 
 Thread: any; keeps the GIL: it is called on the network thread and takes microseconds.
-Owns: what a sane batch header is. A fault is returned as a status, never raised (see `kernels`).
-Never: looks into a batch's records. Never allocates.
+Owns: the validation of batch headers. A fault is returned as a status, never raised (see `kernels`).
+Never: reads a batch's records. Never allocates.
 """
 
 # ruff: noqa: ANN001, ANN201, ANN202, PLR0911
@@ -15,7 +15,7 @@ from numba import njit
 
 from multilane.wire.records.layout import BATCH_OVERHEAD, BODY_MINIMUM, HEADER_SIZE, MAX_BASE_OFFSET, RowWord, Status
 
-# Plain module integers: numba freezes them as constants, members it would look up.
+# Plain module integers: numba freezes them as constants; it would look up enum members.
 # fmt: off
 (_POSITION, _LENGTH, _BASE_OFFSET, _LAST_DELTA, _ATTRIBUTES, _BASE_TIMESTAMP, _MAX_TIMESTAMP, _PRODUCER_ID,
  _PRODUCER_EPOCH, _COUNT, _CRC, _LEADER_EPOCH) = map(int, RowWord)
@@ -37,8 +37,8 @@ def _big_endian(data, at, size):
 
 @njit
 def _header_status(data, at, end, floor):
-    """Whether a whole, sane v2 batch starts at `at`; `floor` is the lowest base offset allowed."""
-    if at + 17 > end:  # up to and with the magic byte, which is at the same place in every format
+    """Whether a complete, valid v2 batch starts at `at`; `floor` is the lowest allowed base offset."""
+    if at + 17 > end:  # up to and including the magic byte, which is at the same position in every format
         return _PARTIAL
     length = _big_endian(data, at + 8, 4)
     if length < 0:
@@ -80,7 +80,7 @@ def _fill_row(data, at, row):
 
 @njit
 def scan_headers(data, start, end, rows):
-    """Fill `rows` with the batches of data[start:end]; gives (batches seen, status, sum of counts).
+    """Fill `rows` with the batches of data[start:end]; returns (batches seen, status, sum of counts).
 
     With no room in `rows` it only counts, so the caller calls twice and allocates exactly.
     """

@@ -1,7 +1,7 @@
-"""Record headers, read when somebody looks at them.
+"""Record headers, parsed on access.
 
 Thread: any (pure).
-Owns: the meaning of a header span: byte length (32 bits), buffer (bit 31), position (31 bits); 0 when there are none.
+Owns: the format of a header span: byte length (32 bits), buffer (bit 31), position (31 bits); 0 if there are none.
 Never: checks bounds. The kernel has walked every span of a block before the block exists.
 """
 
@@ -18,7 +18,7 @@ _POSITION_MASK = 0x7FFFFFFF
 
 
 def parse(span: int, buffers: Sequence[npt.NDArray[np.uint8]]) -> Headers:
-    """Keys that are not UTF-8 keep their place with replacement characters: a header must not stop a partition."""
+    """Invalid UTF-8 in a key becomes replacement characters: a header must not stop a partition."""
     if not span:
         return ()
     at = span & _POSITION_MASK

@@ -1,9 +1,9 @@
-"""Machine code of the kernels: how it is kept in a file, and how it becomes functions again.
+"""The kernels' machine code: its file format, and how it is loaded as functions.
 
 Thread: any.
-Owns: the format of the file, its checksum, and the engine that holds the code for as long as the process lives.
-Never: imports numba. Loading takes milliseconds and llvmlite alone. Never: names a symbol to LLVM: its table belongs to
-the whole process, and what the user compiles with numba would find our word there instead of numba's.
+Owns: the file format, its checksum, and the engine that holds the code as long as the process lives.
+Never: imports numba. Loading takes milliseconds and only llvmlite. Never: registers a symbol with LLVM: its table
+belongs to the whole process, and code that the user compiles with numba would find our symbol instead of numba's.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import llvmlite.binding as llvm
 
 _MAGIC: Final = b"multilane kernels 1\n"
 _DIGEST: Final = 32
-_engines: list[Any] = []  # what holds the code must live as long as anyone may call it
+_engines: list[Any] = []  # the owner of the code must live as long as it may be called
 
 
 class BrokenImage(ValueError):
-    """The file is not whole. It is made anew."""
+    """The file is damaged. The kernels are compiled again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """Object files, and the symbol of each kernel in them. Of others they need nothing but the C library."""
+    """Object files, and the symbol of each kernel in them. They need only the C library."""
 
     objects: tuple[bytes, ...]
     names: dict[str, str]
@@ -41,7 +41,7 @@ def unpack(data: bytes) -> Image:
     start = len(_MAGIC) + _DIGEST
     body = data[start:]
     if not data.startswith(_MAGIC) or hashlib.sha256(body).digest() != data[len(_MAGIC) : start]:
-        raise BrokenImage("the kept kernels are damaged")
+        raise BrokenImage("the stored kernels are damaged")
     head, _, rest = body.partition(b"\n")
     header = json.loads(head)
     objects = []
@@ -52,7 +52,7 @@ def unpack(data: bytes) -> Image:
 
 
 def target_machine() -> Any:
-    """This very processor, with all it can do."""
+    """This processor, with all its features."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_triple(llvm.get_process_triple())
@@ -62,12 +62,12 @@ def target_machine() -> Any:
 
 
 def processor() -> str:
-    """What machine code made here depends on."""
+    """The processor properties that the machine code depends on."""
     return f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
 
 
 def addresses(image: Image) -> dict[str, int]:
-    """Where each kernel is, ready to be called."""
+    """The address of each kernel, ready to be called."""
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())
     for data in image.objects:
         engine.add_object_file(llvm.ObjectFileRef.from_data(data))

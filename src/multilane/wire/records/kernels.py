@@ -1,18 +1,17 @@
 """The compiled loops over records: decode them into columns, mark nulls, gather header spans.
 
 Thread: any; all release the GIL (decoder threads).
-Owns: every bound that is checked while bytes become columns. A fault is returned as a status, never raised: a kernel
-that raises would build a Python exception without the GIL's blessing, and numba reads past an array without a word.
-Never: imported where machine code of it is at hand (see `loading`): importing this module imports numba. Never
-allocates.
+Owns: every bounds check while bytes become columns. A fault is returned as a status, never raised: a kernel that raises
+would create a Python exception without the GIL, and numba reads past the end of an array silently.
+Never: imported if its machine code is cached (see `loading`), because this module imports numba. Never allocates.
 
-Nearly all records have short fields, a value and no headers. `_common_records` reads each from one word, so
-that no field waits for the load of the one before, and the processor works on several records at once: a quarter of
-the time. It judges nothing: whatever is not of that shape, `_careful_records` reads and names what is wrong.
+Nearly all records have short fields, a value and no headers. `_common_records` reads each of these from one word, so
+that no field waits for the load of the one before, and the processor works on several records at once: in a quarter of
+the time. It rejects nothing: `_careful_records` reads records of any other shape and reports faults.
 """
 
-# numba infers the types here, and a loop over bytes with a check per field is one long function by nature:
-# split further it would neither read better nor be inlined.
+# numba infers the types here. A loop over bytes with a check per field is one long function by nature: split further it
+# would neither read better nor be inlined.
 # ruff: noqa: ANN001, ANN201, ANN202, C901, PLR0911, PLR0912, PLR0913, PLR0917
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
 
@@ -26,7 +25,7 @@ from multilane.wire.records.layout import BODY_MINIMUM, MARK_SIZE, STATE_SIZE, P
 
 __all__ = ["decode_batches", "gather_headers", "mark_nulls", "scan_headers"]
 
-# Plain module integers, in the enumerations' order: numba freezes them as constants, members it would look up.
+# Plain module integers, in the enumerations' order: numba freezes them as constants; it would look up enum members.
 # fmt: off
 _OK = int(Status.OK)
 (_RECORD_LENGTH, _VARINT, _OFFSET_DELTA, _KEY_LENGTH, _VALUE_LENGTH, _HEADER_COUNT, _HEADER_KEY, _HEADER_VALUE,
@@ -42,10 +41,10 @@ _U8, _U32 = np.uint64(8), np.uint64(32)
 _ONE, _SEVEN, _LOW7 = np.uint64(1), np.uint64(7), np.uint64(0x7F)
 _ZERO, _THREE, _SECOND7, _BIT15 = np.uint64(0), np.uint64(3), np.uint64(0x3F80), np.uint64(15)
 _WORD = np.uint64(8)
-_FEW = 32  # records that are read with care before the common shape is tried again
-# Where the decoding stands.
+_FEW = 32  # records that `_careful_records` reads before the common shape is tried again
+# The words of the decoding state.
 _AT, _ROW, _LEFT, _PREVIOUS, _NULL_KEYS, _NULL_VALUES, _WITH_HEADERS, _CURSOR = range(STATE_SIZE)
-_AHEAD = 24  # the most that `_common_records` reads behind a place it has checked: a word of fields, or a view
+_AHEAD = 24  # how far `_common_records` reads beyond a checked position: a word of fields, or a view
 
 
 @njit(nogil=True)
@@ -77,7 +76,7 @@ def little64(data, at):
 
 @njit(nogil=True)
 def _long_varint(data, at, end, longest):
-    """A zigzag varint of up to `longest` bytes; position -1 when it is longer, overflows or runs past `end`."""
+    """A zigzag varint of up to `longest` bytes; position -1 if it is longer, overflows or runs past `end`."""
     raw = np.uint64(0)
     shift = np.uint64(0)
     for used in range(longest):
@@ -109,11 +108,11 @@ def _varint(data, at, end, longest):
 
 @njit(nogil=True)
 def _roomy_view(data, at, length, buffer, views, row):
-    """Write a view's two words; at least 12 bytes from `at` on may be read, whatever the length."""
+    """Write a view's two words; at least 12 bytes from `at` on must be readable, whatever the length."""
     low = little32(data, at)
     if length > 12:
         high = np.uint64(buffer) | (np.uint64(at) << _U32)
-    elif length >= 4:  # short ones lie in the view itself
+    elif length >= 4:  # short contents are stored in the view itself
         high = little64(data, at + 4) & _mask(length - 4)
     elif length >= 0:
         low, high = low & _mask(length), _ZERO
@@ -131,7 +130,7 @@ def _mask(length):
 
 @njit(nogil=True)
 def _view(data, at, length, buffer, views, row):
-    """The same at the end of the data, where fewer may be there."""
+    """The same near the end of the data, where fewer bytes may be readable."""
     if length > 12 or at + 12 <= data.shape[0]:
         _roomy_view(data, at, length, buffer, views, row)
         return
@@ -146,11 +145,11 @@ def _view(data, at, length, buffer, views, row):
 
 @njit(nogil=True)
 def _check_headers(data, at, end):
-    """Walk one record's headers (the count too); gives (status, position after them, count)."""
+    """Walk one record's headers (the count too); returns (status, position after them, count)."""
     count, at = _varint(data, at, end, 5)
     if at < 0:
         return _VARINT, at, count
-    if count < 0 or count * 2 > end - at:  # a header is two length bytes at least
+    if count < 0 or count * 2 > end - at:  # a header has at least two length bytes
         return _HEADER_COUNT, at, count
     for _ in range(count):
         size, at = _varint(data, at, end, 5)
@@ -171,7 +170,7 @@ def _check_headers(data, at, end):
 
 @njit(nogil=True)
 def _header_span(data, at, end, buffer):
-    """Where a record's headers lie, as one number: size, buffer, position; 0 when it has none."""
+    """The span of a record's headers as one number: size, buffer, position; 0 if it has none."""
     if at < end and data[np.uint64(at)] == 0:
         return _OK, at + 1, np.int64(0)
     first = at
@@ -183,7 +182,7 @@ def _header_span(data, at, end, buffer):
 
 @njit(nogil=True)
 def _short_varint(word):
-    """The zigzag varint at the low end of a word, if it has one or two bytes: (value, size, whether it has more)."""
+    """The zigzag varint at the low end of a word, if it has one or two bytes: (value, size, whether it is longer)."""
     second = (word >> _SEVEN) & _ONE
     raw = (word & _LOW7) | ((word >> _ONE) & _SECOND7 & (_ZERO - second))
     return np.int64(raw >> _ONE) ^ -np.int64(raw & _ONE), _ONE + second, second & (word >> _BIT15)
@@ -191,7 +190,7 @@ def _short_varint(word):
 
 @njit(nogil=True)
 def _common_records(data, plan, state, limit, floor, columns):
-    """Read records of the common shape up to the first of any other, which is left for `_careful_records`."""
+    """Read records of the common shape up to the first of another shape, which is left for `_careful_records`."""
     offsets, timestamps, keys, values, headers = columns
     buffer = plan[_P_BUFFER]
     base, last, stamp, append = plan[_P_BASE_OFFSET], plan[_P_LAST_DELTA], plan[_P_TIMESTAMP], plan[_P_APPEND]
@@ -223,7 +222,7 @@ def _common_records(data, plan, state, limit, floor, columns):
             break
         value_size, width, more = _short_varint(little32(data, place))
         place += np.int64(width)
-        # The last byte says that there are no headers, and the value reaches up to it.
+        # The last byte is a header count of 0, and the value reaches up to it.
         if more != _ZERO or place + max(value_size, 0) + 1 != end or data[np.uint64(end - 1)] != 0:
             break
         _roomy_view(data, place, value_size, buffer, values, row)
@@ -243,7 +242,7 @@ def _common_records(data, plan, state, limit, floor, columns):
 
 @njit(nogil=True)
 def _careful_records(data, plan, state, limit, floor, columns):
-    """Read the next records whatever their shape, a few at a time; gives the status of the first that is wrong."""
+    """Read the next few records of any shape; returns the status of the first faulty one."""
     # A negative length of a key, a value or a header's value means null.
     offsets, timestamps, keys, values, headers = columns
     buffer = plan[_P_BUFFER]
@@ -256,7 +255,7 @@ def _careful_records(data, plan, state, limit, floor, columns):
         if size < _MINIMUM - 1 or size > limit - at:
             return _RECORD_LENGTH
         end = at + size
-        delta, at = _varint(data, at + 1, end, 10)  # the first byte holds attributes that no version uses
+        delta, at = _varint(data, at + 1, end, 10)  # the first byte has attributes that no version uses
         if at < 0:
             return _VARINT
         timestamps[row] = stamp + (delta if append == 0 else 0)
@@ -297,7 +296,7 @@ def _careful_records(data, plan, state, limit, floor, columns):
 
 @njit(nogil=True)
 def _decode_batch(data, plan, state, limit, floor, columns):
-    """Decode one batch's records from where `state` stands up to `limit`."""
+    """Decode one batch's records from the position in `state` up to `limit`."""
     state[_LEFT], state[_PREVIOUS] = plan[_P_COUNT], -1
     while state[_LEFT] > 0:
         _common_records(data, plan, state, limit, floor, columns)
@@ -309,7 +308,7 @@ def _decode_batch(data, plan, state, limit, floor, columns):
 
 @njit(nogil=True)
 def _at_mark(data, at, secret, batch):
-    """Whether the mark of this very batch stands at `at`."""
+    """Whether the mark of this batch is at `at`."""
     if at + _MARK > data.shape[0]:
         return False
     return little64(data, at) == secret and little64(data, at + 8) == np.uint64(batch)
@@ -317,7 +316,7 @@ def _at_mark(data, at, secret, batch):
 
 @njit(nogil=True)
 def decode_batches(frame, arena, secret, plans, floor, largest, columns, tally, state):
-    """Decode every planned batch in one call; `tally` says how far it came and why it stopped.
+    """Decode every planned batch in one call; `tally` reports how far it got and why it stopped.
 
     Records below `floor` are dropped. A plan whose LIMIT is -1 lies in the arena behind the batch before it, must end
     at the mark made of `secret` and its batch number, and may not be larger than `largest`; others must end at LIMIT.
@@ -330,7 +329,7 @@ def decode_batches(frame, arena, secret, plans, floor, largest, columns, tally, 
         start = state[_CURSOR] if plan[_P_START] < 0 else plan[_P_START]
         limit = np.int64(data.shape[0]) if marked else plan[_P_LIMIT]
         plan[_P_FIRST_ROW] = state[_ROW]
-        # Counted only when the batch is whole: the rows of one that fails do not count.
+        # Counted only when the batch is complete: the rows of a failed batch do not count.
         tally[_T_ROWS] = state[_ROW]
         tally[_T_NULL_KEYS], tally[_T_NULL_VALUES] = state[_NULL_KEYS], state[_NULL_VALUES]
         tally[_T_HEADERS] = state[_WITH_HEADERS]
@@ -365,7 +364,7 @@ def mark_nulls(views, bitmap):
 
 @njit(nogil=True)
 def gather_headers(first, second, spans, out, moved):
-    """Copy header spans of two buffers behind one another into `out`; `moved` are the spans there (buffer 0)."""
+    """Concatenate header spans of two buffers in `out`; `moved` are the new spans (buffer 0)."""
     used = np.int64(0)
     for i in range(spans.shape[0]):
         span = spans[i]

@@ -1,4 +1,4 @@
-"""The kernels of kept rows run by numba itself, so that it can check every index: for tests.
+"""The kernels of kept rows run by numba itself, which can check every index: for tests.
 
 Thread: one at a time for each storage.
 Compiled on import, for exactly these types, or loaded from numba's own cache.
@@ -60,14 +60,14 @@ def _frozen(array: npt.NDArray[Any] | None) -> npt.NDArray[np.uint8]:
 
 
 class CheckedKeyed:
-    """The same functions as `NativeKeyed` has."""
+    """The same functions as `NativeKeyed`."""
 
     def keep_rows(self, kept: Storage, source: Source, fresh: Any, start: int, stop: int) -> int:
         columns = source.columns
         given = (columns.offsets, columns.timestamps, source.segments, columns.keys, columns.values)
         nulls = (_frozen(columns.key_valid), _frozen(columns.value_valid))
-        held = (*columns.buffers, None, None)
-        buffers = (_frozen(held[0]), _frozen(held[1]))
+        padded = (*columns.buffers, None, None)
+        buffers = (_frozen(padded[0]), _frozen(padded[1]))
         arrays = (kept.state, kept.rows, kept.chains, kept.table, kept.ready, kept.arena)
         return int(_keep(*arrays, given, nulls, buffers, _frozen(fresh), start, stop))
 

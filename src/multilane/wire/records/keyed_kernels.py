@@ -1,9 +1,9 @@
 """The compiled loops over kept rows: chain them by key, take the next ones, copy them out, release them.
 
-Thread: any one at a time; all keep the GIL (microseconds, and the caller has the next one to call).
-Owns: nothing; the arrays are `keyed_storage`'s. Views of blocks were checked when they were decoded, everything else
-was written here.
-Never: imported where machine code of it is at hand (see `loading`). Never allocates.
+Thread: any, one at a time; all keep the GIL (they take microseconds, and the caller calls the next one at once).
+Owns: nothing; the arrays are `keyed_storage`'s. Views of blocks were checked at decoding, everything else was written
+here.
+Never: imported if its machine code is cached (see `loading`). Never allocates.
 """
 
 # numba infers the types here.
@@ -36,9 +36,9 @@ _HASH, _FIRST, _LAST, _WAITING, _IN_WORK = map(int, ChainWord)
  _LIVE_BYTES, _KEY_BYTES, _VALUE_BYTES) = map(int, KeepWord)
 # fmt: on
 _FIRST_ROW, _SEGMENT_TYPE = 0, 2  # of a block's segments
-_TAKEN = -2  # in the place of the next row
+_TAKEN = -2  # instead of the next row
 _MOST_BYTES = int(WINDOW_BYTES)
-_INLINE = 12  # a view holds up to this many bytes itself
+_INLINE = 12  # a view stores up to this many bytes inline
 _LOW32, _U32, _U8 = np.uint64(0xFFFFFFFF), np.uint64(32), np.uint64(8)
 
 
@@ -50,7 +50,7 @@ def _copy(out, to, data, at, size):
 
 @njit
 def _copy_view(out, to, low, high, first, second):
-    """What an Arrow view shows: up to twelve bytes are in it, more in one of the two buffers."""
+    """Copy the content of an Arrow view: up to twelve bytes are inline, more are in one of the two buffers."""
     size = np.int64(low & _LOW32)
     if size > _INLINE:
         _copy(out, to, second if high & _LOW32 else first, np.int64(high >> _U32), size)
@@ -80,8 +80,8 @@ def _same_key(rows, arena, one, other):
 
 @njit
 def _chain_of(rows, chains, table, arena, hashed, row):
-    """The chain of the row's key, and the place in the table where it is or belongs. The last row of a chain is always
-    there to compare with: a chain without rows is none."""
+    """The chain of the row's key, and the slot in the table where it is or belongs. A chain always has a last row to
+    compare with: a chain without rows does not exist."""
     mask = table.shape[0] - 1
     place = hashed & mask
     while table[place]:
@@ -106,7 +106,7 @@ def _new_chain(state, chains):
 
 @njit
 def _forget(chains, table, chain):
-    """Take a chain out of the table; those that had to move on for it move back."""
+    """Remove a chain from the table; chains that it had displaced move back."""
     mask = table.shape[0] - 1
     hole = chains[chain, _HASH] & mask
     while table[hole] != chain + 1:
@@ -137,7 +137,7 @@ def _append(state, rows, chains, ready, chain, row):
         state[_READY] += 1
 
 
-# --- the ways in and out ---------------------------------------------------------------------------------------------
+# --- adding, taking and releasing rows -------------------------------------------------------------------------------
 
 
 @njit
@@ -147,8 +147,8 @@ def _is_null(valid, row):
 
 @njit
 def keep_rows(state, rows, chains, table, ready, arena, block, nulls, buffers, fresh, start, stop):
-    """Copy rows [start, stop) of a block and chain them by key; gives the row that there was no room for, or `stop`.
-    `fresh` has a byte for each row, 0 for those to leave out, or is empty."""
+    """Copy rows [start, stop) of a block and chain them by key; returns the first row without room, or `stop`. `fresh`
+    has a byte for each row, 0 for rows to leave out, or is empty."""
     offsets, timestamps, segments, keys, values = block
     segment = 0
     for i in range(start, stop):
@@ -196,8 +196,8 @@ def _size(rows, row):
 
 @njit
 def take_rows(state, rows, chains, ready, ids, most_chains):
-    """As many rows as `ids` has places, of so many chains that are ready, those of one key behind one another; gives
-    how many they are. Their values are to be copied before anything else: from then on only their keys are kept."""
+    """Take as many rows as `ids` has room for, of at most so many ready chains, rows of one key together; returns their
+    number. Their values have to be copied before any other call: after that only their keys are kept."""
     taken, begun = np.int64(0), np.int64(0)
     key_bytes, value_bytes = np.int64(0), np.int64(0)
     is_full = False
@@ -259,8 +259,8 @@ def copy_rows(rows, arena, ids, facts, ends, small, content):
 
 @njit
 def split_newest(state, rows, ids, out):
-    """Split taken rows: those that no later one of their key follows come first in `out`, by number; behind them the
-    offsets of the others. Gives how many are newest. Rows without a key are all different."""
+    """Split taken rows: `out` gets the numbers of the newest row of each key, then the offsets of the others. Returns
+    how many are newest. Rows without a key all count as newest."""
     last = ids.shape[0] - 1
     newest, skipped = np.int64(0), ids.shape[0]
     key_bytes, value_bytes = np.int64(0), np.int64(0)
@@ -280,11 +280,11 @@ def split_newest(state, rows, ids, out):
 
 @njit
 def release_rows(state, rows, chains, table, ready, ids):
-    """All rows that were taken together are done with: those behind them may be taken."""
+    """Release all rows that were taken together: the rows after them may be taken."""
     for i in range(ids.shape[0]):
         row = ids[i]
         chain = rows[row, _CHAIN]
-        if chains[chain, _IN_WORK]:  # else an earlier row of the same key released it
+        if chains[chain, _IN_WORK]:  # else an earlier row of the same key has released it
             chains[chain, _IN_WORK] = 0
             waiting = chains[chain, _WAITING]
             if waiting == 0:
@@ -293,7 +293,7 @@ def release_rows(state, rows, chains, table, ready, ids):
                 chains[chain, _FIRST] = state[_FREE_CHAIN]
                 state[_FREE_CHAIN] = chain
             else:
-                # A chain with more than a lane's share of what waits goes first: it is what the partition waits for.
+                # A chain with more than a lane's share of the waiting rows goes first: the partition waits for it.
                 mask = ready.shape[0] - 1
                 if waiting * state[_LANES] > state[_TAKEABLE]:
                     state[_READY_AT] = (state[_READY_AT] - 1) & mask
@@ -313,7 +313,7 @@ def release_rows(state, rows, chains, table, ready, ids):
 
 @njit
 def _place_of(values, first, last, wanted):
-    """Where a value is in a sorted array, or `last`. Mostly there are no gaps between them."""
+    """The position of a value in a sorted array, or `last`. Values mostly have no gaps between them."""
     guess = first + wanted - values[first] if first < last else last
     if first <= guess < last and values[guess] == wanted:
         return guess
@@ -329,8 +329,8 @@ def _place_of(values, first, last, wanted):
 
 @njit
 def clear_flags(values, flags, first, last, wanted):
-    """Clear the flags of these values, which lie sorted in [first, last); gives -1, or the place of one among `wanted`
-    that is not there or whose flag is not set: then nothing is changed."""
+    """Clear the flags of these values, which are sorted in [first, last); returns -1, or the index in `wanted` of one
+    that is missing or whose flag is not set: then nothing is changed."""
     for i in range(wanted.shape[0]):
         place = _place_of(values, first, last, wanted[i])
         if place < last and flags[place]:
@@ -347,7 +347,7 @@ def clear_flags(values, flags, first, last, wanted):
 
 @njit
 def move_rows(state, rows, old, new):
-    """What is kept moves to the beginning of another arena."""
+    """Move the live rows to the beginning of another arena."""
     to = np.int64(0)
     for row in range(state[_ROWS]):
         if rows[row, _CHAIN] < 0:

@@ -1,10 +1,10 @@
-"""Rows that wait or are in work, copied out of their frames and chained by key: what lanes take windows from.
+"""Rows that wait or are in flight, copied out of their frames and chained by key: lanes take windows from them.
 
 Thread: one owner.
-Owns: a copy of each row, for as long as it waits or is in work. A waiting row is a line of the processor's cache and
-its bytes; it becomes a `Record`, or a row of an Arrow batch, when it is taken. So rows that wait cost no object each,
-and one that waits for long keeps nothing else alive.
-Never: counts or settles offsets. Keys are compared byte by byte: two that only have the same hash are not one chain.
+Owns: a copy of each row while it waits or is in flight. A waiting row takes one cache line and its bytes; it becomes a
+`Record`, or a row of an Arrow batch, when it is taken. So waiting rows need no objects, and a row that waits for long
+keeps nothing else alive.
+Never: counts or settles offsets. Keys are compared byte by byte: keys with the same hash are different chains.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 _ID_SIZE: Final = 8
 _MOST_BUFFERS: Final = 2
-_MOST_OF_A_KEY: Final = 4  # on average, of the rows that a window of the newest may pass over for each
-_NONE: Final = Packed(b"", 0)
-_MOST_SCRATCH: Final = 1024 * 1024  # is kept from window to window
+_ROWS_PER_NEWEST: Final = 4  # rows of a key, on average, from which a window of newest rows takes one
+_NOTHING_SKIPPED: Final = Packed(b"", 0)
+_MOST_SCRATCH: Final = 1024 * 1024  # bytes that are kept from window to window
 
 
 class KeyedRows:
@@ -41,16 +41,16 @@ class KeyedRows:
     def __init__(self, topic: str, partition: int, lanes: int) -> None:
         self.topic: Final = topic
         self.partition: Final = partition
-        self.takeable = 0  # rows that could be taken now
+        self.takeable = 0  # rows that can be taken now
         self._kept = Storage(lanes)
         self._kernels = kernels().keyed
         self._source: Source | None = None
-        self._headers: dict[int, Headers] = {}  # by offset, of rows that have any
+        self._headers: dict[int, Headers] = {}  # by offset, only of rows with headers
 
-    # --- the way in --------------------------------------------------------------------------------------------------
+    # --- adding rows -------------------------------------------------------------------------------------------------
 
     def put(self, block: Block, fresh: npt.NDArray[np.bool_] | None = None, *, is_last: bool = True) -> None:
-        """Rows of a block, but for those that are not `fresh`; the last of these columns, or more will come."""
+        """Adds the rows of a block that are `fresh`. `is_last`: no more blocks of these columns follow."""
         if len(block.columns.buffers) > _MOST_BUFFERS:
             block = block.compact()
         if self._source is None or self._source.columns is not block.columns:
@@ -66,7 +66,7 @@ class KeyedRows:
         self.takeable = int(self._kept.state[KeepWord.TAKEABLE])
 
     def release_frame(self) -> None:
-        """No more will come of these columns, or not for long: their frame need not stay alive for us."""
+        """Releases the frame of the last block: no more blocks of its columns follow, or not soon."""
         self._source = None
 
     def _make_room(self, block: Block, start: int) -> None:
@@ -75,28 +75,28 @@ class KeyedRows:
             kept.double_rows()
             self._kernels.index_chains(kept)
             return
-        left = block.slice(start - block.start)
-        self._kernels.move_rows(kept, kept.new_arena(left.content_bytes))
+        remaining = block.slice(start - block.start)
+        self._kernels.move_rows(kept, kept.new_arena(remaining.content_bytes))
 
     def _keep_headers(self, block: Block, fresh: npt.NDArray[np.bool_] | None) -> None:
         for row, offset in enumerate(block.offsets.tolist()):
             if (fresh is None or fresh[row]) and (headers := block.headers(row)):
                 self._headers[offset] = headers
 
-    # --- work --------------------------------------------------------------------------------------------------------
+    # --- taking and releasing rows -----------------------------------------------------------------------------------
 
     def take(self, most: int, *, newest: bool = False) -> TakenRows:
-        """Up to `most` rows; those of one key follow each other in their order, and no others of it are taken before
-        these are released. With `newest` only those have content, and count, that no later one of their key follows;
-        rows without a key are all different."""
+        """Up to `most` rows. Rows of one key follow each other in order, and no others of the key are taken before
+        these are released. With `newest` only the newest row of each key has content, and counts; rows without a key
+        all count."""
         kept, state = self._kept, self._kept.state
-        rows = _MOST_OF_A_KEY * most if newest else most
+        rows = _ROWS_PER_NEWEST * most if newest else most
         if _ID_SIZE * rows > kept.scratch.size:
             kept.room_in_scratch(2 * _ID_SIZE * rows)
         count = self._kernels.take_rows(kept, rows, most)
         self.takeable = state.item(KeepWord.TAKEABLE)
         ids = chosen = kept.scratch[: _ID_SIZE * count].tobytes()
-        skipped = _NONE
+        skipped = _NOTHING_SKIPPED
         if newest and (many := self._kernels.split_newest(kept, ids, count)) < count:
             skipped = Packed(kept.scratch[_ID_SIZE * many : _ID_SIZE * count].tobytes(), count - many)
             chosen, count = kept.scratch[: _ID_SIZE * many].tobytes(), many
@@ -113,7 +113,7 @@ class KeyedRows:
         return found if any(found) else None
 
     def _copy(self, ids: bytes, layout: WindowLayout) -> bytes:
-        """The columns of taken rows, in the places of the layout."""
+        """The columns of taken rows, in the window's layout."""
         kept = self._kept
         if layout.size > kept.scratch.size:
             kept.room_in_scratch(layout.size if layout.size > _MOST_SCRATCH else 2 * layout.size)
@@ -124,23 +124,23 @@ class KeyedRows:
         return columns
 
     def release(self, taken: TakenRows) -> None:
-        """All that was taken together is done with."""
+        """Releases all rows of a window: they are settled."""
         self._kernels.release_rows(self._kept, taken.ids, len(taken.ids) // _ID_SIZE)
         self.takeable = self._kept.state.item(KeepWord.TAKEABLE)
 
 
 class TakenRows(Sequence[Record]):
-    """A window of rows that were taken together. Its records are made when somebody looks at them, its Arrow batch
-    without making any; either outlives the release. What was `skipped` for a newer one of its key is not among them."""
+    """A window of rows that were taken together. Its records are created on access, its Arrow batch without creating
+    any; both outlive the release. Rows `skipped` for a newer row of their key are not included."""
 
     __slots__ = ("_records", "_rows", "columns", "headers", "ids", "layout", "skipped")
 
     def __init__(self, rows: KeyedRows, ids: bytes, skipped: Packed, layout: WindowLayout, columns: bytes) -> None:
-        self.ids: Final = ids  # of all that were taken
-        self.skipped: Final = skipped  # their offsets
+        self.ids: Final = ids  # of all taken rows
+        self.skipped: Final = skipped  # the offsets of skipped rows
         self.layout: Final = layout
         self.columns: Final = columns
-        self.headers: list[Headers] | None = None  # None when no row has any
+        self.headers: list[Headers] | None = None  # None if no row has headers
         self._rows = rows
         self._records: list[Record] | None = None
 
@@ -164,7 +164,7 @@ class TakenRows(Sequence[Record]):
     @property
     def records(self) -> list[Record]:
         if self._records is None:
-            self._records = self._made()
+            self._records = self._create_records()
         return self._records
 
     @property
@@ -177,7 +177,7 @@ class TakenRows(Sequence[Record]):
 
     @property
     def key_bitmap(self) -> bytes | None:
-        """None when no key is null."""
+        """None if no key is null."""
         return self._bitmap(self.layout.bitmaps)
 
     @property
@@ -188,22 +188,22 @@ class TakenRows(Sequence[Record]):
         bits = self.columns[at : at + self.layout.bitmap_size]
         return bits if int.from_bytes(bits, "little") != (1 << self.layout.rows) - 1 else None
 
-    def _made(self) -> list[Record]:
-        """By C loops only, as records of a block are."""
+    def _create_records(self) -> list[Record]:
+        """With C loops only, as for the records of a block."""
         layout, columns = self.layout, self.columns
-        seen = memoryview(columns)
-        ends = seen[layout.ends : layout.small].cast("i").tolist()
+        view = memoryview(columns)
+        ends = view[layout.ends : layout.small].cast("i").tolist()
         headers = self.headers
         fields = zip(
             repeat(self.topic),
             repeat(self.partition),
             self.offsets,
-            seen[layout.timestamps : layout.ends].cast("q").tolist(),
+            view[layout.timestamps : layout.ends].cast("q").tolist(),
             columns[layout.small : layout.bitmaps],
-            _cut(columns, layout.content, ends[: layout.rows + 1], self.key_bitmap),
-            _cut(columns, layout.values, ends[layout.rows + 1 :], self.value_bitmap),
+            _contents(columns, layout.content, ends[: layout.rows + 1], self.key_bitmap),
+            _contents(columns, layout.values, ends[layout.rows + 1 :], self.value_bitmap),
             repeat(()) if headers is None else headers,
-            strict=False,  # the repeated ones have no end
+            strict=False,  # the repeated columns are endless
         )
         return list(map(tuple.__new__, repeat(Record), fields))
 
@@ -214,32 +214,32 @@ class TakenRows(Sequence[Record]):
 
 @cache
 def _to_batch() -> Callable[[TakenRows], pa.RecordBatch]:
-    """Arrow is loaded when somebody wants columns, and asked for once: even that takes its time in every window."""
+    """Imports Arrow on first use, and only once: even a repeated import costs time in every window."""
     from multilane.wire.records.window_arrow import window_batch
 
     return window_batch
 
 
-def _cut(columns: bytes, start: int, ends: list[int], bitmap: bytes | None) -> Sequence[bytes | None]:
+def _contents(columns: bytes, start: int, ends: list[int], bitmap: bytes | None) -> Sequence[bytes | None]:
     first, last = ends[1], ends[-1]
     if bitmap is None and first and ends == [*range(0, last + 1, first)]:
-        equal: tuple[bytes, ...] = _equal_ones(first, len(ends) - 1).unpack_from(columns, start)
+        equal: tuple[bytes, ...] = _equal_sizes(first, len(ends) - 1).unpack_from(columns, start)
         return equal
     content = columns[start : start + last]
-    cut: list[bytes | None] = [content[a:b] for a, b in pairwise(ends)]
+    contents: list[bytes | None] = [content[a:b] for a, b in pairwise(ends)]
     if bitmap is None:
-        return cut
-    return [one if bitmap[i // 8] >> i % 8 & 1 else None for i, one in enumerate(cut)]
+        return contents
+    return [one if bitmap[i // 8] >> i % 8 & 1 else None for i, one in enumerate(contents)]
 
 
 @lru_cache(256)
-def _equal_ones(size: int, count: int) -> Struct:
-    """Keys are often equally long: then all are cut at once, in a fifth of the time."""
+def _equal_sizes(size: int, count: int) -> Struct:
+    """Keys often have equal sizes: then all are cut at once, in a fifth of the time."""
     return Struct(f"{size}s" * count)
 
 
 def offsets_of(records: Sequence[Record]) -> Packed | list[int]:
-    """Without making records of taken rows."""
+    """The offsets of records, without creating records of taken rows."""
     if isinstance(records, TakenRows):
         return Packed(records.columns, len(records))  # the offsets come first
     return [record.offset for record in records]

@@ -1,8 +1,8 @@
-"""The memory of kept rows: its arrays, their addresses, and how it grows.
+"""The memory of kept rows: its arrays, their addresses, and its growth.
 
 Thread: one owner.
-Owns: the arrays. Addresses are looked up once for each: asking numpy takes longer than most kernels. Never: shrinks but
-for the arena, which has the size of what is kept whenever that moves.
+Owns: the arrays. Each address is looked up once: asking numpy takes longer than most kernels. Never: shrinks, except
+for the arena, which is sized for the live rows whenever they move.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from multilane.wire.records.block import Columns
 from multilane.wire.records.layout import CHAIN_COLUMNS, KEEP_SIZE, KEPT_COLUMNS, KeepWord
 
-_FIRST_ROWS: Final = 256  # a power of two, as all sizes of tables and rings
+_FIRST_ROWS: Final = 256  # a power of two, like all sizes of tables and rings
 _FIRST_BYTES: Final = 1 << 14
 
 
@@ -26,7 +26,7 @@ def address_of(array: npt.NDArray[Any]) -> int:
 
 
 class Source:
-    """The columns behind blocks, and where they are. Many pieces come from one."""
+    """The columns behind blocks, and their addresses. Several blocks may share one source."""
 
     __slots__ = ("columns", "segments", "words")
 
@@ -35,8 +35,8 @@ class Source:
         self.segments: Final = np.ascontiguousarray(columns.segments)
         reach = len(columns.offsets)
         bitmaps = (_words(columns.key_valid), _words(columns.value_valid))
-        held = (*columns.buffers, None, None)  # short content needs no buffer
-        buffers = (_words(held[0]), _words(held[1]))
+        padded = (*columns.buffers, None, None)  # short content needs no buffer
+        buffers = (_words(padded[0]), _words(padded[1]))
         self.words: Final[tuple[int, ...]] = (
             address_of(columns.offsets),
             address_of(columns.timestamps),
@@ -73,21 +73,21 @@ class Packed:
 class Flagged:
     """Sorted values, with a flag for each."""
 
-    __slots__ = ("flags", "places", "values")
+    __slots__ = ("addresses", "flags", "values")
 
     def __init__(self, room: int) -> None:
         self.values: Final = np.empty(room, np.int64)
         self.flags: Final = np.zeros(room, np.uint8)
-        self.places: Final = (address_of(self.values), address_of(self.flags))
+        self.addresses: Final = (address_of(self.values), address_of(self.flags))
 
 
 class Storage:
     __slots__ = (
+        "addresses",
         "arena",
         "arena_at",
         "capacity",
         "chains",
-        "places",
         "ready",
         "rows",
         "scratch",
@@ -110,20 +110,20 @@ class Storage:
         self.double_rows()
 
     def double_rows(self) -> None:
-        """Rows and chains keep their numbers. The table is empty then: it is to be filled again."""
+        """Rows and chains keep their numbers. The table is empty afterwards and has to be filled again."""
         old, self.capacity = len(self.rows), max(_FIRST_ROWS, 2 * len(self.rows))
-        self.rows = _longer(self.rows, self.capacity)
-        self.chains = _longer(self.chains, self.capacity)
+        self.rows = _grown(self.rows, self.capacity)
+        self.chains = _grown(self.chains, self.capacity)
         ready = np.empty(self.capacity, np.int64)
         ready[:old] = np.roll(self.ready, -int(self.state[KeepWord.READY_AT]))
         self.state[KeepWord.READY_AT] = 0
         self.ready = ready
         self.table = np.zeros(2 * self.capacity, np.int64)
         arrays = (self.state, self.rows, self.chains, self.table, self.ready)
-        self.places = tuple(map(address_of, arrays))
+        self.addresses = tuple(map(address_of, arrays))
 
     def new_arena(self, more: int) -> npt.NDArray[np.uint8]:
-        """One with room for all that is kept, and `more`; gives the old one, for its content to be moved."""
+        """Allocates an arena for the live bytes and `more`; returns the old one, whose content has to be moved."""
         old = self.arena
         need = int(self.state[KeepWord.LIVE_BYTES]) + more
         self._set_arena(max(_FIRST_BYTES, 2 * need))
@@ -138,7 +138,7 @@ class Storage:
         self.scratch_at = address_of(self.scratch)
 
 
-def _longer(array: npt.NDArray[np.int64], rows: int) -> npt.NDArray[np.int64]:
+def _grown(array: npt.NDArray[np.int64], rows: int) -> npt.NDArray[np.int64]:
     longer = np.empty((rows, array.shape[1]), np.int64)
     longer[: len(array)] = array
     return longer

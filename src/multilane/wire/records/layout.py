@@ -1,4 +1,4 @@
-"""The numbers that the kernels and the Python around them share: columns, statuses, sizes.
+"""The constants that the kernels share with their Python callers: columns, statuses, sizes.
 
 Thread: none (constants).
 Owns: the meaning of every column of the batch table, of the decode plan and of the kernels' tallies.
@@ -12,25 +12,25 @@ from typing import Final
 HEADER_SIZE: Final = 61  # a v2 batch's header, up to the first record
 BATCH_OVERHEAD: Final = 12  # base offset and length: the length field does not count them
 BODY_MINIMUM: Final = 7  # the smallest record: seven one-byte fields
-CRC_START: Final = 21  # the checksum covers everything behind itself
+CRC_START: Final = 21  # the checksum covers everything after itself
 MARK_SIZE: Final = 16
 MAX_BASE_OFFSET: Final = (1 << 63) - 1 - (1 << 32)  # base + delta + 1 cannot overflow
 MAX_BUFFER_BYTES: Final = (1 << 31) - 1  # positions in a view are int32
-COLUMN_BYTES: Final = 56  # what a row's columns take: offset, timestamp, two views, header span
+COLUMN_BYTES: Final = 56  # the size of a row's columns: offset, timestamp, two views, header span
 
 CODEC_MASK: Final = 0x07
 APPEND_TIME_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
-# Bit 6 says that the base timestamp is the cleaner's delete horizon: only markers and tombstones meet it, and deltas
-# are still counted from it, so that reading needs no case of its own.
+# Bit 6 marks the base timestamp as the cleaner's delete horizon. It only occurs with markers and tombstones, and deltas
+# still count from it, so reading needs no special case.
 
 
 class RowWord(IntEnum):
     """Columns of `BatchTable.rows`."""
 
     POSITION = 0
-    LENGTH = 1  # whole batch, header included
+    LENGTH = 1  # of the whole batch, header included
     BASE_OFFSET = 2
     LAST_DELTA = 3
     ATTRIBUTES = 4
@@ -47,11 +47,11 @@ COLUMNS: Final = len(RowWord)
 
 
 class PlanWord(IntEnum):
-    """Columns of the decode plan: one row for every batch that gives rows."""
+    """Columns of the decode plan: one row for every batch that has rows."""
 
-    ARENA = 0  # 1 when the records were decompressed, 0 when they lie in the frame
-    BUFFER = 1  # which of the block's buffers views shall name
-    START = 2  # of the records; -1: behind the mark that ended the batch before
+    ARENA = 0  # 1 if the records were decompressed, 0 if they are in the frame
+    BUFFER = 1  # the buffer of the block that views refer to
+    START = 2  # of the records; -1: after the mark that ended the previous batch
     LIMIT = 3  # end of the records; -1: ends at a mark
     BASE_OFFSET = 4
     LAST_DELTA = 5
@@ -67,7 +67,7 @@ PLAN_COLUMNS: Final = len(PlanWord)
 
 
 class TallyWord(IntEnum):
-    """What `decode_batches` reports."""
+    """The results of `decode_batches`."""
 
     ROWS = 0
     FAILED = 1  # index of the plan that could not be read, or -1
@@ -78,7 +78,7 @@ class TallyWord(IntEnum):
 
 
 TALLY_SIZE: Final = len(TallyWord)
-STATE_SIZE: Final = 8  # what the kernel needs to remember where it stands
+STATE_SIZE: Final = 8  # words for the kernel's position
 
 
 class Status(IntEnum):
@@ -105,16 +105,16 @@ class Status(IntEnum):
 
 
 class KeptWord(IntEnum):
-    """Columns of a kept row: eight words. Key and value lie behind one another."""
+    """Columns of a kept row: eight words. The value follows the key."""
 
     OFFSET = 0
     TIMESTAMP = 1
     TIMESTAMP_TYPE = 2
-    AT = 3  # where its key begins in the arena
+    AT = 3  # the position of its key in the arena
     KEY_SIZE = 4  # -1: null
     VALUE_SIZE = 5
     CHAIN = 6  # -1: the row is free
-    NEXT = 7  # of its chain, or of the free ones; -1: none, -2: it is taken
+    NEXT = 7  # the next row of its chain, or the next free row; -1: none, -2: the row is taken
 
 
 KEPT_COLUMNS: Final = len(KeptWord)
@@ -124,43 +124,43 @@ class ChainWord(IntEnum):
     """Columns of a chain: the kept rows of one key."""
 
     HASH = 0
-    FIRST = 1  # of those that wait; of a free chain: the next free one
+    FIRST = 1  # the first waiting row; of a free chain: the next free chain
     LAST = 2
     WAITING = 3
-    IN_WORK = 4  # 1 from the time rows of it are taken until they are released
+    IN_WORK = 4  # 1 while rows of it are taken and not released
 
 
 CHAIN_COLUMNS: Final = len(ChainWord)
 
 
 class KeepWord(IntEnum):
-    """What there is to know of all kept rows together."""
+    """The state of all kept rows together."""
 
     LANES = 0
     SECRET = 1  # of the hashes: two words
     SECOND_SECRET = 2
-    ROWS = 3  # that were ever made, and so for chains
+    ROWS = 3  # created so far; the same for chains
     FREE_ROW = 4  # -1: none
     CHAINS = 5
     FREE_CHAIN = 6
-    READY_AT = 7  # the first of the ring of chains that may be taken
-    READY = 8  # how many they are
-    TAKEABLE = 9  # rows of them
+    READY_AT = 7  # the start of the ring of ready chains
+    READY = 8  # how many chains are ready
+    TAKEABLE = 9  # rows of ready chains
     ARENA_END = 10
     LIVE_BYTES = 11
-    KEY_BYTES = 12  # of what was taken last
+    KEY_BYTES = 12  # of the rows taken last
     VALUE_BYTES = 13
 
 
 KEEP_SIZE: Final = len(KeepWord)
-WINDOW_BYTES: Final = 1 << 30  # no window has more, so that Arrow's int32 can count them; one row may
+WINDOW_BYTES: Final = 1 << 30  # the limit of a window, so that Arrow's int32 can count them; a single row may have more
 
 # Why `unlz4` stopped.
 FULL: Final = -1  # the output has no room for the next frame
-ODD: Final = -2  # the next frame is nothing that it reads
+ODD: Final = -2  # the next frame is not readable for this kernel
 
 REASONS: Final[dict[int, str]] = {
-    Status.PARTIAL: "the first batch is cut short",
+    Status.PARTIAL: "the first batch is truncated",
     Status.BAD_LENGTH: "the batch's length is too small",
     Status.OLD_FORMAT: "its record format is not v2",
     Status.BAD_BASE: "the batch's base offset is negative, too large or below the end of the batch before",

@@ -1,13 +1,13 @@
 """The compiled LZ4: the frames of many batches, decompressed in one call.
 
 Thread: any; releases the GIL (decoder threads).
-Owns: every bound that is checked while LZ4 becomes bytes. Never raises and never allocates (see `kernels`).
-Never: judges. It reads what producers write: one frame a batch, without dictionary and without checksums but the
-header's (a batch has its own). Of all else, and of whatever is wrong, it only says that it is not that: the library
-reads those, and names what is wrong (see `codecs`).
+Owns: every bounds check of LZ4 decompression. Never raises and never allocates (see `kernels`).
+Never: reports why a frame is wrong. It reads frames as producers write them: one frame per batch, without dictionary
+and without checksums except the header's (a batch has its own). For any other frame, valid or not, it only returns ODD:
+the library reads those and reports faults (see `codecs`).
 
-Most sequences are far from the end of their block and of the room. `_quick` copies them in steps of sixteen bytes that
-may go beyond what is copied, which needs no branch for the length and no look at the ends: that is half of the time.
+Most sequences are far from the end of their block and of the output. `_quick` copies them in steps of sixteen bytes
+that may go beyond the sequence, which needs no branch for the length and no bounds check: in half of the time.
 """
 
 # ruff: noqa: ANN001, ANN201, ANN202, C901, PLR0911, PLR0913, PLR0917
@@ -26,11 +26,11 @@ _MAGIC = np.uint64(0x184D2204)
 _VERSION, _INDEPENDENT, _HAS_SIZE = 0x40, 0x20, 0x08
 _UNREAD = (
     0xC0 - _VERSION | 0x10 | 0x04 | 0x02 | 0x01
-)  # other versions, sums of blocks and content, reserved, dictionary
+)  # other versions, checksums of blocks and content, reserved, dictionary
 _STORED, _LENGTH = np.uint64(0x80000000), np.uint64(0x7FFFFFFF)
 # A sequence that `_quick` reads has at most 15 + 254 literals and a match of 19 + 254; each is copied in steps of 48.
 _STEPS, _IN_AHEAD, _OUT_AHEAD = 48, 320, 640
-# A block that has matches ends with five literals at least, and its last match begins twelve bytes before or earlier.
+# A block with matches ends with at least five literals, and its last match starts at least twelve bytes before its end.
 _LAST_LITERALS, _LAST_MATCH = 5, 12
 _P1, _P2, _P3, _P4, _P5 = (np.uint64(p) for p in (2654435761, 2246822519, 3266489917, 668265263, 374761393))
 _LOW32 = np.uint64(0xFFFFFFFF)
@@ -54,7 +54,7 @@ def _put(out, at, word):
 
 @njit(nogil=True)
 def _step(out, to, data, at):
-    """Sixteen bytes, for places that are at least that far apart."""
+    """Copy sixteen bytes between positions at least that far apart."""
     low, high = little64(data, at), little64(data, at + 8)
     _put(out, to, low)
     _put(out, to + 8, high)
@@ -62,7 +62,7 @@ def _step(out, to, data, at):
 
 @njit(nogil=True)
 def _steps(out, to, data, at, size):
-    """At least `size` bytes, and up to 47 more, for places that are at least sixteen apart."""
+    """Copy at least `size` bytes, and up to 47 more, between positions at least sixteen apart."""
     moved = np.int64(0)
     while moved < size:
         _step(out, to + moved, data, at + moved)
@@ -73,7 +73,7 @@ def _steps(out, to, data, at, size):
 
 @njit(nogil=True)
 def _copy(out, to, data, at, size):
-    """Exactly `size` bytes, for places that are at least a word apart."""
+    """Copy exactly `size` bytes between positions at least a word apart."""
     moved = np.int64(0)
     while moved + 8 <= size:
         _put(out, to + moved, little64(data, at + moved))
@@ -85,7 +85,7 @@ def _copy(out, to, data, at, size):
 
 @njit(nogil=True)
 def _repeat(out, to, distance, size):
-    """Exactly `size` bytes of what lies `distance` before, which may be bytes that this writes."""
+    """Copy exactly `size` bytes from `distance` before, which may include bytes that this writes."""
     if distance >= 8:
         _copy(out, to, out, to - distance, size)
         return
@@ -103,7 +103,7 @@ def _distance(data, at):
 
 @njit(nogil=True)
 def _quick(data, at, end, out, first, to, limit):
-    """Decompress the sequences at `at` as long as they are of the common kind; the places where that ends."""
+    """Decompress sequences at `at` as long as they are of the common kind; returns the positions where that ends."""
     last_at, last_to = end - _IN_AHEAD, limit - _OUT_AHEAD
     while at < last_at and to < last_to:
         here = at
@@ -142,7 +142,7 @@ def _quick(data, at, end, out, first, to, limit):
 
 @njit(nogil=True)
 def _length(data, at, end, begun):
-    """A length of which the token has `begun`, and the place behind it; place -1 when the block ends in it."""
+    """A length that starts with the token's `begun`, and the position after it; -1 if the block ends inside."""
     length = np.int64(begun)
     if begun != 15:
         return length, at
@@ -157,7 +157,7 @@ def _length(data, at, end, begun):
 
 @njit(nogil=True)
 def _block(data, at, end, out, first, to, limit):
-    """Decompress one block; where the output ends then, FULL or ODD. Matches may reach back to `first`."""
+    """Decompress one block; returns the end of the output, FULL or ODD. Matches may reach back to `first`."""
     match = np.int64(-1)
     while at < end:
         at, to = _quick(data, at, end, out, first, to, limit)
@@ -199,7 +199,7 @@ def _rotated(value, by):
 
 @njit(nogil=True)
 def _header_sum(data, at, size):
-    """The second byte of XXH32 over a frame's descriptor, which has less than 16 bytes."""
+    """The second byte of XXH32 over a frame's descriptor, which has fewer than 16 bytes."""
     h = _P5 + np.uint64(size)
     end = at + size
     while at + 4 <= end:
@@ -216,7 +216,7 @@ def _header_sum(data, at, size):
 
 @njit(nogil=True)
 def _frame(data, at, end, out, first, limit):
-    """Decompress one frame; where the output ends then, FULL or ODD."""
+    """Decompress one frame; returns the end of the output, FULL or ODD."""
     if end - at < 4 + 2 + 1 + 4 or little32(data, at) != _MAGIC:
         return np.int64(_ODD)
     at += 4
@@ -257,7 +257,7 @@ def _frame(data, at, end, out, first, limit):
 
 @njit(nogil=True)
 def unlz4(data, spans, out, cap, places, done):
-    """Decompress the frames `spans[done:]` of `data` behind one another into `out`; where each lies goes to `places`.
+    """Decompress the frames `spans[done:]` of `data` one after the other into `out`; `places` gets their positions.
 
     A span is a start and an end, inside of `data`. Returns how many frames are done, how many bytes are used, and 0 or
     why it stopped: FULL when `out` has no room for the next frame, ODD when that is nothing for this function or has

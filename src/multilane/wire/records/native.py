@@ -1,9 +1,9 @@
 """The kernels as machine code, called with arrays.
 
 Thread: any. `scan_headers` keeps the GIL (network thread, microseconds), `check_sums` does for few bytes, all others
-give it up.
-Owns: the translation from arrays to addresses. The caller's arrays live until the call is over; nothing is kept.
-Never: checks what it is given; `kernels` says what each function may be given and does.
+release it.
+Owns: the translation from arrays to addresses. The caller's arrays live until the call ends; nothing is stored.
+Never: checks its arguments; `kernels` documents each function and its arguments.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from multilane.wire.records.layout import RowWord
 _ADDRESS: Final = ctypes.c_void_p
 _INT: Final = ctypes.c_int64
 _WORD: Final = ctypes.c_uint64
-_FEW_BYTES: Final = 256 * 1024  # are summed in less time than it may take to get the GIL back
+_FEW_BYTES: Final = 256 * 1024  # summing them takes less time than reacquiring the GIL may
 
 Array = npt.NDArray[Any]
 
@@ -32,26 +32,26 @@ def _at(array: Array) -> int:
 
 
 class NativeKernels:
-    """The same functions as in `kernels`, by the addresses of their machine code."""
+    """The functions of `kernels`, called by the addresses of their machine code."""
 
     def __init__(self, addresses: Mapping[str, int]) -> None:
         self.keyed = NativeKeyed(addresses)
-        place, number = _ADDRESS, _INT
-        self._scan = ctypes.PYFUNCTYPE(None, place, number, number, number, place, number, place)(
+        address, number = _ADDRESS, _INT
+        self._scan = ctypes.PYFUNCTYPE(None, address, number, number, number, address, number, address)(
             addresses["scan_headers"]
         )
-        arguments = (place, number, place, number, _WORD, place, number, number, number, *[place] * 5, number)
-        self._decode = ctypes.CFUNCTYPE(None, *arguments, place, place)(addresses["decode_batches"])
-        self._mark = ctypes.CFUNCTYPE(None, place, number, place, number)(addresses["mark_nulls"])
-        self._gather = ctypes.CFUNCTYPE(number, place, number, place, number, place, number, place, number, place)(
-            addresses["gather_headers"]
-        )
-        arguments = (number, place, number, place, number, number, number)
+        arguments = (address, number, address, number, _WORD, address, number, number, number, *[address] * 5, number)
+        self._decode = ctypes.CFUNCTYPE(None, *arguments, address, address)(addresses["decode_batches"])
+        self._mark = ctypes.CFUNCTYPE(None, address, number, address, number)(addresses["mark_nulls"])
+        self._gather = ctypes.CFUNCTYPE(
+            number, address, number, address, number, address, number, address, number, address
+        )(addresses["gather_headers"])
+        arguments = (number, address, number, address, number, number, number)
         self._sums = ctypes.CFUNCTYPE(*arguments)(addresses["check_sums"])
         self._few_sums = ctypes.PYFUNCTYPE(*arguments)(addresses["check_sums"])
-        self._unlz4 = ctypes.CFUNCTYPE(None, place, number, place, number, place, number, number, place, number, place)(
-            addresses["unlz4"]
-        )
+        self._unlz4 = ctypes.CFUNCTYPE(
+            None, address, number, address, number, address, number, number, address, number, address
+        )(addresses["unlz4"])
 
     def scan_headers(self, data: Array, start: int, end: int, rows: Array) -> tuple[int, int, int]:
         found = np.zeros(3, np.int64)
@@ -101,7 +101,7 @@ class NativeKernels:
         return index
 
     def unlz4(self, data: Array, spans: Array, out: Array, cap: int, places: Array, done: int) -> tuple[int, int, int]:
-        told = np.zeros(3, np.int64)
+        result = np.zeros(3, np.int64)
         into = _at(out), out.size, cap
-        self._unlz4(_at(data), data.size, _at(spans), len(spans), *into, _at(places), done, _at(told))
-        return int(told[0]), int(told[1]), int(told[2])
+        self._unlz4(_at(data), data.size, _at(spans), len(spans), *into, _at(places), done, _at(result))
+        return int(result[0]), int(result[1]), int(result[2])

@@ -1,4 +1,4 @@
-"""One record as a Python object, for code that wants one at a time.
+"""One record as a Python object, for code that handles one at a time.
 
 Thread: any (a value).
 """
@@ -11,18 +11,18 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Record(NamedTuple):
-    """A record that was read.
+    """A record of a log.
 
-    Two records are equal when they are the same record of the log: topic, partition and offset; that is also how they
-    sort. Its repr tells sizes only, for keys and values do not belong in logs. Nothing here pins the fetch response it
-    came from. A tuple beneath, because millions are made: that halves the cost of one.
+    Two records are equal if they are the same record of the log: topic, partition and offset; records also sort by
+    these. The repr shows sizes only, because keys and values do not belong in logs. A record does not pin its fetch
+    response. It is a named tuple, which halves the cost of creating one: there are millions.
     """
 
     topic: str
     partition: int
     offset: int
     timestamp: int
-    timestamp_type: int  # 0: the producer told the time, 1: the broker did when it appended the record
+    timestamp_type: int  # 0: the producer's time, 1: the broker's, when it appended the record
     key: bytes | None
     value: bytes | None
     headers: Headers = ()

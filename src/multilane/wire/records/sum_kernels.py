@@ -1,8 +1,8 @@
 """The compiled walk over the checksums of a span.
 
 Thread: any; releases the GIL (decoder threads).
-Owns: which bytes of a batch its checksum covers. Never raises and never allocates (see `kernels`).
-Never: computes a checksum: a function of the library does, by its address (see `checksums`).
+Owns: the range of a batch that its checksum covers. Never raises and never allocates (see `kernels`).
+Never: computes a checksum: the library's function does, called by its address (see `checksums`).
 """
 
 # ruff: noqa: ANN001, ANN201, ANN202
@@ -25,7 +25,7 @@ _START = int(CRC_START)
 
 @intrinsic
 def _checksum(typing, function, data, start, size):
-    """What the C function at this address says of `size` bytes from `start` on: uint32_t (const uint8_t *, size_t)."""
+    """Calls the C function at this address for `size` bytes from `start`: uint32_t (const uint8_t *, size_t)."""
 
     def generate(context, builder, signature, arguments):
         address, array, begin, length = arguments
@@ -39,7 +39,7 @@ def _checksum(typing, function, data, start, size):
 
 @njit(nogil=True)
 def check_sums(data, rows, floor, function):
-    """The first batch of `rows` (which lie in `data`) whose checksum is wrong, or -1; those below `floor` may be."""
+    """The first batch of `rows` (positions in `data`) with a wrong checksum, or -1; those below `floor` are ignored."""
     for index in range(len(rows)):
         if rows[index, _BASE_OFFSET] + rows[index, _LAST_DELTA] < floor:
             continue

@@ -1,15 +1,15 @@
-"""Which batches of a span belong to aborted transactions.
+"""Finds the batches of a span that belong to aborted transactions.
 
 Thread: decoder, or network for small frames (pure).
-Owns: the rule of `read_committed`. Never: looks at a data batch's records.
+Owns: the rule of `read_committed`. Never: reads a data batch's records.
 
-The broker lists (producer, first offset) of every aborted transaction that touches the span. Such a transaction holds
-the producer's batches from its first offset up to the producer's next marker. So we walk the batches in offset order:
-entries that have begun make their producer aborted, a marker of that producer ends it. Any marker does, also a commit:
-a producer has one transaction at a time, so an entry that is still open at a commit marker is a stale one (its data
-and its abort marker were compacted away), and to keep it would drop committed records. The list may be unsorted and
-hold duplicates; entries of transactions without data end at their marker like others. When the fetch starts inside a
-transaction its entry is in the list; when it starts at the marker, the marker ends what the entry has begun.
+The broker lists (producer, first offset) of every aborted transaction that touches the span. Such a transaction has the
+producer's batches from its first offset up to the producer's next marker. So the batches are walked in offset order: an
+entry whose offset is reached marks its producer as aborted, and a marker of that producer ends it. A commit marker ends
+it too: a producer has one transaction at a time, so an entry that is still open at a commit marker is stale (its data
+and its abort marker were compacted away), and keeping it would drop committed records. The list may be unsorted and
+have duplicates; entries of transactions without data end at their marker like others. If the fetch starts inside a
+transaction, its entry is in the list; if it starts at the marker, the marker ends the entry.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ AbortedTransactions = Iterable[tuple[int, int]]
 def aborted_batches(
     frame: Bytes, rows: Ints, aborted: AbortedTransactions, fetch_offset: int
 ) -> tuple[npt.NDArray[np.bool_], int, RecordBatchError | None]:
-    """A mask over `rows`, and where and why a marker could not be read (len(rows), None when all could).
+    """A mask over `rows`, and where and why a marker could not be read (len(rows), None if all could).
 
-    Below `fetch_offset` a broken marker is no matter: what it ended is not in the broker's list.
+    A broken marker below `fetch_offset` does not matter: the transaction it ended is not in the broker's list.
     """
     mask = np.zeros(len(rows), np.bool_)
     waiting = sorted({(first, producer) for producer, first in aborted}, reverse=True)
@@ -51,7 +51,7 @@ def aborted_batches(
             except CorruptBatch as error:
                 if base + delta < fetch_offset:
                     continue
-                return mask, index, error.with_traceback(None)  # which would hold the frame
+                return mask, index, error.with_traceback(None)  # the traceback would reference the frame
             if kind in _ENDS:
                 open_producers.discard(producer)
         elif attributes & TRANSACTIONAL_BIT and producer in open_producers:
@@ -60,10 +60,10 @@ def aborted_batches(
 
 
 def control_type(frame: Bytes, row: Ints) -> int | None:
-    """The type of a control batch's record; None when compaction has emptied the batch.
+    """The type of a control batch's record; None if compaction has emptied the batch.
 
-    A record that cannot be walked is an error: to pass over an end marker would turn later records invisible. Types
-    that we do not know, and keys too short to hold one, are not end markers and are passed over.
+    A record that cannot be walked is an error: skipping an end marker would hide later records. Unknown types, and keys
+    too short for a type, are not end markers and are skipped.
     """
     position, length, base = (int(row[c]) for c in (RowWord.POSITION, RowWord.LENGTH, RowWord.BASE_OFFSET))
     if not row[RowWord.COUNT]:
@@ -78,7 +78,7 @@ def control_type(frame: Bytes, row: Ints) -> int | None:
         at = _varint(record, at)[1]
         key_size, at = _varint(record, at)
     except IndexError:
-        raise CorruptBatch("a control record is cut short", offset=base) from None
+        raise CorruptBatch("a control record is truncated", offset=base) from None
     if end > len(record) or key_size > end - at:
         raise CorruptBatch("a control record runs past the end of its batch", offset=base)
     # The key is two int16: its version, then the type. A later version only appends.

@@ -1,4 +1,4 @@
-"""Where the columns of a window lie in one piece of memory: offsets, timestamps, ends, types, bitmaps, content.
+"""The layout of a window's columns in one piece of memory: offsets, timestamps, ends, types, bitmaps, content.
 
 Thread: none (pure values).
 """
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class WindowLayout(NamedTuple):
-    """Places in bytes. The offsets come first, then the timestamps."""
+    """Positions in bytes. The offsets come first, then the timestamps."""
 
     rows: int
     timestamps: int

@@ -14,7 +14,7 @@ from multilane.client.group.assignors import (
     all_cooperative,
     find_assignor,
 )
-from multilane.client.group.assignors.claims import Stake, settle
+from multilane.client.group.assignors.claims import Stake, resolve
 from multilane.client.group.assignors.movements import Movements
 from multilane.client.group.assignors.user_data import read_generation, read_stake, write_stake
 from multilane.errors import ConfigError
@@ -31,7 +31,7 @@ def parts(text: str) -> tuple[TopicPartition, ...]:
     return tuple(TopicPartition(word[0], int(word[1:])) for word in text.split())
 
 
-def told(assigned: Assignment) -> dict[str, str]:
+def short(assigned: Assignment) -> dict[str, str]:
     return {member: " ".join(f"{p.topic}{p.partition}" for p in sorted(given)) for member, given in assigned.items()}
 
 
@@ -43,26 +43,26 @@ def owning(member: str, topics: str, owned: str, generation: int = 1) -> Assigno
 
 def test_ranges_are_cut_topic_by_topic():
     members = [AssignorMember("b", ("t", "u")), AssignorMember("a", ("t", "u"))]
-    assert told(RANGE.assign(members, {"t": TopicShape(3), "u": TopicShape(3)})) == {"a": "t0 t1 u0 u1", "b": "t2 u2"}
+    assert short(RANGE.assign(members, {"t": TopicShape(3), "u": TopicShape(3)})) == {"a": "t0 t1 u0 u1", "b": "t2 u2"}
 
 
 def test_static_members_come_first_by_the_name_that_lasts():
     static = [AssignorMember("z", ("t",), instance_id="2"), AssignorMember("y", ("t",), instance_id="3")]
     members = [AssignorMember("a", ("t",)), *static]
     for assignor in (RANGE, ROUND_ROBIN):
-        assert told(assignor.assign(members, {"t": TopicShape(2)})) == {"a": "", "z": "t0", "y": "t1"}
+        assert short(assignor.assign(members, {"t": TopicShape(2)})) == {"a": "", "z": "t0", "y": "t1"}
 
 
 def test_round_robin_deals_all_topics_in_a_row():
     members = [AssignorMember("a", ("t", "u")), AssignorMember("b", ("t", "u"))]
     assigned = ROUND_ROBIN.assign(members, {"t": TopicShape(3), "u": TopicShape(3)})
-    assert told(assigned) == {"a": "t0 t2 u1", "b": "t1 u0 u2"}
+    assert short(assigned) == {"a": "t0 t2 u1", "b": "t1 u0 u2"}
 
 
 def test_round_robin_passes_over_who_does_not_subscribe():
     members = [AssignorMember("a", ("t",)), AssignorMember("b", ("t", "u")), AssignorMember("c", ("u",))]
     assigned = ROUND_ROBIN.assign(members, {"t": TopicShape(3), "u": TopicShape(2)})
-    assert told(assigned) == {"a": "t0 t2", "b": "t1 u0", "c": "u1"}
+    assert short(assigned) == {"a": "t0 t2", "b": "t1 u0", "c": "u1"}
 
 
 def racks(*each: str) -> TopicShape:
@@ -72,7 +72,7 @@ def racks(*each: str) -> TopicShape:
 @pytest.mark.parametrize("assignor", [RANGE, STICKY, COOPERATIVE], ids=lambda assignor: assignor.name)
 def test_partitions_go_to_the_rack_of_a_replica(assignor):
     members = [AssignorMember("a", ("t",), rack="x"), AssignorMember("b", ("t",), rack="y")]
-    assert told(assignor.assign(members, {"t": racks("y", "x", "y", "x")})) == {"a": "t1 t3", "b": "t0 t2"}
+    assert short(assignor.assign(members, {"t": racks("y", "x", "y", "x")})) == {"a": "t1 t3", "b": "t0 t2"}
 
 
 @pytest.mark.parametrize("assignor", [RANGE, STICKY, COOPERATIVE], ids=lambda assignor: assignor.name)
@@ -85,7 +85,7 @@ def test_even_loads_come_before_racks(assignor):
 def test_topics_with_the_same_readers_and_size_are_matched_together():
     members = [AssignorMember("a", ("t", "u"), rack="x"), AssignorMember("b", ("t", "u"), rack="y")]
     assigned = RANGE.assign(members, {"t": racks("y", "x"), "u": racks("y", "xy")})
-    assert told(assigned) == {"a": "t1 u1", "b": "t0 u0"}
+    assert short(assigned) == {"a": "t1 u1", "b": "t0 u0"}
 
 
 def test_a_rack_that_nobody_has_changes_nothing():
@@ -101,32 +101,32 @@ TWO: Topics = {"t": TopicShape(6)}
 
 def test_a_new_member_gets_only_what_the_others_have_too_much_of():
     members = [owning("a", "t", "t0 t2 t4"), owning("b", "t", "t1 t3 t5"), AssignorMember("c", ("t",))]
-    assert told(STICKY.assign(members, TWO)) == {"a": "t0 t2", "b": "t1 t3", "c": "t4 t5"}
+    assert short(STICKY.assign(members, TWO)) == {"a": "t0 t2", "b": "t1 t3", "c": "t4 t5"}
 
 
 def test_cooperative_members_give_up_before_others_get():
     members = [owning("a", "t", "t0 t2 t4"), owning("b", "t", "t1 t3 t5"), AssignorMember("c", ("t",))]
-    assert told(COOPERATIVE.assign(members, TWO)) == {"a": "t0 t2", "b": "t1 t3", "c": ""}
+    assert short(COOPERATIVE.assign(members, TWO)) == {"a": "t0 t2", "b": "t1 t3", "c": ""}
     members = [owning("a", "t", "t0 t2", 2), owning("b", "t", "t1 t3", 2), owning("c", "t", "", 2)]
-    assert told(COOPERATIVE.assign(members, TWO)) == {"a": "t0 t2", "b": "t1 t3", "c": "t4 t5"}
+    assert short(COOPERATIVE.assign(members, TWO)) == {"a": "t0 t2", "b": "t1 t3", "c": "t4 t5"}
 
 
 def test_the_same_with_different_subscriptions():
     topics = {"t": TopicShape(6), "u": TopicShape(1)}
     members = [owning("a", "tu", "t0 t2 t4 u0"), owning("b", "t", "t1 t3 t5"), AssignorMember("c", ("t",))]
-    assert told(STICKY.assign(members, topics)) == {"a": "t2 t4 u0", "b": "t3 t5", "c": "t0 t1"}
-    assert told(COOPERATIVE.assign(members, topics)) == {"a": "t2 t4 u0", "b": "t3 t5", "c": ""}
+    assert short(STICKY.assign(members, topics)) == {"a": "t2 t4 u0", "b": "t3 t5", "c": "t0 t1"}
+    assert short(COOPERATIVE.assign(members, topics)) == {"a": "t2 t4 u0", "b": "t3 t5", "c": ""}
 
 
 def test_who_left_a_topic_loses_it_and_others_get_it_a_round_later():
     topics = {"t": TopicShape(2), "u": TopicShape(2)}
     members = [owning("a", "u", "t0 u0"), owning("b", "tu", "t1 u1")]
-    assert told(STICKY.assign(members, topics)) == {"a": "u0 u1", "b": "t0 t1"}
-    assert told(COOPERATIVE.assign(members, topics)) == {"a": "u0", "b": "t1"}
+    assert short(STICKY.assign(members, topics)) == {"a": "u0 u1", "b": "t0 t1"}
+    assert short(COOPERATIVE.assign(members, topics)) == {"a": "u0", "b": "t1"}
 
 
 def settled(*members: AssignorMember, topics: Topics = TWO):
-    return settle(members, lambda member: Stake(member.owned, member.generation), topics)
+    return resolve(members, lambda member: Stake(member.owned, member.generation), topics)
 
 
 @pytest.mark.parametrize("order", [1, -1])
@@ -191,7 +191,7 @@ def test_cooperative_user_data_is_the_generation():
 def test_a_cooperative_member_of_an_old_version_says_its_generation_in_user_data():
     old = AssignorMember("a", ("t",), parts("t0"), user_data=COOPERATIVE.user_data((), 1))
     new = AssignorMember("b", ("t",), parts("t0 t1"), generation=2)
-    assert told(COOPERATIVE.assign([old, new], {"t": TopicShape(2)})) == {"a": "", "b": "t0"}
+    assert short(COOPERATIVE.assign([old, new], {"t": TopicShape(2)})) == {"a": "", "b": "t0"}
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_an_own_assignor_is_taken_as_it_is():
 def test_what_is_no_assignor_is_refused():
     with pytest.raises(ConfigError, match="'rnage' is unknown; write one of range, roundrobin"):
         find_assignor("rnage")
-    with pytest.raises(ConfigError, match="object is no assignor, it lacks name, cooperative, assign, user_data"):
+    with pytest.raises(ConfigError, match="object is not an assignor, it lacks name, cooperative, assign, user_data"):
         find_assignor(object())
     unnamed = FirstTakesAll()
     unnamed.name = ""

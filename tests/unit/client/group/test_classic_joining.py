@@ -19,7 +19,7 @@ MEMBER_ID_REQUIRED, UNKNOWN_MEMBER, REBALANCE = 79, 25, 27
 COOPERATIVE = "cooperative-sticky"
 
 
-def told(request):
+def subscriptions(request):
     """assignor -> subscription in a JoinGroup."""
     return {p.name: read_subscription(p.metadata) for p in request.protocols}
 
@@ -37,7 +37,7 @@ def test_the_first_join_gets_an_id_and_is_repeated_with_it_at_once():
     assert (said.group_id, said.member_id, said.group_instance_id, said.protocol_type) == ("g", "", None, "consumer")
     assert (said.session_timeout.total_seconds(), said.rebalance_timeout.total_seconds()) == (45.0, MAX_POLL)
     assert (request.channel.owner, request.timeout, request.node) == ("join-c1", MAX_POLL + 5, 1)
-    subscription = told(said)["range"]
+    subscription = subscriptions(said)["range"]
     assert (subscription.topics, subscription.owned, subscription.rack) == (("t", "u"), (), "r1")
     desk.answer(JOIN, error_code=MEMBER_ID_REQUIRED, member_id="m1")
     assert desk.member.identity is None
@@ -91,7 +91,7 @@ def test_eager_everything_is_given_up_before_the_join():
     desk.done(Change.REVOKED, ALL)
     assert desk.member.owned == frozenset()
     _, said = desk.sent(JOIN)
-    assert told(said)["range"].owned == ()
+    assert subscriptions(said)["range"].owned == ()
     desk.join(generation=2)
     desk.sync(partitions("t", 0))
     desk.done(Change.ASSIGNED, partitions("t", 0))
@@ -114,7 +114,7 @@ def test_cooperative_kept_partitions_never_stop():
     desk.now = 10.0
     desk.answer(BEAT, error_code=REBALANCE)
     _, said = desk.sent(JOIN)
-    subscription = told(said)[COOPERATIVE]
+    subscription = subscriptions(said)[COOPERATIVE]
     assert (frozenset(subscription.owned), subscription.generation) == (ALL, 4)
     assert desk.member.identity.epoch == 4
     desk.join(generation=5, protocol=COOPERATIVE)
@@ -127,7 +127,7 @@ def test_cooperative_kept_partitions_never_stop():
     desk.done(Change.ASSIGNED, frozenset())
     assert desk.hung_up == ["join-c1"]  # of the first rebalance; this one goes on
     _, said = desk.sent(JOIN)
-    subscription = told(said)[COOPERATIVE]
+    subscription = subscriptions(said)[COOPERATIVE]
     assert (frozenset(subscription.owned), subscription.generation) == (partitions("t", 0, 1), 5)
     desk.join(generation=6, protocol=COOPERATIVE)
     desk.sync(partitions("t", 0, 1))
@@ -158,7 +158,7 @@ def test_one_eager_assignor_makes_the_member_eager():
     desk.done(Change.REVOKED, ALL)
     _, said = desk.sent(JOIN)
     assert [p.name for p in said.protocols] == ["range", COOPERATIVE]
-    assert all(s.owned == () for s in told(said).values())
+    assert all(s.owned == () for s in subscriptions(said).values())
 
 
 def test_a_sticky_member_tells_what_it_had():
@@ -168,7 +168,7 @@ def test_a_sticky_member_tells_what_it_had():
     desk.poll()
     desk.done(Change.REVOKED, ALL)
     _, said = desk.sent(JOIN)
-    (subscription,) = told(said).values()
+    (subscription,) = subscriptions(said).values()
     assert subscription.user_data
     assert subscription.owned == ()
     assert said.reason == "test"
@@ -181,7 +181,7 @@ def test_another_subscription_is_told_to_the_group():
     desk.poll()
     desk.done(Change.REVOKED, ALL)
     _, said = desk.sent(JOIN)
-    assert told(said)["range"].topics == ("u",)
+    assert subscriptions(said)["range"].topics == ("u",)
     desk.join(generation=2)
     desk.sync(partitions("u", 0))
     desk.done(Change.ASSIGNED, partitions("u", 0))
@@ -200,7 +200,7 @@ def test_cooperative_only_what_is_no_longer_subscribed_is_given_up_before_the_jo
     assert desk.none_sent(JOIN)
     desk.done(Change.REVOKED, partitions("t", 0))
     _, said = desk.sent(JOIN)
-    assert told(said)[COOPERATIVE].owned == (TopicPartition("u", 0),)
+    assert subscriptions(said)[COOPERATIVE].owned == (TopicPartition("u", 0),)
 
 
 def test_a_subscription_that_changes_during_the_join_is_told_afterwards():
@@ -212,7 +212,7 @@ def test_a_subscription_that_changes_during_the_join_is_told_afterwards():
     desk.sync(partitions("t", 0))  # not wanted any more
     desk.done(Change.ASSIGNED, frozenset())
     _, said = desk.sent(JOIN)
-    assert told(said)[COOPERATIVE].topics == ("u",)
+    assert subscriptions(said)[COOPERATIVE].topics == ("u",)
 
 
 def test_a_subscription_that_changes_while_the_join_fails_is_obeyed_before_the_next():
@@ -225,7 +225,7 @@ def test_a_subscription_that_changes_while_the_join_fails_is_obeyed_before_the_n
     assert desk.state is ClassicState.REVOKING
     desk.done(Change.REVOKED, partitions("t", 0))
     _, said = desk.sent(JOIN)
-    assert told(said)[COOPERATIVE].topics == ("u",)
+    assert subscriptions(said)[COOPERATIVE].topics == ("u",)
 
 
 def test_a_subscription_that_changes_while_the_sync_fails_is_obeyed_before_the_next_join():
@@ -238,7 +238,7 @@ def test_a_subscription_that_changes_while_the_sync_fails_is_obeyed_before_the_n
     assert desk.none_sent(JOIN)
     desk.done(Change.REVOKED, partitions("t", 0))
     _, said = desk.sent(JOIN)
-    assert told(said)[COOPERATIVE].topics == ("u",)
+    assert subscriptions(said)[COOPERATIVE].topics == ("u",)
 
 
 def test_the_subscription_may_change_again_while_the_application_gives_up():
@@ -261,7 +261,7 @@ def test_no_topics_is_a_membership_too():
     desk = Desk()
     desk.member.subscribe(Subscription(), 0.0)
     _, said = desk.sent(JOIN)
-    assert told(said)["range"].topics == ()
+    assert subscriptions(said)["range"].topics == ()
 
 
 def test_a_rebalance_announced_while_a_step_is_open_comes_after_it():
@@ -296,7 +296,7 @@ def test_a_new_rebalance_during_the_sync():
     desk.join(generation=2, protocol=COOPERATIVE)
     desk.answer(SYNC, error_code=REBALANCE)
     _, said = desk.sent(JOIN)  # at once
-    subscription = told(said)[COOPERATIVE]
+    subscription = subscriptions(said)[COOPERATIVE]
     assert (said.member_id, frozenset(subscription.owned), subscription.generation) == ("m1", ALL, 2)
     desk.join(generation=3, protocol=COOPERATIVE)
     desk.answer(SYNC, error_code=REBALANCE)
@@ -322,7 +322,7 @@ def test_what_was_not_subscribed_to_is_left_alone(caplog):
     desk.join()
     desk.sync([TopicPartition("t", 0), TopicPartition("evil\n", 0), TopicPartition("t", -1)])
     desk.done(Change.ASSIGNED, partitions("t", 0))
-    assert "2 assigned partitions are not subscribed to" in caplog.text
+    assert "ignoring 2 assigned partitions that are not subscribed to" in caplog.text
     assert "evil\n" not in caplog.text
     desk.poll()
     desk.done(Change.REVOKED, partitions("t", 0))  # it is said to the group, once

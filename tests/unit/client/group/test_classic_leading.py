@@ -6,7 +6,7 @@ import pytest
 
 from classic_desk import HEARTBEAT, Desk, metadata_of, partitions, picture
 from multilane.client.group.classic import ClassicState
-from multilane.client.group.classic.leading import GONE_PATIENCE, TOPIC_PATIENCE
+from multilane.client.group.classic.leading import GONE_WAIT, TOPIC_WAIT
 from multilane.client.group.membership import Change
 from multilane.errors import GroupError
 from multilane.types import TopicPartition
@@ -70,7 +70,7 @@ def test_a_member_whose_bytes_are_broken_gets_nothing_and_the_others_go_on(caplo
     desk.subscribe()
     lead(desk, [("m1", metadata_of("t")), ("bad\n", b"\0\3garbage")])
     assert divided(desk) == {"m1": partitions("t", 0, 1, 2, 3), "bad\n": frozenset()}
-    assert "member bad  is given nothing" in caplog.text
+    assert "member bad  gets no partitions" in caplog.text
 
 
 def test_unknown_topics_are_waited_for():
@@ -79,7 +79,7 @@ def test_unknown_topics_are_waited_for():
     lead(desk, [("m1", metadata_of("t")), ("m2", metadata_of("u"))])
     assert desk.none_sent(SYNC)
     assert desk.refreshes == 1
-    assert desk.wait == pytest.approx(TOPIC_PATIENCE)
+    assert desk.wait == pytest.approx(TOPIC_WAIT)
     desk.cluster = picture({"t": 1, "u": 2})
     assert divided(desk) == {"m1": partitions("t", 0), "m2": partitions("u", 0, 1)}
 
@@ -89,7 +89,7 @@ def test_topics_that_do_not_exist_are_waited_for_once(caplog):
     desk.subscribe()
     members = [("m1", metadata_of("t")), ("m2", metadata_of("nowhere"))]
     lead(desk, members)
-    assert desk.none_sent(SYNC, TOPIC_PATIENCE - 0.1)
+    assert desk.none_sent(SYNC, TOPIC_WAIT - 0.1)
     desk.now += 0.1
     assert divided(desk) == {"m1": partitions("t", 0, 1, 2, 3), "m2": frozenset()}
     assert "nowhere" in caplog.text
@@ -117,7 +117,7 @@ def test_more_partitions_call_for_a_rebalance(topics):
     desk = Desk()
     desk.subscribe("t", "new")
     lead(desk, [("m1", metadata_of("t", "new"))])
-    desk.poll(TOPIC_PATIENCE)
+    desk.poll(TOPIC_WAIT)
     mine = divided(desk)["m1"]
     desk.sync(mine)
     desk.done(Change.ASSIGNED, mine)
@@ -128,7 +128,7 @@ def test_more_partitions_call_for_a_rebalance(topics):
     _, said = desk.sent(JOIN)
     assert "has more partitions than before" in said.reason
     lead(desk, [("m1", metadata_of("t", "new"))], 2)
-    desk.poll(TOPIC_PATIENCE)
+    desk.poll(TOPIC_WAIT)
     assert len(divided(desk)["m1"]) == 5
 
 
@@ -138,12 +138,12 @@ def test_fewer_partitions_call_for_a_rebalance_if_it_stays_so(topics):
     desk.cluster = picture(topics)
     desk.poll()
     assert desk.state is ClassicState.STABLE
-    assert desk.wait <= GONE_PATIENCE
+    assert desk.wait <= GONE_WAIT
     desk.cluster = picture({"t": 4})
     desk.poll(1.0)
     desk.cluster = picture(topics)
-    desk.poll(GONE_PATIENCE - 0.5)
-    desk.poll(GONE_PATIENCE - 0.5)
+    desk.poll(GONE_WAIT - 0.5)
+    desk.poll(GONE_WAIT - 0.5)
     assert desk.state is ClassicState.STABLE
     desk.poll(0.5)
     assert desk.state is ClassicState.REVOKING
@@ -198,8 +198,8 @@ class OwnAssignor:
     ("answer", "text"),
     [
         (ZeroDivisionError("oops"), "ZeroDivisionError('oops')"),
-        ({"m1": (TopicPartition("t", 0),), "m2": (TopicPartition("t", 0),)}, "gave t-0 to two members"),
-        ({"stranger": ()}, "which is no member"),
+        ({"m1": (TopicPartition("t", 0),), "m2": (TopicPartition("t", 0),)}, "assigned t-0 to two members"),
+        ({"stranger": ()}, "which is not a member"),
         (None, "assignor own failed"),
         ({"m1": 7}, "assignor own failed"),
     ],

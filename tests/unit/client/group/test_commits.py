@@ -27,7 +27,7 @@ from multilane.errors import (
     SaslError,
     TooManyCommits,
 )
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 from multilane.types import LeaderEpoch, NodeId, Offset, OffsetAndMetadata, TopicPartition
 from multilane.wire.messages import ApiKey, encode_request
 from offset_builder import KnownCoordinators, commit_response
@@ -359,7 +359,7 @@ def test_a_partition_left_out_of_the_answer_is_sent_again():
 
 
 @pytest.mark.parametrize(
-    ("code", "hint"), [(12, "offset.metadata.max.bytes"), (29, "grant READ"), (28, "shorter"), (42, "")]
+    ("code", "hint"), [(12, "offset.metadata.max.bytes"), (29, "grant READ"), (28, "shorten"), (42, "")]
 )
 def test_the_refusal_of_one_partition_names_it_and_keeps_none_of_the_others_back(code, hint):
     watch = Watch()
@@ -674,11 +674,35 @@ def test_offsets_of_a_deleted_topic_are_not_committed_for_the_one_made_anew():
     request = watch.request(0.1)
     assert sent(request) == {B0: 1}
     request.on_response(commit_response(9, {B0: 0}), 0.1)
-    assert "made anew" in str(failure(old))
-    assert "made anew" in str(failure(before))
+    assert "recreated" in str(failure(old))
+    assert "recreated" in str(failure(before))
     fresh = watch.commit({A0: at(0)}, now=0.2)
     assert watch.request(0.2).build(10).topics[0].topic_id == UUID(int=77)
     assert not fresh.done()
+
+
+def test_offsets_that_name_their_topic_are_never_committed_for_another():
+    """Who commits may not know yet that it was made again, and the picture of the cluster may know already."""
+    watch = Watch()
+    old, new = IDS["a"], UUID(int=77)
+    watch.cluster = cluster_of({A0: (1, 1), A1: (1, 1), B0: (1, 1)}, ids={**IDS, "a": new})
+    kept = watch.commit({A1: replace(at(3), topic_id=new)})
+    late = watch.commit({A0: replace(at(90), topic_id=old), A1: replace(at(80), topic_id=old), B0: at(1)})
+    request = watch.request()
+    assert sent(request, 9) == {A1: 3, B0: 1}
+    assert {t.topic_id for t in request.build(10).topics} == {new, IDS["b"]}
+    request.on_response(commit_response(9, {A1: 0, B0: 0}), 0.0)
+    assert kept.result(0) is None
+    assert "recreated" in str(failure(late))
+    assert watch.refreshes == 1
+
+
+def test_offsets_that_name_their_topic_wait_for_it_by_its_id():
+    """While it is deleted its name is nobody's: whoever makes it again has it next."""
+    watch = Watch()
+    watch.cluster = cluster_of({B0: (1, 1)}, ids=IDS)
+    watch.commit({A0: replace(at(90), topic_id=IDS["a"])})
+    assert watch.request().build(10).topics[0].topic_id == IDS["a"]
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------

@@ -67,16 +67,16 @@ class Watch:
 
     def _found(self, found: Any) -> None:
         assert found
-        assert not self.began.keys() & found.keys(), "told twice"
+        assert not self.began.keys() & found.keys(), "found twice"
         self.began.update(found)
 
     def request(self, now: float = 0.0) -> Any:
         (request,) = self.manager.poll(now).requests
         return request
 
-    def answer(self, now: float, told: Any, version: int = 9, code: int = 0) -> Any:
+    def answer(self, now: float, answers: Any, version: int = 9, code: int = 0) -> Any:
         request = self.request(now)
-        request.on_response(committed_response(version, told, code=code, ids=IDS), now)
+        request.on_response(committed_response(version, answers, code=code, ids=IDS), now)
         return request
 
 
@@ -115,14 +115,14 @@ def test_a_question_is_asked_of_the_coordinator_and_answered():
 
 
 @pytest.mark.parametrize(
-    ("identity", "told"),
+    ("identity", "expected"),
     [(MEMBER, ("member-1", 5)), (replace(MEMBER, protocol="classic"), (None, -1)), (None, (None, -1))],
 )
-def test_only_members_of_the_new_protocol_say_who_they_are(identity, told):
+def test_only_members_of_the_new_protocol_say_who_they_are(identity, expected):
     watch = Watch(identity)
     watch.question(A0)
     entity = watch.request().build(9)
-    assert (entity.groups[0].member_id, entity.groups[0].member_epoch) == told
+    assert (entity.groups[0].member_id, entity.groups[0].member_epoch) == expected
     assert entity.require_stable
 
 
@@ -182,7 +182,7 @@ def test_a_wish_does_not_share_an_answer_that_may_be_older_than_itself():
     ("code", "moved"), [(14, False), (15, True), (16, True), (88, False), (113, False), (25, False)]
 )
 def test_a_beginning_waits_through_everything_that_passes(level, code, moved):
-    """Twenty seconds of errors: no offset is told, then the right one without help from outside."""
+    """Twenty seconds of errors: no offset is returned, then the right one without help from outside."""
     watch = Watch()
     watch.want(A0)
     now, asked_times = 0.0, 0
@@ -191,8 +191,8 @@ def test_a_beginning_waits_through_everything_that_passes(level, code, moved):
         poll = watch.manager.poll(now)
         for request in poll.requests:
             asked_times += 1
-            told = {A0: code} if level == "partition" else {}
-            request.on_response(committed_response(9, told, code=0 if level == "partition" else code), now)
+            answers = {A0: code} if level == "partition" else {}
+            request.on_response(committed_response(9, answers, code=0 if level == "partition" else code), now)
             assert watch.coordinators.forgotten == ([("g", 1)] if moved else [])
             watch.coordinators.forgotten.clear()
         now += 0.05

@@ -8,7 +8,7 @@ import pytest
 
 from consumer_desk import INTERVAL, MAX_POLL, Desk, T, U, owned_in, partitions, picture
 from multilane.client.group.consumer_protocol.states import MemberState
-from multilane.client.group.membership import EARLY, HUNGRY_FOR, HUNGRY_PACE, Change, Identity
+from multilane.client.group.membership import HEARTBEAT_FRACTION, UNASSIGNED_FOR, UNASSIGNED_INTERVAL, Change, Identity
 from multilane.client.net.requests import CONTROL, NEVER
 from multilane.errors import NetworkError
 
@@ -68,8 +68,8 @@ def test_heartbeats_keep_the_interval_of_the_broker_and_say_nothing_new():
     assert desk.wait == pytest.approx(INTERVAL - 1.9), "the new one counts from the next on"
     assert desk.said(2 * INTERVAL).subscribed_topic_names is None
     desk.answer(1, interval=2.0)
-    assert desk.poll(2 * INTERVAL + EARLY * 2.0 - 0.1) == []
-    assert desk.said(2 * INTERVAL + EARLY * 2.0)
+    assert desk.poll(2 * INTERVAL + HEARTBEAT_FRACTION * 2.0 - 0.1) == []
+    assert desk.said(2 * INTERVAL + HEARTBEAT_FRACTION * 2.0)
 
 
 def test_one_who_has_just_joined_and_has_nothing_asks_more_often():
@@ -80,8 +80,8 @@ def test_one_who_has_just_joined_and_has_nothing_asks_more_often():
         if desk.poll(tenth / 10):
             asked.append(tenth / 10)
             desk.answer(1)
-    hungry = [t for t in asked if t <= HUNGRY_FOR]
-    assert len(hungry) == pytest.approx(HUNGRY_FOR / HUNGRY_PACE, abs=2)
+    hungry = [t for t in asked if t <= UNASSIGNED_FOR]
+    assert len(hungry) == pytest.approx(UNASSIGNED_FOR / UNASSIGNED_INTERVAL, abs=2)
     assert len(asked) - len(hungry) <= 3, "a spare member does not ask like that for ever"
 
 

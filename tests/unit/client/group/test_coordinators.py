@@ -50,10 +50,10 @@ class Watch:
         (request,) = self.requests(now, *groups)
         return request
 
-    def answer(self, now: float, told: dict[str, tuple[int, int]], version: int = 6) -> None:
-        request = self.ask(now, *told)
+    def answer(self, now: float, answers: dict[str, tuple[int, int]], version: int = 6) -> None:
+        request = self.ask(now, *answers)
         request.build(version)
-        request.on_response(coordinator_response(version, told), now)
+        request.on_response(coordinator_response(version, answers), now)
 
 
 def test_nobody_is_looked_for_unless_somebody_asks():
@@ -118,7 +118,7 @@ def test_failures_are_waited_through_with_back_off(error):
     watch = Watch()
     watch.ask(0.0, "g", "h").on_failure(error, 0.0)
     assert watch.requests(0.05, "g", "h") == ()
-    assert watch.manager.why("g") is error
+    assert watch.manager.last_error("g") is error
     assert watch.ask(0.1, "g", "h").build(6).coordinator_keys == ("g", "h")
     assert watch.refused == []
 
@@ -144,7 +144,7 @@ def test_a_refusal_is_told_each_time_and_waited_after_for_long(code):
     assert "group g" in str(error)
     watch.answer(now, {"g": (0, 1)})
     assert watch.manager.of("g") == 1
-    assert watch.manager.why("g") is None
+    assert watch.manager.last_error("g") is None
 
 
 def test_a_refusal_of_one_group_changes_nothing_for_the_others():
@@ -196,10 +196,10 @@ def test_a_coordinator_that_the_cluster_does_not_know_yet_is_held_back():
     assert watch.refreshes == 1
     assert watch.manager.of("g") is None
     assert watch.requests(0.05, "g") == ()
-    assert "broker 9" in str(watch.manager.why("g"))
+    assert "broker 9" in str(watch.manager.last_error("g"))
     watch.cluster = cluster_of({T0: (1, 1)}, nodes=(1, 9))
     assert watch.manager.of("g") == 9
-    assert watch.manager.why("g") is None
+    assert watch.manager.last_error("g") is None
     assert watch.requests(10.0, "g") == ()
 
 

@@ -9,7 +9,7 @@ import pytest
 from classic_desk import Desk as ClassicDesk
 from classic_desk import partitions as classic_partitions
 from consumer_desk import INTERVAL, Desk, T
-from multilane.client.group.membership import EARLY
+from multilane.client.group.membership import HEARTBEAT_FRACTION
 from multilane.client.group.session import GroupSession
 from multilane.errors import NetworkError
 from multilane.wire.messages import ApiKey
@@ -23,7 +23,9 @@ def test_under_kip_848_without_a_word_about_the_session_it_is_three_intervals():
     desk.said(100.0)
     desk.now = 103.0
     desk.answer(1, {T: []})
-    assert desk.member.fenced_after(None) == pytest.approx(100.0 + 3 * INTERVAL / EARLY), "since it was sent"
+    assert desk.member.fenced_after(None) == pytest.approx(100.0 + 3 * INTERVAL / HEARTBEAT_FRACTION), (
+        "since it was sent"
+    )
     assert desk.member.fenced_after(45.0) == 145.0
 
 
@@ -40,7 +42,7 @@ def test_a_heartbeat_that_fails_or_whose_answer_comes_late_does_not_prolong():
     assert desk.member.fenced_after(45.0) == sent + 45.0
 
 
-class Told:
+class SessionQuestion:
     def __init__(self):
         self.seconds = []
         self.session = GroupSession("g", self, self.seconds.append)
@@ -76,34 +78,36 @@ def answer(name, value, code=0):
 
 
 def test_the_groups_own_setting_counts_then_the_brokers():
-    told = Told()
-    request, entity = told.ask()
+    asked = SessionQuestion()
+    request, entity = asked.ask()
     assert [(r.resource_type, r.resource_name) for r in entity.resources] == [(32, "g")]
     request.on_response(answer("consumer.session.timeout.ms", "12000"), 0.0)
-    assert told.seconds == [12.0]
-    assert not told.session.poll().requests, "once"
+    assert asked.seconds == [12.0]
+    assert not asked.session.poll().requests, "once"
 
 
 @pytest.mark.parametrize("refused", ["code", "failure", "absent"])
 def test_whoever_may_not_read_one_asks_for_the_other(refused):
-    told = Told()
-    request, _ = told.ask()
+    asked = SessionQuestion()
+    request, _ = asked.ask()
     if refused == "failure":
         request.on_failure(NetworkError("gone"), 0.0)
     else:
         name = "other" if refused == "absent" else "consumer.session.timeout.ms"
         request.on_response(answer(name, "1", 30 if refused == "code" else 0), 0.0)
-    request, entity = told.ask()
+    request, entity = asked.ask()
     assert [(r.resource_type, r.resource_name) for r in entity.resources] == [(4, "1")]
     request.on_failure(NetworkError("gone"), 0.0)
-    assert (told.seconds, not told.session.poll().requests) == ([], True)
+    assert (asked.seconds, not asked.session.poll().requests) == ([], True)
 
 
 def test_a_classic_member_has_the_session_that_it_asked_for_and_is_not_fenced_while_it_joins():
     desk = ClassicDesk()
     desk.subscribe("t")
     desk.sent(ApiKey.JOIN_GROUP)
-    assert desk.member.fenced_after(None) == inf
+    for _ in range(100):  # nobody has answered yet, and the member is looked at now and then
+        desk.poll(desk.wait)
+        assert desk.member.fenced_after(None) > desk.now
     desk = ClassicDesk()
     desk.settle(classic_partitions("t", 0))
     session = desk.member._policy.group.session_timeout
@@ -113,3 +117,45 @@ def test_a_classic_member_has_the_session_that_it_asked_for_and_is_not_fenced_wh
     desk.now += 1_000.0
     desk.answer(ApiKey.HEARTBEAT)
     assert desk.member.fenced_after(None) == sent + session, "since it was sent, not since it was answered"
+
+
+def held(where):
+    """A cooperative member that holds a partition while the coordinator holds its JoinGroup or SyncGroup."""
+    desk = ClassicDesk("cooperative-sticky")
+    desk.settle(classic_partitions("t", 0), protocol="cooperative-sticky")
+    desk.now += 10.0
+    desk.answer(ApiKey.HEARTBEAT, error_code=27)  # the group rebalances
+    desk.sent(ApiKey.JOIN_GROUP)
+    if where is ApiKey.SYNC_GROUP:
+        desk.join(2, protocol="cooperative-sticky")
+        desk.sent(ApiKey.SYNC_GROUP)
+    assert desk.member.owned
+    return desk, desk.member._policy.group.session_timeout
+
+
+@pytest.mark.parametrize("where", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP])
+def test_nor_is_one_with_partitions_however_long_the_others_take(where):
+    desk, session = held(where)
+    began = desk.now
+    while desk.now < began + 3 * session:
+        desk.poll(min(desk.wait, session))
+        assert desk.member.fenced_after(None) > desk.now
+        if any(request.api is ApiKey.HEARTBEAT for request in desk.open):
+            desk.answer(ApiKey.HEARTBEAT)
+
+
+@pytest.mark.parametrize("where", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP])
+def test_one_that_was_stopped_meanwhile_is_fenced_until_a_heartbeat_is_answered(where):
+    desk, session = held(where)
+    desk.now += 2 * session  # the answer came, and after it the session ended, while the process was stopped
+    assert desk.member.fenced_after(None) < desk.now
+    desk.poll()
+    assert desk.member.fenced_after(None) < desk.now, "to look again is not to have been heard"
+    if where is ApiKey.JOIN_GROUP:
+        desk.join(2, protocol="cooperative-sticky")
+        desk.poll()
+        assert desk.member.fenced_after(None) < desk.now, "an old answer"
+    desk.answer(ApiKey.HEARTBEAT)
+    desk.sync(classic_partitions("t", 0))
+    desk.poll()
+    assert desk.member.fenced_after(None) > desk.now

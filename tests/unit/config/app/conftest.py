@@ -1,4 +1,4 @@
-"""Writing files and reading what is wrong with them."""
+"""Writes files and reads their problems."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from multilane.errors import ConfigProblems
 
 @pytest.fixture
 def written(tmp_path):
-    """Writes texts as files named one.yaml, two.yaml, ... and gives their paths."""
+    """Writes texts as files named one.yaml, two.yaml, ... and returns their paths."""
 
     def write(*texts):
         names = ["one.yaml", "two.yaml", "three.yaml", "four.yaml"]
@@ -39,6 +39,6 @@ def problems(written):
     def read(*texts, profile=None, env=None):
         with pytest.raises(ConfigProblems) as caught:
             load(written(*texts), profile, env or {})
-        return [(p.place.line, p.path, p.what, p.fix) for p in caught.value.problems]
+        return [(p.location.line, p.path, p.what, p.fix) for p in caught.value.problems]
 
     return read

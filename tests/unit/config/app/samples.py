@@ -1,4 +1,4 @@
-"""Files as people have them: the four kinds of old, and one that holds everything."""
+"""Sample files: the four legacy kinds, and one with all sections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Advice: each trap is seen, and a configuration without traps is left alone."""
+"""Advice: each trap is found, and a configuration without traps gets no advice."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def test_a_quiet_configuration(loaded):
         (changed("*/5 * * * *", "0 */5 * * *"), "every 5 hours, not minutes"),
         (changed("*/5 * * * *", "CRON_TZ=UTC 0 */5 * * *"), "every 5 hours, not minutes"),
         (changed("WaitForAll", "WaitForLocal"), "requiredAcks is 1"),
-        (changed("retryCount: 2", "retryCount: 0"), "retryCount is 0 or not written"),
-        (changed(", retryCount: 2", ""), "retryCount is 0 or not written"),
-        (adding("disableErrorConsumer: true"), "nobody reads t.error, because disableErrorConsumer"),
-        (changed(ERROR_CONSUMER, "errorConfig:"), "nobody reads t.error, because its cluster"),
+        (changed("retryCount: 2", "retryCount: 0"), "retryCount is 0 or not set"),
+        (changed(", retryCount: 2", ""), "retryCount is 0 or not set"),
+        (adding("disableErrorConsumer: true"), "no consumer reads t.error, because disableErrorConsumer"),
+        (changed(ERROR_CONSUMER, "errorConfig:"), "no consumer reads t.error, because its cluster"),
         (adding("laneHash: bytesum"), "200 lanes with laneHash bytesum"),
         (adding("maxProcessingTime: 60s, virtualPartitionChanCount: 1"), "maxProcessingTime is 1m"),
-        (adding("maxProcessingTime: 10s"), "are 12m30s of one key"),
+        (adding("maxProcessingTime: 10s"), "are 12m30s for one key"),
         (changed("groupId: e", "groupId: g"), "share the group g"),
         (beside("groupId: h, name: u, cluster: K, error: t.error"), "c, d share the error topic t.error"),
         (beside("groupId: h, name: u, cluster: K, retry: t.retry, retryCount: 1, error: v"), "share the retry topic"),
@@ -77,20 +77,20 @@ def test_a_quiet_configuration(loaded):
     ],
 )  # fmt: skip
 def test_traps(text, found, loaded):
-    [told] = advice(loaded(text).config)
-    assert found in told.found
-    assert told.rule
-    assert told.fix
+    [hint] = advice(loaded(text).config)
+    assert found in hint.found
+    assert hint.rule
+    assert hint.fix
 
 
 def test_rules_of_classic_groups(loaded):
     classic = "retryCount: 2, groupProtocol: classic, properties: {group.instance.id: one}"
     assert advice(loaded(changed("retryCount: 2", classic)).config) == ()
     hasty = changed("retryCount: 2", f"{classic}, sessionTimeout: 5s, heartbeatInterval: 3s")
-    told = [item.found for item in advice(loaded(hasty).config)]
-    assert len(told) == 2
-    assert "heartbeat.interval.ms is 3000" in told[0]
-    assert "the broker allows 6000 to 1800000" in told[1]
+    found = [item.found for item in advice(loaded(hasty).config)]
+    assert len(found) == 2
+    assert "heartbeat.interval.ms is 3000" in found[0]
+    assert "the broker allows 6000 to 1800000" in found[1]
     [static] = advice(loaded(changed("retryCount: 2", "retryCount: 2, groupProtocol: classic")).config)
     assert "without group.instance.id" in static.found
 
@@ -100,12 +100,12 @@ def test_a_shovel_reads_an_error_topic(loaded):
     text = changed(ERROR_CONSUMER, "errorConfig:") + shovel
     assert advice(loaded(text).config) == ()
     hours = text.replace("@daily", "15 */2 * * *")
-    [told] = advice(loaded(hours).config)
-    assert told.found.startswith("errorConsumers.s.cron")
+    [hint] = advice(loaded(hours).config)
+    assert hint.found.startswith("errorConsumers.s.cron")
 
 
-def test_the_samples_of_old_have_their_traps(loaded):
+def test_the_legacy_samples_have_their_traps(loaded):
     config = loaded(samples.CLUSTERS, samples.CONSUMERS, samples.PRODUCERS, samples.SHOVELS, profile="stage").config
-    told = "\n".join(item.found for item in advice(config))
+    text = "\n".join(item.found for item in advice(config))
     for trap in ("version is 2.2.0", "every 5 hours", "requiredAcks is 1", "share the error topic shop.orders.0.error"):
-        assert trap in told
+        assert trap in text

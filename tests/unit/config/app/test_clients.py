@@ -1,4 +1,4 @@
-"""From configuration to the properties of multilane's own clients, which must accept them."""
+"""The properties that the configuration gives multilane's own clients, which must accept them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_property_may_choose_the_protocol():
     assert parse_consumer(own).group.group_protocol == "classic"
 
 
-def test_what_is_closer_to_the_consumer_wins():
+def test_settings_closer_to_the_consumer_win():
     shared = cluster(properties={"fetch.message.max.bytes": "4mb", "client.rack": "r", "linger.ms": "9"})
     assert consumer_properties(group(), shared)["max.partition.fetch.bytes"] == "4mb"
     assert consumer_properties(group(fetch_max_bytes=5), shared)["max.partition.fetch.bytes"] == 5
@@ -85,7 +85,7 @@ def test_what_is_closer_to_the_consumer_wins():
     parse_consumer(made)
 
 
-def test_a_property_in_another_unit_takes_the_place_of_the_first():
+def test_a_property_in_another_unit_replaces_the_first():
     made = consumer_properties(
         group(properties={"queued.max.messages.kbytes": "2048"}), cluster(properties={"fetch.buffer.bytes": "9mb"})
     )
@@ -109,7 +109,7 @@ def test_auth_is_scram_over_tls():
         assert parsed.security.tls.trust == PemFile("ca.pem")
 
 
-def test_other_security_is_said_with_properties():
+def test_other_security_is_set_with_properties():
     auth = {"username": "u", "password": "p"}
     made = consumer_properties(group(), cluster(auth=auth, properties={"sasl.mechanism": "SCRAM-SHA-256"}))
     login = parse_consumer(made).connection.security.sasl
@@ -146,7 +146,7 @@ def test_producers_follow_the_cluster():
     assert (parsed.acks, parsed.idempotence) == (-1, True)
 
 
-def test_copies_of_failed_records_are_durable_whatever_is_said():
+def test_copies_of_failed_records_are_always_durable():
     weak = {"acks": "0", "enable.idempotence": "false", "retries": "0", "max.in.flight": "100", "linger.ms": "3"}
     parsed = parse_producer(
         producer_properties(

@@ -1,4 +1,4 @@
-"""Variables: put in after YAML, never as YAML."""
+"""Variables: substituted after YAML parsing, never parsed as YAML."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ def test_the_characters_themselves(loaded):
 
 
 def test_a_value_cannot_bring_yaml_along(problems):
-    told = problems(PRODUCER.format("${T}"), env={"T": "orders\n    cluster: other"})
-    assert [path for _, path, _, _ in told] == ["producers.p.name"]
-    assert "other" not in told[0][2]
+    reported = problems(PRODUCER.format("${T}"), env={"T": "orders\n    cluster: other"})
+    assert [path for _, path, _, _ in reported] == ["producers.p.name"]
+    assert "other" not in reported[0][2]
 
 
 @pytest.mark.parametrize("written_as", ["${}", "${1X}", "'${T'", "${T:x}", "${T-x}", "'${ T }'"])
-def test_what_is_no_variable(written_as, problems):
+def test_invalid_variables(written_as, problems):
     [(line, path, what, fix)] = problems(PRODUCER.format(written_as), env={"T": "x"})
     assert (line, path) == (5, "producers.p.name")
-    assert "begins a variable" in what
+    assert "is not followed by the name of a variable" in what
     assert "${NAME}" in fix
 
 
-def test_a_missing_variable_is_named_with_its_place(problems):
+def test_a_missing_variable_is_named_with_its_location(problems):
     [(line, path, what, fix)] = problems(PRODUCER.format("${TOPIC}"))
     assert (line, path, what) == (5, "producers.p.name", "the environment has no variable TOPIC")
     assert fix == "set it, or write ${TOPIC:-default}"

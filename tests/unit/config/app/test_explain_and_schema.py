@@ -1,4 +1,4 @@
-"""Where each value came from, and what editors are told."""
+"""The source of each value, and the schema for editors."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ def origins(found):
 
 
 def test_every_value_has_an_origin(loaded, tmp_path):
-    told = origins(loaded(samples.WHOLE, profile="stage", env={"HOST": "h"}))
+    settings = origins(loaded(samples.WHOLE, profile="stage", env={"HOST": "h"}))
     file = f"{tmp_path}/one.yaml"
     consumer = 'consumers."orders.eu".'
-    assert told["clusters.main.clientId"] == ("shop", "shop", f"{file}:3:15")
-    assert told["clusters.main.brokers"] == (
+    assert settings["clusters.main.clientId"] == ("shop", "shop", f"{file}:3:15")
+    assert settings["clusters.main.brokers"] == (
         ["stage.example:9092"],
         "stage.example:9092",
         f"{file}:40:18, profile stage",
     )
-    assert told['clusters.main.properties."linger.ms"'] == ("20", "20", f"{file}:6:18")
-    assert 'clusters.main.properties."client.rack"' not in told
-    assert told[consumer + "virtualPartitionCount"] == (4, "4", f"{file}:44:32, profile stage")
-    assert told[consumer + "retryBackoff.delay"] == (0.5, "500ms", f"{file}:19:46")
-    assert told[consumer + "maxInFlightBytes"] == (64 << 20, "64mb", f"{file}:23:23")
-    assert told[consumer + "maxProcessingTime"] == (30.0, "30s", "default")
-    assert told[consumer + "virtualPartitionChanCount"] == (75, "75", "default")
-    assert told[consumer + "laneClasses"][1] == "slow: 5, Bulk: 2"
-    assert told["clusters.main.auth"] == (None, "-", "default")
+    assert settings['clusters.main.properties."linger.ms"'] == ("20", "20", f"{file}:6:18")
+    assert 'clusters.main.properties."client.rack"' not in settings
+    assert settings[consumer + "virtualPartitionCount"] == (4, "4", f"{file}:44:32, profile stage")
+    assert settings[consumer + "retryBackoff.delay"] == (0.5, "500ms", f"{file}:19:46")
+    assert settings[consumer + "maxInFlightBytes"] == (64 << 20, "64mb", f"{file}:23:23")
+    assert settings[consumer + "maxProcessingTime"] == (30.0, "30s", "default")
+    assert settings[consumer + "virtualPartitionChanCount"] == (75, "75", "default")
+    assert settings[consumer + "laneClasses"][1] == "slow: 5, Bulk: 2"
+    assert settings["clusters.main.auth"] == (None, "-", "default")
     assert origins(loaded(samples.WHOLE, env={"HOST": "h"}))["clusters.main.brokers"] == (
         ["h:9092"], "h:9092", f"{file}:4:14, environment HOST",
     )  # fmt: skip
@@ -52,10 +52,10 @@ clusters:
     properties: {ssl.key.password: "${Q}", ssl.certificate.location: x}
 """
     found = loaded(text, env={"P": "geheim1", "Q": "geheim2"})
-    told = origins(found)
-    assert told["clusters.k.auth.password"][:2] == ("***", "***")
-    assert "environment P" in told["clusters.k.auth.password"][2]
-    assert told['clusters.k.properties."ssl.key.password"'][:2] == ("***", "***")
+    settings = origins(found)
+    assert settings["clusters.k.auth.password"][:2] == ("***", "***")
+    assert "environment P" in settings["clusters.k.auth.password"][2]
+    assert settings['clusters.k.properties."ssl.key.password"'][:2] == ("***", "***")
     assert "geheim" not in repr(explain(found))
 
 
@@ -79,7 +79,7 @@ def resolve(whole, part):
 
 
 def fits(whole, part, value):
-    """As much of JSON Schema as ours uses."""
+    """The part of JSON Schema that ours uses."""
     part = resolve(whole, part)
     if "anyOf" in part:
         return any(fits(whole, option, value) for option in part["anyOf"])

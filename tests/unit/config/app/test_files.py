@@ -1,4 +1,4 @@
-"""The files people have: of old, and the one that holds everything. What they mean, and how they are told apart."""
+"""The supported files: legacy ones and the file with all sections; how they are read and how they merge."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from multilane.errors import ConfigError
 from unit.config.app import samples
 
 
-def test_the_four_files_of_old(loaded):
+def test_the_four_legacy_files(loaded):
     config = loaded(samples.CLUSTERS, samples.CONSUMERS, samples.PRODUCERS, samples.SHOVELS, profile="stage").config
     main, guarded = config.cluster("MAIN"), config.cluster("guarded")
     assert main.brokers == ("main-1.example:9092", "main-2.example:9092")
@@ -101,7 +101,7 @@ def test_every_safer_default_can_be_undone_and_had(loaded):
     assert (new.retry_order, new.on_failure) == ("key", "retry")
 
 
-def test_a_breaker_in_a_file_of_old_ends_the_app_as_before(loaded):
+def test_a_breaker_in_a_legacy_file_stops_the_app(loaded):
     breaker = (
         loaded(f"k: {CLUSTER}", f"c: {KEYS[:-1]}, errorBreaker: {{share: 30%}}}}").config.consumer("c").error_breaker
     )
@@ -118,8 +118,8 @@ def test_one_file_with_everything(loaded):
         "kind": "exponential", "delay": 0.5, "maximum": 60.0, "multiplier": 1.5, "jitter": 0.2,
     }  # fmt: skip
     assert consumer.error_breaker is not None
-    told = {"action": "pause", "share": 0.5, "window": 120.0, "minimum": 20}
-    assert consumer.error_breaker.model_dump() == told
+    expected = {"action": "pause", "share": 0.5, "window": 120.0, "minimum": 20}
+    assert consumer.error_breaker.model_dump() == expected
     assert consumer.lane_classes == {"slow": 5, "Bulk": 2}
     assert (consumer.max_in_flight_bytes, consumer.commit_interval, consumer.processes) == (64 << 20, 0.25, 2)
     assert (consumer.ack, consumer.lane_hash, consumer.group_protocol) == ("manual", "murmur2", "classic")
@@ -139,7 +139,7 @@ def test_a_profile_lies_over_the_common_sections(loaded):
 
 def test_a_profile_must_be_chosen_and_be_there(problems):
     [(_, _, what, fix)] = problems(samples.CLUSTERS)
-    assert "belongs to profiles" in what
+    assert "has only profiles" in what
     assert "stage, live" in fix
     assert problems(samples.CLUSTERS, profile="stge")[0][3] == "did you mean stage?"
     assert problems(samples.WHOLE, profile="stag")[0][3] == "did you mean stage?"
@@ -172,14 +172,14 @@ def test_a_file_is_known_by_its_keys(text, section, problems):
     assert all(path.startswith(f"{section}.") for path in paths)
 
 
-def test_a_file_that_says_nothing(problems):
-    assert "nothing here tells" in problems("a: {b: 1, c: 2}")[0][2]
+def test_a_file_without_content(problems):
+    assert "do not show what this file configures" in problems("a: {b: 1, c: 2}")[0][2]
     for text in ("", "# nothing\n", "---\n"):
         assert "the file is empty" in problems(text)[0][2]
         assert "the file is empty" in problems("clusters: {k: {clientId: c, brokers: b}}", text)[0][2]
-    assert "nothing is configured here" in problems("clusters:\nconsumers: {}\n# nothing\n")[0][2]
+    assert "this configures nothing" in problems("clusters:\nconsumers: {}\n# nothing\n")[0][2]
     what, fix = problems("profiles: {stage: {clusters: {k: {clientId: c, brokers: b}}}}")[0][2:]
-    assert ("nothing is configured here" in what, fix) == (True, "choose one with `profile`: stage")
+    assert ("this configures nothing" in what, fix) == (True, "choose one with `profile`: stage")
 
 
 def test_a_section_misspelt(problems):
@@ -195,7 +195,7 @@ def test_a_name_twice(problems):
     one, two = "a: {name: t, cluster: k}", "\nA: {name: t, cluster: k}"
     [(line, path, what, _)] = [p for p in problems(one + two) if "cluster" not in p[1]]
     assert (line, path) == (2, "A")
-    assert "second time" in what
+    assert "duplicate key" in what
     across = problems(one, two.strip(), "k: {clientId: c, brokers: b}")
     assert [path for _, path, _, _ in across] == ["producers.A"]
     assert "one.yaml:1:1" in across[0][2]
@@ -203,7 +203,7 @@ def test_a_name_twice(problems):
     both = problems(
         f"shovels: {{s: {shoveled}}}\nerrorConsumers: {{s: {shoveled}}}\nclusters: {{k: {{clientId: c, brokers: b}}}}"
     )
-    assert "second time" in both[0][2]
+    assert "used twice" in both[0][2]
 
 
 def test_brokers_in_every_form(loaded):
@@ -228,11 +228,11 @@ def test_offset_initial_in_every_spelling(word, reset, loaded):
     assert consumer_properties(config.consumer("c"), config.cluster("k"))["auto.offset.reset"] == reset
 
 
-def test_lookups_say_what_was_meant(loaded):
+def test_lookups_suggest_names(loaded):
     config = loaded(samples.WHOLE).config
     with pytest.raises(ConfigError, match=r"no consumer 'orders_eu'; did you mean orders\.eu\?"):
         config.consumer("orders_eu")
-    with pytest.raises(ConfigError, match="no cluster 'x'; there are: main"):
+    with pytest.raises(ConfigError, match="no cluster 'x'; it has: main"):
         config.cluster("x")
 
 

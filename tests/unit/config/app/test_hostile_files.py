@@ -1,4 +1,4 @@
-"""Files that are no configuration at all: always a ConfigError with a place, never a crash, never a long wait."""
+"""Files that are not a configuration: always a ConfigError with a location, never a crash, never a long wait."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ consumers:
         (LAUGHS, 5, "more than 50000 values"),
         (MERGED_LAUGHS, 8, "more than 50000 values"),
         ("x: [" + "y, " * (MOST_NODES + 1) + "]", 1, "more than 50000 values"),
-        ("a: &a [*a]", 1, "this names an anchor that is not complete"),
-        ("a: *nobody", 1, "this names an anchor that is not complete"),
+        ("a: &a [*a]", 1, "this refers to an anchor that is not complete"),
+        ("a: *nobody", 1, "this refers to an anchor that is not complete"),
         ("k:\n\tclientId: x", 2, "not valid YAML"),
         ("a: b: c", 1, "not valid YAML"),
         ("a: 'x", 1, "not valid YAML"),
         ("a: [1, 2", 1, "not valid YAML"),
         ("a: }", 1, "not valid YAML"),
         ("%YAML 3.0\n---\na: 1", 1, "not valid YAML"),
-        ("a: !!python/object/apply:os.system ['true']", 1, "this is a tag, and those are not read"),
-        ("a: !!binary aGk=", 1, "this is a tag"),
-        ("a: !mine 5", 1, "this is a tag"),
+        ("a: !!python/object/apply:os.system ['true']", 1, "this is a YAML tag, and tags are not supported"),
+        ("a: !!binary aGk=", 1, "this is a YAML tag"),
+        ("a: !mine 5", 1, "this is a YAML tag"),
         ("? [a]\n: b", 1, "a key is a list"),
         ("? {a: b}\n: b", 1, "a key is a list"),
         ("x: &x [1]\n*x : b", 2, "a key is a list"),
@@ -63,10 +63,10 @@ consumers:
         (b"#" * (512 * 1024 + 1), 0, "more than 524288 bytes"),
     ],
 )
-def test_what_is_no_configuration(data, line, what, problems):
-    told = problems(data)
-    assert (told[0][0], len(told)) == (line, 1)
-    assert what in told[0][2]
+def test_invalid_files(data, line, what, problems):
+    reported = problems(data)
+    assert (reported[0][0], len(reported)) == (line, 1)
+    assert what in reported[0][2]
 
 
 @pytest.mark.parametrize(
@@ -77,17 +77,17 @@ def test_what_is_no_configuration(data, line, what, problems):
 )
 def test_huge_and_odd_numbers(key, digits, problems):
     end = "}" if "{" in key else ""
-    told = problems(f"{BEFORE}    {key}: {digits}{end}\n")
-    assert len(told) == 1
-    assert told[0][0] == 8
-    assert len(told[0][2]) < 200
+    reported = problems(f"{BEFORE}    {key}: {digits}{end}\n")
+    assert len(reported) == 1
+    assert reported[0][0] == 8
+    assert len(reported[0][2]) < 200
 
 
 @pytest.mark.parametrize(
     "value", ["[]", "{}", "[[x]]", "{a: {b: c}}", "2026-01-01", "!!str 5", "''", "~", "'a\\nb'", '"\\u0007"']
 )
 def test_any_type_under_any_key(value, written):
-    """Each key of each section with a value of another shape: read, or refused with a place in the line."""
+    """Each key of each section with a value of another shape: accepted, or refused with a location in its line."""
     keys = [
         line.strip().partition(":")[0] for line in samples.WHOLE.splitlines() if line.startswith("    ") and ":" in line
     ]
@@ -95,7 +95,7 @@ def test_any_type_under_any_key(value, written):
         more = f"{key}: {value}"
         cluster = f"clusters: {{k: {{clientId: c, brokers: b, {more}}}}}"
         text = f"{cluster}\nconsumers: {{c: {{groupId: g, name: t, cluster: k, {more}}}}}"
-        assert all(problem.place.line in (1, 2) for problem in refused(written(text)))
+        assert all(problem.location.line in (1, 2) for problem in refused(written(text)))
 
 
 @pytest.mark.parametrize(
@@ -120,12 +120,12 @@ def test_much_of_everything_wrong(text, written):
 
 
 def test_names_that_cannot_be_shown(problems):
-    told = problems('producers: {"a\\e[2J": {name: t, cluster: k}, "": {name: t, cluster: k}, "a\\nb": 5}')
-    assert [what for _, _, what, _ in told].count("this name cannot be shown") == 2
-    assert all(text.isprintable() for _, *texts in told for text in texts)
+    reported = problems('producers: {"a\\e[2J": {name: t, cluster: k}, "": {name: t, cluster: k}, "a\\nb": 5}')
+    assert [what for _, _, what, _ in reported].count("this name is empty, too long or not printable") == 2
+    assert all(text.isprintable() for _, *texts in reported for text in texts)
 
 
-def test_a_place_for_anchors(loaded):
+def test_a_section_for_anchors(loaded):
     text = "x-all: &all {cluster: k}\nclusters: {k: {clientId: c, brokers: b}}\nproducers: {p: {<<: *all, name: t}}"
     assert loaded(text).config.producer("p").cluster == "k"
 
@@ -167,11 +167,11 @@ def _read_or_refuse(tmp_path, data):
     path.write_bytes(data)
     for profile in (None, "stage"):
         found = refused(path, profile, {"A": "x: [1"})
-        assert all(problem.what and problem.fix and problem.place.file for problem in found)
+        assert all(problem.what and problem.fix and problem.location.file for problem in found)
 
 
 def refused(files, profile=None, env=None):
-    """What is wrong with files; anything but ConfigProblems passes through and fails the test."""
+    """The problems of files; any exception other than ConfigProblems fails the test."""
     try:
         load(files, profile, env or {})
     except ConfigProblems as error:
@@ -181,6 +181,6 @@ def refused(files, profile=None, env=None):
 
 @pytest.mark.parametrize("password", ["!hunter2secret", "*hunter2secret", "!!hunter2secret"])
 def test_a_password_that_looks_like_yaml_is_not_shown(password, problems):
-    told = problems(f"clusters:\n  k:\n    auth:\n      password: {password}\n")
-    assert "hunter2secret" not in str(told)
-    assert "into quotes" in str(told)
+    reported = problems(f"clusters:\n  k:\n    auth:\n      password: {password}\n")
+    assert "hunter2secret" not in str(reported)
+    assert "or quote a text" in str(reported)

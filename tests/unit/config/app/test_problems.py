@@ -1,4 +1,4 @@
-"""Everything that is wrong, at its line, with what to do; and nothing that may not be seen."""
+"""Every problem, at its line and with a remedy; and never a secret."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def consumer(rest, more=""):
     return f"{CLUSTER}consumers:\n  c: {{groupId: g, name: t, cluster: k, {rest}}}\n{more}"
 
 
-def test_every_problem_is_told_at_once(written):
+def test_all_problems_are_reported_at_once(written):
     text = """\
 clusters:
   k:
@@ -38,8 +38,8 @@ consumers:
     [path] = written(text)
     with pytest.raises(ConfigProblems) as caught:
         load(path, env={})
-    told = str(caught.value).replace(str(path), "f").splitlines()
-    starts = [line.strip().split(";")[0] for line in told]
+    reported = str(caught.value).replace(str(path), "f").splitlines()
+    starts = [line.strip().split(";")[0] for line in reported]
     assert starts == [
         "the configuration has 15 problems:",
         "f:2:3: clusters.k.clientId: the key is missing",
@@ -48,16 +48,15 @@ consumers:
         "f:4:31: clusters.k.errorConfig.corn: unknown key",
         'f:6:21: clusters.k.properties."sasl.pasword": unknown property',
         "f:7:18: clusters.k.properties.\"linger.ms\": '5x' is not valid",
-        'f:8:17: clusters.k.properties."group.id": the group is named by groupId',
+        'f:8:17: clusters.k.properties."group.id": groupId names the group',
         "f:12:11: consumers.a.name: 't t' is not valid",
-        "f:13:14: consumers.a.cluster: there is no cluster of this name",
-        "f:14:24: consumers.a.maxProcessingTime: '30': a duration needs its unit",
+        "f:13:14: consumers.a.cluster: there is no cluster with this name",
+        "f:14:24: consumers.a.maxProcessingTime: '30': a duration needs a unit",
         "f:15:17: consumers.a.retryCount: the environment has no variable N",
         "f:16:5: consumers.a.unikListener: unknown key",
         "f:17:21: consumers.a.uniqueListener: uniqueListener needs batches",
-        "f:17:21: consumers.a.uniqueListener: without lanes records are handled one after the other, "
-        "and none is gathered",
-        "f:18:24: consumers.a.properties.acks: it is a property of producers",
+        "f:17:21: consumers.a.uniqueListener: without lanes, records are handled one at a time and never batched",
+        "f:18:24: consumers.a.properties.acks: it is a producer property",
     ]
     assert "did you mean cron?" in str(caught.value)
     assert "did you mean uniqueListener?" in str(caught.value)
@@ -71,13 +70,13 @@ consumers:
         ("uniqueListener: true, virtualPartitionCount: 3", "uniqueListener", "needs batches"),
         ("uniqueListener: true, batchSize: 1, virtualPartitionCount: 3", "uniqueListener", "needs batches"),
         ("batchSize: 5", "batchSize", "without lanes"),
-        ("laneClasses: {slow: 1}", "laneClasses", "need lanes"),
+        ("laneClasses: {slow: 1}", "laneClasses", "need ordinary lanes"),
         ("laneClasses: {slow: none}, virtualPartitionCount: 3", "laneClasses", "the class slow has no number"),
         ("laneClasses: 5, virtualPartitionCount: 3", "laneClasses", "not a mapping"),
-        ("retry: t", "retry", "the topic that is consumed"),
-        ("error: t", "error", "the topic that is consumed"),
-        ("retry: r, error: r", "error", "never be given up"),
-        ("retry: r, retryOrder: key, orderBy: none", "orderBy", "gives it up"),
+        ("retry: t", "retry", "is the consumed topic"),
+        ("error: t", "error", "is the consumed topic"),
+        ("retry: r, error: r", "error", "be retried forever"),
+        ("retry: r, retryOrder: key, orderBy: none", "orderBy", "orderBy none does not"),
         ("retryBackoff: {kind: exponential, delay: 2m}", "retryBackoff.maximum", "below delay"),
         ("retryBackoff: 5s", "retryBackoff", "not a mapping"),
         ("errorBreaker: {action: wait}", "errorBreaker.action", "is not valid"),
@@ -93,7 +92,7 @@ consumers:
         ("sessionTimeout: 99999999999h", "sessionTimeout", "292 years"),
         ("groupProtocol: classic, group.protocol: consumer", "groupProtocol", "another spelling"),
         ("groupProtocol: consumer, properties: {session.timeout.ms: 5s}", "properties", "cannot be set"),
-        ("properties: {enable.auto.commit: true}", 'properties."enable.auto.commit"', "never by themselves"),
+        ("properties: {enable.auto.commit: true}", 'properties."enable.auto.commit"', "without auto-commit"),
         ("properties: {fetchMessageMaxBytes: 5}, fetchMaxBytes: 7", "properties.fetchMessageMaxBytes", "fetchMaxBytes"),
         ("properties: {bootstrap.servers: x}", 'properties."bootstrap.servers"', "the cluster's `brokers`"),
         ("properties: {key.deserializer: x}", 'properties."key.deserializer"', "not accepted"),
@@ -103,10 +102,10 @@ consumers:
         ("properties: {security.protocol: SASL_SSL}", "properties", "sasl.mechanism is not set"),
     ],
 )  # fmt: skip
-def test_what_cannot_work_in_a_consumer(rest, path, what, problems):
-    [(line, found, told, _)] = problems(consumer(rest))
+def test_impossible_settings_of_a_consumer(rest, path, what, problems):
+    [(line, found, reported, _)] = problems(consumer(rest))
     assert (line, found) == (3, f"consumers.c.{path}")
-    assert what in told
+    assert what in reported
 
 
 def test_unique_does_not_go_with_retry_in_any_order(problems):
@@ -120,11 +119,11 @@ def test_unique_does_not_go_with_retry_in_any_order(problems):
     ("cluster", "path", "what"),
     [
         ("clientId: c, brokers: ''", "brokers", "empty"),
-        ("clientId: c, brokers: 'u:p@h:1'", "brokers", "an entry holds an @"),
+        ("clientId: c, brokers: 'u:p@h:1'", "brokers", "an entry contains an @"),
         ("{}, auth: {username: u}", "auth.password", "missing"),
-        ("{}, auth: {username: u, password: [x]}", "auth.password", "no secret text"),
+        ("{}, auth: {username: u, password: [x]}", "auth.password", "not a secret text"),
         ("{}, errorConfig: {groupId: e, cron: '* * *'}", "errorConfig.cron", "'* * *' is not valid"),
-        ("{}, errorConfig: {groupId: e, cron: '@daily', timeZone: X/Y}", "errorConfig.timeZone", "not known"),
+        ("{}, errorConfig: {groupId: e, cron: '@daily', timeZone: X/Y}", "errorConfig.timeZone", "is unknown"),
         ("{}, producerConfig: {requiredAcks: some}", "producerConfig.requiredAcks", "'some' is not valid"),
         ("{}, producerConfig: {maxMessageBytes: 10b}", "producerConfig.maxMessageBytes", "'10b'"),
         ("{}, producerConfig: {requiredAcks: WaitForAll}, properties: {acks: 1}", "properties.acks", "requiredAcks"),
@@ -135,11 +134,11 @@ def test_unique_does_not_go_with_retry_in_any_order(problems):
         ("clientId: [c], brokers: b", "clientId", "not a single value"),
     ],
 )  # fmt: skip
-def test_what_cannot_work_in_a_cluster(cluster, path, what, problems):
+def test_impossible_settings_of_a_cluster(cluster, path, what, problems):
     text = cluster.replace("{}", "clientId: c, brokers: b", 1)
-    [(_, found, told, _)] = problems(f"clusters: {{k: {{{text}}}}}")
+    [(_, found, reported, _)] = problems(f"clusters: {{k: {{{text}}}}}")
     assert found == f"clusters.k.{path}"
-    assert what in told
+    assert what in reported
 
 
 def test_topics_that_would_go_round(problems):
@@ -151,20 +150,20 @@ def test_topics_that_would_go_round(problems):
     shovel = f"errorConsumers: {{s: {{{keys}}}}}"
     [(_, path, what, _)] = problems(CLUSTER + shovel)
     assert path == "errorConsumers.s.targetTopic"
-    assert "in a circle" in what
+    assert "would circulate forever" in what
     twice = shovel.replace("[x, y]", "[x, x]")
     assert problems(CLUSTER + twice)[0][1] == "errorConsumers.s.topics"
 
 
 def test_required_keys(problems):
-    told = problems("clusters: {k: {}}\nconsumers: {c: {}}\nproducers: {p: }\nerrorConsumers: {s: {version: 1}}")
-    missing = {path for _, path, what, _ in told if what == "the key is missing"}
+    reported = problems("clusters: {k: {}}\nconsumers: {c: {}}\nproducers: {p: }\nerrorConsumers: {s: {version: 1}}")
+    missing = {path for _, path, what, _ in reported if what == "the key is missing"}
     assert missing == {
         "clusters.k.clientId", "clusters.k.brokers", "consumers.c.groupId", "consumers.c.name", "consumers.c.cluster",
         "errorConsumers.s.groupId", "errorConsumers.s.topics", "errorConsumers.s.cron",
         "errorConsumers.s.maxErrorCount", "errorConsumers.s.cluster",
     }  # fmt: skip
-    assert ("producers.p", "this is not a mapping") in {(path, what) for _, path, what, _ in told}
+    assert ("producers.p", "this is not a mapping") in {(path, what) for _, path, what, _ in reported}
 
 
 def test_an_unknown_cluster_is_named(problems):
@@ -175,8 +174,8 @@ def test_an_unknown_cluster_is_named(problems):
 
 
 def test_a_cluster_that_could_not_be_read_is_not_called_missing(problems):
-    told = problems("a: [", "p: {name: t, cluster: k}")
-    assert [what.partition(":")[0] for _, _, what, _ in told] == ["not valid YAML"]
+    reported = problems("a: [", "p: {name: t, cluster: k}")
+    assert [what.partition(":")[0] for _, _, what, _ in reported] == ["not valid YAML"]
 
 
 @pytest.mark.parametrize("value", ["geheim\u00e4", "5x", "{a: b}\n- c: ${PATH}"])
@@ -189,7 +188,7 @@ def test_a_cluster_that_could_not_be_read_is_not_called_missing(problems):
         "properties: {partition.assignment.strategy: ['${S}']}",
     ],
 )  # fmt: skip
-def test_what_the_environment_gave_is_not_repeated(key, value, written):
+def test_values_from_the_environment_are_not_repeated(key, value, written):
     text = f"{CLUSTER}consumers:\n  c:\n    groupId: g\n    cluster: k\n"
     lines = "".join(f"    {part.strip()}\n" for part in key.split(", "))
     text += ("" if key.startswith("name") else "    name: t\n") + lines

@@ -1,15 +1,15 @@
-"""What cannot work between entries that are each valid."""
+"""Conflicts between entries that are each valid."""
 
 from __future__ import annotations
 
 import pytest
 
-CLUSTERS = "clusters: {k: {clientId: c, brokers: b}, j: {clientId: c, brokers: b}}\n"
+CLUSTERS = "clusters: {k: {clientId: c, brokers: b}, j: {clientId: c, brokers: d}}\n"
 
 
 def consumers(**entries):
-    told = "".join(f"  {name}: {{cluster: k, {keys}}}\n" for name, keys in entries.items())
-    return f"{CLUSTERS}consumers:\n{told}"
+    written = "".join(f"  {name}: {{cluster: k, {keys}}}\n" for name, keys in entries.items())
+    return f"{CLUSTERS}consumers:\n{written}"
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def consumers(**entries):
     ],
 )
 def test_two_that_read_one_topic_as_one_group(problems, first, second, key):
-    """Each handled a half of the records, and the advice was to think about it."""
+    """Each handled half of the records, and there was only advice about it."""
     [(_, path, what, fix)] = problems(consumers(a=first, b=second))
     assert path == f"consumers.b.{key}"
     assert "consumers.a also reads " in what
@@ -36,6 +36,13 @@ def test_two_that_read_one_topic_as_one_group(problems, first, second, key):
 def test_another_group_topic_or_cluster_is_fine(loaded, second):
     entry = second if "cluster" in second else f"cluster: k, {second}"
     assert loaded(f"{CLUSTERS}consumers:\n  a: {{cluster: k, groupId: g, name: t}}\n  b: {{{entry}}}\n")
+
+
+def test_two_names_of_one_cluster_are_one(problems):
+    clusters = "clusters: {k: {clientId: c, brokers: 'b, d'}, j: {clientId: e, brokers: [d, b]}}\n"
+    a, b = "a: {cluster: k, groupId: g, name: t}", "b: {cluster: j, groupId: g, name: t}"
+    [(_, path, what, _)] = problems(f"{clusters}consumers:\n  {a}\n  {b}\n")
+    assert (path, "consumers.a also reads t as group g" in what) == ("consumers.b.name", True)
 
 
 def test_an_error_consumer_is_a_reader_too(problems):
@@ -64,7 +71,7 @@ def test_an_error_consumer_is_a_reader_too(problems):
 def test_topics_that_lead_from_consumer_to_consumer_and_back(problems, entries):
     [(_, path, what, fix)] = problems(consumers(**entries))
     assert path.startswith("consumers.")
-    assert "goes round forever" in what
+    assert "circulates forever" in what
     assert all(f"(consumer {name})" in what for name in entries)
     assert "another topic" in fix
 

@@ -1,4 +1,4 @@
-"""Schedules: cron, zones, `@every`; the next moment for any present one."""
+"""Schedules: cron, zones, `@every`; the next start after any time."""
 
 from __future__ import annotations
 
@@ -52,29 +52,29 @@ def test_an_hour_that_daylight_saving_skips():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "five fields"),
-        ("* * * *", "this has 4"),
-        ("* * * * * *", "this has 6"),
+        ("* * * *", "this one has 4"),
+        ("* * * * * *", "this one has 6"),
         ("61 * * * *", "bad minute"),
         ("* * 31 2 *", "bad day-of-month"),
         ("* * * * 1#2/3", "bad day-of-week"),
         ("* * L/2,L 2 1L/3", "write five fields"),
-        ("@often", "the names are"),
-        ("@daily 5", "the names are"),
+        ("@often", "write one of @yearly"),
+        ("@daily 5", "write one of @yearly"),
         ("@every", "@every: "),
-        ("@every 10", "needs its unit"),
+        ("@every 10", "needs a unit"),
         ("@every 0s", "above zero"),
         ("@every -5s", "negative"),
-        ("CRON_TZ=Nowhere/Town * * * * *", "time zone is not known"),
-        ("CRON_TZ=../../etc/passwd * * * * *", "time zone is not known"),
+        ("CRON_TZ=Nowhere/Town * * * * *", "time zone is unknown"),
+        ("CRON_TZ=../../etc/passwd * * * * *", "time zone is unknown"),
         ("CRON_TZ=UTC", "five fields"),
         ("*" * 500, "too long"),
     ],
 )
-def test_what_is_no_schedule(text, said):
-    with pytest.raises(NotASchedule, match=said):
+def test_invalid_schedules(text, message):
+    with pytest.raises(NotASchedule, match=message):
         Schedule.parse(text)
 
 
@@ -89,7 +89,7 @@ def test_any_text_is_read_or_refused(text):
 
 
 @given(st.integers(0, 366 * 24 * 60), st.sampled_from(["Europe/Berlin", "America/New_York", "UTC", None]))
-def test_the_next_moment_lies_ahead_and_there_is_none_between(minutes, zone):
+def test_the_next_moment_is_ahead_with_none_in_between(minutes, zone):
     schedule = Schedule.parse("*/15 * * * *", zone)
     now = at(2026, 1, 1) + timedelta(minutes=minutes)
     found = schedule.next_after(now)
@@ -97,7 +97,7 @@ def test_the_next_moment_lies_ahead_and_there_is_none_between(minutes, zone):
 
 
 def test_without_a_zone_the_machine_counts_like_the_zone_it_is_in():
-    # Across both changes of a year in Berlin, an hour that is missing and one that comes twice.
+    # Across both clock changes of a year in Berlin: a missing hour and a repeated one.
     code = """
 from datetime import UTC, datetime, timedelta
 from multilane.config.app.schedule import Schedule
@@ -110,5 +110,5 @@ for start in (datetime(2026, 3, 28, 22, 7, tzinfo=UTC), datetime(2026, 10, 24, 2
                 print(text, now, here.next_after(now), there.next_after(now))
 """
     env = {**os.environ, "TZ": "Europe/Berlin"}
-    told = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True, timeout=60)
-    assert told.stdout == ""
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == ""

@@ -1,4 +1,4 @@
-"""Durations and sizes: Go's words, and the way back."""
+"""Durations and sizes: parsing Go's notation, and formatting."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def test_go_durations(text, seconds):
 @pytest.mark.parametrize(
     "text", ["", "s", ".s", "5 m", "5x", "5m 3s", "1,5s", "m5", "5d", "1e3s", "\u0665s", "9" * 500]
 )
-def test_what_is_no_duration(text):
+def test_invalid_durations(text):
     with pytest.raises(NotAUnit, match="write for example"):
         parse_duration(text)
 
 
 @pytest.mark.parametrize("text", ["30", "1.5", "300"])
 def test_a_number_alone_is_refused_with_the_reason(text):
-    with pytest.raises(NotAUnit, match="needs its unit"):
+    with pytest.raises(NotAUnit, match="needs a unit"):
         parse_duration(text)
 
 
@@ -84,7 +84,7 @@ def test_sizes(text, size):
 @pytest.mark.parametrize(
     "text", ["", "mb", "-1", "1tb", "1.5", "1.5b", "1_000", "1e6", "\u0661", "9" * 30, "9" * 20 + "gb"]
 )
-def test_what_is_no_size(text):
+def test_invalid_sizes(text):
     with pytest.raises(NotAUnit):
         parse_size(text)
 

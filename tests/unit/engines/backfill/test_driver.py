@@ -13,7 +13,7 @@ import pytest
 from multilane.engines.backfill.driver import BackfillDriver, BackfillRunPlan
 from multilane.engines.backfill.progress import BackfillPlan, ProgressReport, new_progress
 from multilane.engines.backfill.worker import run_task
-from multilane.errors import ConfigError, LineLost, MemberFailed, SparkStartError
+from multilane.errors import ChannelLost, ConfigError, MemberFailed, SparkStartError
 from multilane.outcome.in_place import ExhaustedRecord
 from multilane.spark import executor_news
 
@@ -241,7 +241,7 @@ def test_a_cluster_without_a_slot_is_not_waited_for_for_ever(world):
     running = Running(world, FullCluster(), start_seconds=0.0)
     running.run()
     assert isinstance(running.error, SparkStartError)
-    assert "no task has found a slot within 0 s: Spark has no executor for us" in str(running.error)
+    assert "no task found a slot within 0 s: Spark has no executor for this run" in str(running.error)
     assert not running.kept.saved, "nothing was done"
 
 
@@ -289,7 +289,7 @@ def test_who_lost_its_place_gives_up_and_is_not_listened_to(world):
             try:
                 for _ in range(1_000):  # until the line is known to be gone
                     worker.tell(ProgressReport({0: (1, ())}, 1))
-            except LineLost:
+            except ChannelLost:
                 second.put("gone")
                 raise
         return worker.work_off()

@@ -69,6 +69,32 @@ def test_what_is_written_is_what_is_read():
     assert progress_from(PLAN, before).epochs == {}, "by a version that did not write them"
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"places": None},
+        {"places": []},
+        {"epochs": {"0": "x"}},
+        {"epochs": []},
+        {"records": "1"},
+        {"round": None},
+    ],
+    ids=str,
+)
+def test_progress_that_was_edited_is_damaged(change):
+    """It says so, and nothing of it is believed."""
+    told = through_json(new_progress(PLAN).to_json()) | change
+    with pytest.raises(ConfigError, match=r"progress\.json are damaged"):
+        progress_from(PLAN, {name: value for name, value in told.items() if value is not None})
+
+
+def test_a_plan_that_was_edited_is_damaged():
+    told = through_json(PLAN.to_json())
+    for wrong in ({**told, "stretches": {"0": 5}}, {name: told[name] for name in told.keys() - {"group"}}):
+        with pytest.raises(ConfigError, match=r"plan\.json is damaged"):
+            plan_from(wrong)
+
+
 def test_another_version_wrote_it():
     with pytest.raises(ConfigError, match="another version of multilane"):
         plan_from({"format": 2})

@@ -10,6 +10,7 @@ import pytest
 
 from multilane.client.fetch.offsets import PartlyFound
 from multilane.clock import SystemClock
+from multilane.commit.completion_map import LogMark, encode
 from multilane.engines.batches.coordinator_app import CoordinatorApp, CoordinatorGroup
 from multilane.engines.batches.lease_table import LeaseTable
 from multilane.engines.batches.worker_app import LeaseWorkerApp
@@ -51,9 +52,9 @@ def test_a_worker_stops_only_for_the_consumer_whose_lease_is_over(target):
         await app.open(lambda kind, **fields: None)
         try:
             now = SystemClock().monotonic()
-            names = list(app._desks)
+            names = list(app._consumers)
             app.renew(dict(zip(names, (now - 1.0, now + 60.0), strict=True)))
-            return {name: app._desks[name].lane_factory.fence.check() for name in names}
+            return {name: app._consumers[name].lane_factory.fence.check() for name in names}
         finally:
             await app.close()
 
@@ -70,7 +71,7 @@ def test_a_group_that_is_not_answered_shortens_no_other_lease(target):
             for n, lane_factory in lane_factories.items()
         }
         app._groups["orders"]._consumer = Expelled()
-        return app.leases()
+        return app.lease_seconds()
 
     granted = asyncio.run(leases())
     assert granted["orders"] == 0.0
@@ -84,7 +85,7 @@ class HalfThere:
         self._found = {led: OffsetAndTimestamp(50, -1, 3)}
 
     async def end_offsets(self, partitions, timeout):
-        raise PartlyFound("no offsets of orders[0] within the time given", self._found)
+        raise PartlyFound("no offsets of orders[0] before the timeout", self._found)
 
 
 def test_a_partition_without_a_leader_keeps_no_other_from_being_committed(target, caplog):
@@ -104,5 +105,31 @@ def test_a_partition_without_a_leader_keeps_no_other_from_being_committed(target
     sound, ends = asyncio.run(committed())
     assert sound == {led: news[led]}
     assert ends[1] == 50
-    assert ends[0] > 1 << 60, "whoever reads it finds out"
-    assert "a worker reports" not in caplog.text, "nobody knows that it is wrong"
+    assert ends[0] > 1 << 60, "a worker that reads it finds out"
+    assert "a worker reports" not in caplog.text, "it may be right"
+
+
+class Ended:
+    """A consumer whose logs end at 50."""
+
+    async def end_offsets(self, partitions, timeout):
+        return dict.fromkeys(partitions, 50)
+
+
+def test_runs_that_a_worker_reports_beyond_the_end_of_the_log_are_not_committed(target, caplog):
+    """Even if its offset is not beyond: the log grows, and its next records would be skipped."""
+    honest, wrong = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    news = {
+        honest: OffsetAndMetadata(40, 3, encode(40, [(42, 49)], LogMark(3))),
+        wrong: OffsetAndMetadata(40, 3, encode(40, [(42, 44), (48, 50)], LogMark(3))),
+    }
+
+    async def committed():
+        app = CoordinatorApp(target)
+        lane_factory = app._app.lane_factories(app._news)["orders"]
+        group = CoordinatorGroup("orders", lane_factory, LeaseTable(SystemClock()), SystemClock(), app._news)
+        group._consumer = Ended()
+        return await group._within_logs(news)
+
+    assert asyncio.run(committed()) == {honest: news[honest]}
+    assert "orders-1: a worker reports offset 51, but the log ends at 50: not committed" in caplog.text

@@ -1,4 +1,4 @@
-"""The keeper and a worker's hands over a real line, without Spark: loans go out and come back, and ends are noticed."""
+"""The coordinator and a worker over a real channel, without Spark: leases are granted and returned."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from multilane.engines.batches.lease_table import LeaseTerms
 from multilane.engines.batches.messages import PartitionLease
 from multilane.engines.batches.worker import work
 from multilane.engines.channel.server import ChannelServer
-from multilane.errors import ConfigError, LineLost, MemberFailed
+from multilane.errors import ChannelLost, ConfigError, MemberFailed
 from multilane.lanes.assignment import Start
 from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.types import TopicPartition
@@ -31,20 +31,20 @@ ME = Identity("shop", "m-1", 3, None, "consumer")
 
 
 class Driver:
-    """Who started the query."""
+    """The process that started the query."""
 
     def __init__(self) -> None:
-        self.said, self.lines, self.keepers = [], [], []
+        self.messages, self.lines, self.coordinators = [], [], []
         self._called = threading.Event()
         self._heard = threading.Condition()
-        self.desk = ChannelServer("127.0.0.1", "127.0.0.1", TOKEN, self._hear)
+        self.server = ChannelServer("127.0.0.1", "127.0.0.1", TOKEN, self._hear)
 
     def _hear(self, line):
         self.lines.append(line)
         self._called.set()
         while (message := line.receive()) is not None:
             with self._heard:
-                self.said.append(message)
+                self.messages.append(message)
                 self._heard.notify_all()
 
     @property
@@ -54,19 +54,19 @@ class Driver:
 
     def wait_for(self, kind):
         with self._heard:
-            assert self._heard.wait_for(lambda: any(m["kind"] == kind for m in self.said), 30)
-        return next(m for m in self.said if m["kind"] == kind)
+            assert self._heard.wait_for(lambda: any(m["kind"] == kind for m in self.messages), 30)
+        return next(m for m in self.messages if m["kind"] == kind)
 
 
 class App:
-    """One partition with five records, of nobody's group."""
+    """One partition with five records, of no group."""
 
     def __init__(self, target):
         if target == "broken":
             raise ConfigError("it cannot be made")
         self._over = threading.Event()
 
-    async def keep(self, lease_table, former=()):
+    async def run(self, lease_table, former=()):
         self.former = former
         self.processor = lease_table.new_processor("Orders", {ONE: Start(0)})
         lease_table.note_ends("Orders", {ONE: 5})
@@ -82,12 +82,12 @@ class App:
     def members(self):
         return (("Orders", ME),)
 
-    def leases(self):
+    def lease_seconds(self):
         return {"Orders": 30.0, "Bills": 0.0}
 
 
 class Worker:
-    """Works on whatever it is lent, in no time."""
+    """Settles its leases in no time."""
 
     closed = threading.Event()
     steered: ClassVar[list] = []
@@ -98,33 +98,34 @@ class Worker:
             raise ModuleNotFoundError("No module named 'shop'")
         self.is_closed = False
 
-    async def open(self, tell):
-        self._tell = tell
+    async def open(self, send):
+        self._send = send
 
     async def close(self):
         Worker.closed.set()
 
-    async def serve(self, loan):
+    async def serve(self, lease):
         self.steered_before = list(Worker.steered)
         self.renewed_before = list(Worker.renewed)
         done = [
-            replace(unit, places=dict.fromkeys(unit.places, CommitPoint(5, 0, ())), settled=5) for unit in loan.units
+            replace(granted, points=dict.fromkeys(granted.points, CommitPoint(5, 0, ())), settled=5)
+            for granted in lease.leases
         ]
-        self._tell("counts", counts=self.counts(), failures=self.failures())
-        self._tell("over", number=loan.number, units=[unit.to_json() for unit in done])
+        self._send("counts", counts=self.counts(), failures=self.failures())
+        self._send("over", number=lease.number, units=[one.to_json() for one in done])
         return done
 
-    async def give_back(self, number, seconds):
-        self._tell("given", units=[PartitionLease(number, "Orders", {ONE: CommitPoint(3, 0, ())}).to_json()])
+    async def revoke(self, number, seconds):
+        self._send("given", units=[PartitionLease(number, "Orders", {ONE: CommitPoint(3, 0, ())}).to_json()])
 
     def end(self):
         pass
 
-    def release_held(self, number, held):
+    def release(self, number, held):
         pass
 
-    def steer(self, consumer, steering):
-        Worker.steered.append((consumer, steering))
+    def steer(self, consumer, overrides):
+        Worker.steered.append((consumer, overrides))
 
     def renew(self, until):
         Worker.renewed.append(until)
@@ -142,12 +143,12 @@ def driver():
     Worker.closed.clear()
     Worker.steered.clear()
     yield driver
-    for run in list(worker._hands):
-        worker._hands.pop(run).close()
+    for run in list(worker._workers):
+        worker._workers.pop(run).close()
     for line in driver.lines:
         line.close()
-    driver.desk.close()
-    for coordinator in driver.keepers:
+    driver.server.close()
+    for coordinator in driver.coordinators:
         coordinator.join()
 
 
@@ -167,40 +168,40 @@ def plan(driver, tmp_path):
         host="127.0.0.1",
         log_level="INFO",
         token=TOKEN,
-        driver=driver.desk.address,
+        driver=driver.server.address,
     )
 
 
-def kept(driver, plan):
+def coordinating(driver, plan):
     made = []
 
     def make(target):
         made.append(App(target))
         return made[-1]
 
-    driver.keepers.append(LeaseCoordinator(plan, make))
-    return driver.keepers[-1], made[0]
+    driver.coordinators.append(LeaseCoordinator(plan, make))
+    return driver.coordinators[-1], made[0]
 
 
-def test_a_loan_goes_to_a_worker_and_comes_back(driver, plan):
-    coordinator, app = kept(driver, plan)
+def test_a_lease_is_granted_and_returned(driver, plan):
+    coordinator, app = coordinating(driver, plan)
     assert coordinator.wait_for_work(30)
     [number] = coordinator.plan()
-    [unit] = work(plan, coordinator.address, number, Worker)
-    assert unit.settled == 5
+    [lease] = work(plan, coordinator.address, number, Worker)
+    assert lease.settled == 5
     assert app.processor.commit_point(ONE).offset == 5, "it was known before the task ended"
     assert coordinator.wait_for_work(0), "more has probably come since"
     assert work(plan, coordinator.address, number, Worker) == [], "its batch is over"
     driver.line.send("stop")
     driver.wait_for("ended")
-    counted = {name for m in driver.said if m["kind"] == "beat" for name, _, _ in m["counts"]}
+    counted = {name for m in driver.messages if m["kind"] == "beat" for name, _, _ in m["counts"]}
     assert counted >= {"kept", "worked"}
-    failed = [one["kind"] for m in driver.said if m["kind"] == "beat" for one in m["failures"]]
+    failed = [one["kind"] for m in driver.messages if m["kind"] == "beat" for one in m["failures"]]
     assert ["orders", "ValueError", "shop.py:3"] in failed
 
 
 def test_a_lease_lasts_from_when_the_worker_asked_for_it(driver, plan, eventually):
-    coordinator, _ = kept(driver, plan)
+    coordinator, _ = coordinating(driver, plan)
     assert coordinator.wait_for_work(30)
     [number] = coordinator.plan()
     Worker.renewed.clear()
@@ -210,20 +211,20 @@ def test_a_lease_lasts_from_when_the_worker_asked_for_it(driver, plan, eventuall
     first, second = Worker.renewed[:2]
     assert before <= first["Orders"] - 30.0 < second["Orders"] - 30.0 <= SystemClock().monotonic()
     assert first["Bills"] == first["Orders"] - 30.0, "each consumer has its own"
-    assert worker._hands[plan.run]._worker.renewed_before == [first], "it is known before anything begins"
+    assert worker._workers[plan.run]._app.renewed_before == [first], "it is known before anything begins"
     driver.line.send("stop")
     driver.wait_for("ended")
 
 
-def test_a_worker_is_steered_before_its_first_loan(driver, plan):
-    coordinator, _ = kept(driver, plan)
+def test_a_worker_gets_overrides_before_its_first_lease(driver, plan):
+    coordinator, _ = coordinating(driver, plan)
     assert coordinator.wait_for_work(30)
     driver.line.send("steer", consumer="Orders", steering=ConsumerOverrides(lanes=7).to_json())
-    while not coordinator._steering:  # said on one line, asked for on another
+    while not coordinator._overrides:  # sent on one channel, granted on another
         threading.Event().wait(0.01)
     [number] = coordinator.plan()
     work(plan, coordinator.address, number, Worker)
-    assert Worker.steered == worker._hands[plan.run]._worker.steered_before == [("Orders", ConsumerOverrides(lanes=7))]
+    assert Worker.steered == worker._workers[plan.run]._app.steered_before == [("Orders", ConsumerOverrides(lanes=7))]
     driver.line.send("stop")
     driver.wait_for("ended")
 
@@ -232,54 +233,54 @@ def test_a_worker_is_steered_before_its_first_loan(driver, plan):
 
 
 def begun(plan, address, number):
-    """A task in a thread; gives what it is there for when it has ended."""
+    """A task in a thread; returns its result when it has ended."""
     return ThreadPoolExecutor(1).submit(work, plan, address, number, Worker)
 
 
 def test_nothing_begins_until_all_tasks_have_a_slot(driver, plan):
     plan = replace(plan, start_seconds=60)
-    coordinator, app = kept(driver, plan)
+    coordinator, app = coordinating(driver, plan)
     assert coordinator.wait_for_work(30)
     first, second = coordinator.plan()
     waiting = begun(plan, coordinator.address, first)
     assert not coordinator.wait_for_work(0.1)
     assert not waiting.done()
-    assert not hasattr(app, "team"), "nobody has joined a group"
+    assert not hasattr(app, "processor"), "no group was joined"
     assert begun(plan, coordinator.address, second).result(30) == waiting.result(30) == []
     driver.wait_for("assembled")
     assert coordinator.wait_for_work(30)
     [number] = coordinator.plan()
-    [unit] = work(plan, coordinator.address, number, Worker)
-    assert unit.settled == 5
-    assert work(plan, coordinator.address, first, Worker) == [], "one that is started again need not wait"
+    [lease] = work(plan, coordinator.address, number, Worker)
+    assert lease.settled == 5
+    assert work(plan, coordinator.address, first, Worker) == [], "a restarted task need not wait"
     driver.line.send("stop")
     driver.wait_for("ended")
 
 
-def test_too_few_slots_are_told_before_anything_begins(driver, plan):
+def test_too_few_slots_are_an_error_before_anything_begins(driver, plan):
     plan = replace(plan, start_seconds=0.5)
-    coordinator, app = kept(driver, plan)
+    coordinator, app = coordinating(driver, plan)
     assert coordinator.wait_for_work(30)
     waiting = begun(plan, coordinator.address, coordinator.plan()[0])
-    told = driver.wait_for("failed")
-    assert told["is_refused"]
-    said = "of 2 tasks have found a slot within 0.5 s: ask for fewer with --members, or for more slots"
-    assert said in told["error"]
-    assert not hasattr(app, "team")
-    with suppress(LineLost, MemberFailed):  # it may not have come at all
+    message = driver.wait_for("failed")
+    assert message["is_refused"]
+    text = "of 2 tasks found a slot within 0.5 s: ask for fewer with --members, or for more slots"
+    assert text in message["error"]
+    assert not hasattr(app, "processor")
+    with suppress(ChannelLost, MemberFailed):  # it may not have connected
         assert waiting.result(30) == []
 
 
 def test_a_stop_does_not_wait_for_slots(driver, plan):
     plan = replace(plan, start_seconds=600)
-    coordinator, _ = kept(driver, plan)
+    coordinator, _ = coordinating(driver, plan)
     assert coordinator.wait_for_work(30)
     driver.line.send("stop")
     driver.wait_for("ended")
     coordinator.join()
 
 
-def test_a_home_that_is_not_there_is_told(driver, plan):
+def test_a_missing_home_is_an_error(driver, plan):
     with pytest.raises(ConfigError, match="no-such-home"):
         LeaseCoordinator(replace(plan, home=f"{plan.home}/no-such-home"), App)
     assert driver.wait_for("failed")["is_refused"]
@@ -289,7 +290,7 @@ def test_a_home_that_is_not_there_is_told(driver, plan):
 
 
 def test_workers_have_closed_what_they_have_when_it_ends(driver, plan):
-    coordinator, _ = kept(driver, plan)
+    coordinator, _ = coordinating(driver, plan)
     assert coordinator.wait_for_work(30)
     [number] = coordinator.plan()
     work(plan, coordinator.address, number, Worker)
@@ -300,7 +301,7 @@ def test_workers_have_closed_what_they_have_when_it_ends(driver, plan):
 
 
 def test_a_task_that_was_planned_and_comes_too_late_is_not_waited_for(driver, plan):
-    coordinator, app = kept(driver, plan)
+    coordinator, app = coordinating(driver, plan)
     assert coordinator.wait_for_work(30)
     [number] = coordinator.plan()
     work(plan, coordinator.address, number, Worker)
@@ -313,14 +314,14 @@ def test_a_task_that_was_planned_and_comes_too_late_is_not_waited_for(driver, pl
 
 
 def test_it_ends_in_order_when_its_query_does(driver, plan):
-    coordinator, app = kept(driver, plan)
+    coordinator, app = coordinating(driver, plan)
     coordinator.end(30)
     assert app._over.is_set()
     assert driver.wait_for("ended")
 
 
-def test_no_more_work_is_planned_when_it_is_told_to_stop(driver, plan):
-    coordinator, _ = kept(driver, plan)
+def test_no_more_work_is_planned_after_a_stop(driver, plan):
+    coordinator, _ = coordinating(driver, plan)
     assert coordinator.wait_for_work(30)
     driver.line.send("stop")
     driver.wait_for("ended")
@@ -328,49 +329,50 @@ def test_no_more_work_is_planned_when_it_is_told_to_stop(driver, plan):
 
 
 def test_without_its_driver_it_ends(driver, plan):
-    coordinator, app = kept(driver, plan)
+    coordinator, app = coordinating(driver, plan)
     driver.line.close()
     assert app._over.wait(30)
     assert not coordinator.wait_for_work(30)
 
 
-def test_an_application_that_cannot_be_made_is_told_to_the_driver(driver, plan):
+def test_an_application_that_cannot_be_made_is_reported_to_the_driver(driver, plan):
     with pytest.raises(ConfigError, match="it cannot be made"):
         LeaseCoordinator(replace(plan, target="broken"), App)
-    told = driver.wait_for("failed")
-    assert told["is_refused"]
-    assert told["error"] == "it cannot be made"
+    message = driver.wait_for("failed")
+    assert message["is_refused"]
+    assert message["error"] == "it cannot be made"
 
 
 def test_one_that_cannot_be_made_in_a_worker_too(driver, plan):
-    coordinator, _ = kept(driver, plan)
+    coordinator, _ = coordinating(driver, plan)
     assert coordinator.wait_for_work(30)
     [number] = coordinator.plan()
     with pytest.raises(MemberFailed, match="No module named 'shop'"):
         work(replace(plan, target="not here"), coordinator.address, number, Worker)
-    told = driver.wait_for("failed")
-    assert told["is_refused"]
-    assert "No module named 'shop'" in told["error"]
+    message = driver.wait_for("failed")
+    assert message["is_refused"]
+    assert "No module named 'shop'" in message["error"]
 
 
-def test_a_worker_whose_coordinator_is_gone_gives_up(driver, plan):
-    coordinator, _ = kept(driver, plan)
+def test_a_worker_whose_coordinator_is_gone_abandons_its_calls(driver, plan):
+    coordinator, _ = coordinating(driver, plan)
     assert coordinator.wait_for_work(30)
     [number] = coordinator.plan()
     work(plan, coordinator.address, number, Worker)
-    worker._hands[plan.run]._line.close()
+    worker._workers[plan.run]._channel.close()
     assert Worker.closed.wait(30)
     driver.line.send("stop")
     driver.wait_for("ended")
+    coordinator.join()  # it sends `ended` before its server closes
     assert work(plan, coordinator.address, number, Worker) == [], "Spark would run it again and again"
 
 
 class Busy(Worker):
-    """Has something in work for as long as it is not closed."""
+    """Has a call in flight for as long as it is not closed."""
 
     begun = threading.Event()
 
-    async def serve(self, loan):
+    async def serve(self, lease):
         Busy.begun.set()
         while not Worker.closed.is_set():
             await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=0.01)
@@ -378,9 +380,9 @@ class Busy(Worker):
 
 
 def busy_task(driver, plan):
-    """A keeper, and a task in the middle of its loan."""
+    """A coordinator, and a task that holds its lease."""
     Busy.begun.clear()
-    coordinator, _ = kept(driver, plan)
+    coordinator, _ = coordinating(driver, plan)
     assert coordinator.wait_for_work(30)
     [number] = coordinator.plan()
     task = ThreadPoolExecutor(1).submit(work, plan, coordinator.address, number, Busy)
@@ -389,9 +391,9 @@ def busy_task(driver, plan):
 
 
 def test_a_task_whose_coordinator_dies_ends_without_an_error(driver, plan, caplog):
-    """As does any other of its batch: an error would have Spark run it again, and nobody would answer."""
+    """As does any other of its batch: an error would have Spark run it again, and get no answer."""
     coordinator, number, task = busy_task(driver, plan)
-    coordinator._desk.close()
+    coordinator._server.close()
     for line in list(coordinator._workers):
         line.close()
     assert task.result(30) == []
@@ -399,16 +401,16 @@ def test_a_task_whose_coordinator_dies_ends_without_an_error(driver, plan, caplo
     assert "abandoning calls in progress" in caplog.text
 
 
-def test_a_task_that_only_lost_its_line_is_run_again(driver, plan):
+def test_a_task_that_only_lost_its_connection_is_run_again(driver, plan):
     _, _, task = busy_task(driver, plan)
-    worker._hands[plan.run]._line.hang_up()
-    with pytest.raises(LineLost):
+    worker._workers[plan.run]._channel.disconnect()
+    with pytest.raises(ChannelLost):
         task.result(30)
 
 
 def test_a_stop_in_order_abandons_nothing(driver, plan, caplog):
     caplog.set_level("DEBUG")
-    coordinator, _ = kept(driver, plan)
+    coordinator, _ = coordinating(driver, plan)
     assert coordinator.wait_for_work(30)
     [number] = coordinator.plan()
     work(plan, coordinator.address, number, Worker)
@@ -419,14 +421,14 @@ def test_a_stop_in_order_abandons_nothing(driver, plan, caplog):
     assert "gone" not in caplog.text
 
 
-def test_the_driver_knows_the_members_and_tells_them_to_the_next_coordinator(driver, plan):
-    _, app = kept(driver, replace(plan, former=(("Orders", ME),)))
+def test_the_driver_passes_the_members_to_the_next_coordinator(driver, plan):
+    _, app = coordinating(driver, replace(plan, former=(("Orders", ME),)))
     assert driver.wait_for("beat")["members"] == [["Orders", "shop", "m-1", 3, None, "consumer"]]
     assert app.former == (("Orders", ME),)
 
 
-def test_without_the_token_nobody_is_heard(driver, plan):
-    coordinator, _ = kept(driver, plan)
+def test_a_worker_without_the_token_is_rejected(driver, plan):
+    coordinator, _ = coordinating(driver, plan)
     with pytest.raises(MemberFailed, match="is not this run's driver"):
         work(replace(plan, token="another"), coordinator.address, 1, Worker)
 

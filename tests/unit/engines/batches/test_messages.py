@@ -1,4 +1,4 @@
-"""What is said on the line comes out as it went in."""
+"""What is received on the line comes out as it went in."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from multilane.wire.records.record import Record
 ONE, RETRY = TopicPartition("orders", 1), TopicPartition("orders.retry", 1)
 
 
-def test_a_loan_goes_over_the_line():
-    tried = Record("orders.retry", 1, 3, 1_700_000_000_000, 0, None, None, (("X-RetryCount", b"1"), ("trace", None)))
-    unit = PartitionLease(
+def test_a_lease_goes_over_the_channel():
+    retry = Record("orders.retry", 1, 3, 1_700_000_000_000, 0, None, None, (("X-RetryCount", b"1"), ("trace", None)))
+    lease = PartitionLease(
         7,
         "Orders",
         {ONE: CommitPoint(12, -1, ((14, 20), (22, 22))), RETRY: CommitPoint(0, 4, ())},
         (HeldRecord(ONE, 13, b"\x00\xff"), HeldRecord(ONE, 21, None, fences=False)),
-        (tried,),
+        (retry,),
         5,
     )
-    loan = TaskLease(3, 2.5, 0.5, (unit,))
-    said = task_lease_from(json.loads(json.dumps(loan.to_json())))
-    assert said == loan
-    assert said.units[0].tried[0].headers == tried.headers
-    assert said.units[0].tried[0].timestamp == tried.timestamp
+    task_lease = TaskLease(3, 2.5, 0.5, (lease,))
+    received = task_lease_from(json.loads(json.dumps(task_lease.to_json())))
+    assert received == task_lease
+    assert received.leases[0].retries[0].headers == retry.headers
+    assert received.leases[0].retries[0].timestamp == retry.timestamp

@@ -1,4 +1,4 @@
-"""The account of a partition against a model: a set of settled offsets, and one of what is in work elsewhere."""
+"""The progress of a partition, against a model: a set of settled offsets, and one of what is in flight elsewhere."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def start_of(settled: set[int]) -> tuple[int, tuple[tuple[int, int], ...]]:
     return including((frontier, ()), {offset for offset in settled if offset > frontier})
 
 
-def start(place: CommitPoint) -> tuple[int, tuple[tuple[int, int], ...]]:
-    return place.offset, place.runs
+def start(point: CommitPoint) -> tuple[int, tuple[tuple[int, int], ...]]:
+    return point.offset, point.runs
 
 
 def settled_in(start: tuple[int, tuple[tuple[int, int], ...]]) -> set[int]:
@@ -46,76 +46,89 @@ def test_adding_and_taking_away(settled, some):
 
 
 @given(offsets, st.sets(st.integers(0, 40), max_size=4), st.data())
-def test_what_is_held_is_settled_for_borrowers_and_not_for_the_group(settled, held, data):
-    account = RemoteProgress(Start(*start_of(settled)))
-    account.hold(held - settled)
-    lent = start(account.lend())
-    assert settled_in(lent) >= held
-    assert not settled_in((account.place.offset, account.place.runs)) & (held - settled)
-    told = including(lent, data.draw(offsets))
-    account.tell(CommitPoint(told[0], 3, told[1]))
+def test_held_offsets_are_settled_for_workers_and_not_for_the_group(settled, held, data):
+    progress = RemoteProgress(Start(*start_of(settled)))
+    progress.hold(held - settled)
+    granted = start(progress.grant())
+    assert settled_in(granted) >= held
+    assert not settled_in((progress.point.offset, progress.point.runs)) & (held - settled)
+    reported = including(granted, data.draw(offsets))
+    progress.note(CommitPoint(reported[0], 3, reported[1]))
     for offset in held - settled:
-        account.release(offset, is_settled=data.draw(st.booleans()))
-    place = account.place
-    check_form((place.offset, place.runs))
-    again = start(account.lend())
-    assert settled_in(again) == settled_in((place.offset, place.runs)), "nobody is at anything: both see the same"
+        progress.release(offset, is_settled=data.draw(st.booleans()))
+    point = progress.point
+    check_form((point.offset, point.runs))
+    again = start(progress.grant())
+    assert settled_in(again) == settled_in((point.offset, point.runs)), "nothing is held: both see the same"
 
 
-def test_what_was_given_up_comes_with_the_next_loan_and_not_before():
-    account = RemoteProgress(Start(5))
-    account.hold([5])
-    assert start(account.lend()) == (6, ())
-    account.release(5, is_settled=False)
-    account.tell(CommitPoint(9, 0, ()))
-    assert (account.place.offset, account.place.runs) == (5, ((6, 8),))
-    assert account.begins == 5
-    assert start(account.lend()) == (5, ((6, 8),))
-    account.tell(CommitPoint(9, 0, ()))
-    assert account.place.offset == 9
+def test_undone_offsets_come_with_the_next_lease_and_not_before():
+    progress = RemoteProgress(Start(5))
+    progress.hold([5])
+    assert start(progress.grant()) == (6, ())
+    progress.release(5, is_settled=False)
+    progress.note(CommitPoint(9, 0, ()))
+    assert (progress.point.offset, progress.point.runs) == (5, ((6, 8),))
+    assert progress.begins == 5
+    assert start(progress.grant()) == (5, ((6, 8),))
+    progress.note(CommitPoint(9, 0, ()))
+    assert progress.point.offset == 9
 
 
-def test_what_ended_well_elsewhere_counts():
-    account = RemoteProgress(Start(5))
-    account.hold([5, 7])
-    assert start(account.lend()) == (6, ((7, 7),))
-    account.tell(CommitPoint(8, 2, ()))
-    assert account.place == CommitPoint(5, -1, ((6, 6),))
-    account.release(5, is_settled=True)
-    assert account.place == CommitPoint(7, -1, ())
-    account.release(7, is_settled=True)
-    assert account.place == CommitPoint(8, 2, ())
+def test_offsets_settled_by_former_workers_count():
+    progress = RemoteProgress(Start(5))
+    progress.hold([5, 7])
+    assert start(progress.grant()) == (6, ((7, 7),))
+    progress.note(CommitPoint(8, 2, ()))
+    assert progress.point == CommitPoint(5, 2, ((6, 6),))
+    progress.release(5, is_settled=True)
+    assert progress.point == CommitPoint(7, 2, ())
+    progress.release(7, is_settled=True)
+    assert progress.point == CommitPoint(8, 2, ())
 
 
-def test_the_leaders_epoch_goes_along_while_it_is_that_of_the_place():
-    account = RemoteProgress(Start(5, (), leader_epoch=7))
-    assert account.lend() == CommitPoint(5, 7, ())
-    account.tell(CommitPoint(9, 8, ()))
-    assert account.lend() == CommitPoint(9, 8, ())
-    account.tell(CommitPoint(9, -1, ((11, 20),)))
-    assert account.lend() == CommitPoint(9, 8, ((11, 20),)), "a borrower that has not got on does not know it"
-    account.hold([9])
-    assert account.lend() == CommitPoint(10, -1, ((11, 20),)), "nobody has said which it was there"
+def test_the_leader_epoch_is_kept_while_the_offset_is():
+    progress = RemoteProgress(Start(5, (), leader_epoch=7))
+    assert progress.grant() == CommitPoint(5, 7, ())
+    progress.note(CommitPoint(9, 8, ()))
+    assert progress.grant() == CommitPoint(9, 8, ())
+    progress.note(CommitPoint(9, -1, ((11, 20),)))
+    assert progress.grant() == CommitPoint(9, 8, ((11, 20),)), "a worker whose offset has not moved does not know it"
+    progress.hold([9])
+    assert progress.grant() == CommitPoint(10, -1, ((11, 20),)), "no worker has reported the epoch there"
 
 
-def test_what_ends_elsewhere_has_an_epoch_that_nobody_has_told():
-    account = RemoteProgress(Start(100, (), leader_epoch=3))
-    account.lend()
-    account.tell(CommitPoint(100, 3, ((101, 200),)))
-    account.hold([100])
-    account.release(100, is_settled=True)
-    assert account.place == CommitPoint(201, -1, ())
+def test_a_commit_point_keeps_an_epoch_that_was_read():
+    """Else a log that was truncated below it, and has other records there, would go unnoticed."""
+    progress = RemoteProgress(Start(100, (), leader_epoch=3))
+    progress.grant()
+    progress.note(CommitPoint(100, 3, ((101, 200),), 5))
+    progress.hold([100])
+    assert progress.point == CommitPoint(100, 3, ((101, 200),), 5)
+    assert progress.grant() == CommitPoint(201, 5, (), 5), "the next worker begins after the held offset"
+    assert progress.point == CommitPoint(100, 5, ((101, 200),), 5), "what is committed meanwhile"
+    progress.release(100, is_settled=True)
+    assert progress.point == CommitPoint(201, 5, (), 5)
 
 
-def test_what_was_held_of_a_log_that_was_cut_or_made_anew_is_no_more():
-    """Else the record that takes its offset would be passed over."""
-    account = RemoteProgress(Start(5_000))
-    account.hold([8, 5_000])
-    account.lend()
-    account.forget_from(10)
-    account.tell(CommitPoint(10, 1, ()))
-    assert account.place == CommitPoint(8, -1, ((9, 9),)), "what is in work before the cut is in work still"
-    assert start(account.lend()) == (10, ())
-    account.tell(CommitPoint(5_002, 1, ()))
-    account.release(8, is_settled=True)
-    assert account.place == CommitPoint(5_002, 1, ())
+def test_offsets_settled_by_former_workers_have_the_newest_epoch_that_was_read():
+    progress = RemoteProgress(Start(100, (), leader_epoch=3))
+    progress.grant()
+    progress.note(CommitPoint(100, 3, ((101, 200),), 4))
+    progress.hold([100])
+    progress.release(100, is_settled=True)
+    assert progress.point == CommitPoint(201, 4, (), 4)
+
+
+def test_held_offsets_of_a_log_that_was_cut_or_recreated_are_forgotten():
+    """Else the record that takes its offset would be skipped."""
+    progress = RemoteProgress(Start(5_000))
+    progress.hold([8, 5_000])
+    progress.grant()
+    progress.forget_from(10)
+    progress.note(CommitPoint(10, 1, ()))
+    assert progress.point == CommitPoint(8, 1, ((9, 9),)), "what is in flight before the cut still is"
+    assert start(progress.grant()) == (10, ())
+    progress.note(CommitPoint(5_002, 1, ()))
+    progress.release(8, is_settled=True)
+    assert progress.point == CommitPoint(5_002, 1, ())

@@ -1,4 +1,4 @@
-"""The line between a driver and its members, over real sockets."""
+"""The channel between a driver and its members, over real sockets."""
 
 from __future__ import annotations
 
@@ -9,83 +9,83 @@ from contextlib import suppress
 
 import pytest
 
-from multilane.engines.channel import channel as line_module
-from multilane.engines.channel.channel import call
+from multilane.engines.channel import channel as channel_module
+from multilane.engines.channel.channel import connect
 from multilane.engines.channel.server import ChannelServer
-from multilane.errors import LineLost
+from multilane.errors import ChannelLost
 
 PATIENCE = 10.0
 
 
-class Heard:
-    """What a desk's lines said; each line is answered with a greeting."""
+class Received:
+    """The messages of a server's channels; each channel is greeted."""
 
     def __init__(self):
-        self.lines = []
+        self.channels = []
         self.messages = []
         self.over = threading.Event()
 
-    def __call__(self, line):
-        self.lines.append(line)
-        line.send("hello", number=1)
-        while (message := line.receive()) is not None:
+    def __call__(self, channel):
+        self.channels.append(channel)
+        channel.send("hello", number=1)
+        while (message := channel.receive()) is not None:
             self.messages.append(message)
         self.over.set()
 
 
 @pytest.fixture
-def heard():
-    return Heard()
+def received():
+    return Received()
 
 
 @pytest.fixture
-def desk(heard):
-    made = ChannelServer("127.0.0.1", "127.0.0.1", "the token", heard)
+def server(received):
+    made = ChannelServer("127.0.0.1", "127.0.0.1", "the token", received)
     yield made
     made.close()
 
 
-def greet(desk):
-    line = call(desk.address, "the token")
-    assert line.receive() is not None
-    line.close()
+def greet(server):
+    channel = connect(server.address, "the token")
+    assert channel.receive() is not None
+    channel.close()
 
 
-def test_both_sides_say_what_they_like(desk, heard):
-    line = call(desk.address, "the token")
-    assert line.receive() == {"kind": "hello", "number": 1}
-    line.send("ready", text="\u00fc\n")
-    line.close()
-    assert heard.over.wait(PATIENCE)
-    assert heard.messages == [{"kind": "ready", "text": "\u00fc\n"}]
-    with pytest.raises(LineLost):
-        line.send("more")
+def test_both_sides_send_and_receive(server, received):
+    channel = connect(server.address, "the token")
+    assert channel.receive() == {"kind": "hello", "number": 1}
+    channel.send("ready", text="\u00fc\n")
+    channel.close()
+    assert received.over.wait(PATIENCE)
+    assert received.messages == [{"kind": "ready", "text": "\u00fc\n"}]
+    with pytest.raises(ChannelLost):
+        channel.send("more")
 
 
-def test_who_has_not_the_token_is_turned_away(desk, heard, caplog):
-    with pytest.raises(LineLost, match="is not this run's driver"):
-        call(desk.address, "a guess")
-    assert heard.lines == []
-    greet(desk)  # others are served all the same
+def test_a_caller_without_the_token_is_rejected(server, received, caplog):
+    with pytest.raises(ChannelLost, match="is not this run's driver"):
+        connect(server.address, "a guess")
+    assert received.channels == []
+    greet(server)  # others are still served
 
 
-def test_a_member_does_not_listen_to_somebody_elses_driver():
-    other = ChannelServer("127.0.0.1", "127.0.0.1", "another token", Heard())
-    with pytest.raises(LineLost, match="is not this run's driver"):
-        call(other.address, "the token")
+def test_a_member_rejects_another_runs_driver():
+    other = ChannelServer("127.0.0.1", "127.0.0.1", "another token", Received())
+    with pytest.raises(ChannelLost, match="is not this run's driver"):
+        connect(other.address, "the token")
     other.close()
 
 
-def test_an_answer_cannot_be_sent_back(desk, heard):
-    """Who knows nothing asks the driver its own question, and gives it the driver's answer."""
-    with socket.create_connection(desk.address, PATIENCE) as connection, connection.makefile("rwb") as file:
+def test_a_proof_cannot_be_reflected(server, received):
+    """A caller without the token sends the driver its own nonce, and then its own proof."""
+    with socket.create_connection(server.address, PATIENCE) as connection, connection.makefile("rwb") as file:
         asked = json.loads(file.readline())
         file.write(json.dumps({"kind": "number", "number": asked["number"]}).encode() + b"\n")
         file.flush()
         file.write(file.readline())
         file.flush()
         assert file.readline() == b""
-    assert heard.lines == []
+    assert received.channels == []
 
 
 NONSENSE = [
@@ -102,19 +102,19 @@ NONSENSE = [
 
 
 @pytest.mark.parametrize("sent", NONSENSE, ids=range(len(NONSENSE)))
-def test_nonsense_ends_the_line_and_nothing_else(desk, heard, sent):
-    with socket.create_connection(desk.address, PATIENCE) as connection, connection.makefile("rb") as file:
+def test_nonsense_closes_the_channel_and_nothing_else(server, received, sent):
+    with socket.create_connection(server.address, PATIENCE) as connection, connection.makefile("rb") as file:
         file.readline()
         with suppress(OSError):  # it does not read to the end
             connection.sendall(sent)
             connection.shutdown(socket.SHUT_WR)
             assert b"proof" not in file.read()
-    assert heard.lines == []
-    greet(desk)
+    assert received.channels == []
+    greet(server)
 
 
-def test_a_desk_that_cannot_take_a_call_takes_the_next(desk, heard, monkeypatch, caplog):
-    real, left = desk._listening, [OSError("too many open files")]
+def test_a_desk_that_cannot_take_a_call_takes_the_next(server, received, monkeypatch, caplog):
+    real, left = server._listening, [OSError("too many open files")]
 
     class Full:
         def accept(self):
@@ -125,21 +125,21 @@ def test_a_desk_that_cannot_take_a_call_takes_the_next(desk, heard, monkeypatch,
         def __getattr__(self, name):
             return getattr(real, name)
 
-    desk._listening = Full()
-    greet(desk)  # the call that the desk was waiting for
-    greet(desk)
+    server._listening = Full()
+    greet(server)  # the connection that the server was waiting for
+    greet(server)
     assert "cannot accept connections from workers: too many open files" in caplog.text
 
 
-def test_nobody_is_there():
+def test_the_driver_does_not_listen():
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = listening.getsockname()
-    with pytest.raises(LineLost, match="the driver does not answer at 127"):
-        call(address, "the token")
+    with pytest.raises(ChannelLost, match="the driver does not answer at 127"):
+        connect(address, "the token")
 
 
-def test_who_always_hangs_up_is_given_up(monkeypatch):
-    monkeypatch.setattr(line_module, "_CALL_SECONDS", 0.3)
+def test_a_driver_that_always_closes_is_an_error(monkeypatch):
+    monkeypatch.setattr(channel_module, "_CONNECT_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def hang_up():
@@ -149,15 +149,15 @@ def test_who_always_hangs_up_is_given_up(monkeypatch):
 
         thread = threading.Thread(target=hang_up)
         thread.start()
-        with pytest.raises(LineLost, match="closes every connection before it answers"):
-            call(listening.getsockname(), "the token")
+        with pytest.raises(ChannelLost, match="closes every connection before it answers"):
+            connect(listening.getsockname(), "the token")
         listening.shutdown(socket.SHUT_RDWR)
         thread.join(PATIENCE)
 
 
-def test_a_call_that_is_cut_off_is_tried_again(desk, heard, monkeypatch):
-    """A driver that has too many callers ends calls, also those of its own workers."""
-    real, cut = desk._listening, []
+def test_a_connection_that_is_cut_off_is_retried(server, received, monkeypatch):
+    """A driver with too many callers closes connections, also those of its own workers."""
+    real, cut = server._listening, []
 
     class Rude:
         def accept(self):
@@ -170,15 +170,15 @@ def test_a_call_that_is_cut_off_is_tried_again(desk, heard, monkeypatch):
         def __getattr__(self, name):
             return getattr(real, name)
 
-    greet(desk)  # the call that the desk was waiting for
-    desk._listening = Rude()
-    greet(desk)
-    greet(desk)
+    greet(server)  # the connection that the server was waiting for
+    server._listening = Rude()
+    greet(server)
+    greet(server)
     assert len(cut) == 2
 
 
 def test_the_token_is_never_sent(monkeypatch):
-    monkeypatch.setattr(line_module, "_CALL_SECONDS", 0.5)
+    monkeypatch.setattr(channel_module, "_CONNECT_SECONDS", 0.5)
     seen = bytearray()
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
@@ -193,8 +193,8 @@ def test_the_token_is_never_sent(monkeypatch):
 
         thread = threading.Thread(target=swallow)
         thread.start()
-        with pytest.raises(LineLost):
-            call(listening.getsockname(), "the token")
+        with pytest.raises(ChannelLost):
+            connect(listening.getsockname(), "the token")
         thread.join(PATIENCE)
     assert seen.count(b"\n") == 2
     assert b"the token" not in seen

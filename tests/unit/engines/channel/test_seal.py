@@ -1,4 +1,4 @@
-"""What a seal accepts: the next line of its sender, and nothing else."""
+"""What a seal accepts: the next message of its sender, and nothing else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def seal(run="a run", transcript=TRANSCRIPT, sender=MEMBER):
     return Seal(f"the token of {run}", transcript, sender)
 
 
-def test_lines_arrive_in_order():
+def test_messages_arrive_in_order():
     sender, receiver = seal(), seal()
     texts = [b"", b"{}", b'{"kind": "told"}', b"\xff" * 1_000, b"{}"]
     assert [receiver.opened(sender.signed(text)) for text in texts] == texts
@@ -35,14 +35,14 @@ def test_no_byte_can_change():
     [((0, 0), 1), ((1, 0), 0), ((0, 2), 1), ((0, 2, 1), 1), ((0, 1, 0), 2)],
     ids=["repeated", "in another order", "one left out", "swapped", "an old one"],
 )
-def test_none_is_repeated_left_out_or_out_of_order(order, accepted):
+def test_none_is_repeated_dropped_or_out_of_order(order, accepted):
     sender, receiver = seal(), seal()
     lines = [sender.signed(b"line %d" % number) for number in range(3)]
     heard = [receiver.opened(lines[number]) for number in order]
     assert heard == [b"line %d" % number for number in order[:accepted]] + [None] * (len(order) - accepted)
 
 
-def test_after_a_bad_line_even_the_right_one_is_refused():
+def test_after_a_bad_message_even_the_right_one_is_refused():
     sender, receiver = seal(), seal()
     line = sender.signed(b"first")
     assert receiver.opened(b"x" + line) is None
@@ -55,20 +55,24 @@ def test_after_a_bad_line_even_the_right_one_is_refused():
     [
         seal(run="another"),
         seal(sender=DRIVER),
-        seal(transcript=replace(TRANSCRIPT, drivers="f" * 32)),
-        seal(transcript=replace(TRANSCRIPT, members="f" * 32)),
+        seal(transcript=replace(TRANSCRIPT, driver_nonce="f" * 32)),
+        seal(transcript=replace(TRANSCRIPT, member_nonce="f" * 32)),
         seal(transcript=replace(TRANSCRIPT, address=("10.0.0.5", 4001))),
     ],
-    ids=["another run", "sent back", "another driver's number", "another member's number", "another desk"],
+    ids=["another run", "sent back", "another driver's number", "another member's number", "another server"],
 )
-def test_a_line_of_somebody_else_is_refused(other):
+def test_a_message_of_another_sender_is_refused(other):
     assert seal().opened(other.signed(b"{}")) is None
 
 
 def test_proofs_differ_by_all_that_matters():
     proofs = {
         transcript.proof(token, role)
-        for transcript in (TRANSCRIPT, replace(TRANSCRIPT, drivers="f" * 32), replace(TRANSCRIPT, members="f" * 32))
+        for transcript in (
+            TRANSCRIPT,
+            replace(TRANSCRIPT, driver_nonce="f" * 32),
+            replace(TRANSCRIPT, member_nonce="f" * 32),
+        )
         for token in ("token", "another")
         for role in (DRIVER, MEMBER)
     }

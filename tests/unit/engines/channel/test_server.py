@@ -1,4 +1,4 @@
-"""A desk that strangers call: they keep nobody from calling, and do not last. Over real sockets."""
+"""Unproven callers of a server: they keep no worker from connecting, and are closed soon. Over real sockets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from multilane.engines.channel import strangers as strangers_module
-from multilane.engines.channel.channel import call
+from multilane.engines.channel.channel import connect
 from multilane.engines.channel.server import ChannelServer
 
 PATIENCE = 20.0
@@ -21,10 +21,10 @@ CALLS = 40
 
 
 @pytest.fixture
-def desk():
-    def greet(line):
-        line.send("hello")
-        line.receive()
+def server():
+    def greet(channel):
+        channel.send("hello")
+        channel.receive()
 
     made = ChannelServer("127.0.0.1", "127.0.0.1", "the token", greet)
     yield made
@@ -39,19 +39,19 @@ def enough_files():
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def greet(desk):
-    line = call(desk.address, "the token")
+def greet(server):
+    channel = connect(server.address, "the token")
     try:
-        assert line.receive() == {"kind": "hello"}
+        assert channel.receive() == {"kind": "hello"}
     finally:
-        line.close()
+        channel.close()
 
 
 class Flood:
     """Opens connections as long as it lasts, and keeps as many open as it may."""
 
-    def __init__(self, desk, begin):
-        self._address = desk.address
+    def __init__(self, server, begin):
+        self._address = server.address
         self._begin = begin
         self._over = threading.Event()
         self._open = []
@@ -94,29 +94,29 @@ def go_half_way(connection):
 
 
 @pytest.mark.parametrize("begin", [say_nothing, dribble, go_half_way])
-def test_workers_call_on_however_many_strangers_there_are(desk, begin):
-    with Flood(desk, begin), ThreadPoolExecutor(4) as workers:
-        for made in [workers.submit(greet, desk) for _ in range(CALLS)]:
+def test_workers_connect_however_many_strangers_there_are(server, begin):
+    with Flood(server, begin), ThreadPoolExecutor(4) as workers:
+        for made in [workers.submit(greet, server) for _ in range(CALLS)]:
             made.result(PATIENCE)
-    assert len(desk._strangers) <= strangers_module.MOST_OF_ONE_ADDRESS
+    assert len(server._strangers) <= strangers_module.MAX_CALLERS_PER_ADDRESS
 
 
-def test_strangers_that_stay_are_no_trouble_either(desk, caplog):
+def test_strangers_that_stay_do_no_harm_either(server, caplog):
     with ExitStack() as stack:
         for _ in range(SILENT):
-            stack.enter_context(socket.create_connection(desk.address, PATIENCE))
+            stack.enter_context(socket.create_connection(server.address, PATIENCE))
         for _ in range(CALLS):
-            greet(desk)
+            greet(server)
     warnings = [record for record in caplog.records if "without this run's token" in record.message]
     assert len(warnings) <= 3  # not one for each
 
 
 @pytest.mark.parametrize("slowly", [False, True])
-def test_there_is_a_second_for_the_first_line(desk, slowly, monkeypatch):
+def test_a_caller_has_a_second_for_its_first_message(server, slowly, monkeypatch):
     """A byte now and then would keep each single wait from its end."""
-    monkeypatch.setattr(strangers_module, "FIRST_LINE_SECONDS", 0.3)
+    monkeypatch.setattr(strangers_module, "FIRST_MESSAGE_SECONDS", 0.3)
     with (
-        socket.create_connection(desk.address, PATIENCE) as connection,
+        socket.create_connection(server.address, PATIENCE) as connection,
         suppress(BrokenPipeError, ConnectionResetError),
     ):
         if slowly:
@@ -127,33 +127,33 @@ def test_there_is_a_second_for_the_first_line(desk, slowly, monkeypatch):
                     continue
                 break
             connection.sendall(b" ")
-    greet(desk)
+    greet(server)
 
 
-def test_half_a_handshake_does_not_last(desk, monkeypatch):
+def test_half_a_handshake_does_not_last(server, monkeypatch):
     monkeypatch.setattr(strangers_module, "HANDSHAKE_SECONDS", 0.3)
-    with socket.create_connection(desk.address, PATIENCE) as connection, connection.makefile("rb") as file:
+    with socket.create_connection(server.address, PATIENCE) as connection, connection.makefile("rb") as file:
         go_half_way(connection)
         assert [json.loads(line)["kind"] for line in file] == ["number", "proof"]
-    greet(desk)
+    greet(server)
 
 
-def test_who_is_known_is_not_counted_nor_cut_off(desk, monkeypatch):
+def test_a_proven_caller_is_not_counted_nor_closed(server, monkeypatch):
     monkeypatch.setattr(strangers_module, "HANDSHAKE_SECONDS", 0.1)
-    line = call(desk.address, "the token")
-    assert line.receive() == {"kind": "hello"}
-    with Flood(desk, say_nothing):
+    channel = connect(server.address, "the token")
+    assert channel.receive() == {"kind": "hello"}
+    with Flood(server, say_nothing):
         pass
-    line.send("still here")
-    assert line.receive() is None  # the desk has heard it, and is through
-    line.close()
+    channel.send("still here")
+    assert channel.receive() is None  # the server has received it, and closed
+    channel.close()
 
 
-def test_strangers_with_long_lines_do_not_flood_the_log(desk, caplog):
+def test_strangers_with_long_messages_do_not_flood_the_log(server, caplog):
     for _ in range(20):
-        with socket.create_connection(desk.address, PATIENCE) as stranger, suppress(OSError):
+        with socket.create_connection(server.address, PATIENCE) as stranger, suppress(OSError):
             stranger.sendall(b"x" * 10_000)
             while stranger.recv(4_096):
                 pass
-    greet(desk)
+    greet(server)
     assert len(caplog.records) <= 1

@@ -1,14 +1,14 @@
-"""Who has to go when too many call, or takes too long."""
+"""Which callers are evicted when there are too many, or when they take too long."""
 
 from __future__ import annotations
 
 import pytest
 
 from multilane.engines.channel.strangers import (
-    FIRST_LINE_SECONDS,
+    FIRST_MESSAGE_SECONDS,
     HANDSHAKE_SECONDS,
-    MOST,
-    MOST_OF_ONE_ADDRESS,
+    MAX_CALLERS,
+    MAX_CALLERS_PER_ADDRESS,
     UnprovenCallers,
 )
 
@@ -16,58 +16,58 @@ from multilane.engines.channel.strangers import (
 def many(count, host=None, most=4, most_of_one=4):
     strangers = UnprovenCallers(most, most_of_one)
     for number in range(count):
-        assert strangers.come(number, host or f"host {number}", 0.0) is None
+        assert strangers.add(number, host or f"host {number}", 0.0) is None
     return strangers
 
 
 def test_the_oldest_silent_one_goes():
     strangers = many(4)
-    assert strangers.come("new", "a", 0.0) == 0
-    assert strangers.come("newer", "b", 0.0) == 1
+    assert strangers.add("new", "a", 0.0) == 0
+    assert strangers.add("newer", "b", 0.0) == 1
     assert len(strangers) == 4
 
 
-def test_who_has_spoken_stays_as_long_as_somebody_is_silent():
+def test_a_caller_that_has_sent_stays_while_others_are_silent():
     strangers = many(4)
     for number in (0, 1, 3):
-        strangers.speak(number)
-    assert strangers.come("new", "a", 0.0) == 2
-    assert strangers.come("newer", "b", 0.0) == "new"
-    strangers.speak("newer")
-    assert strangers.come("newest", "c", 0.0) == 0
+        strangers.note_message(number)
+    assert strangers.add("new", "a", 0.0) == 2
+    assert strangers.add("newer", "b", 0.0) == "new"
+    strangers.note_message("newer")
+    assert strangers.add("newest", "c", 0.0) == 0
 
 
 def test_one_address_evicts_its_own():
     strangers = many(2, host="flood", most=8, most_of_one=2)
     for number in range(6):
-        strangers.come(f"other {number}", f"host {number}", 0.0)
-    assert strangers.come("new", "flood", 0.0) == 0
-    assert strangers.come("newer", "flood", 0.0) == 1
-    strangers.speak("new")
-    strangers.speak("newer")
-    assert strangers.come("newest", "flood", 0.0) == "new"
+        strangers.add(f"other {number}", f"host {number}", 0.0)
+    assert strangers.add("new", "flood", 0.0) == 0
+    assert strangers.add("newer", "flood", 0.0) == 1
+    strangers.note_message("new")
+    strangers.note_message("newer")
+    assert strangers.add("newest", "flood", 0.0) == "new"
     assert len(strangers) == 8
 
 
-def test_a_second_for_the_first_line_and_a_few_for_the_rest():
+def test_a_second_for_the_first_message_and_a_few_for_the_rest():
     strangers = many(2)
-    strangers.speak(1)
-    assert strangers.overdue(FIRST_LINE_SECONDS - 0.01) == []
-    assert strangers.overdue(FIRST_LINE_SECONDS) == [0]
-    assert strangers.overdue(HANDSHAKE_SECONDS - 0.01) == []
-    assert strangers.overdue(HANDSHAKE_SECONDS) == [1]
+    strangers.note_message(1)
+    assert strangers.pop_overdue(FIRST_MESSAGE_SECONDS - 0.01) == []
+    assert strangers.pop_overdue(FIRST_MESSAGE_SECONDS) == [0]
+    assert strangers.pop_overdue(HANDSHAKE_SECONDS - 0.01) == []
+    assert strangers.pop_overdue(HANDSHAKE_SECONDS) == [1]
     assert len(strangers) == 0
 
 
 @pytest.mark.parametrize("unknown", ["never came", 0])
-def test_who_is_gone_already_may_speak_and_leave(unknown):
+def test_messages_and_ends_of_evicted_callers_are_ignored(unknown):
     strangers = many(1)
-    strangers.leave(0)
-    strangers.speak(unknown)
-    strangers.leave(unknown)
+    strangers.remove(0)
+    strangers.note_message(unknown)
+    strangers.remove(unknown)
     assert len(strangers) == 0
 
 
 def test_the_bounds_leave_room_for_others():
-    assert FIRST_LINE_SECONDS == 1.0
-    assert MOST_OF_ONE_ADDRESS < MOST
+    assert FIRST_MESSAGE_SECONDS == 1.0
+    assert MAX_CALLERS_PER_ADDRESS < MAX_CALLERS

@@ -1,4 +1,4 @@
-"""The supervisor with members in threads of this process: the same tasks and lines as on Spark, without Spark."""
+"""The supervisor with members in threads of this process: the same tasks and channels as on Spark, without Spark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from multilane.engines.continuous.driver import MemberRunPlan, Supervisor
 from multilane.engines.continuous.worker import MemberTaskPlan, serve
 from multilane.errors import ConfigError, MemberFailed, SparkStartError
 from multilane.lanes.consumer_overrides import ConsumerOverrides
-from multilane.metrics import Counts
+from multilane.metrics.observer import Counts
 from multilane.spark import executor_news
 from multilane.spark.reasons import reason
 
@@ -23,7 +23,7 @@ PATIENCE = 20.0
 
 
 class World:
-    """What members of a test do, and what they did. They find it by the name of their target."""
+    """What members of a test do, and what they did. They find it by their target's name."""
 
     worlds: ClassVar[dict[str, World]] = {}
 
@@ -31,7 +31,7 @@ class World:
         self.name = name
         self.worlds[name] = self
         self.made = queue.SimpleQueue()
-        self.behaviour = lambda member: member.told.wait(PATIENCE)
+        self.behaviour = lambda member: member.stopped.wait(PATIENCE)
         self.refuses = 0  # one of the next to be made
 
     @property
@@ -42,7 +42,7 @@ class World:
 class ThreadMember:
     def __init__(self, target):
         self.world = World.worlds[target]
-        self.told = threading.Event()
+        self.stopped = threading.Event()
         self.steered = queue.SimpleQueue()
         self.number = int(os.environ["MULTILANE_MEMBER"])
         self.world.made.put(self)
@@ -54,10 +54,10 @@ class ThreadMember:
         self.world.behaviour(self)
 
     def stop(self):
-        self.told.set()
+        self.stopped.set()
 
-    def steer(self, consumer, steering):
-        self.steered.put((consumer, steering))
+    def steer(self, consumer, overrides):
+        self.steered.put((consumer, overrides))
 
     def counts(self):
         return [("lanes.records.settled", {"consumer": "orders"}, 5.0)]
@@ -96,7 +96,7 @@ class ThreadJobs:
         try:
             rows = [batch.to_pylist() for batch in serve(plan, iter([]))]
             assert rows[0][0]["member"] == plan.number
-        except Exception as error:  # noqa: BLE001 - as Spark tells of it
+        except Exception as error:  # noqa: BLE001 - as Spark reports it
             on_end(error)
         else:
             on_end(None)
@@ -126,7 +126,7 @@ def _environment(monkeypatch):
 
 class Running:
     def __init__(self, world, jobs, members=2, observer=None, is_stopped=False, **plan):
-        self._told = MemberRunPlan(members, f"{__name__}:ThreadMember", world.target, os.getcwd(), **plan), jobs
+        self._arguments = MemberRunPlan(members, f"{__name__}:ThreadMember", world.target, os.getcwd(), **plan), jobs
         self.supervisor = Supervisor(SystemClock(), observer or Counts())
         if is_stopped:
             self.supervisor.stop()
@@ -136,7 +136,7 @@ class Running:
 
     def _run(self):
         try:
-            self.supervisor.run(*self._told)
+            self.supervisor.run(*self._arguments)
         except Exception as error:  # noqa: BLE001 - for the test to see
             self.error = error
 
@@ -146,32 +146,32 @@ class Running:
         return self.error
 
 
-def test_members_are_steered_and_those_that_come_later_too(world):
+def test_members_get_overrides_and_those_that_start_later_too(world):
     served = queue.SimpleQueue()
     crash = threading.Event()
-    world.behaviour = lambda member: (served.put(member), (crash if member.number else member.told).wait(PATIENCE))
+    world.behaviour = lambda member: (served.put(member), (crash if member.number else member.stopped).wait(PATIENCE))
     running = Running(world, ThreadJobs(), members=2)
     members = [served.get(timeout=PATIENCE) for _ in range(2)]
     running.supervisor.steer("orders", ConsumerOverrides(is_paused=True))
     for member in members:
         assert member.steered.get(timeout=PATIENCE) == ("orders", ConsumerOverrides(is_paused=True))
-    crash.set()  # the second ends by itself, and is started again
+    crash.set()  # the second ends unexpectedly, and is restarted
     again = served.get(timeout=PATIENCE)
     assert again.steered.get(timeout=PATIENCE) == ("orders", ConsumerOverrides(is_paused=True))
     running.supervisor.stop()
     assert running.wait() is None
 
 
-def test_members_serve_until_they_are_told_to_end(world):
+def test_members_serve_until_they_are_stopped(world):
     served = queue.SimpleQueue()
-    world.behaviour = lambda member: (served.put(member), member.told.wait(PATIENCE))
+    world.behaviour = lambda member: (served.put(member), member.stopped.wait(PATIENCE))
     jobs = ThreadJobs()
     running = Running(world, jobs, members=3)
     members = {served.get(timeout=PATIENCE) for _ in range(3)}
     running.supervisor.stop()
     assert running.wait() is None
     assert len(members) == len(jobs.started) == 3
-    assert all(member.told.is_set() for member in members)
+    assert all(member.stopped.is_set() for member in members)
     assert jobs.cancelled == []
 
 
@@ -184,12 +184,12 @@ class News:
         self.is_over = True
 
 
-def test_once_all_serve_nobody_listens_to_the_scheduler_any_more(world, monkeypatch):
+def test_the_schedulers_log_is_read_until_all_members_serve(world, monkeypatch):
     """Its news would fill the JVM's memory for as long as the run lasts, and its warnings would not be seen."""
     news = News()
     monkeypatch.setattr(executor_news, "_news", [news])
     served = queue.SimpleQueue()
-    world.behaviour = lambda member: (served.put(member), member.told.wait(PATIENCE))
+    world.behaviour = lambda member: (served.put(member), member.stopped.wait(PATIENCE))
     running = Running(world, ThreadJobs(), members=2)
     for _ in range(2):
         served.get(timeout=PATIENCE)
@@ -207,7 +207,7 @@ def test_a_stop_that_comes_before_the_start(world):
 
 def test_what_fails_in_a_member_is_logged_here(world, caplog):
     served = threading.Event()
-    world.behaviour = lambda member: (served.set(), member.told.wait(PATIENCE))
+    world.behaviour = lambda member: (served.set(), member.stopped.wait(PATIENCE))
     with caplog.at_level(logging.INFO):
         running = Running(world, ThreadJobs(), members=2)
         assert served.wait(PATIENCE)
@@ -221,10 +221,10 @@ def test_what_fails_in_a_member_is_logged_here(world, caplog):
     assert "ValueError at shop.py:3" in closing
 
 
-def test_what_they_count_is_told_here(world):
+def test_their_counts_reach_the_observer(world):
     counts = Counts()
     served = threading.Event()
-    world.behaviour = lambda member: (served.set(), member.told.wait(PATIENCE))
+    world.behaviour = lambda member: (served.set(), member.stopped.wait(PATIENCE))
     running = Running(world, ThreadJobs(), members=1, observer=counts)
     assert served.wait(PATIENCE)
     running.supervisor.stop()
@@ -232,7 +232,7 @@ def test_what_they_count_is_told_here(world):
     assert counts.by("consumer", "lanes.records.settled")["orders"] >= 5
 
 
-def test_one_that_fails_is_started_again_and_the_others_do_not_notice(world):
+def test_a_member_that_fails_is_restarted_and_the_others_do_not_notice(world):
     lives = queue.SimpleQueue()
     failures = iter([True])
 
@@ -240,7 +240,7 @@ def test_one_that_fails_is_started_again_and_the_others_do_not_notice(world):
         lives.put(member)
         if next(failures, False):
             raise RuntimeError("the broker is away")
-        member.told.wait(PATIENCE)
+        member.stopped.wait(PATIENCE)
 
     world.behaviour = behave
     jobs = ThreadJobs()
@@ -254,31 +254,31 @@ def test_one_that_fails_is_started_again_and_the_others_do_not_notice(world):
 
 
 @pytest.mark.parametrize("error", [ConfigError("retryOrder key needs equally many")])
-def test_what_starting_again_does_not_mend_ends_the_run(world, error):
+def test_a_failure_that_a_restart_does_not_mend_ends_the_run(world, error):
     def behave(member):
         raise error
 
     world.behaviour = behave
     running = Running(world, ThreadJobs())
-    told = running.wait()
-    assert isinstance(told, MemberFailed)
-    assert "cannot run: retryOrder key needs equally many" in str(told)
+    error = running.wait()
+    assert isinstance(error, MemberFailed)
+    assert "cannot run: retryOrder key needs equally many" in str(error)
 
 
 def test_an_application_that_cannot_be_imported_there(world):
     world.behaviour = None
-    told = Running(world, ThreadJobs()).wait()
-    assert isinstance(told, MemberFailed)
-    assert "cannot run: ImportError: no module named 'shop'" in str(told)
+    error = Running(world, ThreadJobs()).wait()
+    assert isinstance(error, MemberFailed)
+    assert "cannot run: ImportError: no module named 'shop'" in str(error)
 
 
-def test_too_few_slots_and_nobody_has_served(world):
+def test_with_too_few_slots_no_member_serves(world):
     served = []
     world.behaviour = served.append
     jobs = ThreadJobs(slots=2)
-    told = Running(world, jobs, members=3, start_seconds=2.0).wait()
-    assert isinstance(told, SparkStartError)
-    assert "1 of 3 members were not ready within 2 s" in str(told)
+    error = Running(world, jobs, members=3, start_seconds=2.0).wait()
+    assert isinstance(error, SparkStartError)
+    assert "1 of 3 members were not ready within 2 s" in str(error)
     assert served == []
     assert len(jobs.cancelled) == 1
 
@@ -290,33 +290,33 @@ def test_one_that_does_not_end_is_cancelled(world):
     running = Running(world, jobs, members=1, drain_seconds=0.5)
     assert served.wait(PATIENCE)
     running.supervisor.stop()
-    told = running.wait()
-    assert isinstance(told, MemberFailed)
-    assert "1 members did not end within 0.5 s and were cut off" in str(told)
+    error = running.wait()
+    assert isinstance(error, MemberFailed)
+    assert "1 members did not end within 0.5 s and were cut off" in str(error)
     assert jobs.cancelled == [0]
     never.set()
 
 
-def test_a_spark_that_is_gone_is_said(world):
+def test_a_spark_that_is_gone_is_an_error(world):
     class Gone(ThreadJobs):
         def start(self, plan, on_end):
             raise ConnectionRefusedError("nobody listens")
 
-    told = Running(world, Gone()).wait()
-    assert isinstance(told, SparkStartError)
-    assert "Spark takes no more jobs" in str(told)
+    error = Running(world, Gone()).wait()
+    assert isinstance(error, SparkStartError)
+    assert "Spark takes no more jobs" in str(error)
 
 
 def test_members_end_in_order_when_the_driver_is_gone(world):
-    """The supervisor fails in the middle: its lines end, and so do those who served."""
+    """The supervisor fails in the middle: its channels close, and serving members stop."""
     served, ended = queue.SimpleQueue(), queue.SimpleQueue()
     failures = iter([True])
 
     def behave(member):
         served.put(member)
         if next(failures, False):
-            raise RuntimeError("it is to be started again")
-        assert member.told.wait(PATIENCE)
+            raise RuntimeError("it is restarted")
+        assert member.stopped.wait(PATIENCE)
         ended.put(member)
 
     class GoneLater(ThreadJobs):
@@ -332,34 +332,34 @@ def test_members_end_in_order_when_the_driver_is_gone(world):
     assert ended.get(timeout=PATIENCE) in members
 
 
-def test_an_observer_that_fails_is_told_of_and_nothing_else(world, caplog):
+def test_an_observer_that_fails_is_logged_and_nothing_else(world, caplog):
     class Breaks(Counts):
         def count(self, name, value=1, **labels):
             raise ZeroDivisionError("in the driver")
 
     served = threading.Event()
-    world.behaviour = lambda member: (served.set(), member.told.wait(PATIENCE))
+    world.behaviour = lambda member: (served.set(), member.stopped.wait(PATIENCE))
     running = Running(world, ThreadJobs(), members=1, observer=Breaks())
     assert served.wait(PATIENCE)
     running.supervisor.stop()
     assert running.wait() is None
-    assert "the observer of the application failed" in caplog.text
+    assert "the application's observer failed" in caplog.text
 
 
-def test_a_job_that_never_gets_ready_is_not_tried_for_ever(world):
+def test_a_job_that_never_gets_ready_is_not_retried_for_ever(world):
     class Fails(ThreadJobs):
         def _run(self, plan, on_end):
             on_end(RuntimeError(WORKER_ERROR))
 
     jobs = Fails()
-    told = Running(world, jobs, members=1).wait()
-    assert isinstance(told, SparkStartError)
-    assert str(told) == "member 0 does not start on Spark: ModuleNotFoundError: No module named 'multilane'"
+    error = Running(world, jobs, members=1).wait()
+    assert isinstance(error, SparkStartError)
+    assert str(error) == "member 0 does not start on Spark: ModuleNotFoundError: No module named 'multilane'"
     assert len(jobs.started) == 2
 
 
-def test_what_fails_at_its_start_later_is_tried_again(world):
-    """A place that is not as the others are, perhaps for a while."""
+def test_a_later_failure_at_the_start_is_retried(world):
+    """One executor that is not as the others are, perhaps for a while."""
     served = queue.SimpleQueue()
 
     def behave(member):
@@ -367,7 +367,7 @@ def test_what_fails_at_its_start_later_is_tried_again(world):
         if served.qsize() == 1:
             world.refuses = 1
             raise RuntimeError("the first life ends")
-        member.told.wait(PATIENCE)
+        member.stopped.wait(PATIENCE)
 
     world.behaviour = behave
     jobs = ThreadJobs()
@@ -388,7 +388,7 @@ ModuleNotFoundError: No module named 'multilane'
 \tat org.apache.spark.api.python.BasePythonRunner.handle(PythonRunner.scala:1)
 org.apache.spark.SparkException: Job aborted due to stage failure
 """
-LOST = "multilane.errors.LineLost: nobody at 10.0.0.1:1"
+LOST = "multilane.errors.ChannelLost: nobody at 10.0.0.1:1"
 
 
 @pytest.mark.parametrize(
@@ -400,7 +400,7 @@ LOST = "multilane.errors.LineLost: nobody at 10.0.0.1:1"
         ("", "RuntimeError"),
     ],
 )
-def test_the_line_that_says_what_happened(text, said):
+def test_the_line_with_the_reason(text, said):
     assert reason(RuntimeError(text)) == said
 
 

@@ -1,4 +1,4 @@
-"""The roster: who serves when, and what is started again."""
+"""The roster: which member serves when, and what is restarted."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multilane.engines.continuous.roster import TRANSITIONS, MemberAction, Roster, SparkMemberState
+from multilane.engines.continuous.roster import Roster
+from multilane.engines.continuous.states import TRANSITIONS, MemberAction, SparkMemberState
 
 
 def serving(many):
@@ -17,7 +18,7 @@ def serving(many):
     return roster
 
 
-def test_nobody_serves_before_everybody_is_ready():
+def test_no_member_serves_before_all_are_ready():
     roster = Roster(3)
     assert roster.begin() == [(MemberAction.START, 0), (MemberAction.START, 1), (MemberAction.START, 2)]
     assert roster.ready(1, 0.0) == roster.ready(0, 0.0) == []
@@ -25,26 +26,26 @@ def test_nobody_serves_before_everybody_is_ready():
     assert roster.count(SparkMemberState.SERVING) == 3
 
 
-def test_one_that_was_ready_and_is_gone_again_is_waited_for():
+def test_a_member_that_was_ready_and_disconnected_is_waited_for():
     roster = Roster(2)
     roster.begin()
     roster.ready(0, 0.0)
-    roster.unheard(0)
+    roster.disconnected(0)
     assert roster.ready(1, 0.0) == []
     assert roster.ready(0, 0.0) == [(MemberAction.SERVE, 0), (MemberAction.SERVE, 1)]
 
 
-def test_a_task_that_spark_started_again_serves_at_once():
+def test_a_task_that_spark_restarted_serves_at_once():
     roster = serving(2)
-    roster.unheard(1)
+    roster.disconnected(1)
     assert roster.state(1) is SparkMemberState.STARTING
     assert roster.ready(1, 5.0) == [(MemberAction.SERVE, 1)]
     assert roster.ready(0, 6.0) == [(MemberAction.SERVE, 0)], (
-        "its new line may come before the old one is known to be gone"
+        "its new channel may connect before the old one is known to be closed"
     )
 
 
-def test_the_waits_grow_and_begin_anew_after_a_minute_of_service():
+def test_the_waits_grow_and_start_over_after_a_minute_of_service():
     roster = serving(1)
     now, waits = 10.0, []
     for _ in range(8):
@@ -63,11 +64,11 @@ def test_a_stop_reaches_those_that_began_and_cancels_those_that_wait_for_a_slot(
     roster.begin()
     for number in range(4):
         roster.ready(number, 1.0)
-    roster.unheard(1)  # a process that ends in order, or that Spark starts again
+    roster.disconnected(1)  # a process that ends in order, or that Spark restarts
     roster.ended(2, 5.0)
     roster.ended(3, 5.0)
     roster.due(6.0)
-    roster.unheard(3)
+    roster.disconnected(3)
     roster.stop()
     assert [roster.state(n) for n in range(4)] == [SparkMemberState.DRAINING] * 4
     fresh = Roster(3)
@@ -83,7 +84,7 @@ def test_a_stop_reaches_those_that_began_and_cancels_those_that_wait_for_a_slot(
     assert fresh.is_over
 
 
-def test_one_that_gets_ready_after_its_job_has_ended_is_not_wanted():
+def test_a_member_that_gets_ready_after_its_job_has_ended_is_stopped():
     roster = serving(1)
     roster.ended(0, 1.0)
     assert roster.ready(0, 1.5) == [(MemberAction.STOP, 0)]
@@ -106,10 +107,10 @@ def test_whatever_happens_every_job_that_was_started_is_known_to_end(data, many)
     jobs = {number for _, number in roster.begin()}
     for _ in range(data.draw(st.integers(0, 40))):
         now += data.draw(st.floats(0, 70))
-        kind = data.draw(st.sampled_from(["ready", "unheard", "ended", "due", "stop"]))
+        kind = data.draw(st.sampled_from(["ready", "disconnected", "ended", "due", "stop"]))
         orders = []
-        if kind in ("ready", "unheard", "ended"):
-            number = data.draw(st.integers(0, many - 1))  # whether or not it has a job: lines may come late
+        if kind in ("ready", "disconnected", "ended"):
+            number = data.draw(st.integers(0, many - 1))  # whether or not it has a job: messages may arrive late
             if kind == "ended":
                 if number in jobs:
                     jobs.discard(number)
@@ -117,7 +118,7 @@ def test_whatever_happens_every_job_that_was_started_is_known_to_end(data, many)
             elif kind == "ready":
                 orders = roster.ready(number, now)
             else:
-                roster.unheard(number)
+                roster.disconnected(number)
         elif kind == "due":
             orders = roster.due(now)
         elif kind == "stop":

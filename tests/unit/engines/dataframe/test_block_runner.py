@@ -15,7 +15,7 @@ from multilane.engines.dataframe import block_runner as module
 from multilane.engines.dataframe.block_runner import BlockRunner
 from multilane.errors import BreakerOpen, WrongRows
 from multilane.lanes.chains import Chains
-from multilane.lanes.failing import Failing, Ways
+from multilane.lanes.failing import Failing, FailureRoutes
 from multilane.lanes.intake import Intake
 from multilane.lanes.ordering import by_key
 from multilane.lanes.partition_processor import PartitionProcessor
@@ -79,7 +79,9 @@ class Hauled:
         queue = PartitionQueue([intake], rows or {MAIN: Chains(by_key(), 4)})
         interceptors = InterceptorChain("g")
         listener = Listener(self._handler, read_signature(self._handler), self._window, interceptors, Threads("lane"))
-        failing = Failing(Ways(self._flow, self.stored, breaker=self._breaker), interceptors, CLOCK, notes=verdicts)
+        failing = Failing(
+            FailureRoutes(self._flow, self.stored, breaker=self._breaker), interceptors, CLOCK, notes=verdicts
+        )
         work = Work(queue, listener, failing, WorkRules(LONG))
         self.processors.append(PartitionProcessor(queue, work, {MAIN: 4}, CLOCK))
         return self.processors[-1]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from types import ModuleType, SimpleNamespace
+from importlib.machinery import ModuleSpec
+from importlib.util import module_from_spec
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,11 +22,11 @@ async def index(record: Record) -> None:
 
 @pytest.fixture
 def modules(monkeypatch):
-    """Loads modules with such names in them."""
+    """Loads modules with such names in them, as an import does: they have a spec."""
 
     def load(**names):
         for module, (name, value) in names.items():
-            made = ModuleType(module)
+            made = module_from_spec(ModuleSpec(module, None))
             setattr(made, name, value)
             monkeypatch.setitem(sys.modules, module, made)
 

@@ -200,14 +200,14 @@ HUGE = {"type": "bytes", "logicalType": "decimal", "precision": 39}
     ("schema", "said"),
     [
         (record(("a", ["int", "string"])), r"the payload\.a is one of several types \(int, string\)"),
-        (record(("a", "null")), r"the payload\.a is null, which no Spark type is"),
+        (record(("a", "null")), r"the payload\.a is null, which Spark has no type for"),
         (record(("a", {"type": "record", "name": "E", "fields": []})), "record without fields"),
-        (LOOP, r"the payload\.next holds itself \(Loop\)"),
-        (record(("a", HUGE)), "a decimal of 39 digits, and Spark's have 38"),
+        (LOOP, r"the payload\.next contains itself \(Loop\)"),
+        (record(("a", HUGE)), "a decimal of 39 digits; Spark allows at most 38"),
         ({"type": "array", "items": "int"}, "the payload is array<int>: give an Avro schema of a record"),
-        (record(("a", "no.such.Type")), "the Avro schema is no Avro schema: UnknownType"),
-        ({"type": "object"}, "is no Avro schema"),
-        ('{"type": ', "the Avro schema is no JSON"),
+        (record(("a", "no.such.Type")), "the Avro schema is not an Avro schema: UnknownType"),
+        ({"type": "object"}, "is not an Avro schema"),
+        ('{"type": ', "the Avro schema is not JSON"),
         ("no-such.avsc", r"there is no file no-such\.avsc"),
         (7, "give a dict, JSON text or the path"),
     ],
@@ -227,8 +227,8 @@ def test_a_broken_file_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("told", "said"),
     [
-        ({"framing": "glue"}, "framing='glue' is not known"),
-        ({"writers": {1: NUMBER}}, "say framing='confluent' too"),
+        ({"framing": "glue"}, "unknown framing='glue'"),
+        ({"writers": {1: NUMBER}}, "set framing='confluent' too"),
         ({"writers": {"1": NUMBER}, "framing": "confluent"}, "schema ids are numbers"),
         ({"writers": {1: NUMBER}, "writer": NUMBER, "framing": "confluent"}, "give either `writer`"),
     ],
@@ -239,7 +239,7 @@ def test_what_does_not_go_together(told, said):
 
 
 def test_a_writers_schema_that_is_none():
-    with pytest.raises(ConfigError, match="the writer's schema 4 is no Avro schema"):
+    with pytest.raises(ConfigError, match="the writer's schema 4 is not an Avro schema"):
         plan_of(Avro(NUMBER, framing="confluent", writers={4: {"type": "x"}}))
 
 

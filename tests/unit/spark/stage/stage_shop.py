@@ -8,7 +8,7 @@ from multilane.clock import SystemClock
 from multilane.commit.ledger import Ledger
 from multilane.engines.dataframe.block_runner import BlockRunner
 from multilane.lanes.chains import Chains
-from multilane.lanes.failing import Failing, Ways
+from multilane.lanes.failing import Failing, FailureRoutes
 from multilane.lanes.intake import Intake
 from multilane.lanes.ordering import by_key
 from multilane.lanes.partition_processor import PartitionProcessor
@@ -50,6 +50,6 @@ class NotedApp:
         queue = PartitionQueue([Intake(partition, Ledger(*start[:3]), 100)], {MAIN: Chains(by_key(), 2)})
         interceptors = InterceptorChain("g")
         listener = Listener(self._handle, read_signature(self._handle), Window(), interceptors, Threads("lane"))
-        failing = Failing(Ways(RetryFlow("t"), publisher=None), interceptors, CLOCK, notes=verdicts)
+        failing = Failing(FailureRoutes(RetryFlow("t"), publisher=None), interceptors, CLOCK, notes=verdicts)
         work = Work(queue, listener, failing, WorkRules(60.0))
         return PartitionProcessor(queue, work, {MAIN: 2}, CLOCK)

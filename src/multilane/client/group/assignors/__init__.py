@@ -1,4 +1,4 @@
-"""The assignors of the classic protocol: who reads what, worked out by the leader of a group.
+"""The assignors of the classic protocol, run by the leader of a group.
 
 Thread: none (pure functions of frozen values).
 

@@ -1,10 +1,10 @@
-"""Who owned what before: settles what the members of a group say about it.
+"""Former ownership of partitions: resolves the members' claims.
 
 Thread: none (pure).
 
-Members may contradict each other: one was away, missed a generation, and still names partitions that have been given to
-another since. The later generation is right; of two in the same generation neither is believed. A claim to what does
-not exist (any more) is none.
+Claims may conflict: a member that was away and missed a generation still lists partitions that another member got
+since. The claim of the later generation wins; of two claims in the same generation neither does. Claims to partitions
+that do not exist (any more) are ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from multilane.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Stake:
-    """What a member says it owned, and since which generation."""
+    """The partitions that a member claims, and the generation of its assignment."""
 
     partitions: tuple[TopicPartition, ...] = ()
     generation: int = NO_GENERATION
@@ -39,16 +39,16 @@ class Claims:
     former: dict[TopicPartition, str] = field(default_factory=dict)  # the last owner in an earlier generation
 
 
-def settle(members: Sequence[AssignorMember], read: ReadStake, topics: Mapping[str, TopicShape]) -> Claims:
+def resolve(members: Sequence[AssignorMember], read: ReadStake, topics: Mapping[str, TopicShape]) -> Claims:
     listed = in_hash_order(members)
     stakes = {member.member_id: read(member) for member in listed}
-    told = {member.member_id: member.generation for member in listed}
+    generations = {member.member_id: member.generation for member in listed}
     claims = Claims()
     for member, stake in stakes.items():
         claims.owned[member] = {}
         for partition in stake.partitions:
             if _exists(partition, topics):
-                _claim(claims, member, partition, later=_later(claims, partition, stake.generation, told))
+                _claim(claims, member, partition, later=_later(claims, partition, stake.generation, generations))
     _find_former(claims, stakes)
     return claims
 
@@ -57,13 +57,13 @@ def _exists(partition: TopicPartition, topics: Mapping[str, TopicShape]) -> bool
     return partition.topic in topics and 0 <= partition.partition < topics[partition.topic].partitions
 
 
-def _later(claims: Claims, partition: TopicPartition, generation: int, told: Mapping[str, int]) -> int:
-    """By how much a claim is later than that of whoever has the partition so far.
+def _later(claims: Claims, partition: TopicPartition, generation: int, generations: Mapping[str, int]) -> int:
+    """How many generations a claim is later than that of the present owner.
 
-    A stake in user data has a generation of its own; the other side is measured by its subscription's, as Java does.
+    A stake in user data has a generation of its own; the owner's generation is that of its subscription, as in Java.
     """
     other = claims.owner.get(partition)
-    return 1 if other is None else generation - max(NO_GENERATION, told[other])
+    return 1 if other is None else generation - max(NO_GENERATION, generations[other])
 
 
 def _claim(claims: Claims, member: str, partition: TopicPartition, *, later: int) -> None:
@@ -76,7 +76,7 @@ def _claim(claims: Claims, member: str, partition: TopicPartition, *, later: int
         claims.owned[member][partition] = None
     else:
         claims.disputed.add(partition)
-    # Of a disputed partition too: whoever claims it next is compared with this one.
+    # For a disputed partition too: the next claim is compared with this one.
     claims.owner[partition] = member
 
 

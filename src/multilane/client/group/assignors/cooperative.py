@@ -2,8 +2,8 @@
 
 Thread: none (pure).
 
-A partition that is to change its owner is given to nobody: its old owner sees that it is gone, revokes it and joins
-again, and the rebalance that follows gives it to the new one. Two members never have it at once.
+A partition that changes its owner is first assigned to no member: its old owner sees that it is missing, revokes it and
+rejoins, and the next rebalance assigns it to the new owner. Two members never own it at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from multilane.client.group.assignors.user_data import read_generation, write_ge
 from multilane.client.group.assignors.values import Assignment, AssignorMember, Topics
 from multilane.types import TopicPartition
 
-_IsHeld = Callable[[TopicPartition, str], bool]  # whether someone must give the partition up before this member has it
+_IsHeld = Callable[[TopicPartition, str], bool]  # whether another member must release the partition first
 
 
 class CooperativeStickyAssignor:
@@ -27,14 +27,14 @@ class CooperativeStickyAssignor:
 
     def assign(self, members: Sequence[AssignorMember], topics: Topics) -> Assignment:
         plan = plan_sticky(members, topics, _stake)
-        is_held = _by_settled_claims(plan.claims) if plan.even else _by_every_claim(members)
+        is_held = _by_resolved_claims(plan.claims) if plan.even else _by_every_claim(members)
         return {
             member: tuple(partition for partition in partitions if not is_held(partition, member))
             for member, partitions in plan.assigned.items()
         }
 
     def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes:
-        del owned  # it is in the subscription itself
+        del owned  # the subscription itself contains them
         return write_generation(generation)
 
 
@@ -43,8 +43,8 @@ def _stake(member: AssignorMember) -> Stake:
     return Stake(member.owned, member.generation if member.generation >= 0 else read_generation(member.user_data))
 
 
-def _by_settled_claims(claims: Claims) -> _IsHeld:
-    """Java is strict about disputed partitions here: not even one who claims it gets it at once."""
+def _by_resolved_claims(claims: Claims) -> _IsHeld:
+    """As strict about disputed partitions as Java: not even a member that claims one gets it at once."""
 
     def is_held(partition: TopicPartition, member: str) -> bool:
         return partition in claims.disputed or claims.owner.get(partition, member) != member
@@ -53,7 +53,7 @@ def _by_settled_claims(claims: Claims) -> _IsHeld:
 
 
 def _by_every_claim(members: Sequence[AssignorMember]) -> _IsHeld:
-    """And here it believes all, also what is older: whoever claims a partition gets it, others wait for those."""
+    """As in Java, all claims count, even older ones: a member that claims a partition gets it, others wait."""
     owned = {member.member_id: frozenset(member.owned) for member in members}
     claimants = Counter(partition for partitions in owned.values() for partition in partitions)
 

@@ -2,9 +2,9 @@
 
 Thread: none (pure).
 
-Java's sticky assignors walk hash tables where it decides who keeps a partition too many. To decide alike we need the
-order, which follows from the keys: by bucket, and within a bucket as they were put in. (Tables turn long buckets into
-trees; that takes eight members in one of 64 buckets and is left out.)
+Java's sticky assignors iterate over hash tables to decide which member keeps an extra partition. To decide the same we
+need the order, which follows from the keys: by bucket, and within a bucket by insertion. (Java turns long buckets into
+trees; that takes eight members in one of 64 buckets and is not implemented.)
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def partition_hash(partition: TopicPartition) -> int:
 
 
 def in_hash_order(members: Sequence[AssignorMember]) -> list[AssignorMember]:
-    """As a HashMap with the member ids as keys lists them, filled in the order given."""
+    """The members in the iteration order of a HashMap with their ids as keys, filled in the order given."""
     return sorted(members, key=lambda member: _bucket(string_hash(member.member_id), len(members)))
 
 
 def first_in_hash_order(partitions: Iterable[TopicPartition], peak: int) -> TopicPartition:
-    """Which one a HashSet lists first that was filled in the order given and has held `peak` of them: it grows, and
-    never shrinks."""
+    """The first partition in the iteration order of a HashSet, filled in the order given, that has held `peak` entries:
+    it grows and never shrinks."""
     return min(partitions, key=lambda partition: _bucket(partition_hash(partition), peak))
 
 

@@ -1,4 +1,4 @@
-"""Racks: when it is worth matching those of members with those of replicas, and whether two match.
+"""Racks: whether it is worth matching members with replicas, and whether two match.
 
 Thread: none (pure).
 """
@@ -13,15 +13,15 @@ from multilane.types import TopicPartition
 
 
 def worth_matching(member_racks: Collection[str], partition_racks: Iterable[frozenset[str]]) -> bool:
-    """Not when a member finds every partition in its rack, or none."""
+    """False if all partitions have the same racks, or no member shares a rack with a replica."""
     each = set(partition_racks)
     everywhere = frozenset[str]().union(*each)
     return not everywhere.isdisjoint(member_racks) and each != {everywhere}
 
 
 class RackMap:
-    """Where the members of a group and the replicas of its partitions are. Where matching is not worth it, it knows
-    of no racks, and everything fits everyone."""
+    """The racks of members and replicas. If matching is not worth it the map is empty, and every partition fits every
+    member."""
 
     def __init__(self, members: Sequence[AssignorMember], topics: Mapping[str, TopicShape]) -> None:
         self._member = {member.member_id: member.rack for member in members if member.rack}
@@ -40,17 +40,17 @@ class RackMap:
         return bool(self._member)
 
     def fits(self, member: str, partition: TopicPartition) -> bool:
-        """Whether the member has a replica in its rack, or has no rack."""
+        """Whether a replica is in the member's rack, or the member has no rack."""
         rack = self._member.get(member)
         return rack is None or rack in self._partition[partition]
 
     def readers(self, partition: TopicPartition) -> int:
-        """How many members have a replica of this partition in their rack."""
+        """The number of members with a replica of this partition in their rack."""
         return sum(self._readers[rack] for rack in self._partition.get(partition, ()))
 
     def next_near(self, partition: TopicPartition, members: Sequence[str], turn: int) -> int | None:
-        """The index of the first member, from `turn` on and around, that is in a rack of the partition. A member that
-        has no rack is near nothing."""
+        """The index of the first member, from `turn` on and wrapping around, in a rack of the partition. A member
+        without a rack is near no partition."""
         racks = self._partition[partition]
         for step in range(len(members)):
             index = (turn + step) % len(members)

@@ -2,9 +2,9 @@
 
 Thread: none (pure).
 
-Where racks are known and differ, partitions go to members in the rack of a replica first, as far as the size of the
-ranges allows; the rest is then dealt out as ever. Topics with as many partitions and the same subscribers are matched
-together, so that partition 3 of each goes to one member.
+If racks are known and differ, partitions go first to members in the rack of a replica, as far as the size of the ranges
+allows; the rest is then distributed as usual. Topics with the same number of partitions and the same subscribers are
+matched together, so that partition 3 of each goes to one member.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class RangeAssignor:
 
 
 class _Cut:
-    """One topic while it is cut up. Every reader gets `share` partitions; `extras` of them one more."""
+    """One topic being divided. Every reader gets `share` partitions; `extras` of them get one more."""
 
     def __init__(self, topic: str, shape: TopicShape, readers: dict[str, str | None]) -> None:
         self.topic = topic
@@ -70,7 +70,7 @@ class _Cut:
             del self._left[number]
 
     def deal(self, fits: _Fits) -> None:
-        """To each reader in turn as many as it has room for."""
+        """Gives each reader in turn as many partitions as it has room for."""
         for member in self.readers:
             fitting = (number for number in self._left if fits(member, number))
             if numbers := list(islice(fitting, self.room(member))):
@@ -82,7 +82,7 @@ class _Cut:
 
 
 def _alike(cuts: list[_Cut]) -> list[list[_Cut]]:
-    """Topics with the same readers and as many partitions."""
+    """Groups topics with the same readers and the same number of partitions."""
     found: dict[tuple[tuple[str, ...], int], list[_Cut]] = {}
     for cut in cuts:
         found.setdefault((tuple(cut.readers), cut.shape.partitions), []).append(cut)
@@ -96,7 +96,7 @@ def _match_racks(alike: list[_Cut]) -> None:
             first.deal(first.near)
         return
     if not any(first.readers.values()):
-        return  # nobody has a rack
+        return  # no member has a rack
     for number in range(first.shape.partitions):
         for member in first.readers:
             if all(cut.room(member) and cut.near(member, number) for cut in alike):

@@ -1,4 +1,4 @@
-"""Finds an assignor by its short name or by the name of its Java class, or takes one of the application's own.
+"""Finds an assignor by its short name or Java class name, or accepts a custom one.
 
 Thread: none (pure).
 """
@@ -30,7 +30,7 @@ _CALLS: Final = ("assign", "user_data")
 
 
 def find_assignor(wanted: object) -> Assignor:
-    """By name, or an object of the application's that has everything an assignor needs."""
+    """By name, or a custom object that implements Assignor."""
     if isinstance(wanted, str):
         found = _BY_NAME.get(wanted)
         if found is None:
@@ -45,7 +45,7 @@ def find_assignor(wanted: object) -> Assignor:
     missing += [call for call in _CALLS if not callable(getattr(wanted, call, None))]
     if missing or not own.name:
         raise ConfigError(
-            f"partition.assignment.strategy: {type(wanted).__name__} is no assignor, it lacks "
+            f"partition.assignment.strategy: {type(wanted).__name__} is not an assignor, it lacks "
             f"{', '.join(missing) or 'a name'}; see multilane.client.group.assignors.Assignor"
         )
     return own

@@ -1,4 +1,4 @@
-"""The round-robin assignor: all partitions in a row, dealt out in turn.
+"""The round-robin assignor: all partitions in a row, one to each member in turn.
 
 Thread: none (pure).
 """
@@ -22,7 +22,7 @@ class RoundRobinAssignor:
         turns = deque((member.member_id, frozenset(member.topics)) for member in sorted(members, key=seniority))
         for topic, shape in wanted(members, topics).items():
             for number in range(shape.partitions):
-                # Someone subscribes, or the topic were not wanted. Whoever does not has missed the turn.
+                # At least one member subscribes to a wanted topic. Members that do not are skipped.
                 while topic not in turns[0][1]:
                     turns.rotate(-1)
                 assigned[turns[0][0]].append(TopicPartition(topic, number))

@@ -1,12 +1,12 @@
-"""The sticky assignor: as even as can be, and everyone keeps as much as that allows.
+"""The sticky assignor: as even as possible, and members keep as many partitions as that allows.
 
 Thread: none (pure).
 
-Its groups rebalance eagerly: members come with nothing, and what they had is in their user data.
+Its groups rebalance eagerly: members join without partitions, and their user data lists the former ones.
 
-In three cases this is not what Java's does, because that fails or gives partitions to members that do not subscribe to
-them: a member claims a partition number its topic does not have; the member that Java lists first subscribes to
-nothing and all others to the same; a member had a partition in an earlier generation and does not want its topic now.
+In three cases it differs from Java's, which fails or assigns partitions to members that do not subscribe to them: a
+member claims a partition number that its topic does not have; the member that Java lists first subscribes to nothing
+and all others to the same topics; a member had a partition in an earlier generation and no longer wants its topic.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from multilane.client.group.assignors.claims import Claims, ReadStake, Stake, settle
+from multilane.client.group.assignors.claims import Claims, ReadStake, Stake, resolve
 from multilane.client.group.assignors.racks import RackMap
 from multilane.client.group.assignors.sticky_even import assign_evenly
 from multilane.client.group.assignors.sticky_uneven import assign_unevenly
@@ -26,7 +26,7 @@ from multilane.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class StickyPlan:
-    """Who shall have what in the end, and what it was worked out from."""
+    """The final assignment, and the claims that it is based on."""
 
     assigned: Assignment
     claims: Claims
@@ -35,7 +35,7 @@ class StickyPlan:
 
 def plan_sticky(members: Sequence[AssignorMember], topics: Topics, read: ReadStake) -> StickyPlan:
     existing = wanted(members, topics)
-    claims = settle(members, read, existing)
+    claims = resolve(members, read, existing)
     racks = RackMap(members, existing)
     even = len({frozenset(member.topics) for member in members}) == 1
     assigned = assign_evenly(claims, existing, racks) if even else assign_unevenly(members, claims, existing, racks)

@@ -1,9 +1,9 @@
-"""The sticky assignment of a group in which everyone subscribes to the same topics.
+"""The sticky assignment of a group in which all members subscribe to the same topics.
 
 Thread: none (pure).
 
-Every member ends with `low` partitions or, some of them, one more. First everyone keeps what it has, up to that; then
-what is left goes to whoever lacks something, in turn: near replicas first where racks matter, anywhere after that.
+Every member ends with `min_quota` partitions, some with one more. First all members keep their partitions up to that
+quota; then the rest goes to members below it, in turn: near replicas first if racks matter, then anywhere.
 """
 
 from __future__ import annotations
@@ -21,79 +21,79 @@ def assign_evenly(
     claims: Claims, topics: Mapping[str, TopicShape], racks: RackMap
 ) -> dict[str, Sequence[TopicPartition]]:
     everything = [TopicPartition(topic, n) for topic, shape in sorted(topics.items()) for n in range(shape.partitions)]
-    table = _Table(claims, len(everything), racks)
-    kept = {partition for partitions in table.assigned.values() for partition in partitions}
+    quotas = _Quotas(claims, len(everything), racks)
+    kept = {partition for partitions in quotas.assigned.values() for partition in partitions}
     left = [partition for partition in everything if partition not in kept]
     if racks:
-        left.sort(key=racks.readers)  # the choosiest first
-        left = [partition for partition in left if not table.give_near(partition)]
-    table.deal(left)
-    return dict(table.assigned)
+        left.sort(key=racks.readers)  # partitions with the fewest near members first
+        left = [partition for partition in left if not quotas.give_near(partition)]
+    quotas.deal(left)
+    return dict(quotas.assigned)
 
 
-class _Table:
-    """The members at table. `hungry` ones have less than `low`; `sated` ones have just that and may get one more, as
-    long as there are `extras`."""
+class _Quotas:
+    """The members and their quotas. Members `under_min` have fewer than `min_quota` partitions; members `at_min` have
+    exactly that many and may get one more while there are `extras`."""
 
     def __init__(self, claims: Claims, count: int, racks: RackMap) -> None:
         self.assigned: dict[str, list[TopicPartition]] = {}
         self._racks = racks
-        self._low, self._extras = divmod(count, len(claims.owned))
-        self._hungry: list[str] = []
-        self._sated: list[str] = []
+        self._min_quota, self._extras = divmod(count, len(claims.owned))
+        self._under_min: list[str] = []
+        self._at_min: list[str] = []
         self._turn = 0
         for member, owned in claims.owned.items():
             keepable = [p for p in owned if p not in claims.disputed and racks.fits(member, p)]
             self._keep(member, sorted(keepable, key=lambda p: (p.partition, p.topic)))
-        self._hungry.sort(key=utf16)
-        self._sated.sort(key=utf16)
+        self._under_min.sort(key=utf16)
+        self._at_min.sort(key=utf16)
         self._stop_when_no_extras()
 
     def _keep(self, member: str, owned: list[TopicPartition]) -> None:
-        keep = self._low
-        if len(owned) < self._low:
-            self._hungry.append(member)
-        elif len(owned) > self._low and self._extras:
+        keep = self._min_quota
+        if len(owned) < self._min_quota:
+            self._under_min.append(member)
+        elif len(owned) > self._min_quota and self._extras:
             self._extras -= 1
             keep += 1
         else:
-            self._sated.append(member)
+            self._at_min.append(member)
         self.assigned[member] = owned[:keep]
 
     def _stop_when_no_extras(self) -> None:
         if not self._extras:
-            self._sated.clear()
+            self._at_min.clear()
 
     def give_near(self, partition: TopicPartition) -> bool:
-        """To a member in the same rack, if one has room; hungry ones take turns."""
-        index = self._racks.next_near(partition, self._hungry, self._turn)
+        """Assigns to a member in the same rack that has room; members below the minimum take turns."""
+        index = self._racks.next_near(partition, self._under_min, self._turn)
         if index is not None:
-            self._feed(index, partition)
+            self._assign_under_min(index, partition)
             return True
-        index = self._racks.next_near(partition, self._sated, 0)
+        index = self._racks.next_near(partition, self._at_min, 0)
         if index is None:
             return False
-        self.assigned[self._sated.pop(index)].append(partition)
+        self.assigned[self._at_min.pop(index)].append(partition)
         self._extras -= 1
         self._stop_when_no_extras()
         return True
 
-    def _feed(self, index: int, partition: TopicPartition) -> None:
-        member = self._hungry[index]
+    def _assign_under_min(self, index: int, partition: TopicPartition) -> None:
+        member = self._under_min[index]
         self.assigned[member].append(partition)
-        if len(self.assigned[member]) < self._low:
+        if len(self.assigned[member]) < self._min_quota:
             index += 1
         else:
-            del self._hungry[index]
+            del self._under_min[index]
             if self._extras:
-                self._sated.append(member)
-        self._turn = index % len(self._hungry) if self._hungry else 0
+                self._at_min.append(member)
+        self._turn = index % len(self._under_min) if self._under_min else 0
 
     def deal(self, partitions: Sequence[TopicPartition]) -> None:
-        """The rest, wherever it is: there is exactly as much room as there are partitions."""
-        hungry, sated = deque(self._hungry), deque(self._sated)
+        """Assigns the rest regardless of racks: there is exactly as much room as there are partitions."""
+        under_min, at_min = deque(self._under_min), deque(self._at_min)
         for partition in partitions:
-            member = hungry.popleft() if hungry else sated.popleft()
+            member = under_min.popleft() if under_min else at_min.popleft()
             self.assigned[member].append(partition)
-            if len(self.assigned[member]) <= self._low:
-                (hungry if len(self.assigned[member]) < self._low else sated).append(member)
+            if len(self.assigned[member]) <= self._min_quota:
+                (under_min if len(self.assigned[member]) < self._min_quota else at_min).append(member)

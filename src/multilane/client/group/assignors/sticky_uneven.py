@@ -2,12 +2,13 @@
 
 Thread: none (pure).
 
-Everyone keeps what it has and still subscribes to. What is left goes to the lightest subscriber, one by one. Then
-partitions move from a member to the lightest other subscriber as long as it has at least two fewer.
+Members keep their partitions of topics that they still subscribe to. The other partitions go one by one to the
+subscriber with the lightest load. Then partitions move from a member to the lightest other subscriber as long as that
+one has at least two fewer.
 
-A partition that goes back instead of another (see `movements`) may come from a third member that has no more than the
-target: such a detour makes loads less alike. There may be as many of them as there are partitions; from then on each
-move makes the loads more alike, so that this comes to an end.
+A partition that moves back instead of another (see `movements`) may come from a third member that has no more than the
+target: such a detour makes loads less even. There may be as many detours as partitions; from then on each move makes
+the loads more even, so the algorithm terminates.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ def assign_unevenly(
             loads.give_to_lightest(partition, lambda _member, _partition: True)
     movements = Movements()
     if not must_revoke:
-        # If that does it, nobody loses what it had.
+        # If this is enough, no member loses a partition.
         _balance(loads, movements, left, claims.former)
     _balance(loads, movements, everything, claims.former)
     return {member: tuple(held) for member, held in loads.held.items()}
 
 
 class _Loads:
-    """Who holds what now, and the members in order of how much they hold."""
+    """The present assignment, and the members ordered by load."""
 
     def __init__(self, members: Sequence[AssignorMember]) -> None:
         self.held: dict[str, dict[TopicPartition, None]] = {member.member_id: {} for member in members}
@@ -54,7 +55,7 @@ class _Loads:
         self._order = sorted((0, utf16(member), member) for member in self.held)
 
     def lightest(self, topic: str) -> str:
-        """Of the subscribers. A topic nobody subscribes to does not get here."""
+        """The lightest subscriber of a topic that has at least one."""
         return next(member for _, _, member in self._order if topic in self.topics[member])
 
     def give_to_lightest(self, partition: TopicPartition, fits: Callable[[str, TopicPartition], bool]) -> None:
@@ -75,7 +76,7 @@ class _Loads:
         self.holder[partition] = member
 
     def would_even(self, holder: str, target: str) -> bool:
-        """Whether a move from one to the other makes their loads more alike."""
+        """Whether a move from one to the other makes their loads more even."""
         return len(self.held[holder]) > len(self.held[target]) + 1
 
     def _weigh_out(self, member: str) -> None:
@@ -86,7 +87,7 @@ class _Loads:
 
 
 def _keep(loads: _Loads, claims: Claims, racks: RackMap) -> bool:
-    """Gives everyone what it has and may keep; whether someone may not."""
+    """Lets members keep what they may keep. Returns whether one must release a partition."""
     must_revoke = False
     for member, owned in claims.owned.items():
         for partition in owned:
@@ -109,7 +110,7 @@ def _balance(
     movable: Sequence[TopicPartition],
     former: Mapping[TopicPartition, str],
 ) -> None:
-    """Moves partitions, back to a former owner if that helps, until no move evens anything."""
+    """Moves partitions, to a former owner if that helps, until no move makes the loads more even."""
     moved = True
     detours = len(loads.holder)
     while moved:

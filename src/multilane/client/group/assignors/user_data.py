@@ -1,9 +1,9 @@
-"""What sticky members write into the user data of their subscriptions, as Java's assignors write and read it.
+"""The user data in the subscriptions of sticky members, in the format of Java's assignors.
 
 Thread: none (pure).
 
 Sticky: an array of (topic, array of partitions), then the generation (not in version 0). Cooperative: the generation.
-Another member's bytes are read with care: what cannot be read says nothing, and never raises.
+Another member's bytes are not trusted: unreadable data counts as empty and never raises.
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ def read_generation(data: bytes) -> int:
 
 
 def _read_partitions(data: bytes) -> tuple[tuple[TopicPartition, ...], bytes]:
-    """The partitions and the bytes behind them. Lengths that the data does not hold end it before anything is made of
-    them."""
+    """The partitions and the bytes after them. An invalid length raises before anything is allocated for it."""
     found: list[TopicPartition] = []
     (topics,) = _INT.unpack_from(data)
     at = _INT.size
@@ -66,7 +65,7 @@ def _read_partitions(data: bytes) -> tuple[tuple[TopicPartition, ...], bytes]:
     return tuple(found), data[at:]
 
 
-def _length(told: int) -> int:
-    if told < 0:
-        raise ValueError(told)
-    return told
+def _length(length: int) -> int:
+    if length < 0:
+        raise ValueError(length)
+    return length

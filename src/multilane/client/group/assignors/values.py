@@ -1,9 +1,9 @@
-"""What an assignor is given and gives back.
+"""The input and output of an assignor.
 
 Thread: none (pure values and interfaces).
 
-Owns nothing. An assignor is stateless: what a member was last assigned, and in which generation, is remembered by its
-membership, which hands both to `user_data` when it joins again.
+Owns nothing. An assignor is stateless: the membership remembers a member's last assignment and its generation, and
+passes both to `user_data` when it rejoins.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NO_GENERATION: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class AssignorMember:
-    """A member as its subscription describes it. What other members wrote is not to be trusted."""
+    """A member as its subscription describes it. Data from other members is not trusted."""
 
     member_id: str
     topics: tuple[str, ...]
@@ -32,7 +32,7 @@ class AssignorMember:
 
 @dataclass(frozen=True, slots=True)
 class TopicShape:
-    """How many partitions a topic has, and the racks of each one's replicas where they are known."""
+    """The number of partitions of a topic, and the racks of each one's replicas if known."""
 
     partitions: int
     racks: tuple[frozenset[str], ...] = ()
@@ -46,32 +46,33 @@ Assignment: TypeAlias = dict[str, tuple[TopicPartition, ...]]
 
 
 class Assignor(Protocol):
-    """A way to divide partitions among members. Own ones implement this too; they run on the network thread."""
+    """A strategy that divides partitions among members. Custom ones implement this too; they run on the network
+    thread."""
 
     @property
     def name(self) -> str:
-        """What the members of a group agree on: the protocol name in JoinGroup."""
+        """The protocol name in JoinGroup, on which the members of a group agree."""
         ...
 
     @property
     def cooperative(self) -> bool:
         """Whether members may keep their partitions while they rebalance: a partition that changes its owner must
-        then be given to nobody until the old owner has joined again without it."""
+        then stay unassigned until the old owner has rejoined without it."""
         ...
 
     def assign(self, members: Sequence[AssignorMember], topics: Topics) -> Assignment:
-        """Every member and its partitions. `members` come as JoinGroup lists them; topics that do not exist are not
-        in `topics`."""
+        """Returns all members with their partitions. `members` are in the order of JoinGroup; `topics` holds only
+        topics that exist."""
         ...
 
     def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes:
-        """What a member tells the leader besides its subscription. `owned` is its last assignment, also when it has
-        been revoked since, and `generation` the one it came with; nothing and NO_GENERATION before the first."""
+        """The data that a member sends to the leader besides its subscription. `owned` is its last assignment, even if
+        revoked since, and `generation` that of the assignment; empty and NO_GENERATION before the first."""
         ...
 
 
 def wanted(members: Iterable[AssignorMember], topics: Topics) -> dict[str, TopicShape]:
-    """The topics that exist and that someone subscribes to, sorted."""
+    """The existing topics with at least one subscriber, sorted."""
     named = {topic for member in members for topic in member.topics}
     return {topic: topics[topic] for topic in sorted(named) if topic in topics and topics[topic].partitions > 0}
 
@@ -82,7 +83,7 @@ def utf16(text: str) -> bytes:
 
 
 def seniority(member: AssignorMember) -> tuple[bool, bytes]:
-    """Static members come first, by the name that survives their restarts."""
+    """Static members come first, by their instance ids, which survive restarts."""
     if member.instance_id is None:
         return True, utf16(member.member_id)
     return False, utf16(member.instance_id)

@@ -1,9 +1,9 @@
-"""How a member enters a generation: JoinGroup with what it wants and holds, SyncGroup with or for an assignment.
+"""A member's entry into a generation: JoinGroup with its subscription, SyncGroup with or for an assignment.
 
 Thread: none (pure); belongs to a membership.
 
-Owns what was said and heard in the rebalance under way, and the last assignment, which sticky assignors want to know
-also when it was given up since. Leads where we are told to.
+Owns the requests and answers of the present rebalance, and the last assignment, which sticky assignors need even if it
+was released since. Computes the assignment if this member leads.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from multilane.client.group.classic.dialogue import LOOK_AGAIN
+from multilane.client.group.classic.dialogue import COORDINATOR_WAIT
 from multilane.client.group.classic.joining import SHOWN, JoinClaim, Joined, protocols, read_join, read_sync
 from multilane.client.group.classic.leading import Leader
 from multilane.client.group.membership import Subscription
@@ -33,30 +33,30 @@ log = logger(__name__)
 
 class GroupEntry:
     def __init__(
-        self, talk: Dialogue, listeners: MemberListeners, assignors: Sequence[Assignor], rack: str | None
+        self, dialogue: Dialogue, listeners: MemberListeners, assignors: Sequence[Assignor], rack: str | None
     ) -> None:
         self.leader = Leader(listeners)
-        self.told: Subscription | None = None  # in the last JoinGroup
-        self._talk = talk
+        self.joined_with: Subscription | None = None  # in the last JoinGroup
+        self._dialogue = dialogue
         self._listeners = listeners
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._rack = rack
         self._joined: Joined | None = None
         self._last: Partitions = frozenset()
         self._last_generation = NO_GENERATION
-        self._misfits = 0  # assignments in a row that held what we do not want
+        self._mismatches = 0  # consecutive assignments with unsubscribed partitions
 
     @property
-    def is_misunderstood(self) -> bool:
-        """The last assignment was made for another subscription; joining again may help."""
-        return self._misfits == 1
+    def is_mismatched(self) -> bool:
+        """The last assignment was made for another subscription; rejoining may help."""
+        return self._mismatches == 1
 
     @property
     def leads(self) -> bool:
         return self._joined is not None and self._joined.leads
 
     def begin(self) -> None:
-        """Another rebalance: who leads will be said anew. What a leader watches is kept in view until then."""
+        """Another rebalance begins. A leader keeps watching its topics until the next leader is known."""
         self._joined = None
 
     def end(self) -> None:
@@ -68,21 +68,20 @@ class GroupEntry:
         self._last, self._last_generation = frozenset(), NO_GENERATION
 
     def join(self, subscription: Subscription, owned: Partitions, reason: str) -> UnsentRequest | None:
-        """JoinGroup; None while the coordinator is unknown. GroupError when an assignor fails us."""
+        """JoinGroup; None while the coordinator is unknown. Raises GroupError if an assignor fails."""
         claim = JoinClaim(
-            subscription.topics, owned, self._talk.generation, self._last, self._last_generation, self._rack
+            subscription.topics, owned, self._dialogue.generation, self._last, self._last_generation, self._rack
         )
-        request = self._talk.join(protocols(self._assignors.values(), claim), reason)
+        request = self._dialogue.join(protocols(self._assignors.values(), claim), reason)
         if request is not None:
-            self.told = subscription
+            self.joined_with = subscription
         return request
 
     def take_join(self, response: Any, now: float) -> int:
-        """The generation that an answer tells; a member of it afterwards. FrameError or BrokerError when it is none
-        for us."""
-        what = self._talk.what(ApiKey.JOIN_GROUP)
+        """Accepts a JoinGroup answer and returns its generation. Raises FrameError or BrokerError if it is invalid."""
+        what = self._dialogue.what(ApiKey.JOIN_GROUP)
         joined = read_join(response, tuple(self._assignors), what)
-        self._talk.member_id, self._talk.generation = joined.member_id, joined.generation
+        self._dialogue.member_id, self._dialogue.generation = joined.member_id, joined.generation
         self._joined = joined
         self.leader.retire()
         if joined.leads:
@@ -97,62 +96,62 @@ class GroupEntry:
         )
         return joined.generation
 
-    def has_gone_back(self, generation: int) -> bool:
-        """Whether the group has forgotten the generation in which we were given what we hold. One in between may be
-        forgotten: a coordinator writes down only those that have an assignment."""
+    def generation_went_back(self, generation: int) -> bool:
+        """Whether the group has forgotten the generation of our assignment. It may forget generations in between: a
+        coordinator stores only those that have an assignment."""
         if generation >= self._last_generation:
             return False
         log.warning(
-            "%s: generation %d came after %d; the coordinator has lost part of the group's past, and others may have "
-            "our partitions",
-            self._talk.what(ApiKey.JOIN_GROUP),
+            "%s: generation %d follows %d; the coordinator has lost part of the group's history, and other members may "
+            "own our partitions",
+            self._dialogue.what(ApiKey.JOIN_GROUP),
             generation,
             self._last_generation,
         )
         return True
 
     def sync(self, requests: list[UnsentRequest], now: float) -> float:
-        """Add SyncGroup when it is time for it; seconds until it may be. GroupError when the assignor fails us."""
-        wait = max(self._talk.entry_wait(now), self.leader.wait(now) if self.leads else 0.0)
+        """Adds SyncGroup when it is due. Returns the seconds to wait. Raises GroupError if the assignor fails."""
+        wait = max(self._dialogue.entry_wait(now), self.leader.wait(now) if self.leads else 0.0)
         if wait > 0:
             return wait
-        joined = self._known()
-        request = self._talk.sync(joined.protocol, self._lead(joined) if joined.leads else {})
+        joined = self._current_join()
+        request = self._dialogue.sync(joined.protocol, self._lead(joined) if joined.leads else {})
         if request is None:
-            return LOOK_AGAIN
+            return COORDINATOR_WAIT
         requests.append(request)
         return NEVER
 
     def _lead(self, joined: Joined) -> dict[str, bytes]:
-        if joined.skip_assignment:  # KIP-814: a static leader came back, and everyone keeps what it has
+        if joined.skip_assignment:  # KIP-814: a static leader came back, and all members keep their partitions
             self.leader.remember()
             return {}
         return self.leader.divide(self._assignors[joined.protocol])
 
     def take_sync(self, response: Any, subscription: Subscription) -> Partitions:
-        """What is ours from now on. FrameError or BrokerError when the answer is none for us."""
-        assigned = read_sync(response, self._known().protocol, self._talk.what(ApiKey.SYNC_GROUP))
-        self._last, self._last_generation = self._plausible(assigned, subscription), self._talk.generation
+        """The new assignment. Raises FrameError or BrokerError if the answer is invalid."""
+        assigned = read_sync(response, self._current_join().protocol, self._dialogue.what(ApiKey.SYNC_GROUP))
+        self._last, self._last_generation = self._subscribed_only(assigned, subscription), self._dialogue.generation
         return self._last
 
-    def _known(self) -> Joined:
+    def _current_join(self) -> Joined:
         if self._joined is None:
-            raise AssertionError("SyncGroup without a JoinGroup before it")
+            raise AssertionError("SyncGroup without a previous JoinGroup")
         return self._joined
 
-    def _plausible(self, assigned: Partitions, subscription: Subscription) -> Partitions:
-        """Without what we do not want. It is said to the group by joining again: a static member that came back with
-        another subscription is given what it had, and nobody has read what it wants. But only once: a leader that gives
-        what nobody asked for would do so again, and the group would never come to rest.
+    def _subscribed_only(self, assigned: Partitions, subscription: Subscription) -> Partitions:
+        """Removes partitions that are not subscribed to. The member then rejoins: a static member that came back with
+        another subscription gets its old assignment, because no leader has read the new subscription. It rejoins only
+        once: a leader that assigns unsubscribed partitions would do so again, and the group would never become stable.
 
-        Partitions that our picture of the cluster does not have are kept: the leader has seen them, and we shall too.
+        Partitions that are missing from our cluster metadata are kept: the leader has seen them, and we will too.
         """
         fitting = frozenset(p for p in assigned if p.topic in subscription.topics and p.partition >= 0)
         odd = assigned - fitting
-        self._misfits = self._misfits + 1 if odd else 0
+        self._mismatches = self._mismatches + 1 if odd else 0
         if odd:
             shown = ", ".join(printable(str(p), SHOWN) for p in sorted(odd)[:5])
-            log.warning("%d assigned partitions are not subscribed to and left alone (%s)", len(odd), shown)
+            log.warning("ignoring %d assigned partitions that are not subscribed to (%s)", len(odd), shown)
         cluster = self._listeners.cluster()
         if any(cluster.leadership(p) is None for p in fitting):
             self._listeners.refresh()

@@ -1,4 +1,4 @@
-"""One kind of request to the coordinator: at most one under way, and what was given up is not heard any more.
+"""One kind of request to the coordinator: at most one in flight; answers to abandoned requests are ignored.
 
 Thread: none (pure); belongs to a membership.
 """
@@ -66,13 +66,13 @@ class Exchange:
         )
 
     def stumbled(self, now: float) -> None:
-        """The answer was a no that calls for another try: at once for the first time, then after a while."""
+        """The answer was an error to retry: at once the first time, then after a back-off."""
         self.state.failed(now)
         if self.state.failures == 1:
             self.state.rest_until(now)
 
     def abandon(self) -> bool:
-        """Whatever is under way does not matter any more. Whether something was."""
+        """Ignores the answer to a request in flight. Returns whether there was one."""
         self._turn += 1
         was = self.state.in_flight
         if was:

@@ -1,8 +1,8 @@
-"""What the application holds, and the one step it is asked to take.
+"""The partitions that the application owns, and its one open rebalance step.
 
 Thread: none (pure); belongs to a membership.
 
-Partitions are held from the moment the application is told to begin with them until it says that it gave them up.
+Partitions are owned from the start of their ASSIGNED step until the application has released them.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ NOTHING_HELD: Partitions = frozenset()
 
 
 class Holdings:
-    __slots__ = ("_tell", "_ticket", "owned", "step")
+    __slots__ = ("_send", "_ticket", "owned", "step")
 
-    def __init__(self, tell: Callable[[RebalanceStep], None]) -> None:
+    def __init__(self, send: Callable[[RebalanceStep], None]) -> None:
         self.owned = NOTHING_HELD
         self.step: RebalanceStep | None = None
-        self._tell = tell
+        self._send = send
         self._ticket = 0
 
     def ask(self, change: Change, partitions: Partitions, deadline: float) -> None:
         if self.step is not None:
-            raise AssertionError(f"a step is open already: {self.step}")
+            raise AssertionError(f"a step is already open: {self.step}")
         self._ticket += 1
         self.step = RebalanceStep(self._ticket, change, partitions, deadline)
         if change is Change.ASSIGNED:
             self.owned |= partitions
-        self._tell(self.step)
+        self._send(self.step)
 
     def done(self, ticket: int) -> RebalanceStep | None:
-        """The step that is done now; None for an old ticket."""
+        """Closes and returns the open step; None for an old ticket."""
         step = self.step
         if step is None or step.ticket != ticket:
             return None
@@ -45,6 +45,6 @@ class Holdings:
         return step
 
     def drop(self) -> None:
-        """The application has given up everything by itself."""
+        """The application has released everything by itself."""
         self.owned = NOTHING_HELD
         self.step = None

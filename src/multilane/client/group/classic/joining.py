@@ -1,10 +1,10 @@
-"""What a member says when it joins, and what it is told: JoinGroup and SyncGroup as plain values.
+"""The contents of JoinGroup and SyncGroup as plain values.
 
 Thread: none (pure).
 
-Answers are checked here: another protocol than we offered is refused, and what no coordinator can mean (a generation
-below zero, no member id) is a FrameError. A generation may go back without harm: a new coordinator knows only those
-whose assignment was written down.
+Answers are checked here: a protocol that we did not offer is refused, and values that no coordinator sends (a
+generation below zero, no member id) raise FrameError. A lower generation is valid: a new coordinator knows only those
+whose assignment was stored.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from multilane.wire.subscription import NO_GENERATION, MemberSubscription, write
 if TYPE_CHECKING:
     from multilane.client.group.assignors import Assignor
 
-SHOWN: Final = 100  # characters of a broker's word in our logs
+SHOWN: Final = 100  # characters of a broker's text in our logs
 
 
 @dataclass(frozen=True, slots=True)
 class JoinClaim:
-    """What a member brings along when it joins. `last` is its last assignment, also when it was given up since."""
+    """What a joining member sends. `last` is its last assignment, even if released since."""
 
     topics: frozenset[str]
     owned: frozenset[TopicPartition]
@@ -40,7 +40,7 @@ class JoinClaim:
 
 @dataclass(frozen=True, slots=True)
 class ListedMember:
-    """A member as the leader is told of it; `metadata` is what it wrote itself."""
+    """A member as listed for the leader; `metadata` is the member's own."""
 
     member_id: str
     instance_id: str | None
@@ -62,7 +62,7 @@ class Joined:
 
 
 def protocols(assignors: Iterable[Assignor], claim: JoinClaim) -> tuple[tuple[str, bytes], ...]:
-    """The subscription once per assignor, with what this assignor wants to know besides. GroupError when one fails."""
+    """The subscription once per assignor, with that assignor's user data. Raises GroupError if an assignor fails."""
     return tuple((assignor.name, _subscription(assignor, claim)) for assignor in assignors)
 
 
@@ -86,8 +86,8 @@ def read_join(response: Any, offered: Sequence[str], what: str) -> Joined:
     _check_type(response, what)
     name = response.protocol_name
     if name not in offered:
-        told = f"the group chose assignor {printable(str(name), SHOWN)!r}, but {', '.join(offered)} were offered"
-        raise inconsistent(what, told)
+        text = f"the group chose assignor {printable(str(name), SHOWN)!r}, but {', '.join(offered)} were offered"
+        raise inconsistent(what, text)
     joined = Joined(
         member_id=str(response.member_id),
         generation=int(response.generation_id),
@@ -97,13 +97,13 @@ def read_join(response: Any, offered: Sequence[str], what: str) -> Joined:
         members=tuple(_listed(member) for member in response.members),
     )
     if joined.generation <= NO_GENERATION or not joined.member_id:
-        raise FrameError(f"{what} was answered with generation {joined.generation} and no error")
+        raise FrameError(f"{what} returned generation {joined.generation} without an error")
     if (
         joined.leads
         and not joined.skip_assignment
         and all(member.member_id != joined.member_id for member in joined.members)
     ):
-        raise FrameError(f"{what} made us leader of {len(joined.members)} members, and we are none of them")
+        raise FrameError(f"{what} made this member leader of {len(joined.members)} members without listing it")
     return joined
 
 
@@ -124,4 +124,4 @@ def _listed(member: Any) -> ListedMember:
 def _check_type(response: Any, what: str) -> None:
     found = getattr(response, "protocol_type", None)
     if found is not None and found != CONSUMER_PROTOCOL_TYPE:
-        raise inconsistent(what, f"the group is one of {printable(str(found), SHOWN)!r}")
+        raise inconsistent(what, f"the protocol type of the group is {printable(str(found), SHOWN)!r}")

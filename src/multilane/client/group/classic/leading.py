@@ -1,11 +1,11 @@
-"""What the leader of a classic group does: works out who reads what, and watches the topics that it depends on.
+"""The leader's part in a classic group: computes the assignment and watches the topics that it depends on.
 
 Thread: none (pure); belongs to a membership.
 
-The leader needs the partition counts of all topics that any member wants, so `topics` are to be kept in the picture of
-the cluster. Those that are not in it yet are waited for, briefly and once: a topic that does not exist must not hold
-every rebalance up. When a count differs from the one that was divided the group needs a rebalance: at once where there
-is more to read, and where there is less only if it stays so, since brokers forget topics for moments.
+The leader needs the partition counts of all topics that any member wants, so `topics` must stay in the cluster
+metadata. The leader waits for topics that are missing there, briefly and once: a topic that does not exist must not
+delay every rebalance. When a count differs from the assigned one the group needs a rebalance: at once if there are more
+partitions, and if there are fewer only after a while, since brokers may lose sight of a topic for a moment.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ if TYPE_CHECKING:
 
 log = logger(__name__)
 
-TOPIC_PATIENCE: Final = 2.0
-GONE_PATIENCE: Final = 5.0
+TOPIC_WAIT: Final = 2.0
+GONE_WAIT: Final = 5.0
 _SHOWN: Final = 100
 
 
 class Leader:
     def __init__(self, listeners: MemberListeners) -> None:
-        self.topics: frozenset[str] = frozenset()  # none: somebody else leads
+        self.topics: frozenset[str] = frozenset()  # empty while another member leads
         self._listeners = listeners
         self._members: tuple[AssignorMember, ...] = ()
         self._deadline = 0.0
         self._divided: dict[str, int] = {}
         self._seen: Cluster | None = None
         self._fewer_since: float | None = None
-        self._missed: frozenset[str] = frozenset()  # waited for before, in vain
+        self._missed: frozenset[str] = frozenset()  # waited for before without success
 
     def appoint(self, members: Sequence[ListedMember], now: float) -> None:
         self._members = tuple(_described(member) for member in members)
         self.topics = frozenset(topic for member in self._members for topic in member.topics)
-        self._deadline = now + TOPIC_PATIENCE
+        self._deadline = now + TOPIC_WAIT
         if self._unknown():
             self._listeners.refresh()
 
@@ -58,19 +58,19 @@ class Leader:
         self._fewer_since = None
 
     def wait(self, now: float) -> float:
-        """Seconds until the topics are known or not waited for any longer; 0 when the work can be done."""
+        """Seconds to wait for missing topics; 0 when the assignment can be computed."""
         unknown = self._unknown()
         if not unknown - self._missed:
             return 0.0
         if now < self._deadline:
             return self._deadline - now
         shown = ", ".join(printable(topic, _SHOWN) for topic in sorted(unknown)[:5])
-        log.warning("the group subscribes to topics that are not there (%s); they are left out until they are", shown)
+        log.warning("the group subscribes to topics that do not exist (%s); they are skipped until they do", shown)
         self._missed = unknown
         return 0.0
 
     def divide(self, assignor: Assignor) -> dict[str, bytes]:
-        """The assignment of every member. GroupError when the assignor does what none may."""
+        """The assignment of every member. Raises GroupError if the assignor breaks the rules."""
         counts = self.remember()
         cluster = self._listeners.cluster()
         shapes = {topic: TopicShape(count, cluster.racks_of(topic)) for topic, count in counts.items() if count > 0}
@@ -86,15 +86,15 @@ class Leader:
             raise GroupError(f"assignor {assignor.name} failed: {error!r}") from error
 
     def remember(self) -> dict[str, int]:
-        """Take the counts of now as those that the assignment was made from."""
+        """Records the present counts as those of the assignment."""
         cluster = self._listeners.cluster()
         self._divided = _counts(cluster, self.topics)
         self._missed &= self._unknown()
         self._seen, self._fewer_since = cluster, None
         return self._divided
 
-    def why_again(self, now: float) -> str | None:
-        """What calls for another rebalance."""
+    def rejoin_reason(self, now: float) -> str | None:
+        """The reason for another rebalance, if there is one."""
         cluster = self._listeners.cluster()
         if not self._divided or (cluster is self._seen and self._fewer_since is None):
             return None
@@ -108,12 +108,12 @@ class Leader:
             self._fewer_since = None
             return None
         self._fewer_since = now if self._fewer_since is None else self._fewer_since
-        if now < self._fewer_since + GONE_PATIENCE:
+        if now < self._fewer_since + GONE_WAIT:
             return None
         return f"topic {printable(fewer[0], _SHOWN)} is gone or has fewer partitions than before"
 
-    def look_again(self, now: float) -> float:
-        return NEVER if self._fewer_since is None else max(0.0, self._fewer_since + GONE_PATIENCE - now)
+    def next_check(self, now: float) -> float:
+        return NEVER if self._fewer_since is None else max(0.0, self._fewer_since + GONE_WAIT - now)
 
     def _unknown(self) -> frozenset[str]:
         known = self._listeners.cluster().topics
@@ -130,7 +130,7 @@ def _described(member: ListedMember) -> AssignorMember:
         wanted = read_subscription(member.metadata)
     except FrameError as error:
         # One broken member must not keep the others from their partitions.
-        log.warning("member %s is given nothing: %s", printable(member.member_id, _SHOWN), error)
+        log.warning("member %s gets no partitions: %s", printable(member.member_id, _SHOWN), error)
         wanted = MemberSubscription(())
     return AssignorMember(
         member_id=member.member_id,
@@ -147,16 +147,16 @@ def _check(name: str, found: Assignment, members: Sequence[str]) -> None:
     given: dict[TopicPartition, str] = {}
     for member, partitions in found.items():
         if member not in members:
-            raise GroupError(f"assignor {name} assigned to {printable(member, _SHOWN)}, which is no member")
+            raise GroupError(f"assignor {name} assigned to {printable(member, _SHOWN)}, which is not a member")
         for partition in partitions:
             other = given.setdefault(partition, member)
             if other != member:
-                raise GroupError(f"assignor {name} gave {partition} to two members")
+                raise GroupError(f"assignor {name} assigned {partition} to two members")
 
 
 def _withheld(found: Assignment, members: Sequence[AssignorMember]) -> Assignment:
-    """Without what somebody else still has: it is free when that member comes back without it. Our own assignors leave
-    such partitions out already; of others this is not known."""
+    """Withholds partitions that another member still owns: they are free when that member rejoins without them. Our own
+    assignors do this already; custom ones may not."""
     claimants: dict[TopicPartition, set[str]] = {}
     for member in members:
         for partition in member.owned:

@@ -1,20 +1,20 @@
-"""The states of a classic member and the moves between them: everything that affects them is in this table.
+"""The states of a classic member and the transitions between them: everything that affects them is in this table.
 
 Thread: none (pure).
 
-    OUTSIDE      no member and no wish to be one
+    OUTSIDE      not a member and not joining
     JOINING      JoinGroup is to be sent, or the group waits for its other members; the coordinator may be unknown yet
-    REVOKING     the application gives up what JoinGroup must not find in its hands (eager: everything)
-    SYNCING      a member of this generation, whose assignment is awaited (and made, where we lead)
-    RECONCILING  the application gives up what is not ours any more and begins with what is
-    STABLE       nothing to do but to say that we are there
-    AWAY         the application has not polled for max.poll.interval.ms: we left, and it does not know yet
-    LOSING       no member any more; the application gives up everything, and then we join anew
-    LEAVING      LeaveGroup is under way
-    FAILED       the group will not have us, or another took our place; only leaving ends it
+    REVOKING     the application releases the partitions that it must not own during JoinGroup (eager: all)
+    SYNCING      a member of this generation that waits for its assignment (and makes it, as leader)
+    RECONCILING  the application releases partitions that are no longer assigned and starts new ones
+    STABLE       only heartbeats
+    AWAY         the application has not polled for max.poll.interval.ms: the member left, unknown to the application
+    LOSING       no longer a member; the application releases everything, then the member rejoins
+    LEAVING      LeaveGroup is in flight
+    FAILED       the group refuses this member, or another replaced it; only leaving ends this state
 
-At most one step of the application is open, and only in REVOKING, RECONCILING, AWAY and LOSING. A step that was open
-when the membership was lost is waited for in LOSING; what is left afterwards is lost in a step of its own.
+At most one step of the application is open, and only in REVOKING, RECONCILING, AWAY and LOSING. LOSING waits for a step
+that was open when the membership was lost; the remaining partitions are lost in a step of their own.
 """
 
 from __future__ import annotations
@@ -52,14 +52,16 @@ TRANSITIONS: Final[Mapping[ClassicState, frozenset[ClassicState]]] = {
     ClassicState.FAILED: frozenset({ClassicState.LEAVING}),
 }
 
-# Where the coordinator counts on our heartbeats. While it holds our JoinGroup it does not.
-BEATING: Final = frozenset({ClassicState.REVOKING, ClassicState.SYNCING, ClassicState.RECONCILING, ClassicState.STABLE})
-# Where a group has us, or is about to.
-MEMBER: Final = BEATING | {ClassicState.JOINING}
+# The coordinator expects heartbeats in these states. It does not while it holds the member's JoinGroup.
+SENDS_HEARTBEATS: Final = frozenset(
+    {ClassicState.REVOKING, ClassicState.SYNCING, ClassicState.RECONCILING, ClassicState.STABLE}
+)
+# A member, or about to become one.
+MEMBER: Final = SENDS_HEARTBEATS | {ClassicState.JOINING}
 
 
 def checked(now: ClassicState, then: ClassicState) -> ClassicState:
-    """The next state; a move that the table does not have is a defect of ours."""
+    """The next state. A transition that is not in the table is a bug."""
     if then not in TRANSITIONS[now]:
-        raise AssertionError(f"classic membership: no move from {now.value} to {then.value}")
+        raise AssertionError(f"classic membership: no transition from {now.value} to {then.value}")
     return then

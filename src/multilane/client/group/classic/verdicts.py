@@ -1,4 +1,4 @@
-"""What an error means for a classic member, and what its user should do about one that ends the membership.
+"""The effect of an error on a classic member, and advice for an error that ends the membership.
 
 Thread: none (pure).
 """
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class ErrorVerdict(enum.Enum):
-    PASSING = "passing"  # the coordinator moved, loads or cannot be reached: again, after a while
-    LOGIN = "login"  # refused before it was asked; goes on when somebody changes something
+    PASSING = "passing"  # the coordinator moved, is loading or is unreachable: retried after a while
+    LOGIN = "login"  # the login was refused; retried, in case it is accepted later
     REBALANCE = "rebalance"
-    STALE = "stale"  # the group went on without us; it may still know our id
-    UNKNOWN = "unknown"  # the group does not know us
+    STALE = "stale"  # the group moved on without this member; it may still know the member id
+    UNKNOWN = "unknown"  # the group does not know this member
     NEEDS_ID = "needs id"
     FATAL = "fatal"
 
@@ -49,12 +49,12 @@ _INCONSISTENT_PROTOCOL: Final = 23
 _ADVICE: Final = {
     _INCONSISTENT_PROTOCOL: (
         "the other members have no assignor in common with partition.assignment.strategy ({strategy}), or the group "
-        "belongs to something that is no consumer; give all members a common assignor, or use another group.id"
+        "is not a consumer group; give all members a common assignor, or use another group.id"
     ),
-    24: "write another group.id",
+    24: "set another group.id",
     26: (
-        "session.timeout.ms ({session} ms) is outside of what the broker allows; "
-        "see its group.min.session.timeout.ms and group.max.session.timeout.ms"
+        "session.timeout.ms ({session} ms) is outside the range that the broker allows "
+        "(group.min.session.timeout.ms to group.max.session.timeout.ms)"
     ),
     30: "grant READ on the group to this user",
     81: "the group is full; run fewer members or raise the broker's group.max.size",
@@ -69,15 +69,15 @@ def judge(error: MultilaneError) -> ErrorVerdict:
     return ErrorVerdict.PASSING if error.retriable else ErrorVerdict.FATAL
 
 
-def told(error: MultilaneError, config: GroupConfig) -> MultilaneError:
-    """An error that ends the membership, as its user should read it."""
+def advised(error: MultilaneError, config: GroupConfig) -> MultilaneError:
+    """An error that ends the membership, with advice for the user."""
     if not isinstance(error, BrokerError):
         return error
     group = printable(config.group_id, 100)
     if error.code == _FENCED_INSTANCE_ID:
         return InstanceFenced(
             f"another process joined group {group} with group.instance.id={printable(config.group_instance_id, 100)} "
-            "and took the place of this member; give each process an instance id of its own"
+            "and replaced this member; give each process its own group.instance.id"
         )
     advice = _ADVICE.get(error.code)
     if advice is None:
@@ -88,13 +88,14 @@ def told(error: MultilaneError, config: GroupConfig) -> MultilaneError:
 
 def refused_pattern(config: GroupConfig) -> GroupRefused:
     return GroupRefused(
-        f"group {printable(config.group_id, 100)} is a classic one, where brokers match no patterns; "
+        f"group {printable(config.group_id, 100)} uses the classic protocol, in which brokers do not match patterns; "
         "subscribe with a Python pattern, or set group.protocol=consumer"
     )
 
 
 def inconsistent(what: str, text: str) -> BrokerError:
-    """An answer that speaks of another protocol than we offered counts as the broker's own word for that."""
+    """The error for an answer with a protocol that we did not offer: INCONSISTENT_GROUP_PROTOCOL, as if the broker had
+    returned it."""
     return broker_error(_INCONSISTENT_PROTOCOL, what, text)
 
 

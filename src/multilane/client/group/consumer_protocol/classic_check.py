@@ -1,10 +1,10 @@
-"""Whether a group has live members of the classic protocol, which a KIP-848 heartbeat would convert.
+"""Checks whether a group has live members of the classic protocol, which a KIP-848 heartbeat would convert.
 
 Thread: none (pure state machine); belongs to a membership, on the network thread.
 
-Used with `group.protocol=auto` only. The coordinator is asked (DescribeGroups) right before each heartbeat that joins,
-so that the answer is a round trip old at most. A group that is empty, unknown or of the newer protocol is clear: nobody
-loses a strategy that they chose. A refusal is clear too: the heartbeat gets the same one, and says what to do about it.
+Used with `group.protocol=auto` only. DescribeGroups goes to the coordinator right before each joining heartbeat, so its
+answer is one round trip old at most. A group that is empty, unknown or of the newer protocol is clear: no member loses
+a configured strategy. A refusal is clear too: the heartbeat gets the same one, with advice.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from multilane.client.group.membership import Coordinators
     from multilane.types import NodeId
 
-_NOBODY: Final = frozenset({"", "Dead", "Empty"})
+_NO_MEMBERS: Final = frozenset({"", "Dead", "Empty"})
 
 
 class LiveClassicGroup(GroupRefused):
-    """Others are in the group, by the classic protocol. `assignor` is what they chose, where they have."""
+    """The group has members of the classic protocol. `assignor` is their assignor, if they have agreed on one."""
 
     def __init__(self, group: str, members: int, assignor: str) -> None:
         chosen = f" and assignor {assignor}" if assignor else ""
@@ -49,13 +49,13 @@ class ClassicCheck:
         self._coordinators = coordinators
         self._state = RequestState(backoff)
         self._found = found
-        self._talk = 0
+        self._conversation = 0
         self.is_clear = False
 
     def start_over(self) -> None:
-        """The next join needs an answer of its own; one that is under way is too old."""
+        """The next join needs a new answer; one in flight is too old."""
         self.is_clear = False
-        self._talk += 1
+        self._conversation += 1
         if self._state.in_flight:
             self._state.succeeded()
 
@@ -64,14 +64,14 @@ class ClassicCheck:
 
     def ask(self, node: NodeId) -> UnsentRequest:
         self._state.sent()
-        talk = self._talk
+        conversation = self._conversation
 
         def on_response(response: Any, now: float) -> None:
-            if talk == self._talk:
+            if conversation == self._conversation:
                 self._on_response(node, response, now)
 
         def on_failure(error: MultilaneError, now: float) -> None:
-            if talk == self._talk:
+            if conversation == self._conversation:
                 self._on_failure(node, error, now)
 
         return UnsentRequest(
@@ -84,16 +84,16 @@ class ClassicCheck:
         )
 
     def _on_response(self, node: NodeId, response: Any, now: float) -> None:
-        told = next((g for g in response.groups if str(g.group_id) == self._group), None)
-        code = 0 if told is None else int(told.error_code)
+        description = next((g for g in response.groups if str(g.group_id) == self._group), None)
+        code = 0 if description is None else int(description.error_code)
         if code:
             self._on_failure(node, broker_error(code, f"DescribeGroups of group {self._group}"), now)
             return
         self._state.succeeded()
-        if told is None or (str(told.group_state) in _NOBODY and not told.members):
+        if description is None or (str(description.group_state) in _NO_MEMBERS and not description.members):
             self.is_clear = True
         else:
-            self._found(LiveClassicGroup(self._group, len(told.members), str(told.protocol_data)), now)
+            self._found(LiveClassicGroup(self._group, len(description.members), str(description.protocol_data)), now)
 
     def _on_failure(self, node: NodeId, error: MultilaneError, now: float) -> None:
         if error.retriable:

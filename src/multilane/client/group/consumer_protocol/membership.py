@@ -2,14 +2,14 @@
 
 Thread: none (pure state machine); owned by the network thread, one per consumer.
 
-The coordinator assigns, by topic id, in the answers to heartbeats. What is owned and no longer assigned is given up
-first (a REVOKED step) and acknowledged at once, then what is new is begun with (an ASSIGNED step) and acknowledged;
-partitions in both never stop. Topics whose names are not known yet are looked for, and the rest goes ahead. Heartbeats
-go on all the while.
+The coordinator assigns partitions by topic id in its answers to heartbeats. Owned partitions that are no longer
+assigned are released first (a REVOKED step) and acknowledged at once; then new partitions are started (an ASSIGNED
+step) and acknowledged. Partitions that stay assigned never stop. Unknown topic ids are looked up while the other
+partitions proceed. Heartbeats continue all the while.
 
 Owns the state (`states.py`) and the member's id and epoch; `reconciler.py` has the partitions. Never calls the
-application, and never gives up a partition that the application has not given up: fenced or gone stale, it stays in
-`owned` until the LOST step is done, though `identity` is None from that moment.
+application, and never releases a partition before the application has: of a fenced or stale member it stays in `owned`
+until the LOST step is done, though `identity` is None from that moment.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from multilane.client.group.consumer_protocol.names import TopicIds
 from multilane.client.group.consumer_protocol.reconciler import ReconcileOutcome, Reconciler
 from multilane.client.group.consumer_protocol.reconciliation import Target, read_target
 from multilane.client.group.consumer_protocol.refusals import HeartbeatError, meaning, refusal, version_refusal
-from multilane.client.group.consumer_protocol.states import BEATING, MEMBER, TRANSITIONS, MemberState
+from multilane.client.group.consumer_protocol.states import MEMBER, SENDS_HEARTBEATS, TRANSITIONS, MemberState
 from multilane.client.group.consumer_protocol.wording import Wording
 from multilane.client.group.membership import Coordinators, Identity, Subscription
 from multilane.client.net.requests import NEVER, NOTHING, Poll, UnsentRequest
@@ -46,13 +46,12 @@ if TYPE_CHECKING:
 log = logger(__name__)
 
 PROTOCOL: Final = "consumer"
-_LOOK_FOR_APPLICATION: Final = 1.0  # seconds between looks whether a stale member's application polls again
+_STALE_CHECK_SECONDS: Final = 1.0  # seconds between checks whether a stale member's application polls again
 
 
 class ConsumerMembership:
-    """`unsupported` is told instead of `listeners.failed` when the brokers do not offer this protocol: whoever made
-    this member may use the classic one, or raise what was told. `topic_ids` finds the topics that are assigned; the
-    metadata does."""
+    """`unsupported` is called instead of `listeners.failed` when the brokers do not offer this protocol: the owner may
+    use the classic one, or raise the error. `topic_ids` finds assigned topics; the metadata implements it."""
 
     def __init__(
         self,
@@ -74,14 +73,14 @@ class ConsumerMembership:
         self._epoch = JOIN_EPOCH
         self._wording = Wording(policy, self._group)
         self._heartbeat_timer = HeartbeatTimer(policy.backoff)
-        self._check = ClassicCheck(self._group, coordinators, policy.backoff, self._is_classic)
-        self._parts = Reconciler(listeners, topic_ids, policy.group.max_poll_interval)
-        self._node: NodeId | None = None  # whom we last spoke to
-        self._refusal: MultilaneError | None = None  # why we are FATAL
-        self._last_word: Callable[[MultilaneError], None] | None = None  # told why when all is given up
-        self._left: list[Callable[[], None]] = []
-        self._wants_back = False  # subscribed while leaving
-        self._is_known = False  # the coordinator may have heard of us since we joined
+        self._check = ClassicCheck(self._group, coordinators, policy.backoff, self._on_classic_group)
+        self._reconciler = Reconciler(listeners, topic_ids, policy.group.max_poll_interval)
+        self._node: NodeId | None = None  # the last coordinator
+        self._refusal: MultilaneError | None = None  # the reason for FATAL
+        self._on_released: Callable[[MultilaneError], None] | None = None  # called once everything is released
+        self._leave_callbacks: list[Callable[[], None]] = []
+        self._rejoin_after_leaving = False  # subscribed while leaving
+        self._may_be_known = False  # the coordinator may know this member since it joined
 
     # --- what others see ---------------------------------------------------------------------------------------------
 
@@ -93,18 +92,18 @@ class ConsumerMembership:
 
     @property
     def owned(self) -> frozenset[TopicPartition]:
-        return self._parts.owned
+        return self._reconciler.owned
 
     @property
     def refusal(self) -> MultilaneError | None:
-        return self._refusal if self.state is MemberState.FATAL and self._last_word is None else None
+        return self._refusal if self.state is MemberState.FATAL and self._on_released is None else None
 
     def fenced_after(self, session: float | None) -> float:
         return self._heartbeat_timer.fenced_after(session)
 
     @property
     def topics_to_watch(self) -> frozenset[str]:
-        """None: the coordinator says what is ours, by ids that are looked up as they come."""
+        """None: the coordinator assigns topic ids, which are looked up as they arrive."""
         return frozenset()
 
     # --- what others ask ---------------------------------------------------------------------------------------------
@@ -115,30 +114,30 @@ class ConsumerMembership:
         if self.state is MemberState.UNSUBSCRIBED:
             self._join()
         elif self.state is MemberState.LEAVING:
-            self._wants_back = True
+            self._rejoin_after_leaving = True
         elif self.refusal is not None:
             self._listeners.failed(self.refusal)
-        elif changed and self.state in BEATING:
+        elif changed and self.state in SENDS_HEARTBEATS:
             self._heartbeat_timer.is_urgent = True
 
     def rejoin(self, reason: str, now: float) -> None:
-        log.debug("group %s: the broker assigns, so there is nothing to do to rebalance (%s)", self._group, reason)
+        log.debug("group %s: the broker assigns; ignoring a request to rebalance (%s)", self._group, reason)
 
     def step_done(self, ticket: int, now: float) -> None:
-        if self._parts.done(ticket):
+        if self._reconciler.done(ticket):
             self._advance(now)
 
     def leave(self, left: Callable[[], None], now: float) -> None:
-        self._parts.clear()
-        self._wants_back = False
+        self._reconciler.clear()
+        self._rejoin_after_leaving = False
         if self.state is MemberState.LEAVING:
-            self._left.append(left)
-        elif self.state in BEATING and self._is_known:
-            self._left.append(left)
+            self._leave_callbacks.append(left)
+        elif self.state in SENDS_HEARTBEATS and self._may_be_known:
+            self._leave_callbacks.append(left)
             self._heartbeat_timer.start_over()
             self._to(MemberState.LEAVING)
         else:
-            self._last_word = None
+            self._on_released = None
             if self.state is not MemberState.UNSUBSCRIBED:
                 self._to(MemberState.UNSUBSCRIBED)
             left()
@@ -146,7 +145,7 @@ class ConsumerMembership:
     def fenced(self, error: MultilaneError, now: float) -> None:
         if self.state not in MEMBER:
             return
-        log.warning("group %s: a commit was refused (%s)", self._group, error)
+        log.warning("group %s: a commit was rejected (%s)", self._group, error)
         if isinstance(error, InstanceFenced | InstanceInUse):
             self._refuse(error, now)
         else:
@@ -158,16 +157,16 @@ class ConsumerMembership:
         if self.state is MemberState.LEAVING:
             return self._poll_leaving(now)
         limit = self._policy.group.max_poll_interval
-        if self.state in BEATING and self._pulse.expire(now, limit):
+        if self.state in SENDS_HEARTBEATS and self._pulse.expire(now, limit):
             return self._go_stale(now)
         patience = limit - self._pulse.idle(now)
         self._advance(now)
-        if self.state in BEATING:
+        if self.state in SENDS_HEARTBEATS:
             return self._poll_beating(patience, now)
-        return Poll(wait=_LOOK_FOR_APPLICATION) if self.state is MemberState.STALE else NOTHING
+        return Poll(wait=_STALE_CHECK_SECONDS) if self.state is MemberState.STALE else NOTHING
 
     def _poll_beating(self, patience: float, now: float) -> Poll:
-        """`patience` is for how long the application may still go without a poll."""
+        """`patience`: seconds that the application may still go without a poll."""
         node = self._coordinators.of(self._group)
         if node is None:
             return Poll(wait=patience)
@@ -184,60 +183,60 @@ class ConsumerMembership:
             return NOTHING
         node = self._coordinators.of(self._group)
         if node is None:
-            error = self._coordinators.why(self._group)
+            error = self._coordinators.last_error(self._group)
             if error is None:
-                return NOTHING  # it is being looked for, and whoever closes waits for us with a deadline
-            log.warning("group %s: left without telling the coordinator, which is unknown: %s", self._group, error)
-            self._gone()
+                return NOTHING  # the look-up is in progress, and close() waits with a deadline
+            log.warning("group %s: left without notifying the coordinator, which is unknown: %s", self._group, error)
+            self._finish_leaving()
             return self.poll(now) if self.state is MemberState.JOINING else NOTHING
-        talk = self._heartbeat_timer.sent(now)
+        conversation = self._heartbeat_timer.sent(now)
 
         def answered(*_: object) -> None:
-            if self._heartbeat_timer.is_current(talk):
-                self._gone()
+            if self._heartbeat_timer.is_current(conversation):
+                self._finish_leaving()
 
-        return Poll((heartbeat_to(node, self._wording.farewell(self._member_id), answered, answered),))
+        return Poll((heartbeat_to(node, self._wording.leave_heartbeat(self._member_id), answered, answered),))
 
     def _go_stale(self, now: float) -> Poll:
         log.warning(
-            "group %s: the application has not polled for %.1f s, which is more than max.poll.interval.ms; %s leaves, "
-            "and joins again at the next poll. Handle fewer records per poll (max.poll.records), or raise the interval",
+            "group %s: the application has not polled for %.1f s, longer than max.poll.interval.ms; %s leaves and "
+            "rejoins at the next poll. Process fewer records per poll (max.poll.records), or raise the interval",
             self._group,
             self._pulse.idle(now),
             self._policy.name,
         )
         self._listeners.observer.count("group.stale", group=self._group)
-        node = self._coordinators.of(self._group) if self._is_known else None
+        node = self._coordinators.of(self._group) if self._may_be_known else None
         self._heartbeat_timer.start_over()
         self._to(MemberState.STALE)
         if node is None:
-            return Poll(wait=_LOOK_FOR_APPLICATION)
+            return Poll(wait=_STALE_CHECK_SECONDS)
 
         def ignored(*_: object) -> None:
-            return None  # whether it came through or not, the next word is to join
+            return None  # whether it arrived or not, the next request joins
 
-        farewell = heartbeat_to(node, self._wording.farewell(self._member_id), ignored, ignored)
-        return Poll((farewell,), _LOOK_FOR_APPLICATION)
+        leave_heartbeat = heartbeat_to(node, self._wording.leave_heartbeat(self._member_id), ignored, ignored)
+        return Poll((leave_heartbeat,), _STALE_CHECK_SECONDS)
 
     def _heartbeat(self, node: NodeId, now: float) -> UnsentRequest:
         if node != self._node:
-            self._wording.unheard()
+            self._wording.start_over()
             self._node = node
         subscription = self._wording.subscription
-        owned = self._parts.tell() if self._parts.must_acknowledge or self._wording.is_full else None
-        said = self._wording.heartbeat(self._member_id, self._epoch, owned)
-        self._is_known = True
-        talk = self._heartbeat_timer.sent(now)
+        owned = self._reconciler.report_owned() if self._reconciler.must_acknowledge or self._wording.is_full else None
+        heartbeat = self._wording.heartbeat(self._member_id, self._epoch, owned)
+        self._may_be_known = True
+        conversation = self._heartbeat_timer.sent(now)
 
         def on_response(response: Any, now: float) -> None:
-            if self._heartbeat_timer.is_current(talk):
+            if self._heartbeat_timer.is_current(conversation):
                 self._on_response(node, subscription, response, now)
 
         def on_failure(error: MultilaneError, now: float) -> None:
-            if self._heartbeat_timer.is_current(talk):
+            if self._heartbeat_timer.is_current(conversation):
                 self._on_failure(node, error, now)
 
-        return heartbeat_to(node, said, on_response, on_failure)
+        return heartbeat_to(node, heartbeat, on_response, on_failure)
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
@@ -249,51 +248,51 @@ class ConsumerMembership:
         try:
             epoch, target = self._read(response)
         except WireError as error:
-            log.warning("group %s: an answer to a heartbeat is ignored: %s", self._group, error)
-            self._try_again(now)
+            log.warning("group %s: ignoring an answer to a heartbeat: %s", self._group, error)
+            self._retry(now)
             return
         self._heartbeat_timer.answered(response.heartbeat_interval.total_seconds())
         if self.state is MemberState.JOINING:
             self._heartbeat_timer.joined(now)
-        self._wording.heard(subscription)
+        self._wording.acknowledged(subscription)
         self._member_id = response.member_id or self._member_id
         self._epoch = epoch
         if target is None and self.state is MemberState.JOINING:
-            log.warning("group %s: the coordinator has assigned nothing, not even an empty list", self._group)
-            self._wording.unheard()  # a heartbeat that says everything is answered with an assignment
-        is_heard = self.state is MemberState.ACKNOWLEDGING and not self._parts.must_acknowledge
-        if self._parts.aim(target, now) or is_heard:
+            log.warning("group %s: the coordinator sent no assignment, not even an empty one", self._group)
+            self._wording.start_over()  # a complete heartbeat is answered with an assignment
+        is_acknowledged = self.state is MemberState.ACKNOWLEDGING and not self._reconciler.must_acknowledge
+        if self._reconciler.set_target(target, now) or is_acknowledged:
             if self.state is not MemberState.RECONCILING:
                 self._to(MemberState.RECONCILING)
         elif self.state is MemberState.JOINING:
             self._to(MemberState.STABLE)
         self._advance(now)
         if not self.owned:
-            self._heartbeat_timer.empty_handed(now)
+            self._heartbeat_timer.unassigned(now)
 
     def _read(self, response: Any) -> tuple[int, Target | None]:
         epoch = int(response.member_epoch)
         if epoch <= JOIN_EPOCH or epoch < self._epoch:
-            raise WireError(f"the coordinator answers epoch {epoch} to epoch {self._epoch}")
+            raise WireError(f"the coordinator answered epoch {self._epoch} with epoch {epoch}")
         return epoch, None if response.assignment is None else read_target(response.assignment)
 
     def _on_error(self, node: NodeId, code: int, text: str | None, now: float) -> None:
         match meaning(code, self._epoch):
             case HeartbeatError.FENCED:
-                log.warning("group %s: %s is not a member any more: code %d", self._group, self._member_id, code)
+                log.warning("group %s: %s is no longer a member: error code %d", self._group, self._member_id, code)
                 self._fence(now)
             case HeartbeatError.UNSUPPORTED:
                 self._not_offered(refusal(code, text, self._policy), now)
             case HeartbeatError.FINAL:
                 self._refuse(refusal(code, text, self._policy), now)
-            case HeartbeatError.TELL:
+            case HeartbeatError.REPORT:
                 self._listeners.failed(refusal(code, text, self._policy))
-                self._try_again(now)
-            case HeartbeatError.LOOK_AGAIN:
+                self._retry(now)
+            case HeartbeatError.FIND_COORDINATOR:
                 self._coordinators.forget(self._group, node)
-                self._try_again(now)
+                self._retry(now)
             case HeartbeatError.BACK_OFF:
-                self._try_again(now)
+                self._retry(now)
 
     def _on_failure(self, node: NodeId, error: MultilaneError, now: float) -> None:
         if isinstance(error, UnsupportedVersion):
@@ -302,47 +301,47 @@ class ConsumerMembership:
             if not error.retriable:
                 self._listeners.failed(error)
             self._coordinators.forget(self._group, node)
-            self._try_again(now)
+            self._retry(now)
         else:
             self._refuse(error, now)
 
-    def _is_classic(self, error: MultilaneError, now: float) -> None:
+    def _on_classic_group(self, error: MultilaneError, now: float) -> None:
         if self.state is MemberState.JOINING:
             self._not_offered(error, now)
 
     def _not_offered(self, error: MultilaneError, now: float) -> None:
-        no_other = self._wording.subscription.regex is not None  # has patterns for the broker either
+        no_other = self._wording.subscription.regex is not None  # the classic protocol has no server-side patterns
         self._refuse(error, now, None if no_other else self._unsupported)
 
-    def _try_again(self, now: float) -> None:
-        self._wording.unheard()
-        self._parts.must_acknowledge |= self.state is MemberState.ACKNOWLEDGING
+    def _retry(self, now: float) -> None:
+        self._wording.start_over()
+        self._reconciler.must_acknowledge |= self.state is MemberState.ACKNOWLEDGING
         self._heartbeat_timer.failed(now)
         self._start_check()
 
-    # --- moves -------------------------------------------------------------------------------------------------------
+    # --- transitions -------------------------------------------------------------------------------------------------
 
     def _join(self) -> None:
-        """Say epoch 0. Nothing is owned at this point."""
+        """Joins with epoch 0. Nothing is owned at this point."""
         self._epoch = JOIN_EPOCH
-        self._is_known = False
-        self._parts.clear()
-        self._wording.unheard()
+        self._may_be_known = False
+        self._reconciler.clear()
+        self._wording.start_over()
         self._heartbeat_timer.is_urgent = True
         self._start_check()
         self._to(MemberState.JOINING)
 
     def _start_check(self) -> None:
-        """Whoever asked for KIP-848 converts groups, as Kafka does."""
+        """With group.protocol=consumer a group is converted without a check, as in Kafka's client."""
         self._check.start_over()
         self._check.is_clear = self._policy.group.group_protocol != "auto"
 
-    def _gone(self) -> None:
+    def _finish_leaving(self) -> None:
         self._to(MemberState.UNSUBSCRIBED)
         self._heartbeat_timer.start_over()
-        callbacks, self._left = self._left, []
-        if self._wants_back:
-            self._wants_back = False
+        callbacks, self._leave_callbacks = self._leave_callbacks, []
+        if self._rejoin_after_leaving:
+            self._rejoin_after_leaving = False
             self._join()
         for left in callbacks:
             left()
@@ -354,45 +353,45 @@ class ConsumerMembership:
         self._advance(now)
 
     def _refuse(
-        self, error: MultilaneError, now: float, last_word: Callable[[MultilaneError], None] | None = None
+        self, error: MultilaneError, now: float, on_released: Callable[[MultilaneError], None] | None = None
     ) -> None:
-        self._refusal, self._last_word = error, last_word
+        self._refusal, self._on_released = error, on_released
         self._heartbeat_timer.start_over()
         self._to(MemberState.FATAL)
-        if last_word is None:
+        if on_released is None:
             self._listeners.failed(error)
         self._advance(now)
 
     def _advance(self, now: float) -> None:
-        """Do what can be done without waiting for anybody."""
+        """Takes the steps that are possible without waiting."""
         if self.state in (MemberState.RECONCILING, MemberState.ACKNOWLEDGING):
             self._reconcile()
-        elif self._parts.in_step:
+        elif self._reconciler.in_step:
             return
         elif self.state is MemberState.FENCED or (self.state is MemberState.STALE and self._application_polls(now)):
-            if not self._parts.lose(now):
+            if not self._reconciler.lose(now):
                 self._join()
-        elif self.state is MemberState.FATAL and not self._parts.lose(now) and self._last_word and self._refusal:
-            tell, self._last_word = self._last_word, None
-            tell(self._refusal)
+        elif self.state is MemberState.FATAL and not self._reconciler.lose(now) and self._on_released and self._refusal:
+            on_released, self._on_released = self._on_released, None
+            on_released(self._refusal)
 
     def _application_polls(self, now: float) -> bool:
         return self._pulse.idle(now) < self._policy.group.max_poll_interval
 
     def _reconcile(self) -> None:
-        outcome = self._parts.advance()
-        self._heartbeat_timer.is_urgent |= self._parts.must_acknowledge
+        outcome = self._reconciler.advance()
+        self._heartbeat_timer.is_urgent |= self._reconciler.must_acknowledge
         if outcome is ReconcileOutcome.IN_STEP:
             if self.state is MemberState.ACKNOWLEDGING:
                 self._to(MemberState.RECONCILING)
         elif self.state is MemberState.RECONCILING:
-            if self._parts.must_acknowledge:
+            if self._reconciler.must_acknowledge:
                 self._to(MemberState.ACKNOWLEDGING)
             elif outcome is ReconcileOutcome.COMPLETE:
                 self._to(MemberState.STABLE)
 
     def _to(self, state: MemberState) -> None:
         if state not in TRANSITIONS[self.state]:
-            raise AssertionError(f"group {self._group}: no move from {self.state.value} to {state.value}")
+            raise AssertionError(f"group {self._group}: no transition from {self.state.value} to {state.value}")
         log.debug("group %s: %s, epoch %d: %s", self._group, self._member_id, self._epoch, state.value)
         self.state = state

@@ -1,9 +1,9 @@
-"""Which topic ids a member has asked the metadata for, and for how long.
+"""The topic ids that a member requests from the metadata.
 
 Thread: none (pure); belongs to the membership that made it, on the network thread.
 
-An id is wanted while the picture of the cluster does not have it, and on until the application has begun with its
-partitions: by then the fetch side holds the topic by name, and the picture does not lose it in between.
+An id is wanted while the cluster metadata lacks it, and until the application has started its partitions: by then
+fetching holds the topic by name, so the metadata does not lose it in between.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class TopicIds(Protocol):
-    """Whoever finds topics by id; wants are counted there."""
+    """Finds topics by id, and counts how often each is wanted."""
 
     def add_ids(self, ids: Collection[UUID]) -> None: ...
 
@@ -30,7 +30,7 @@ class WantedIds:
         self._wanted: set[UUID] = set()
 
     def want(self, ids: frozenset[UUID], cluster: Cluster) -> bool:
-        """Ask for these. True when the picture has some of the topics, but not all their partitions: it is old."""
+        """Requests these ids. True if the metadata has a topic but not all its partitions: it is old."""
         new = ids - self._wanted
         if new:
             self._wanted |= new
@@ -38,7 +38,7 @@ class WantedIds:
         return any(cluster.topic_named(topic_id) is not None for topic_id in ids)
 
     def keep(self, ids: frozenset[UUID]) -> None:
-        """Ask no longer for any but these."""
+        """Stops requesting all ids but these."""
         gone = self._wanted - ids
         if gone:
             self._wanted -= gone

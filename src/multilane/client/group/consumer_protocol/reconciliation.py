@@ -1,12 +1,12 @@
-"""What a member owns, what it is to own, and the next step from the one to the other.
+"""A member's owned and assigned partitions, and the next step from one to the other.
 
 Thread: none (pure); belongs to the membership that made it, on the network thread.
 
-A partition is known here by its topic's id: a topic that was deleted and made again has another one, so its partitions
-are given up and begun with although they are named as before. The name that the application was given stays with what
-is owned, also when the picture of the cluster no longer has it.
+A partition is identified by its topic's id: a recreated topic has another id, so its partitions are revoked and
+assigned again although their names are the same. An owned partition keeps the name that the application was given, even
+when the cluster metadata no longer has it.
 
-Owns no state of the protocol and tells nobody: the membership asks for the next step and says when it is done.
+Owns no state of the protocol and calls nothing: the membership asks for the next step and reports its completion.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ Target = Mapping[UUID, frozenset[int]]
 
 
 def read_target(assignment: Any) -> Target:
-    """What a heartbeat's answer assigns. What cannot be a partition is left out, aloud; too much of it is refused."""
+    """The assignment in a heartbeat's answer. Invalid partitions are skipped with a warning; too many are refused."""
     found: dict[UUID, frozenset[int]] = {}
     count = 0
-    for told in assignment.topic_partitions:
-        count += len(told.partitions)
+    for entry in assignment.topic_partitions:
+        count += len(entry.partitions)
         if count > MOST_PARTITIONS:
             raise WireError(f"the coordinator assigns more than {MOST_PARTITIONS} partitions to one member")
-        numbers = frozenset(int(p) for p in told.partitions if int(p) >= 0)
-        if told.topic_id is None or len(numbers) < len(told.partitions):
-            log.warning("an assignment has partitions of no topic, negative or repeated ones; they are left out")
-        if told.topic_id is not None and numbers:
-            found[told.topic_id] = found.get(told.topic_id, frozenset()) | numbers
+        numbers = frozenset(int(p) for p in entry.partitions if int(p) >= 0)
+        if entry.topic_id is None or len(numbers) < len(entry.partitions):
+            log.warning("ignoring partitions of an assignment that have no topic, or a negative or repeated number")
+        if entry.topic_id is not None and numbers:
+            found[entry.topic_id] = found.get(entry.topic_id, frozenset()) | numbers
     return found
 
 
 @dataclass(frozen=True, slots=True)
 class ReconcilePlan:
-    """The difference between what is owned and what is assigned. `unknown` are the ids of topics that the picture of
-    the cluster does not have yet, or not with the partitions assigned."""
+    """The difference between owned and assigned partitions. `unknown` holds the ids of topics that the cluster metadata
+    lacks, or whose assigned partitions it lacks."""
 
     revoked: frozenset[Numbered]
     added: Mapping[Numbered, TopicPartition]
@@ -63,7 +63,7 @@ class ReconcilePlan:
 
 class Reconciliation:
     def __init__(self) -> None:
-        self.target: Target | None = None  # None: nothing was assigned since we joined
+        self.target: Target | None = None  # None: no assignment since joining
         self._owned: dict[Numbered, TopicPartition] = {}
         self._names: frozenset[TopicPartition] | None = frozenset()
 
@@ -88,7 +88,7 @@ class Reconciliation:
         for topic_id, number in wanted - self._owned.keys():
             topic = cluster.topic_named(topic_id)
             name = None if topic is None or number not in topic.partitions else TopicPartition(topic.name, number)
-            if name is None or name in self.owned:  # owned: by the topic that had this name before, until it is revoked
+            if name is None or name in self.owned:  # owned: by the former topic of this name, until it is revoked
                 unknown.add(topic_id)
             else:
                 added[topic_id, number] = name
@@ -97,11 +97,11 @@ class Reconciliation:
     def names_of(self, partitions: Iterable[Numbered]) -> frozenset[TopicPartition]:
         return frozenset(self._owned[p] for p in partitions)
 
-    def take(self, added: Mapping[Numbered, TopicPartition]) -> None:
+    def add(self, added: Mapping[Numbered, TopicPartition]) -> None:
         self._owned.update(added)
         self._names = None
 
-    def give_up(self, partitions: Iterable[Numbered]) -> None:
+    def remove(self, partitions: Iterable[Numbered]) -> None:
         for partition in partitions:
             self._owned.pop(partition, None)
         self._names = None

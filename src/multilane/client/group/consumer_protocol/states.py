@@ -1,19 +1,19 @@
-"""The states of a member under the consumer protocol, and the moves between them.
+"""The states of a member under the consumer protocol, and the transitions between them.
 
 Thread: none (pure).
 
-Everything that may change the state is in the table below; `ConsumerMembership` has one method that moves, and it
-refuses what the table does not have.
+All transitions are in the table below; `ConsumerMembership` has one method that changes the state, and it refuses any
+other.
 
-    UNSUBSCRIBED   not a member, and does not want to be one
-    JOINING        says epoch 0 until the coordinator answers with another
-    RECONCILING    what we own is not what was assigned: partitions are given up or begun with, or names are looked for
-    ACKNOWLEDGING  what we own has changed and the coordinator must hear it, at once
-    STABLE         nothing to do but heartbeats
-    FENCED         the coordinator has given us up: the application loses what it owns, then we join again
-    STALE          we have left because the application does not poll; when it does, it loses what it owns
-    LEAVING        says epoch -1 (static members: -2) once, and waits for the answer
-    FATAL          refused for good; the application was told
+    UNSUBSCRIBED   not a member and not joining
+    JOINING        sends epoch 0 until the coordinator answers with another
+    RECONCILING    owned and assigned partitions differ: some are released or started, or topic names are looked up
+    ACKNOWLEDGING  the owned partitions have changed, and the coordinator must learn it at once
+    STABLE         only heartbeats
+    FENCED         removed by the coordinator: the application loses its partitions, then the member rejoins
+    STALE          left because the application does not poll; when it does, it loses its partitions
+    LEAVING        sends epoch -1 (static members: -2) once and waits for the answer
+    FATAL          refused for good; the application got the error
 """
 
 from __future__ import annotations
@@ -51,5 +51,5 @@ TRANSITIONS: Final[Mapping[MemberState, frozenset[MemberState]]] = {
 
 MEMBER: Final = frozenset(
     {MemberState.RECONCILING, MemberState.ACKNOWLEDGING, MemberState.STABLE}
-)  # the coordinator knows us
-BEATING: Final = MEMBER | {MemberState.JOINING}  # heartbeats go out
+)  # the coordinator knows this member
+SENDS_HEARTBEATS: Final = MEMBER | {MemberState.JOINING}  # heartbeats are sent

@@ -1,9 +1,9 @@
-"""The one step of a rebalance that the application is asked to take.
+"""The open rebalance step of the application.
 
 Thread: none (pure); belongs to the membership that made it, on the network thread.
 
-At most one is open. It stays open until its ticket comes back, also when the member is fenced meanwhile: the
-application is in the middle of it, and the next one comes after.
+At most one step is open. It stays open until its ticket comes back, even if the member is fenced in the meantime: the
+application is in the middle of it, and the next step follows.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class OpenStep:
 
 
 class Steps:
-    def __init__(self, tell: Callable[[RebalanceStep], None]) -> None:
-        self._tell = tell
+    def __init__(self, send: Callable[[RebalanceStep], None]) -> None:
+        self._send = send
         self._tickets = 0
         self._open: OpenStep | None = None
 
@@ -44,7 +44,7 @@ class Steps:
         self._tickets += 1
         step = RebalanceStep(self._tickets, change, names, deadline)
         self._open = OpenStep(step, partitions)
-        self._tell(step)
+        self._send(step)
 
     def close(self, ticket: int) -> OpenStep | None:
         """The step with this ticket, if it is the open one."""
@@ -54,5 +54,5 @@ class Steps:
         return done
 
     def forget(self) -> None:
-        """The application has given up everything by itself: nobody waits for the ticket."""
+        """The application has released everything by itself: the ticket is no longer awaited."""
         self._open = None

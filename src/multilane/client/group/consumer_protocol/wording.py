@@ -1,9 +1,9 @@
-"""What a heartbeat says: only what the coordinator has not heard.
+"""The contents of heartbeats: only changes since the last acknowledged one.
 
 Thread: none (pure); belongs to the membership that made it, on the network thread.
 
-The first heartbeat of a conversation says everything, and so does the one after any that failed: nobody knows what of
-it arrived. Otherwise what has not changed is left out, which also tells the coordinator that it need not repeat itself.
+The first heartbeat of a conversation is complete, and so is the one after a failed heartbeat, because it is unknown
+whether that arrived. Otherwise unchanged fields are omitted, which also spares the coordinator a complete answer.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ class Wording:
         self._config: GroupConfig = policy.group
         self._rack = policy.rack or None
         self._group = group
-        self._heard: Subscription | None = None
+        self._acknowledged: Subscription | None = None
         self._had_regex = False
 
     @property
     def is_full(self) -> bool:
-        return self._heard is None
+        return self._acknowledged is None
 
     def heartbeat(self, member_id: str, epoch: int, owned: Mapping[UUID, Collection[int]] | None) -> MemberHeartbeat:
-        """`owned` None: it has not changed; not allowed in a full one."""
-        subscription, full = self.subscription, self._heard is None
-        heard = Subscription() if self._heard is None else self._heard
+        """`owned` None: unchanged; not allowed in a complete heartbeat."""
+        subscription, full = self.subscription, self._acknowledged is None
+        acknowledged = Subscription() if self._acknowledged is None else self._acknowledged
         self._had_regex |= subscription.regex is not None
         topics, regex = None, None
-        if full or subscription.topics != heard.topics:
+        if full or subscription.topics != acknowledged.topics:
             topics = tuple(sorted(subscription.topics))
-        if (full and self._had_regex) or subscription.regex != heard.regex:
+        if (full and self._had_regex) or subscription.regex != acknowledged.regex:
             regex = subscription.regex or ""
         return MemberHeartbeat(
             group=self._group,
@@ -55,14 +55,14 @@ class Wording:
             owned={} if epoch == JOIN_EPOCH else owned,
         )
 
-    def farewell(self, member_id: str) -> MemberHeartbeat:
+    def leave_heartbeat(self, member_id: str) -> MemberHeartbeat:
         instance = self._config.group_instance_id
         epoch = LEAVE_EPOCH if instance is None else LEAVE_STATIC_EPOCH
         return MemberHeartbeat(group=self._group, member_id=member_id, epoch=epoch, instance_id=instance)
 
-    def heard(self, subscription: Subscription) -> None:
-        self._heard = subscription
+    def acknowledged(self, subscription: Subscription) -> None:
+        self._acknowledged = subscription
 
-    def unheard(self) -> None:
-        """Something failed, or another coordinator listens: say everything again."""
-        self._heard = None
+    def start_over(self) -> None:
+        """A heartbeat failed, or the coordinator has changed: the next one is complete."""
+        self._acknowledged = None

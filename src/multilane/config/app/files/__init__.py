@@ -1,1 +1,1 @@
-"""Files of an app's configuration: YAML in, a tree whose every value knows its place out."""
+"""Files of an app's configuration: YAML in, out a tree in which every value knows its location."""

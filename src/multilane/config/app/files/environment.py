@@ -1,10 +1,9 @@
-"""`${NAME}` in values: variables of the environment, put in after YAML was parsed.
+"""Substitutes environment variables for `${NAME}` in values, after YAML was parsed.
 
 Thread: none (pure): the environment is a parameter.
 
-A variable's text can therefore never become YAML of its own. `${NAME:-default}` stands for the default where the
-variable is missing or empty, `$${` for `${` itself. Whoever has no such variable gets a problem that names it. Owns
-nothing; never shows a value.
+The text of a variable can therefore never become YAML. `${NAME:-default}` is the default if the variable is missing or
+empty, and `$${` is `${` itself. A missing variable is a problem that names it. Owns nothing; never shows a value.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _OPENING: Final = re.compile(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?:(:-)([^}
 
 
 def interpolate(node: Node, env: Mapping[str, str], problems: Problems, path: tuple[str, ...] = ()) -> Node:
-    """The same tree with variables put in."""
+    """The same tree with variables substituted."""
     match node:
         case Scalar():
             return _filled(node, env, problems, path)
@@ -30,7 +29,7 @@ def interpolate(node: Node, env: Mapping[str, str], problems: Problems, path: tu
             return replace(node, items=tuple(items))
         case Branch():
             entries = {
-                fold: TreeEntry(entry.key, entry.place, interpolate(entry.node, env, problems, (*path, entry.key)))
+                fold: TreeEntry(entry.key, entry.location, interpolate(entry.node, env, problems, (*path, entry.key)))
                 for fold, entry in node.entries.items()
             }
             return replace(node, entries=entries)
@@ -48,13 +47,13 @@ def _filled(scalar: Scalar, env: Mapping[str, str], problems: Problems, path: tu
         name, default = match[1], match[3] if match[2] else None
         if name is None:
             fix = "write ${NAME} or ${NAME:-default}, and $${ for the characters themselves"
-            problems.add(scalar.place, joined(*path), "${ begins a variable, and what follows is none", fix)
+            problems.add(scalar.location, joined(*path), "${ is not followed by the name of a variable", fix)
             return ""
         names.append(name)
         value = env.get(name)
         if value is None and default is None:
             fix = f"set it, or write ${{{name}:-default}}"
-            problems.add(scalar.place, joined(*path), f"the environment has no variable {name}", fix)
+            problems.add(scalar.location, joined(*path), f"the environment has no variable {name}", fix)
         return value or default or ""
 
     text = _OPENING.sub(put, scalar.text)

@@ -1,9 +1,9 @@
-"""What a file holds: one of the four kinds of file of old, or sections of all of them; and which profile counts.
+"""Sorts a file into sections: a legacy file of one kind, or a file with several sections; and applies the profile.
 
 Thread: none (pure).
 
-A file is known by its keys, not by its name. Owns the words for sections and profiles; knows the keys of an entry only
-as sets that it is given.
+The keys of a file decide what it holds, not its name. Owns the names of sections and profiles; knows the keys of an
+entry only as sets passed in.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from multilane.config.app.files.source_location import Problems, SourceLocation, joined, listed, meant
+from multilane.config.app.files.source_location import Problems, SourceLocation, did_you_mean, joined, listed
 from multilane.config.app.files.tree import Branch, Listing, Node, Scalar, TreeEntry
 from multilane.errors import printable
 
 PROFILES: Final = "profiles"
-# From the smallest vocabulary to the largest: what fits two of them is the smaller one.
+# From the smallest vocabulary to the largest: an entry that fits two of them belongs to the smaller one.
 SECTIONS: Final = ("producers", "clusters", "errorConsumers", "consumers")
 _SPELLINGS: Final = {**{name.casefold(): name for name in SECTIONS}, "shovels": "errorConsumers"}
 _NAMES: Final = ("clusters", "consumers", "producers", "errorConsumers")
 
-_MOST_JUDGED: Final = 50  # entries are enough to know a file by
-_ASIDE: Final = "x-"  # a place for anchors
+_MOST_CLASSIFIED: Final = 50  # entries suffice to classify a file
+_IGNORED_PREFIX: Final = "x-"  # for anchors
 
 Sections = dict[str, dict[str, TreeEntry]]
 Vocabulary = Mapping[str, frozenset[str]]
@@ -32,7 +32,7 @@ Vocabulary = Mapping[str, frozenset[str]]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`profiles` are the names the file offers. `is_scaler`: the file is in the Go library's own layout."""
+    """`profiles` has the names in the file. `is_scaler` is true for files in the Go library's own layout."""
 
     sections: Sections
     profiles: tuple[str, ...] = ()
@@ -77,16 +77,16 @@ class Arranger:
     def _chosen(self, root: Branch, names: tuple[str, ...]) -> Branch | None:
         offered = listed(names)
         if self.profile is None:
-            near = [word for name in names[:10] if (word := meant(name, _NAMES))]
+            near = [word for name in names[:10] if (word := did_you_mean(name, _NAMES))]
             fix = f"choose one with `profile`: {offered}" + "".join(f"; {word}" for word in near)
-            self.problems.add(root.place, "", "everything in this file belongs to profiles", fix)
+            self.problems.add(root.location, "", "this file has only profiles, and none is selected", fix)
             return None
         node = root.get(self.profile)
         if isinstance(node, Branch):
             return node
         if node is None:
-            fix = meant(self.profile, names) or f"the file has {offered}"
-            self.problems.add(root.place, "", f"there is no profile {printable(self.profile, 60)}", fix)
+            fix = did_you_mean(self.profile, names) or f"the file has {offered}"
+            self.problems.add(root.location, "", f"there is no profile {printable(self.profile, 60)}", fix)
         return None
 
     def _sectioned(self, root: Branch) -> Layout:
@@ -95,7 +95,7 @@ class Arranger:
         if not isinstance(profiles, Branch):
             if profiles is not None and not _is_empty(profiles):
                 self.problems.add(
-                    profiles.place, PROFILES, "this is not a mapping", "write profile names with sections"
+                    profiles.location, PROFILES, "this is not a mapping", "write profile names with sections under them"
                 )
             return Layout(common)
         names = tuple(entry.key for entry in profiles.entries.values())
@@ -103,8 +103,8 @@ class Arranger:
             return Layout(common, names)
         node = profiles.get(self.profile)
         if node is None:
-            fix = meant(self.profile, names) or f"the file has {listed(names)}"
-            self.problems.add(profiles.place, PROFILES, f"there is no profile {printable(self.profile, 60)}", fix)
+            fix = did_you_mean(self.profile, names) or f"the file has {listed(names)}"
+            self.problems.add(profiles.location, PROFILES, f"there is no profile {printable(self.profile, 60)}", fix)
         if isinstance(node, Branch):
             own = self._sections_of(stamped_branch(node, self.profile), (PROFILES, self.profile))
             common = _merged_sections(common, own)
@@ -115,44 +115,44 @@ class Arranger:
         for fold, entry in branch.entries.items():
             name = _SPELLINGS.get(fold)
             if name is None:
-                if (fold != PROFILES or path) and not fold.startswith(_ASIDE):
-                    fix = meant(entry.key, (*_NAMES, PROFILES)) or f"the sections are {', '.join(_NAMES)}"
-                    self.problems.add(entry.place, joined(*path, printable(entry.key, 80)), "unknown section", fix)
+                if (fold != PROFILES or path) and not fold.startswith(_IGNORED_PREFIX):
+                    fix = did_you_mean(entry.key, (*_NAMES, PROFILES)) or f"the sections are {', '.join(_NAMES)}"
+                    self.problems.add(entry.location, joined(*path, printable(entry.key, 80)), "unknown section", fix)
                 continue
             if isinstance(entry.node, Branch):
-                self._unite(sections.setdefault(name, {}), entry.node, (*path, name))
+                self._combine(sections.setdefault(name, {}), entry.node, (*path, name))
             elif not _is_empty(entry.node):
                 what = "this section is not a mapping"
-                self.problems.add(entry.node.place, joined(*path, name), what, "write names with keys below them")
+                self.problems.add(entry.node.location, joined(*path, name), what, "write names with keys under them")
         return sections
 
-    def _unite(self, known: dict[str, TreeEntry], branch: Branch, path: tuple[str, ...]) -> None:
-        """`errorConsumers` and `shovels` are one section, under whichever name."""
+    def _combine(self, known: dict[str, TreeEntry], branch: Branch, path: tuple[str, ...]) -> None:
+        """`errorConsumers` and `shovels` are two names of one section."""
         for fold, entry in branch.entries.items():
             if fold in known:
-                told_twice(self.problems, joined(*path, entry.key), known[fold].place, entry.place)
+                add_duplicate(self.problems, joined(*path, entry.key), known[fold].location, entry.location)
             known.setdefault(fold, entry)
 
     def _classified(self, branch: Branch) -> Sections:
-        """A file of one kind. Whose vocabulary its entries speak best is what it holds."""
+        """A file of one kind: the section whose vocabulary fits its entries best."""
         if not branch.entries:
             return {}
-        entries = [entry.node for entry in branch.entries.values() if isinstance(entry.node, Branch)][:_MOST_JUDGED]
+        entries = [entry.node for entry in branch.entries.values() if isinstance(entry.node, Branch)][:_MOST_CLASSIFIED]
         scores = {name: sum(_fit(entry, self.vocabulary[name]) for entry in entries) for name in SECTIONS}
         best = max(SECTIONS, key=scores.__getitem__)
         if scores[best] <= 0:
             fix = f"write one of the sections {', '.join(_NAMES)}, or a file of entries with their keys"
-            self.problems.add(branch.place, "", "nothing here tells what this file configures", fix)
+            self.problems.add(branch.location, "", "the keys do not show what this file configures", fix)
             return {}
         return {best: dict(branch.entries)}
 
 
-def told_twice(problems: Problems, path: str, first: SourceLocation, second: SourceLocation) -> None:
-    problems.add(second, path, f"the name is given a second time; the first is at {first}", "rename or remove one")
+def add_duplicate(problems: Problems, path: str, first: SourceLocation, second: SourceLocation) -> None:
+    problems.add(second, path, f"the name is used twice; the first is at {first}", "rename or remove one")
 
 
 def _fit(entry: Branch, known: frozenset[str]) -> float:
-    """Keys that are known count for it, those that are nearly known a little, all others against it."""
+    """Known keys count for a section, near misses count a little, all others count against it."""
     unknown = [fold for fold in entry.entries if fold not in known][:100]
     near = sum(bool(difflib.get_close_matches(fold[:100], known, n=1, cutoff=0.75)) for fold in unknown)
     return len(entry.entries) - len(unknown) + 0.5 * near - (len(unknown) - near)
@@ -163,8 +163,8 @@ def _is_empty(node: Node) -> bool:
 
 
 def stamped_branch(branch: Branch, profile: str | None) -> Branch:
-    """The same branch, and everything in it known to come from the profile."""
-    entries = {fold: TreeEntry(e.key, e.place, _stamped(e.node, profile)) for fold, e in branch.entries.items()}
+    """The same branch, with the profile recorded on everything in it."""
+    entries = {fold: TreeEntry(e.key, e.location, _stamped(e.node, profile)) for fold, e in branch.entries.items()}
     return replace(branch, entries=entries, profile=profile)
 
 
@@ -182,7 +182,7 @@ def _merged_sections(under: Sections, over: Sections) -> Sections:
 
 
 def _merged(under: Mapping[str, TreeEntry], over: Mapping[str, TreeEntry]) -> dict[str, TreeEntry]:
-    """Mappings are merged key by key, everything else is replaced; a key without a value takes the one below away."""
+    """Merges mappings key by key and replaces everything else; a key without a value removes the underlying one."""
     merged = dict(under)
     for fold, entry in over.items():
         below = under.get(fold)
@@ -190,7 +190,7 @@ def _merged(under: Mapping[str, TreeEntry], over: Mapping[str, TreeEntry]) -> di
             merged.pop(fold, None)
         elif below is not None and isinstance(below.node, Branch) and isinstance(entry.node, Branch):
             entries = _merged(below.node.entries, entry.node.entries)
-            merged[fold] = TreeEntry(below.key, below.place, replace(below.node, entries=entries))
+            merged[fold] = TreeEntry(below.key, below.location, replace(below.node, entries=entries))
         else:
             merged[fold] = entry
     return merged

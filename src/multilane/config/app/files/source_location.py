@@ -1,8 +1,8 @@
-"""Where something stands in a file, and what is wrong there.
+"""Locations in files, and the problems found there.
 
 Thread: none (pure values).
 
-Owns the wording of a problem's line. Never holds the value that is at fault unless someone decided that it may be seen.
+Owns the wording of a problem's line. Never holds the value at fault unless the caller decided that it may be shown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_LISTED: Final = 20
 
 @dataclass(frozen=True, slots=True, order=True)
 class SourceLocation:
-    """Line and column count from 1; 0 is the file as a whole."""
+    """Line and column count from 1; line 0 means the whole file."""
 
     file: str
     line: int = 0
@@ -35,52 +35,52 @@ class SourceLocation:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """`path` is the key with all keys above it; `fix` says what to do."""
+    """`path` is the key with its parent keys; `what` is wrong, `fix` is the remedy."""
 
-    place: SourceLocation
+    location: SourceLocation
     path: str
     what: str
     fix: str
 
     def __str__(self) -> str:
         key = f"{self.path}: " if self.path else ""
-        return f"{self.place}: {key}{self.what}; {self.fix}"
+        return f"{self.location}: {key}{self.what}; {self.fix}"
 
 
-class TooMany(Exception):
-    """So much is wrong that nobody will read on."""
+class TooManyProblems(Exception):
+    """There are too many problems to be useful."""
 
 
 @dataclass(slots=True)
 class Problems:
-    """All that was found, each once, in the order of the files."""
+    """All problems found, each once, in the order of the files."""
 
     found: dict[Problem, None] = field(default_factory=dict)
 
-    def add(self, place: SourceLocation, path: str, what: str, fix: str) -> None:
-        self.found[Problem(place, path, what, fix)] = None
+    def add(self, location: SourceLocation, path: str, what: str, fix: str) -> None:
+        self.found[Problem(location, path, what, fix)] = None
         if len(self.found) >= MOST_PROBLEMS:
-            raise TooMany
+            raise TooManyProblems
 
     def sorted(self, files: Iterable[str]) -> tuple[Problem, ...]:
         rank = {file: number for number, file in enumerate(files)}
-        return tuple(sorted(self.found, key=lambda p: (rank.get(p.place.file, len(rank)), p)))
+        return tuple(sorted(self.found, key=lambda p: (rank.get(p.location.file, len(rank)), p)))
 
 
 def joined(*names: str) -> str:
-    """A path of keys, safe to print. A name that holds a dot is quoted, so that the path reads one way only."""
+    """A path of keys, safe to print. A name with a dot is quoted, so that the path is unambiguous."""
     shown = (printable(name, _LONGEST_NAME) for name in names)
     return ".".join(f'"{name}"' if "." in name else name for name in shown)
 
 
-def meant(word: str, known: Iterable[str]) -> str:
-    """`did you mean x?`, or nothing. Keys are compared without case, as they are read."""
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`did you mean x?`, or an empty text. Keys are compared without case, as they are read."""
     by_fold = {name.casefold(): printable(name, _LONGEST_NAME) for name in islice(known, _MOST_COMPARED)}
     near = difflib.get_close_matches(word.casefold()[:100], by_fold, n=2, cutoff=0.65)
     return f"did you mean {' or '.join(by_fold[name] for name in near)}?" if near else ""
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names to choose from, the first of them if there are many."""
+    """Names to choose from, shortened if there are many."""
     first = [printable(name, _LONGEST_NAME) for name in islice(names, _MOST_LISTED + 1)]
     return ", ".join([*first[:_MOST_LISTED], *(["..."] if len(first) > _MOST_LISTED else [])]) or "none"

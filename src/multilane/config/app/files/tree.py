@@ -1,10 +1,10 @@
-"""YAML into a tree in which every value knows its file, line and column.
+"""Parses YAML into a tree in which every value knows its file, line and column.
 
 Thread: none (pure): text in, tree out.
 
-PyYAML's events are put together here rather than by its composer: nesting is bounded before it is built, an alias is
-counted with all that it stands for, a key given twice is seen, and no tag makes an object. Scalars stay texts; what a
-text means is decided where its key is known. Owns the node classes; never looks at a key's meaning.
+This module composes PyYAML's events itself: it bounds nesting before building it, counts an alias with everything it
+refers to, detects duplicate keys, and creates no object from a tag. Scalars stay texts; the code that knows the key
+interprets them. Owns the node classes; never looks at the meaning of a key.
 """
 
 from __future__ import annotations
@@ -27,44 +27,44 @@ _TAGS: Final = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", 
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A text. `written` is what stands in the file, `text` what it became when variables were put in."""
+    """A text. `written` is the form in the file, `text` the value after variables were substituted."""
 
     text: str = field(repr=False)  # possibly a password
-    place: SourceLocation
+    location: SourceLocation
     plain: bool = True
     written: str = field(repr=False, default="")
     variables: tuple[str, ...] = ()
     profile: str | None = None
-    broken: bool = False  # a variable is missing: that was told, and the text means nothing
+    broken: bool = False  # a variable is missing: already reported, and the text has no meaning
 
     @property
     def empty(self) -> bool:
-        """A key without a value; a quoted text is never that."""
+        """Whether this is a key without a value; a quoted text is never empty."""
         return self.plain and self.text in _NULLS and not self.broken
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
     items: tuple[Node, ...]
-    place: SourceLocation
+    location: SourceLocation
     profile: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TreeEntry:
-    """A key as it was written, where, and what it holds."""
+    """A key as written, its location, and its node."""
 
     key: str
-    place: SourceLocation
+    location: SourceLocation
     node: Node
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Entries by their key in lower case: keys are compared without case."""
+    """Entries by key in lower case: keys are compared without case."""
 
     entries: Mapping[str, TreeEntry]
-    place: SourceLocation
+    location: SourceLocation
     profile: str | None = None
 
     def get(self, key: str) -> Node | None:
@@ -76,18 +76,18 @@ Node = Scalar | Listing | Branch
 
 
 class Unreadable(Exception):
-    """The file cannot be read any further."""
+    """The rest of the file cannot be read."""
 
-    def __init__(self, place: SourceLocation, what: str, fix: str) -> None:
-        self.place, self.what, self.fix = place, what, fix
+    def __init__(self, location: SourceLocation, what: str, fix: str) -> None:
+        self.location, self.what, self.fix = location, what, fix
         super().__init__(what)
 
 
 @dataclass(slots=True)
 class _OpenNode:
-    """A list or mapping whose end has not come. `keys` None is a list."""
+    """A list or mapping that is not closed yet. `keys` is None for a list."""
 
-    place: SourceLocation
+    location: SourceLocation
     anchor: str | None
     items: list[Node] = field(default_factory=list)
     keys: list[Scalar] | None = None
@@ -99,19 +99,19 @@ class _OpenNode:
 
 
 def parse(text: str, file: str, problems: Problems) -> Branch:
-    """The tree of one document. What can be passed over is told to `problems`; else Unreadable."""
+    """The tree of one document. Adds recoverable faults to `problems`; raises Unreadable for the others."""
     composer = _Composer(file, problems)
     try:
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             composer.take(event)
     except yaml.MarkedYAMLError as error:
-        place = SourceLocation(file) if error.problem_mark is None else composer.place(error.problem_mark)
-        line = text.split("\n")[place.line - 1] if place.line else ""
-        raise Unreadable(place, f"not valid YAML: {_said(error.problem)}", _advice(error.problem, line)) from None
+        location = SourceLocation(file) if error.problem_mark is None else composer.location(error.problem_mark)
+        line = text.split("\n")[location.line - 1] if location.line else ""
+        raise Unreadable(location, f"not valid YAML: {_written(error.problem)}", _advice(error.problem, line)) from None
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
-        place = SourceLocation(file, before.count("\n") + 1, error.position - before.rfind("\n"))
-        raise Unreadable(place, "a control character stands here", "remove it; YAML is plain text") from None
+        location = SourceLocation(file, before.count("\n") + 1, error.position - before.rfind("\n"))
+        raise Unreadable(location, "there is a control character here", "remove it; YAML is plain text") from None
     except (ValueError, OverflowError):  # %YAML versions and \U escapes of impossible size
         raise Unreadable(SourceLocation(file), "not valid YAML: a number in it is impossible", "correct it") from None
     return composer.document()
@@ -126,63 +126,65 @@ class _Composer:
         self._roots: list[Node] = []
         self._made = 0
 
-    def place(self, mark: Any) -> SourceLocation:
+    def location(self, mark: Any) -> SourceLocation:
         return SourceLocation(self._file, mark.line + 1, mark.column + 1)
 
     def document(self) -> Branch:
         root = self._roots[0] if self._roots else Branch({}, SourceLocation(self._file, 1, 1))
         if isinstance(root, Scalar) and root.empty:
-            return Branch({}, root.place)
+            return Branch({}, root.location)
         if not isinstance(root, Branch):
-            raise Unreadable(root.place, "the file is not a mapping", "write `name:` lines with keys below them")
+            raise Unreadable(root.location, "the file is not a mapping", "write `name:` lines with keys under them")
         return root
 
     def take(self, event: Any) -> None:
-        place = self.place(event.start_mark)
+        location = self.location(event.start_mark)
         match event:
             case yaml.AliasEvent():
-                self._alias(str(event.anchor), place)
+                self._alias(str(event.anchor), location)
             case yaml.ScalarEvent():
-                self._scalar(event, place)
+                self._scalar(event, location)
             case yaml.SequenceStartEvent() | yaml.MappingStartEvent():
-                self._start(event, place)
+                self._start(event, location)
             case yaml.SequenceEndEvent() | yaml.MappingEndEvent():
                 self._end()
             case yaml.DocumentStartEvent() if self._roots:
-                raise Unreadable(place, "a second document begins here", "keep one document in a file")
+                raise Unreadable(location, "a second document begins here", "keep one document per file")
 
-    def _scalar(self, event: Any, place: SourceLocation) -> None:
-        self._refuse_tag(event.tag, place)
-        node = Scalar(event.value, place, plain=event.style is None and event.tag is None, written=event.value)
-        self._place(node, event.anchor, 1)
+    def _scalar(self, event: Any, location: SourceLocation) -> None:
+        self._refuse_tag(event.tag, location)
+        node = Scalar(event.value, location, plain=event.style is None and event.tag is None, written=event.value)
+        self._attach(node, event.anchor, 1)
 
-    def _start(self, event: Any, place: SourceLocation) -> None:
-        self._refuse_tag(event.tag, place)
+    def _start(self, event: Any, location: SourceLocation) -> None:
+        self._refuse_tag(event.tag, location)
         if len(self._open) >= DEEPEST:
-            raise Unreadable(place, f"more than {DEEPEST} levels are nested here", "nothing of ours is that deep")
+            raise Unreadable(location, f"more than {DEEPEST} levels are nested here", "no key needs so many")
         if self._open and self._open[-1].wants_key:
-            raise Unreadable(place, "a key is a list or a mapping", "write keys as texts")
+            raise Unreadable(location, "a key is a list or a mapping", "write keys as texts")
         keys: list[Scalar] | None = [] if isinstance(event, yaml.MappingStartEvent) else None
-        self._open.append(_OpenNode(place, event.anchor, keys=keys))
+        self._open.append(_OpenNode(location, event.anchor, keys=keys))
 
     def _end(self) -> None:
         done = self._open.pop()
-        node = Listing(tuple(done.items), done.place) if done.keys is None else self._branch(done, done.keys)
-        self._place(node, done.anchor, done.size)
+        node = Listing(tuple(done.items), done.location) if done.keys is None else self._branch(done, done.keys)
+        self._attach(node, done.anchor, done.size)
 
-    def _alias(self, name: str, place: SourceLocation) -> None:
+    def _alias(self, name: str, location: SourceLocation) -> None:
         known = self._anchors.get(name)
         if known is None:
-            # Its name is not said: it may be a password that begins with a star.
-            fix = "set &name before *name, or put a text that begins with * into quotes"
-            raise Unreadable(place, "this names an anchor that is not complete here", fix)
-        self._place(known[0], None, known[1], place)
+            # The message omits the name: it may be a password that begins with an asterisk.
+            fix = "define &name before *name, or quote a text that begins with *"
+            raise Unreadable(location, "this refers to an anchor that is not complete", fix)
+        self._attach(known[0], None, known[1], location)
 
-    def _place(self, node: Node, anchor: str | None, size: int, at: SourceLocation | None = None) -> None:
-        """Puts a node where the next one belongs. `size` counts it with everything below, aliases written out."""
+    def _attach(self, node: Node, anchor: str | None, size: int, at: SourceLocation | None = None) -> None:
+        """Attaches a node to its parent. `size` counts it with everything below, aliases expanded."""
         self._made += 1 if at is None else size
         if self._made > MOST_NODES:
-            raise Unreadable(at or node.place, f"more than {MOST_NODES} values", "split the file, or use fewer aliases")
+            raise Unreadable(
+                at or node.location, f"more than {MOST_NODES} values", "split the file or use fewer aliases"
+            )
         if anchor is not None:
             self._anchors[anchor] = (node, size)
         if not self._open:
@@ -195,7 +197,7 @@ class _Composer:
         elif isinstance(node, Scalar) and parent.keys is not None:
             parent.keys.append(node)
         else:
-            raise Unreadable(at or node.place, "a key is a list or a mapping", "write keys as texts")
+            raise Unreadable(at or node.location, "a key is a list or a mapping", "write keys as texts")
 
     def _branch(self, done: _OpenNode, keys: list[Scalar]) -> Branch:
         entries: dict[str, TreeEntry] = {}
@@ -204,36 +206,36 @@ class _Composer:
             if key.text == _MERGE and key.plain:
                 merged.append(node)
                 continue
-            first = entries.setdefault(key.text.casefold(), TreeEntry(key.text, key.place, node))
-            if first.place != key.place:
-                what = f"the key stands here a second time; the first is in line {first.place.line}"
-                self._problems.add(key.place, joined(printable(key.text, 80)), what, "remove one of them")
+            first = entries.setdefault(key.text.casefold(), TreeEntry(key.text, key.location, node))
+            if first.location != key.location:
+                what = f"duplicate key; the first is in line {first.location.line}"
+                self._problems.add(key.location, joined(printable(key.text, 80)), what, "remove one of them")
         for source in merged:
             for branch in self._sources(source):
                 entries = {**branch.entries, **entries}
-        return Branch(entries, done.place)
+        return Branch(entries, done.location)
 
     def _sources(self, node: Node) -> Iterator[Branch]:
-        """What `<<` names: mappings, the first of them the strongest."""
+        """The mappings that `<<` names; the first one wins."""
         items = node.items if isinstance(node, Listing) else (node,)
         for item in items:
             if not isinstance(item, Branch):
-                raise Unreadable(item.place, "<< merges mappings, and this is none", "name one: << : *anchor")
+                raise Unreadable(item.location, "<< merges mappings, and this is not one", "name one: << : *anchor")
             yield item
 
-    def _refuse_tag(self, tag: str | None, place: SourceLocation) -> None:
+    def _refuse_tag(self, tag: str | None, location: SourceLocation) -> None:
         if tag is not None and tag not in _TAGS and tag != "!":
-            fix = "remove it, or put a text that begins with ! into quotes"
-            raise Unreadable(place, "this is a tag, and those are not read", fix)
+            fix = "remove it, or quote a text that begins with !"
+            raise Unreadable(location, "this is a YAML tag, and tags are not supported", fix)
 
 
-def _said(problem: str | None) -> str:
+def _written(problem: str | None) -> str:
     return printable(problem or "it ends too early", 120)
 
 
 def _advice(problem: str | None, line: str) -> str:
     if problem and "\\t" in problem:
-        return "indent with blanks, not with tabs"
+        return "indent with spaces, not tabs"
     if "${" in line and ("{" in line.replace("${", "") or "[" in line):
-        return 'between brackets a variable stands in quotes: "${NAME}"'
-    return "check indentation, colons and quotes in this line and the one before"
+        return 'inside brackets, quote a variable: "${NAME}"'
+    return "check indentation, colons and quotes in this line and the line before"

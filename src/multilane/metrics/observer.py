@@ -1,9 +1,9 @@
-"""What happened, told to whoever wants to know: counters and events without a metrics library.
+"""Counters and events, reported to an `Observer`, without a metrics library.
 
-Thread: any; the receiver is called on the thread where it happened and must not block.
+Thread: any. The observer is called on the reporting thread and must not block.
 
 Components report through the `Observer` they were given. `NO_OBSERVER` costs one call. Names are Kafka's own words in
-dotted form; labels hold no keys, values or credentials.
+dotted form. Labels never hold keys, values or credentials.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class _NoObserver:
 NO_OBSERVER: Observer = _NoObserver()
 
 
-class Both:
-    """Two observers as one."""
+class ObserverPair:
+    """Forwards every count to two observers."""
 
     def __init__(self, first: Observer, second: Observer) -> None:
         self._first, self._second = first, second
@@ -37,7 +37,7 @@ class Both:
 
 
 class Counts:
-    """An observer that adds up, by name and by (name, labels): for tests, `stats()` and later exporters."""
+    """Keeps totals by name and by (name, labels), for tests, `stats()` and exporters."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -55,7 +55,7 @@ class Counts:
             return self._totals[name]
 
     def by(self, label: str, name: str) -> dict[str, float]:
-        """The counts of `name`, told apart by one of their labels."""
+        """The counts of `name`, grouped by the values of one label."""
         found: Counter[str] = Counter()
         with self._lock:
             for (counted, labels), value in self._labelled.items():
@@ -68,8 +68,8 @@ class Counts:
             return dict(self._totals)
 
 
-class News:
-    """An observer whose counts are taken away now and then."""
+class CountBuffer:
+    """Buffers counts until `take` removes them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,0 +1,91 @@
+"""Serves the metrics of a run at `/metrics`, for `multilane run --metrics HOST:PORT`.
+
+Thread: its own, one per scrape; `served` from any.
+
+It answers GET of one path and nothing else. On Spark it runs beside the driver, which receives what workers count.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, Final
+
+from multilane.errors import ConfigError
+from multilane.logs import logger
+
+if TYPE_CHECKING:
+    from multilane.app.app import App
+
+log = logger(__name__)
+
+_PATIENCE: Final = 5.0  # seconds for a whole request
+_OWN_MACHINE: Final = "127.0.0.1"
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`HOST:PORT`, or `:PORT` for this machine alone."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise ConfigError(f"{text!r} is not HOST:PORT, as in {_OWN_MACHINE}:9400")
+    return host or _OWN_MACHINE, int(port)
+
+
+@contextmanager
+def served(app: App, address: str | None) -> Iterator[None]:
+    """While this lasts, Prometheus can scrape the app there. Without an address nothing happens."""
+    if address is None:
+        yield
+        return
+    observer, content = _exporter()
+    server = _listen(parse_address(address), content)
+    thread = threading.Thread(target=server.serve_forever, name="multilane-metrics", daemon=True)
+    thread.start()
+    log.info("metrics at http://%s:%d/metrics", *server.server_address[:2])
+    try:
+        with app.observed_by(observer):
+            yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _exporter() -> tuple[Any, Any]:
+    try:
+        from prometheus_client import CollectorRegistry, generate_latest
+    except ImportError:
+        raise ConfigError("--metrics needs the extra `prometheus`: pip install 'multilane[prometheus]'") from None
+    from multilane.metrics.prometheus import PrometheusObserver
+
+    observer, registry = PrometheusObserver(), CollectorRegistry()
+    registry.register(observer)
+    return observer, lambda: generate_latest(registry)
+
+
+def _listen(address: tuple[str, int], content: Any) -> ThreadingHTTPServer:
+    class Scrape(BaseHTTPRequestHandler):
+        timeout = _PATIENCE
+
+        def do_GET(self) -> None:
+            if self.path.partition("?")[0] != "/metrics":
+                self.send_error(404)
+                return
+            body = content()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            log.debug("metrics: " + format, *arguments)
+
+    try:
+        server = ThreadingHTTPServer(address, Scrape)
+    except OSError as error:
+        raise ConfigError(f"--metrics {address[0]}:{address[1]}: {error.strerror}. Choose another port") from None
+    server.daemon_threads = True
+    return server

@@ -1,0 +1,1 @@
+"""Metrics: their definitions, who receives them, and exporters."""

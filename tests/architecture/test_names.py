@@ -1,0 +1,57 @@
+"""One word for one thing: no class name twice, no retired word, a map of the tree that is up to date."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+import file_map
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "multilane"
+MODULES = sorted(SOURCE.rglob("*.py"))
+DESIGN = ROOT / "docs" / "DESIGN.md"
+
+# Words of an earlier vocabulary. As parts of an identifier in src they are gone for good.
+RETIRED_NAMES = frozenset(
+    {
+        "crew", "crews", "foreman", "haul", "hauls", "helm", "lookout", "muster", "outfit", "outfits", "stint",
+        "stints", "team", "teams", "yard", "yards",
+    }
+)  # fmt: skip
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def parts_of(identifier: str) -> set[str]:
+    return {part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", identifier)}
+
+
+def test_no_class_name_stands_twice():
+    homes = defaultdict(list)
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                homes[node.name].append(relative(path))
+    assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_no_identifier_has_a_retired_word(path):
+    tokens = tokenize.generate_tokens(io.StringIO(path.read_text()).readline)
+    names = {token.string for token in tokens if token.type == tokenize.NAME} | {path.stem}
+    assert {name for name in names if parts_of(name) & RETIRED_NAMES} == set()
+
+
+def test_the_file_map_is_that_of_the_tree():
+    page = DESIGN.read_text()
+    assert set(file_map.PACKAGES) == {path.parent.name for path in SOURCE.glob("*/__init__.py")}
+    assert page == file_map.with_map(page), "docs/DESIGN.md: the file map is not up to date. Run `make map`"
