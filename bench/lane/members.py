@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from bench.lane.order import Order
 from bench.lane.ours import made_app
 from bench.lane.tally import Counts, tell_regularly
-from multilane.app.member_processes import run_siblings
+from multilane.app.member_processes import run_member_processes
 
 if TYPE_CHECKING:
     from multilane.app.app import App
@@ -82,7 +82,7 @@ def run(order: Order, flow: str) -> None:
 
 def run_flow(target: str, flow: str) -> None:
     if flow == PROCESSES:
-        run_siblings(target, MEMBERS, LEVEL)
+        run_member_processes(target, MEMBERS, LEVEL)
         return
     from multilane.engines.spark_run import SparkSettings, run_on_spark
 

@@ -345,7 +345,7 @@ class GivenUp(MultilaneError):
     """A record failed more often than maxErrorCount allows; its last step handles it now."""
 
 
-class AccountsNotWritten(MultilaneError):
+class AuditNotWritten(MultilaneError):
     """Audit records cannot be written to their files. `retriable` if the cause may be temporary."""
 
 

@@ -1,9 +1,9 @@
 """The application: a configuration, the functions for its consumers, and their life.
 
-Thread: any for registering and `stop`; `run` blocks its own, `serve` is for an event loop that exists already.
+Thread: any for registering and `stop`; `run` blocks its own, `serve` runs on an existing event loop.
 
-Owns what was registered and, while it runs, the groups. Registering checks a function against its configuration at
-once. Nothing connects before the application runs.
+Owns the registrations and, while it runs, the groups. Checks a function against its configuration when it is
+registered. Never connects before it runs.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class App:
         clock: Clock | None = None,
         observer: Observer = NO_OBSERVER,
     ) -> None:
-        """The files of a configuration, one or several, or a configuration that is loaded already. `properties` are
-        Kafka's, for every client: what cannot stand in a file, as `sasl.oauthbearer.token.provider`."""
+        """Take one or more configuration files, or a loaded configuration. `properties` are Kafka properties for every
+        client, for values that a file cannot hold, such as `sasl.oauthbearer.token.provider`."""
         self._sources = files if isinstance(files, AppConfig | str | os.PathLike) else tuple(files)
         self._profile = profile
         self._properties = properties or {}
@@ -89,7 +89,7 @@ class App:
         self._is_stopped = False
         self.overrides = RuntimeOverrides()
         self._failure_sink: FailureSink | None = None
-        self.progress: Progress | None = None  # of the run that goes on, or of the last one
+        self.progress: Progress | None = None  # of the current run, or of the last one
 
     def _configured(self, env: Mapping[str, str]) -> AppConfig:
         files = self._sources
@@ -97,7 +97,7 @@ class App:
         return _with_properties(loaded, self._properties)
 
     def config_of(self, member: int) -> AppConfig | None:
-        """As one of several members of this app reads it, which know their number; None where it reads no files."""
+        """The configuration as the member with this number reads it; None if the app was not made from files."""
         if isinstance(self._sources, AppConfig):
             return None
         return self._configured({**os.environ, MEMBER_VARIABLE: str(member)})
@@ -105,16 +105,17 @@ class App:
     # --- registering -------------------------------------------------------------------------------------------------
 
     def listener(self, name: str, **options: Unpack[ListenerOptions]) -> Callable[[F], F]:
-        """The function for a consumer of the configuration; others for its retry and error topics, if they differ."""
+        """A decorator: register the function for a consumer of the configuration. The options give it other functions
+        for its retry and error topics."""
         config = self.config.consumer(name)
         if config.name in self._registrations:
-            raise ConfigError(f"consumer {config.name!r} has a listener already")
+            raise ConfigError(f"consumer {config.name!r} already has a listener")
         unknown = sorted(options.keys() - ListenerOptions.__annotations__.keys())
         if unknown:
             known = ", ".join(sorted(ListenerOptions.__annotations__))
             raise TypeError(f"consumer {config.name!r}: listener() has no option {unknown[0]!r}. Options: {known}")
         if "retry" in options and "batch_retry" in options:
-            raise ConfigError(f"consumer {config.name!r}: give either retry or batch_retry, as the listener's kind is")
+            raise ConfigError(f"consumer {config.name!r}: give either retry or batch_retry, whichever the listener is")
 
         def register(function: F) -> F:
             self._registrations[config.name] = checked(
@@ -134,11 +135,11 @@ class App:
 
     @property
     def consumers(self) -> tuple[str, ...]:
-        """The names of those that have a function."""
+        """The names of the consumers that have a listener."""
         return tuple(self._registrations)
 
     def registration(self, name: str) -> Registration:
-        """What was registered for a consumer of the configuration."""
+        """The registration of a consumer, without the interceptors of the application."""
         config = self.config.consumer(name)
         if config.name not in self._registrations:
             raise ConfigError(f"consumer {config.name!r} has no listener: register one with @app.listener({name!r})")
@@ -150,7 +151,7 @@ class App:
         return [registration.function for registration in self._registrations.values()]
 
     def intercept(self, *interceptors: ConsumerInterceptor) -> None:
-        """For every consumer, before its own."""
+        """Add interceptors for every consumer. They run before the consumer's own."""
         self._interceptors = replace(self._interceptors, consume=self._interceptors.consume + interceptors)
 
     def intercept_errors(self, *interceptors: ErrorInterceptor) -> None:
@@ -161,11 +162,11 @@ class App:
 
     def intercept_producers(self, *interceptors: ProducerInterceptor) -> None:
         if self._producers is not None:
-            raise ConfigError("producer interceptors come before the first use of the producers")
+            raise ConfigError("register producer interceptors before the first use of the producers")
         self._producer_interceptors += interceptors
 
     def on_assigned(self, function: PartitionFunction) -> PartitionFunction:
-        """A decorator: called with `Partitions` when a group gives some to this process, before their first record."""
+        """A decorator: called with `Partitions` when a group assigns them to this process, before the first record."""
         known = self._interceptors.partitions
         self._interceptors = replace(
             self._interceptors, partitions=replace(known, assigned=(*known.assigned, function))
@@ -173,15 +174,15 @@ class App:
         return function
 
     def on_revoked(self, function: PartitionFunction) -> PartitionFunction:
-        """A decorator: called when they go, after their last record and before anybody else gets them. If they were
-        lost (`is_lost`), others may have them already."""
+        """A decorator: called when partitions are revoked, after their last record and before another member gets them.
+        If they were lost (`is_lost`), another member may already have them."""
         known = self._interceptors.partitions
         functions = replace(known, revoked=(*known.revoked, function))
         self._interceptors = replace(self._interceptors, partitions=functions)
         return function
 
     def last_step(self, function: LastStepFunction) -> LastStepFunction:
-        """A decorator: where records end that no topic takes any more."""
+        """A decorator: handles records that no topic takes."""
         self._interceptors = replace(self._interceptors, last_step=function)
         return function
 
@@ -189,7 +190,7 @@ class App:
 
     @property
     def producers(self) -> Producers:
-        """The producers of the configuration, made on first use and closed with the application."""
+        """The producers of the configuration, created on first use and closed with the application."""
         if self._producers is None:
             self._producers = Producers(
                 {name: (entry.topic, entry.cluster) for name, entry in self.config.producers.items()},
@@ -201,8 +202,8 @@ class App:
     def stream(
         self, name: str, model: Any = None, *, spark: SparkSession | None = None, **options: object
     ) -> DataFrame:
-        """The topic of a consumer as a streaming DataFrame of Spark's, for plain Spark SQL; no listener runs. A model
-        (pydantic, JSON Schema, StructType, `Avro`) gives it a column `payload`; options are those of
+        """Read the topic of a consumer as a streaming Spark DataFrame, for plain Spark SQL; no listener runs. A model
+        (pydantic, JSON Schema, StructType, `Avro`) adds a column `payload`. The options are those of
         `format("multilane")`."""
         from multilane.spark.topic_frames import stream_of
 
@@ -210,10 +211,10 @@ class App:
         return stream_of(spark, group, self.config.cluster(group.cluster), model, options)
 
     def handle(self, frame: DataFrame, name: str, **options: Unpack[StageOptions]) -> DataFrame:
-        """Rows of a DataFrame, of a batch or a stream, on the lanes of a consumer: its listener runs in Spark's workers
-        for each row, in the order of its key. The rows are Kafka's, with the columns of Spark's source, filtered or
-        changed as you like; what comes is a row for each: topic, partition, offset, outcome (done, skipped, retried or
-        dead) and error. No group is joined and nothing is committed: Spark's checkpoint knows what is done."""
+        """Run the listener of a consumer on the rows of a batch or streaming DataFrame, on lanes in Spark's workers, in
+        the order of each key. The rows are Kafka records with the columns of Spark's source, filtered or changed as you
+        like. The result has one row for each: topic, partition, offset, outcome (done, skipped, retried or dead) and
+        error. No group is joined and nothing is committed: Spark's checkpoint tracks progress."""
         from multilane.engines.dataframe.driver import staged
 
         return staged(self, frame, name, options)
@@ -221,51 +222,52 @@ class App:
     # --- life --------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Consume until SIGTERM or SIGINT, or `stop`; then settle what is in work, commit and leave. The process is
-        taken as this application's: its interpreter is tuned, and uvloop is used where it is installed."""
-        resort = LastResort(self._longest_drain, self._ask_loop)
-        with signals_stop(self.stop, resort.arm), signals_resume(self._look_up), tuned_interpreter():
+        """Consume until SIGTERM, SIGINT or `stop`. Then settle the records in flight, commit and leave the groups. The
+        process belongs to this application: `run` tunes its interpreter, and uses uvloop where it is installed."""
+        resort = LastResort(self._longest_drain, self._call_on_loop)
+        with signals_stop(self.stop, resort.arm), signals_resume(self._on_resume), tuned_interpreter():
             try:
                 run_to_end(self.serve())
             finally:
                 resort.disarm()
 
-    def _look_up(self) -> None:
+    def _on_resume(self) -> None:
         if self._engine is not None:
-            self._engine.look_up()
+            self._engine.on_resume()
 
     def _longest_drain(self) -> float:
         return max((r.config.rebalance_timeout / 2 for r in self._registrations.values()), default=0.0)
 
-    def _ask_loop(self, what: Callable[[], object]) -> None:
-        """Until the loop is closed: tasks that a function has left may block it when the engine is over."""
+    def _call_on_loop(self, function: Callable[[], object]) -> None:
+        """Call it on the loop until the loop is closed: after the engine has ended, tasks that a function has left may
+        still block the loop."""
         loop = self._loop
         if loop is None or loop.is_closed():
-            what()
+            function()
             return
         with suppress(RuntimeError):  # closed meanwhile
-            loop.call_soon_threadsafe(what)
+            loop.call_soon_threadsafe(function)
 
     def lane_factories(self, observer: Observer = NO_OBSERVER, *, for_rows: bool = False) -> dict[str, LaneFactory]:
-        """What each consumer needs for its lanes, by name; for engines that have other ways to feed them, `for_rows` of
-        a DataFrame too. Inside a running event loop."""
-        crashes = CrashWatch(self._clock)
-        made = {
+        """A factory for the lanes of each consumer, by name, for engines that feed them. `for_rows`: they are fed from
+        a DataFrame. Call it inside a running event loop."""
+        crash_watch = CrashWatch(self._clock)
+        factories = {
             name: LaneFactory(
                 registration.for_rows() if for_rows else registration,
                 self.config.cluster(registration.config.cluster),
                 registration.interceptors.within(self._interceptors),
                 self._clock,
                 ObserverPair(self.observer, observer),
-            ).sharing(crashes)
+            ).share_crash_watch(crash_watch)
             for name, registration in self._registrations.items()
         }
-        for lane_factory in made.values():
+        for lane_factory in factories.values():
             lane_factory.failures = self._failure_sink or lane_factory.failures
-        return made
+        return factories
 
-    def registered(self, name: str) -> Registration:
-        """What was said about one of its consumers, with what surrounds all of them."""
+    def full_registration(self, name: str) -> Registration:
+        """The registration of a consumer, with the interceptors of the application."""
         registration = self.registration(name)
         return replace(registration, interceptors=registration.interceptors.within(self._interceptors))
 
@@ -276,71 +278,71 @@ class App:
 
     def check_runnable(self) -> None:
         if not self._registrations and not self.config.shovels:
-            raise ConfigError("there is nothing to run: register a function with @app.listener(name)")
+            raise ConfigError("nothing to run: register a function with @app.listener(name)")
 
     async def serve(self) -> None:
-        """The same within a running event loop, until `stop` or cancellation."""
+        """Consume on the running event loop, until `stop` or cancellation."""
         if self._engine is not None:
-            raise ConfigError("this application runs already")
+            raise ConfigError("this application is already running")
         self.check_runnable()
         self._loop = asyncio.get_running_loop()
-        self._engine = self._engine_here()
+        self._engine = self._build_engine()
         if self._is_stopped:
             self._engine.stop()
         try:
-            with self.overrides.heard_by(self._engine.steer):
+            with self.overrides.applied_by(self._engine.apply_overrides):
                 await self._engine.run()
         finally:
             self._engine = None
             self._is_stopped = False
             await self.close_producers()
 
-    def _engine_here(self) -> ProcessEngine:
-        if self._failure_sink is not None:  # whoever hears of failures logs how the run goes
+    def _build_engine(self) -> ProcessEngine:
+        if self._failure_sink is not None:  # the owner of the sink logs the progress too
             return ProcessEngine(self.lane_factories(), self.error_consumers(), self._clock, self.observer)
-        watch = ProcessProgress(self._clock, self.observer)
-        self.progress = watch.progress
-        with self.failures_to(watch.progress.failures):
+        reporter = ProcessProgress(self._clock, self.observer)
+        self.progress = reporter.progress
+        with self.failures_to(reporter.progress.failures):
             return ProcessEngine(
-                self.lane_factories(watch.news), self.error_consumers(), self._clock, self.observer, watch
+                self.lane_factories(reporter.counts), self.error_consumers(), self._clock, self.observer, reporter
             )
 
     async def close_producers(self) -> None:
-        """What was given to them is sent before; they are made again on their next use."""
+        """Send all pending messages, then close. The next use creates new producers."""
         if self._producers is not None:
             await asyncio.to_thread(self._producers.close)
             self._producers = None
 
     def stop(self) -> None:
-        """End, in order; from any thread. One that has not begun yet ends as soon as it has."""
+        """Shut down gracefully; from any thread. A run that has not started ends as soon as it starts."""
         self._is_stopped = True
         if self._engine is not None:
             self._engine.stop()
 
-    # --- steering ----------------------------------------------------------------------------------------------------
+    # --- overrides ---------------------------------------------------------------------------------------------------
 
     def pause(self, name: str) -> None:
-        """A consumer takes nothing more until `resume`; what is in work ends. From any thread, on every engine, for the
-        time of the run."""
-        self._steer(name, is_paused=True)
+        """Stop taking new records of a consumer until `resume`; records in flight are finished. From any thread, on
+        every engine, until the run ends."""
+        self._override(name, is_paused=True)
 
     def resume(self, name: str) -> None:
-        self._steer(name, is_paused=False)
+        self._override(name, is_paused=False)
 
     def set_lanes(self, name: str, lanes: int | None) -> None:
-        """So many lanes for each partition; None: as the configuration says."""
+        """Set the number of lanes for each partition; None restores the configured number."""
         if lanes is not None and self.config.consumer(name).lanes == 0:
-            raise ConfigError(f"{name} handles one record after the other (virtualPartitionCount 0): it has no lanes")
-        self._steer(name, lanes=lanes)
+            raise ConfigError(f"{name} handles one record at a time (virtualPartitionCount 0): it has no lanes")
+        self._override(name, lanes=lanes)
 
-    def _steer(self, name: str, **changes: Any) -> None:
+    def _override(self, name: str, **changes: Any) -> None:
         config = self.config.consumer(name)
         if config.name not in self._registrations:
             raise ConfigError(f"consumer {config.name!r} does not run: it has no listener")
-        self.overrides.steer(config.name, replace(self.overrides.of(config.name), **changes))
+        self.overrides.set(config.name, replace(self.overrides.of(config.name), **changes))
 
-    def steering(self) -> dict[str, dict[str, Any]]:
-        """How each consumer is steered now."""
+    def overrides_view(self) -> dict[str, dict[str, Any]]:
+        """The overrides in effect for each consumer, as JSON values."""
         return {
             name: {
                 "paused": self.overrides.of(name).is_paused,
@@ -352,7 +354,7 @@ class App:
 
     @contextmanager
     def observed_by(self, observer: Observer) -> Iterator[None]:
-        """One more who is told what happens in runs that begin within."""
+        """Add an observer for runs that begin in this context."""
         before, self.observer = self.observer, ObserverPair(self.observer, observer)
         try:
             yield
@@ -361,7 +363,7 @@ class App:
 
     @contextmanager
     def failures_to(self, sink: FailureSink) -> Iterator[None]:
-        """Failures of lanes that are made within are reported there."""
+        """Report failures to this sink, for lanes that are created in this context."""
         before, self._failure_sink = self._failure_sink, sink
         try:
             yield
@@ -370,20 +372,20 @@ class App:
 
     @property
     def engine(self) -> ProcessEngine | None:
-        """What runs, while it does: for those who watch or steer it."""
+        """The running engine, to watch or steer it; None between runs."""
         return self._engine
 
 
 def _with_properties(config: AppConfig, properties: Mapping[str, object]) -> AppConfig:
-    """Every cluster with these properties besides its own, which count more."""
+    """Add these properties to every cluster. A cluster's own properties win."""
     if not properties:
         return config
     given = given_properties(properties)
-    wrong = [said for key, value in given.items() if (said := fault(key, value))]
-    if wrong:
-        raise ConfigProblems(wrong)
+    problems = [problem for key, value in given.items() if (problem := fault(key, value))]
+    if problems:
+        raise ConfigProblems(problems)
     if any(owner(key) == "bootstrap.servers" for key in given):
-        raise ConfigError("properties: bootstrap.servers is said by the `brokers` of each cluster; leave it out")
+        raise ConfigError("properties: leave out bootstrap.servers; it comes from the `brokers` of each cluster")
     clusters = {
         name: cluster.model_copy(update={"properties": {**given, **cluster.properties}})
         for name, cluster in config.clusters.items()

@@ -1,10 +1,10 @@
-"""A socket in the file system over which a running application is steered, by `multilane control`.
+"""A Unix socket over which `multilane control` steers a running application.
 
-Thread: one of its own accepts callers, and each caller has one; requests are answered one at a time.
+Thread: one of its own accepts connections, and each connection has one. Requests are answered one at a time.
 
-A request and an answer are a line of JSON each, at most 64 KiB. A caller has five seconds, and no request, however bad,
-ends the service. Who may write to the socket may steer: it belongs to the user that runs
-the application, and nobody else can open it.
+A request and its answer are one line of JSON each, 64 KiB at most. A client has five seconds. No request, however bad,
+ends the server. Write access to the socket is the permission to steer: it belongs to the user that runs the
+application, and no other user can open it.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 log = logger(__name__)
 
-_PATIENCE: Final = 5.0  # seconds for a whole request, and for its answer
-_PAUSE: Final = 0.1
-_MOST_CALLERS: Final = 16  # at a time
+_TIMEOUT: Final = 5.0  # seconds for a whole request, and for its answer
+_ACCEPT_BACKOFF: Final = 0.1
+_MAX_CLIENTS: Final = 16  # at a time
 _NOT_UNDERSTOOD: Final = "request not understood: is the client another version of multilane?"
-_MOST_BYTES: Final = 65_536
-_OWN_ONLY: Final = 0o177  # what is taken from everybody's rights
+_MAX_BYTES: Final = 65_536
+_OWNER_ONLY: Final = 0o177  # umask
 
 
 @contextmanager
 def controlled(app: App, path: Path) -> Iterator[None]:
-    """While this lasts the application can be steered there."""
+    """Serve the control socket at this path within this context."""
     server = _Server(app, _listen(path))
     try:
         yield
@@ -46,18 +46,18 @@ def controlled(app: App, path: Path) -> Iterator[None]:
 
 
 def controlled_at(app: App, path: Path | None) -> AbstractContextManager[None]:
-    """The same, if there is a path."""
+    """The same; does nothing without a path."""
     return nullcontext() if path is None else controlled(app, path)
 
 
 def ask(path: Path, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a running application; raises what it answers with if that is an error."""
+    """Send a request to a running application. Raises a ConfigError if it answers with an error."""
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
-            line.settimeout(_PATIENCE)
-            line.connect(os.fspath(path))
-            line.sendall(json.dumps(request).encode() + b"\n")
-            answer: dict[str, Any] = json.loads(_line_from(line))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(_TIMEOUT)
+            connection.connect(os.fspath(path))
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            answer: dict[str, Any] = json.loads(_line_from(connection))
     except (OSError, ValueError, RecursionError) as error:
         why = "nothing listens there" if isinstance(error, FileNotFoundError | ConnectionRefusedError) else str(error)
         raise ConfigError(f"{path}: {why}. Is the application running, with --control {path}?") from None
@@ -67,9 +67,9 @@ def ask(path: Path, request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _listen(path: Path) -> socket.socket:
-    _remove_dead(path)
+    _remove_stale(path)
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(_OWN_ONLY)
+    before = os.umask(_OWNER_ONLY)
     try:
         server.bind(os.fspath(path))
         server.listen()
@@ -81,8 +81,9 @@ def _listen(path: Path) -> socket.socket:
     return server
 
 
-def _remove_dead(path: Path) -> None:
-    """What a killed run has left behind; not somebody's file, nor the socket of one that runs."""
+def _remove_stale(path: Path) -> None:
+    """Remove the socket that a killed run left behind. Never removes another file, nor the socket of a running
+    application."""
     if not path.is_socket():
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -91,17 +92,18 @@ def _remove_dead(path: Path) -> None:
         except ConnectionRefusedError:
             path.unlink()
         else:
-            raise ConfigError(f"--control {path}: another application is steered there already")
+            raise ConfigError(f"--control {path}: another application already listens there")
 
 
 class _Server:
-    """Serves each caller on its own thread, so a slow one keeps nobody waiting, and answers one request at a time."""
+    """Serves each client on its own thread, so that a slow one does not block the others. Answers one request at a
+    time."""
 
     def __init__(self, app: App, listening: socket.socket) -> None:
         self._app = app
         self._listening = listening
-        self._turn = threading.Lock()
-        self._callers = threading.BoundedSemaphore(_MOST_CALLERS)
+        self._answering = threading.Lock()
+        self._clients = threading.BoundedSemaphore(_MAX_CLIENTS)
         self._is_closed = threading.Event()
         self._thread = threading.Thread(target=self._accept, name="multilane-control", daemon=True)
         self._thread.start()
@@ -111,58 +113,57 @@ class _Server:
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
-        self._thread.join(_PATIENCE)
+        self._thread.join(_TIMEOUT)
 
     def _accept(self) -> None:
         while not self._is_closed.is_set():
             try:
-                line, _ = self._listening.accept()
+                connection, _ = self._listening.accept()
             except OSError as error:  # closed, or out of file descriptors
-                if not self._is_closed.wait(_PAUSE):
-                    log.warning("--control: cannot accept a caller, trying again: %s", error)
+                if not self._is_closed.wait(_ACCEPT_BACKOFF):
+                    log.warning("--control: cannot accept a connection, retrying: %s", error)
                 continue
-            self._callers.acquire()
+            self._clients.acquire()
             try:
-                threading.Thread(target=self._serve, args=(line,), name="multilane-caller", daemon=True).start()
+                threading.Thread(target=self._serve, args=(connection,), name="multilane-caller", daemon=True).start()
             except RuntimeError as error:  # out of threads
-                log.warning("--control: cannot serve a caller: %s", error)
-                self._callers.release()
-                line.close()
+                log.warning("--control: cannot serve a connection: %s", error)
+                self._clients.release()
+                connection.close()
 
-    def _serve(self, line: socket.socket) -> None:
-        too_slow = threading.Timer(_PATIENCE, _cut_off, (line,))  # a timeout of the socket starts over with each byte
-        too_slow.daemon = True
+    def _serve(self, connection: socket.socket) -> None:
+        deadline = threading.Timer(_TIMEOUT, _cut_off, (connection,))  # a socket's timeout restarts with each byte
+        deadline.daemon = True
         try:
-            too_slow.start()
-            with line, suppress(OSError):
-                said = _line_from(line)
-                with self._turn:
-                    answer = _answered(self._app, said)
-                line.sendall(json.dumps(answer).encode() + b"\n")
+            deadline.start()
+            with connection, suppress(OSError):
+                request = _line_from(connection)
+                with self._answering:
+                    answer = _answer(self._app, request)
+                connection.sendall(json.dumps(answer).encode() + b"\n")
         finally:
-            too_slow.cancel()
-            self._callers.release()
+            deadline.cancel()
+            self._clients.release()
 
 
-def _cut_off(line: socket.socket) -> None:
-    with suppress(OSError):  # it is gone already
-        line.shutdown(socket.SHUT_RDWR)
+def _cut_off(connection: socket.socket) -> None:
+    with suppress(OSError):  # already closed
+        connection.shutdown(socket.SHUT_RDWR)
 
 
-def _line_from(line: socket.socket) -> bytes:
-    said = bytearray()
-    while not said.endswith(b"\n") and len(said) < _MOST_BYTES:
-        more = line.recv(_MOST_BYTES - len(said))
+def _line_from(connection: socket.socket) -> bytes:
+    received = bytearray()
+    while not received.endswith(b"\n") and len(received) < _MAX_BYTES:
+        more = connection.recv(_MAX_BYTES - len(received))
         if not more:
             break
-        said += more
-    return bytes(said)
+        received += more
+    return bytes(received)
 
 
-def _answered(app: App, said: bytes) -> dict[str, Any]:
+def _answer(app: App, line: bytes) -> dict[str, Any]:
     try:
-        asked = json.loads(said)
-        match asked:
+        match json.loads(line):
             case {"do": "show"}:
                 pass
             case {"do": "progress"}:
@@ -175,8 +176,8 @@ def _answered(app: App, said: bytes) -> dict[str, Any]:
                 app.set_lanes(name, lanes)
             case _:
                 return {"error": _NOT_UNDERSTOOD}
-        return {"consumers": app.steering()}
-    except (ValueError, RecursionError):  # no JSON, or nested too deeply
+        return {"consumers": app.overrides_view()}
+    except (ValueError, RecursionError):  # not JSON, or nested too deeply
         return {"error": _NOT_UNDERSTOOD}
     except MultilaneError as error:
         return {"error": str(error)}

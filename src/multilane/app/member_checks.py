@@ -1,4 +1,4 @@
-"""Whether several members of one application can be told apart by their groups.
+"""Checks that the groups can distinguish several members of one application.
 
 Thread: application.
 """
@@ -14,8 +14,8 @@ from multilane.errors import ConfigError
 
 
 def check_members_differ(app: App) -> None:
-    """Those with the same group.instance.id would throw each other out of their group, again and again. What a
-    configuration that was made elsewhere would be for another member cannot be known."""
+    """Members with the same group.instance.id would fence each other out of their group, again and again. Only a
+    configuration that is read from files can be checked for other members."""
     static = [name for name in app.consumers if _instance_id(app.config, name) is not None]
     first, second = (app.config_of(0), app.config_of(1)) if static else (None, None)
     if first is None or second is None:
@@ -23,8 +23,8 @@ def check_members_differ(app: App) -> None:
     for name in static:
         if _instance_id(first, name) == _instance_id(second, name):
             raise ConfigError(
-                f"consumers.{name} has a group.instance.id that is the same for all members, and each would be the one "
-                f"it names: put ${{{MEMBER_VARIABLE}}} into it, which is a member's number, or run one member"
+                f"consumers.{name} has the same group.instance.id for all members, so they would fence each other: "
+                f"put ${{{MEMBER_VARIABLE}}} into it, which is the member's number, or run one member"
             )
 
 

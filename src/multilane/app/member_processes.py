@@ -1,11 +1,11 @@
-"""Several processes of one application on this machine, each a member of its groups: Python uses one core in each.
+"""Runs several processes of one application on this machine, each a member of its groups: Python uses one core in each.
 
 Thread: application (the main thread: signals).
 
-Owns the processes. A signal ends them in order. One that is killed is started again, after a while that grows with each
-death; the others go on. When one ends by itself, having said why, the others are ended in order too and its failure is
-raised. Exit codes do not tell the two apart, because a library may end a process with any: so a member says goodbye.
-When this process is gone, whatever took it, they end in order by themselves.
+Owns the processes. A signal shuts them down gracefully. A killed process is restarted after a back-off that grows with
+each death, and the others go on. If one exits by itself, the others are shut down and its failure is raised. Exit codes
+cannot tell the two apart, because a library may end the process with any code: a member reports its exit on a pipe. If
+this process disappears, for any reason, they shut down by themselves.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ from multilane.logs import logger
 
 log = logger(__name__)
 
-_GOODBYE: Final = b"goodbye"  # of a member that ended by itself, whatever its exit code
-_TRIES: Final = 8  # of a member that was killed, to start again: some three minutes
+_EXIT_REPORT: Final = b"exit"  # of a member that ends by itself and logged why, whatever its exit code
+_MOST_RESTARTS: Final = 8  # of a killed member that then exits by itself: about three minutes
 
 
-def run_siblings(target: str, members: int, log_level: str) -> None:
-    """Until SIGTERM, SIGINT, or the end of one of them that starting it again does not mend."""
-    check_members_differ(find_app(target))  # what is wrong with it is said once, and nothing has begun
-    ear, mouth = multiprocessing.get_context("spawn").Pipe(duplex=False)
-    family = Siblings(target, members, log_level, SystemClock())
-    with signals_stop(lambda: mouth.send(None)):
+def run_member_processes(target: str, members: int, log_level: str) -> None:
+    """Run until SIGTERM, SIGINT, or the exit of a member that a restart does not repair."""
+    check_members_differ(find_app(target))  # report a problem once, before any process starts
+    stop_receiver, stop_sender = multiprocessing.get_context("spawn").Pipe(duplex=False)
+    processes = MemberProcesses(target, members, log_level, SystemClock())
+    with signals_stop(lambda: stop_sender.send(None)):
         try:
-            early = family.attend(ear)
-            family.end()
+            ended = processes.supervise(stop_receiver)
+            processes.terminate()
         except BaseException:  # a second Ctrl-C
-            family.kill()
+            processes.kill()
             raise
-    failed = next((one for one in family.living if _has_failed(one, one is early)), None)
+    failed = next((one for one in processes.started if _has_failed(one, one is ended)), None)
     if failed is not None:
-        told = _told(failed.exitcode or 0, has_ended=True)
-        raise MemberFailed(f"{failed.name} {told}; the other members were stopped in order")
+        text = _exit_text(failed.exitcode or 0, by_itself=True)
+        raise MemberFailed(f"{failed.name} {text}; the other members were shut down")
 
 
-class Siblings:
-    """The processes, by number. One that was killed is missing until it is due to start again."""
+class MemberProcesses:
+    """The processes, by number. A killed one is missing until its restart is due."""
 
     def __init__(self, target: str, members: int, log_level: str, clock: Clock) -> None:
         self._target = target
@@ -65,25 +65,25 @@ class Siblings:
         self._log_level = log_level
         self._clock = clock
         self._processes: dict[int, SpawnProcess] = {}
-        self._ears: dict[int, Connection] = {}  # for their goodbyes
+        self._exit_receivers: dict[int, Connection] = {}
         self._restarts = [Restarts() for _ in range(members)]
         self._due: dict[int, float] = dict.fromkeys(range(members), clock.monotonic())
 
     @property
-    def living(self) -> list[SpawnProcess]:
+    def started(self) -> list[SpawnProcess]:
         return list(self._processes.values())
 
-    def attend(self, ear: Connection) -> SpawnProcess | None:
-        """Start those that are due, until we are told to end or one ends for good, which is given."""
+    def supervise(self, stop: Connection) -> SpawnProcess | None:
+        """Start processes when they are due, until a stop is received or one ends for good. Returns that one."""
         while True:
             self._start_due()
             numbers = {process.sentinel: number for number, process in self._processes.items()}
-            wait_for: list[Connection | int] = [ear, *numbers]
+            wait_for: list[Connection | int] = [stop, *numbers]
             ready = wait(wait_for, self._until_due())
-            if ear in ready:
+            if stop in ready:
                 return None
             for number in [numbers[one] for one in ready if isinstance(one, int)]:
-                if not self._is_started_again(number):
+                if not self._restart(number):
                     return self._processes[number]
 
     def _start_due(self) -> None:
@@ -91,97 +91,99 @@ class Siblings:
         for number in [number for number, due in self._due.items() if due <= now]:
             del self._due[number]
             spawn = multiprocessing.get_context("spawn")
-            self._ears[number], mouth = spawn.Pipe(duplex=False)
-            # Not named daemons: those may not have processes of their own, and `processes: n` needs some.
+            self._exit_receivers[number], exit_sender = spawn.Pipe(duplex=False)
+            # Not daemons: daemons may not have child processes, and `processes: n` needs some.
             process = spawn.Process(
                 target=_member,
-                args=(self._target, number, self._log_level, mouth),
+                args=(self._target, number, self._log_level, exit_sender),
                 name=f"member {number + 1} of {self._members}",
             )
             self._processes[number] = process
             self._restarts[number].start(now)
             process.start()
-            mouth.close()  # ours: the end of the member's is the end of what it says
+            exit_sender.close()  # so that the receiver reads the end of the pipe when the member has ended
 
     def _until_due(self) -> float | None:
         return max(0.0, min(self._due.values()) - self._clock.monotonic()) if self._due else None
 
-    def _is_started_again(self, number: int) -> bool:
-        """One that was killed. One that ended by itself said why, and would do so again; unless it was killed a moment
-        ago: its group may take it for the one before, until that one's session is over."""
+    def _restart(self, number: int) -> bool:
+        """Schedule a restart if the member was killed. Returns False if it exited by itself: it logged why and would
+        exit again. But shortly after a kill the group may reject it until the session of its predecessor times out, so
+        then it is restarted too."""
         process = self._processes[number]
         process.join()
         code, now = process.exitcode or 0, self._clock.monotonic()
-        has_ended = _says_goodbye(self._ears.pop(number))
-        if has_ended and not (code and 0 < self._restarts[number].deaths_in_a_row(now) < _TRIES):
+        by_itself = _has_reported_exit(self._exit_receivers.pop(number))
+        if by_itself and not (code and 0 < self._restarts[number].deaths_in_a_row(now) < _MOST_RESTARTS):
             return False
         seconds = self._restarts[number].wait_after_death(now)
         self._due[number] = now + seconds
         del self._processes[number]
         deaths = self._restarts[number].deaths
-        told = "%s %s. Restarting it in %g s (death %d in a row)"
-        log.error(told, process.name, _told(code, has_ended=has_ended), seconds, deaths)
+        text = "%s %s. Restarting it in %g s (death %d in a row)"
+        log.error(text, process.name, _exit_text(code, by_itself=by_itself), seconds, deaths)
         return True
 
-    def end(self) -> None:
-        """In order: each settles what it has in work, commits and leaves. It has its own time limit for that."""
-        for process in self.living:
+    def terminate(self) -> None:
+        """Shut down gracefully: each process settles its records in flight, commits and leaves. It has its own time
+        limit for that."""
+        for process in self.started:
             if process.is_alive():
                 process.terminate()
-        for process in self.living:
+        for process in self.started:
             process.join()
 
     def kill(self) -> None:
-        for process in self.living:
+        for process in self.started:
             if process.pid is not None:
                 process.kill()
 
 
-def _has_failed(sibling: SpawnProcess, ended_early: bool) -> bool:
-    """One that we ended before it could listen to signals had not begun."""
-    return bool(sibling.exitcode) and (ended_early or sibling.exitcode != -signal.SIGTERM)
+def _has_failed(process: SpawnProcess, ended_first: bool) -> bool:
+    """A member that was terminated before it installed its signal handlers had not begun: that is no failure."""
+    return bool(process.exitcode) and (ended_first or process.exitcode != -signal.SIGTERM)
 
 
-def _says_goodbye(ear: Connection) -> bool:
-    with ear:
+def _has_reported_exit(receiver: Connection) -> bool:
+    with receiver:
         try:
-            return ear.poll() and ear.recv_bytes() == _GOODBYE
-        except (EOFError, OSError):  # it is gone without a word
+            return receiver.poll() and receiver.recv_bytes() == _EXIT_REPORT
+        except (EOFError, OSError):  # the process has ended without a report
             return False
 
 
-def _told(code: int, *, has_ended: bool) -> str:
+def _exit_text(code: int, *, by_itself: bool) -> str:
     if code < 0:
         return f"was killed by signal {-code}"
-    why = "its log says why" if has_ended else "something in it ended the process (os._exit, or exit() of a library)"
+    why = "see its log" if by_itself else "something in it ended the process (os._exit, or exit() of a library)"
     return f"exited with code {code}; {why}"
 
 
 # --- in a process of its own -----------------------------------------------------------------------------------------
 
 
-def _member(target: str, number: int, log_level: str, mouth: Connection) -> None:
+def _member(target: str, number: int, log_level: str, exit_sender: Connection) -> None:
     os.environ[MEMBER_VARIABLE] = str(number)
-    os.setsid()  # Ctrl-C is for the parent, who passes it on: two signals would end us at once
-    form = f"%(asctime)s %(levelname)s %(name)s [{multiprocessing.current_process().name}]: %(message)s"
-    logging.basicConfig(level=log_level, format=form)
+    os.setsid()  # the parent forwards Ctrl-C: a second signal would end this process at once
+    log_format = f"%(asctime)s %(levelname)s %(name)s [{multiprocessing.current_process().name}]: %(message)s"
+    logging.basicConfig(level=log_level, format=log_format)
     try:
         with advised_elsewhere():  # by the parent
             app = find_app(target)
         threading.Thread(target=_end_with_parent, args=(app,), name="multilane-parent", daemon=True).start()
         app.run()
     except MultilaneError as error:
-        for line in str(error).splitlines():  # the sentences are enough; problems of a configuration have a line each
+        for line in str(error).splitlines():  # without a traceback; each problem of a configuration has its own line
             log.error("%s", line)  # noqa: TRY400
         sys.exit(1)
     finally:
         with suppress(OSError):  # the parent is gone
-            mouth.send_bytes(_GOODBYE)
+            exit_sender.send_bytes(_EXIT_REPORT)
 
 
 def _end_with_parent(app: App) -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
-        log.warning("the process that started this one is gone: ending")
+        log.warning("parent process is gone: shutting down")
         app.stop()

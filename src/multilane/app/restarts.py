@@ -1,4 +1,4 @@
-"""When a process that was killed is started again: the later, the more often it was in a row.
+"""When to restart a killed process: the back-off doubles with each death in a row.
 
 Thread: none (pure); one owner.
 """
@@ -10,7 +10,7 @@ from typing import Final
 
 _FIRST_WAIT: Final = 1.0
 _LONGEST_WAIT: Final = 60.0
-_STEADY_AFTER: Final = 60.0  # seconds of life after which earlier deaths do not count any more
+_STEADY_AFTER: Final = 60.0  # seconds of life after which earlier deaths no longer count
 
 
 @dataclass(slots=True)
@@ -25,6 +25,6 @@ class Restarts:
         return 0 if now - self.started_at >= _STEADY_AFTER else self.deaths
 
     def wait_after_death(self, now: float) -> float:
-        """Seconds until it is started again."""
+        """Count a death. Returns the seconds until the restart."""
         self.deaths = self.deaths_in_a_row(now) + 1
         return min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** (self.deaths - 1))

@@ -1,6 +1,6 @@
-"""What was said about the consumers of a run while it goes on, and who hears it: the engine that runs them.
+"""The overrides of the consumers of a run, passed on to the engine that runs them.
 
-Thread: any; whoever hears must only pass it on.
+Thread: any; the engine's function is called with the lock held and must only pass the overrides on.
 """
 
 from __future__ import annotations
@@ -14,41 +14,41 @@ from multilane.logs import logger
 
 log = logger(__name__)
 
-Hear = Callable[[str, ConsumerOverrides], object]
+ApplyOverrides = Callable[[str, ConsumerOverrides], object]
 
 
 class RuntimeOverrides:
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._told: dict[str, ConsumerOverrides] = {}
-        self._hear: Hear | None = None
+        self._by_consumer: dict[str, ConsumerOverrides] = {}
+        self._apply: ApplyOverrides | None = None
 
     @property
-    def told(self) -> Mapping[str, ConsumerOverrides]:
+    def by_consumer(self) -> Mapping[str, ConsumerOverrides]:
         with self._lock:
-            return dict(self._told)
+            return dict(self._by_consumer)
 
     def of(self, consumer: str) -> ConsumerOverrides:
-        return self.told.get(consumer, AS_CONFIGURED)
+        return self.by_consumer.get(consumer, AS_CONFIGURED)
 
-    def steer(self, consumer: str, steering: ConsumerOverrides) -> None:
+    def set(self, consumer: str, overrides: ConsumerOverrides) -> None:
         with self._lock:
-            self._told[consumer] = steering
-            if self._hear is not None:
-                self._hear(consumer, steering)
-        lanes = "as configured" if steering.lanes is None else str(steering.lanes)
-        log.info("consumer %s is %s, lanes: %s", consumer, "paused" if steering.is_paused else "running", lanes)
+            self._by_consumer[consumer] = overrides
+            if self._apply is not None:
+                self._apply(consumer, overrides)
+        lanes = "as configured" if overrides.lanes is None else str(overrides.lanes)
+        log.info("consumer %s is %s, lanes: %s", consumer, "paused" if overrides.is_paused else "running", lanes)
 
     @contextmanager
-    def heard_by(self, hear: Hear) -> Iterator[None]:
-        """For one run. What was said before it began counts too; nothing of it is left for the next."""
+    def applied_by(self, apply: ApplyOverrides) -> Iterator[None]:
+        """For one run. Overrides set before it begins apply too. None of them carry over to the next run."""
         with self._lock:
-            self._hear = hear
-            for consumer, steering in self._told.items():
-                hear(consumer, steering)
+            self._apply = apply
+            for consumer, overrides in self._by_consumer.items():
+                apply(consumer, overrides)
         try:
             yield
         finally:
             with self._lock:
-                self._hear = None
-                self._told.clear()
+                self._apply = None
+                self._by_consumer.clear()

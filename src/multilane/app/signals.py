@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C end what runs, in order.
+"""SIGTERM and Ctrl-C shut a run down gracefully.
 
 Thread: application (the main thread: signal handlers).
 """
@@ -17,11 +17,11 @@ log = logger(__name__)
 
 
 @contextmanager
-def signals_resume(look_up: Callable[[], object]) -> Iterator[None]:
-    """SIGCONT: the process was stopped, for who knows how long. `look_up` is called before anything else goes on."""
+def signals_resume(on_resume: Callable[[], object]) -> Iterator[None]:
+    """On SIGCONT, call `on_resume` before anything else goes on: the process was stopped for an unknown time."""
     number = getattr(signal, "SIGCONT", None)
     try:
-        before = None if number is None else signal.signal(number, lambda *_: look_up())
+        before = None if number is None else signal.signal(number, lambda *_: on_resume())
     except ValueError:  # not the main thread
         number = None
     try:
@@ -33,8 +33,8 @@ def signals_resume(look_up: Callable[[], object]) -> Iterator[None]:
 
 @contextmanager
 def signals_stop(stop: Callable[[], object], on_signal: Callable[[], object] = lambda: None) -> Iterator[None]:
-    """The first signal ends in order, a second one at once; `on_signal` is called at the first. While this lasts a
-    KeyboardInterrupt is a function's own, unless it is `Interrupted`."""
+    """The first signal calls `stop` and `on_signal`. A second one ends the process at once. Within this context a
+    KeyboardInterrupt was raised by a function of the application, unless it is `Interrupted`."""
 
     def end(number: int, frame: Any) -> None:
         del frame
@@ -50,11 +50,13 @@ def signals_stop(stop: Callable[[], object], on_signal: Callable[[], object] = l
 
     def restore() -> None:
         for name, handler in before.items():
-            signal.signal(name, signal.SIG_DFL if handler is None else handler)  # None: one that Python does not know
+            signal.signal(
+                name, signal.SIG_DFL if handler is None else handler
+            )  # None: a handler not installed by Python
 
     try:
         before = {name: signal.signal(name, end) for name in (signal.SIGTERM, signal.SIGINT)}
-    except ValueError:  # not the main thread: signals are somebody else's
+    except ValueError:  # not the main thread: another owner handles signals
         yield
         return
     try:

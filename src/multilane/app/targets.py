@@ -1,9 +1,9 @@
-"""Finds an application by `module:name`, as the command line and the executors of a cluster do; and the way back.
+"""Finds an application by `module:name`, for the command line and for Spark executors, and the name of an application.
 
 Thread: any.
 
-The module is imported as Python would import it from the current directory. The name may be a path of attributes, and
-may lead to a function without parameters that makes the application.
+Imports the module as Python would from the current directory. The name may be a path of attributes, and may refer to a
+function without parameters that creates the application.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 _MAIN: Final = frozenset({"__main__", "__mp_main__"})  # multiprocessing's name for the same module
 _NOT_MAIN: Final = (
-    "workers have to import the application. Move the app and its listeners out of the running script or notebook, "
-    "into a module of their own"
+    "workers must be able to import the application. Move the app and its listeners out of the running script or "
+    "notebook, into a module of their own"
 )
 
 
@@ -33,63 +33,63 @@ def find_app(target: str) -> App:
 
     module_name, _, path = target.partition(":")
     if not module_name or not path:
-        raise TargetNotFound(f"{target!r} is not MODULE:APP, as in shop.consumers:app")
+        raise TargetNotFound(f"{target!r} is not MODULE:APP, for example shop.consumers:app")
     if module_name in _MAIN:
-        raise TargetNotFound(f"{target!r} is the script that runs here: {_NOT_MAIN}")
+        raise TargetNotFound(f"{target!r} is the running script: {_NOT_MAIN}")
     if "" not in sys.path:
         sys.path.insert(0, "")
-    os.environ.setdefault(MEMBER_VARIABLE, "0")  # its module may ask for it
+    os.environ.setdefault(MEMBER_VARIABLE, "0")  # the module may read it
     try:
         found: object = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not (module_name == error.name or module_name.startswith(f"{error.name}.")):
-            raise  # something that the module imports
-        raise TargetNotFound(f"there is no module {module_name!r} here or in this Python") from None
+            raise  # an import inside the module
+        raise TargetNotFound(f"there is no module {module_name!r} in the current directory or in this Python") from None
     for name in path.split("."):
         found = getattr(found, name, None)
     if callable(found) and not isinstance(found, type):
         found = found()
     if not isinstance(found, App):
-        what = "nothing" if found is None else f"a {type(found).__name__}"
-        raise TargetNotFound(f"{target!r} leads to {what}, not to a multilane.App")
+        problem = "does not exist" if found is None else f"is of type {type(found).__name__}"
+        raise TargetNotFound(f"{target!r} {problem}: it must be a multilane.App")
     _check_listeners(found)
     return found
 
 
 def _check_listeners(app: App) -> None:
-    """Whoever imports the app elsewhere would not have them."""
-    for function in map(_undressed, app.functions):
+    """Listeners in `__main__` would be missing where a worker imports the app."""
+    for function in map(_unwrapped, app.functions):
         if function.__module__ in _MAIN:
             name = getattr(function, "__qualname__", type(function).__qualname__)
-            raise TargetNotFound(f"the listener {name} is in the script that runs here: {_NOT_MAIN}")
+            raise TargetNotFound(f"the listener {name} is in the running script: {_NOT_MAIN}")
 
 
-def _undressed(function: Any) -> Any:
-    """A partial says that its home is `functools`."""
+def _unwrapped(function: Any) -> Any:
+    """The function itself: the module of a partial is `functools`."""
     while isinstance(function, partial):
         function = function.func
     return function
 
 
 def target_of(app: App) -> str:
-    """Where others find this application: a module that is loaded here and has it under some name. Best one that also
-    has a function of the application's: that is where it was made, and not just used."""
+    """The `module:name` of this application: a loaded module that has it as an attribute. A module that also defines
+    a listener comes first: it creates the application instead of importing it."""
     _check_listeners(app)
     main = sys.modules.get("__main__")  # which multiprocessing also calls __mp_main__
-    homes = [
+    found = [
         (module_name, name)
         for module_name, module in list(sys.modules.items())
         if module is not main and module_name not in _MAIN and _is_imported(module)
         for name, value in list(vars(module).items())
         if value is app
     ]
-    if not homes:
-        raise TargetNotFound(f'no module here has the application: {_NOT_MAIN}, or say target="module:name"')
-    own = {_undressed(function).__module__ for function in app.functions}
-    module_name, name = min(homes, key=lambda home: home[0] not in own)
+    if not found:
+        raise TargetNotFound(f'no loaded module has the application: {_NOT_MAIN}, or give target="module:name"')
+    own = {_unwrapped(function).__module__ for function in app.functions}
+    module_name, name = min(found, key=lambda candidate: candidate[0] not in own)
     return f"{module_name}:{name}"
 
 
 def _is_imported(module: object) -> bool:
-    """Others can import it too: what `exec` and `runpy` fill has no spec, like a script."""
+    """Whether others can import it too: modules made by `exec` or `runpy` have no spec, like a script."""
     return isinstance(module, ModuleType) and getattr(module, "__spec__", None) is not None

@@ -1,1 +1,1 @@
-"""Judging whether every record that a group read has an account: what is looked at, and what is said of it."""
+"""Audit records: writing them, and checking that every record of a group has one."""

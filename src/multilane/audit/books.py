@@ -1,16 +1,16 @@
-"""Whether the files of a group's accounts are all there, and what their writers may have done without an account.
+"""Checks that the audit files of a group are complete, and finds what their writers may have handled without a record.
 
 Thread: none (pure).
 
-Each process that writes accounts is a session. It numbers its accounts from 0, each of its files says which digest it
-follows, and a card says which sessions were there before it. So a file that is missing, changed or of another group is
-noticed, whichever it is; and where the accounts of a partition begin does not depend on the oldest file.
+Each process that writes audit records is a session. It numbers its records from 0, each of its files has the digest
+that it continues, and a card lists the sessions before it. So any file that is missing, changed or of another group is
+noticed, and where the records of a partition begin does not depend on the oldest file.
 
-Accounts name offsets, and a log can be cut or made again: so each file says which logs its accounts are of ("logs"), up
-to which offset, and whoever audits holds that against the logs of now.
+Audit records contain offsets, and a log can be truncated or recreated. So each file lists the logs of its records
+("logs") and their last offsets, and an audit compares them with the current logs.
 
-Before a session begins a record, a file says that it may ("open"). What a session had open in its last file and nobody
-closed may have been handled without an account: its process was killed, or is at it now.
+Before a session begins a record, a file allows it ("open"). Ranges that are open in the last file of a session may have
+been handled without an audit record: its process was killed, or is processing them now.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from typing import Final
 from multilane.commit.completion_map import LogMark, Run
 from multilane.types import TopicPartition
 
-START: Final = ""  # the digest before a session's first account
+START: Final = ""  # the digest before the first audit record of a session
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """Offsets [start, end) of a partition that a session may have begun, without the runs that it had settled."""
+class OpenRange:
+    """Offsets [start, end) of a partition that a session may have begun, except the runs that it had settled."""
 
     partition: TopicPartition
     start: int
@@ -37,7 +37,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class ReadLog:
-    """A log whose offsets below `end` may have accounts."""
+    """A log whose offsets below `end` may have audit records."""
 
     partition: TopicPartition
     end: int
@@ -45,15 +45,15 @@ class ReadLog:
 
 
 @dataclass(frozen=True, slots=True)
-class AccountFile:
-    """What a file says of itself."""
+class AuditFile:
+    """The manifest of a file."""
 
     name: str
     session: str
-    first: int  # the number of its first account
-    previous: str  # the digest that it follows
-    entries: tuple[tuple[int, str], ...]  # accounts that were written together, and the digest behind them
-    open: tuple[Stretch, ...] = ()
+    first: int  # the number of its first audit record
+    previous: str  # the digest that it continues
+    entries: tuple[tuple[int, str], ...]  # number of records that were written together, and the digest after them
+    open: tuple[OpenRange, ...] = ()
     logs: tuple[ReadLog, ...] = ()
 
     @property
@@ -63,37 +63,40 @@ class AccountFile:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A session, as it was known when it began; rewritten when it takes on a partition, and at its end."""
+    """What a session knows: written when it begins, when it gets a partition, and when it ends."""
 
     session: str
-    earlier: Mapping[str, int] = field(default_factory=dict)  # sessions before it; the number its last file begins with
-    since: Mapping[TopicPartition, int] = field(default_factory=dict)  # where accounts begin, by all sessions so far
-    accounts: int | None = None  # that it wrote in all, when it ended in order
+    earlier: Mapping[str, int] = field(
+        default_factory=dict
+    )  # sessions before it, with the first number of their last file
+    since: Mapping[TopicPartition, int] = field(default_factory=dict)  # where audit records begin, over all sessions
+    records: int | None = None  # the number of audit records, once the session has ended gracefully
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
-    """`faults` say what is missing or wrong; `old` are sessions of an earlier version, which wrote no such things."""
+class AuditFiles:
+    """The files of a group. `faults`: what is missing or wrong. `old`: sessions of an earlier version, which wrote no
+    manifests and no cards."""
 
-    usable: tuple[str, ...] = ()  # names of files
+    usable: tuple[str, ...] = ()  # names
     faults: tuple[str, ...] = ()
     old: tuple[str, ...] = ()
     since: Mapping[TopicPartition, int] = field(default_factory=dict)
-    doubts: Mapping[str, tuple[Stretch, ...]] = field(default_factory=dict)  # by session
+    doubts: Mapping[str, tuple[OpenRange, ...]] = field(default_factory=dict)  # by session
     logs: tuple[ReadLog, ...] = ()
-    cannot_check: bool = False  # nothing is known of the files
+    cannot_check: bool = False  # the files could not be listed
 
     @property
-    def are_whole(self) -> bool:
+    def are_complete(self) -> bool:
         return not self.faults and not self.old
 
 
-def judge_books(
-    files: Sequence[AccountFile], cards: Sequence[Card], old: Mapping[str, str], faults: Sequence[str] = ()
-) -> Books:
-    """`old`: the sessions of files that say nothing of themselves, by name; earlier versions, which wrote such files,
-    wrote no cards. `faults`: of files that cannot be used."""
-    by_session: dict[str, list[AccountFile]] = {}
+def check_files(
+    files: Sequence[AuditFile], cards: Sequence[Card], old: Mapping[str, str], faults: Sequence[str] = ()
+) -> AuditFiles:
+    """`old`: the sessions of files without a manifest, by name; the earlier versions that wrote them wrote no cards.
+    `faults`: those of unusable files."""
+    by_session: dict[str, list[AuditFile]] = {}
     for file in files:
         by_session.setdefault(file.session, []).append(file)
     known = {card.session: card for card in cards}
@@ -103,7 +106,7 @@ def judge_books(
     for session in sorted(by_session.keys() | known.keys()):
         found += _faults_of(session, by_session.get(session, []), known.get(session))
     found += _missing_sessions(by_session, known, old)
-    return Books(
+    return AuditFiles(
         usable=tuple(sorted([*(file.name for file in files), *old])),
         faults=tuple(dict.fromkeys(found)),
         old=tuple(sorted(set(old.values()))),
@@ -114,7 +117,7 @@ def judge_books(
 
 
 def furthest(logs: Iterable[ReadLog]) -> tuple[ReadLog, ...]:
-    """Of each log and leader epoch that which goes furthest."""
+    """The largest `end` of each log and leader epoch."""
     found: dict[tuple[TopicPartition, LogMark], ReadLog] = {}
     for one in logs:
         known = found.setdefault((one.partition, one.mark), one)
@@ -131,47 +134,47 @@ def earliest(maps: Iterable[Mapping[TopicPartition, int]]) -> dict[TopicPartitio
     return found
 
 
-def _last(files: Iterable[AccountFile]) -> AccountFile:
-    """Files without accounts have the number of the next one: of those of two days the later counts."""
+def _last(files: Iterable[AuditFile]) -> AuditFile:
+    """The last file. A file without records has the number of the next one; if two days have one, the later counts."""
     return max(files, key=lambda file: (file.end, file.first, file.name))
 
 
-def _faults_of(session: str, files: Sequence[AccountFile], card: Card | None) -> list[str]:
+def _faults_of(session: str, files: Sequence[AuditFile], card: Card | None) -> list[str]:
     if card is None:
-        return [f"session {session} has accounts but no card"]
+        return [f"session {session} has audit records but no card"]
     faults = []
     digests = {0: START}
     reached = 0
     for file in sorted(files, key=lambda file: (file.first, -file.end)):
         if file.first > reached:
-            faults.append(f"session {session}: {_many(file.first - reached)} missing from number {reached} on")
+            faults.append(f"session {session}: {_count(file.first - reached)} missing from number {reached} on")
         elif digests.get(file.first, file.previous) != file.previous:
             faults.append(f"{file.name} does not continue the file before it")
-        at = file.first
+        number = file.first
         for rows, digest in file.entries:
-            at += rows
-            if digests.setdefault(at, digest) != digest:
+            number += rows
+            if digests.setdefault(number, digest) != digest:
                 faults.append(f"{file.name} is not what its session wrote")
-        reached = max(reached, at)
-    if card.accounts is not None and reached < card.accounts:
-        faults.append(f"session {session}: its last {_many(card.accounts - reached)} missing")
+        reached = max(reached, number)
+    if card.records is not None and reached < card.records:
+        faults.append(f"session {session}: its last {_count(card.records - reached)} missing")
     return faults
 
 
 def _missing_sessions(
-    by_session: Mapping[str, Sequence[AccountFile]], known: Mapping[str, Card], old: Mapping[str, str]
+    by_session: Mapping[str, Sequence[AuditFile]], known: Mapping[str, Card], old: Mapping[str, str]
 ) -> list[str]:
     faults = []
     is_old = set(old.values())
     for card in known.values():
         for session, seen in card.earlier.items():
             files = by_session.get(session, ())
-            is_there = any(file.first >= seen or file.end > seen for file in files) or (seen < 0 and session in known)
-            if not is_there and session not in is_old:
-                what = "files" if session in known else "everything"
-                faults.append(f"session {session}: {what} that session {card.session} saw of it is missing")
+            exists = any(file.first >= seen or file.end > seen for file in files) or (seen < 0 and session in known)
+            if not exists and session not in is_old:
+                missing = "files" if session in known else "card and files"
+                faults.append(f"session {session}: {missing} that session {card.session} listed are missing")
     return faults
 
 
-def _many(accounts: int) -> str:
-    return f"{accounts:,} account" + ("s" if accounts > 1 else "")
+def _count(records: int) -> str:
+    return f"{records:,} audit record" + ("s" if records > 1 else "")

@@ -1,9 +1,9 @@
-"""Compares what is in the logs with what became of it, by Spark.
+"""Compares the logs with the audit records, in Spark.
 
 Thread: application.
 
-The logs are read with our own source, offsets and keys only, and joined with the accounts by their offsets. What comes
-to the driver is a row for each partition, and the first few findings of each kind.
+Reads the logs with our own source, offsets and keys only, and joins them with the audit records by offset. Never
+collects more than a row for each partition, and the first few findings of each kind.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from multilane.types import TopicPartition
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_PLACE: Final = ("topic", "partition")
+_PARTITION: Final = ("topic", "partition")
 _RECORD: Final = ("topic", "partition", "offset")
 _BOUNDS: Final = (
     ("topic", pa.string()),
@@ -42,19 +42,19 @@ _SCHEMA: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ComparisonRequest:
-    """What is compared."""
+    """What to compare."""
 
     spans: Mapping[TopicPartition, Span]
-    settings: Mapping[str, str]  # the source's: brokers and login
+    settings: Mapping[str, str]  # of the source: brokers and credentials
     order: OrderRule
     retry: str | None = None  # the group's retry topic
-    examples: int = 20  # findings of each kind that are named
-    doubts: Mapping[TopicPartition, Sequence[Run]] = field(default_factory=dict)  # begun, perhaps, without an account
+    examples: int = 20  # examples of each kind of finding
+    doubts: Mapping[TopicPartition, Sequence[Run]] = field(default_factory=dict)  # perhaps begun without a record
 
 
-def read_accounts(spark: SparkSession, path: str, files: Sequence[str] | None = None) -> DataFrame:
-    """All that was written for a group; or these files of it."""
-    with plain_errors("the accounts"):
+def read_audit_records(spark: SparkSession, path: str, files: Sequence[str] | None = None) -> DataFrame:
+    """The audit records of a group, or those of the given files."""
+    with plain_errors("the audit records"):
         if files is None:
             return spark.read.schema(_SCHEMA).parquet(path)
         if not files:
@@ -62,51 +62,51 @@ def read_accounts(spark: SparkSession, path: str, files: Sequence[str] | None = 
         return spark.read.schema(_SCHEMA).parquet(*(f"{path}/{name}" for name in files))
 
 
-def begun_at(accounts: DataFrame) -> dict[TopicPartition, int]:
-    """Where the accounts of each partition begin."""
+def first_offsets(records: DataFrame) -> dict[TopicPartition, int]:
+    """Where the audit records of each partition begin."""
     from pyspark.sql import functions as F
 
-    with plain_errors("the accounts"):
-        rows = accounts.groupBy(*_PLACE).agg(F.min("offset").alias("first")).collect()
+    with plain_errors("the audit records"):
+        rows = records.groupBy(*_PARTITION).agg(F.min("offset").alias("first")).collect()
     return {TopicPartition(row.topic, row.partition): row.first for row in rows}
 
 
-def compare(spark: SparkSession, accounts: DataFrame, question: ComparisonRequest) -> AuditVerdict:
-    """Spans without records are left out of it."""
-    spans = {partition: span for partition, span in question.spans.items() if len(span)}
+def compare(spark: SparkSession, records: DataFrame, request: ComparisonRequest) -> AuditVerdict:
+    """Empty spans are left out of the verdict."""
+    spans = {partition: span for partition, span in request.spans.items() if len(span)}
     if not spans:
         return AuditVerdict({})
-    with plain_errors("what is compared"):
-        told = _by_record(_within(spark, accounts, spans))
-        compared = _log(spark, spans, question.settings).join(told, [*_RECORD], "full_outer")
-        compared = compared.withColumn("doubtful", _is_doubtful(question.doubts)).persist()
+    with plain_errors("the logs or the audit records"):
+        settled = _by_offset(_within(spark, records, spans))
+        compared = _log(spark, spans, request.settings).join(settled, [*_RECORD], "full_outer")
+        compared = compared.withColumn("doubtful", _is_doubtful(request.doubts)).persist()
         try:
-            tallies = {partition: AuditCounts() for partition in spans} | _tallies(compared)
-            inverted = _inverted(compared, question)
+            counts = {partition: AuditCounts() for partition in spans} | _counts(compared)
+            inverted = _inverted(compared, request)
             if inverted is not None:
-                tallies = _with_inverted(tallies, inverted)
-            return _named(AuditVerdict(tallies), compared, inverted, question.examples)
+                counts = _with_inverted(counts, inverted)
+            return _with_examples(AuditVerdict(counts), compared, inverted, request.examples)
         finally:
             compared.unpersist()
 
 
-def _named(counted: AuditVerdict, compared: DataFrame, inverted: DataFrame | None, most: int) -> AuditVerdict:
-    """With examples of what there is: nothing is looked for that was not counted."""
+def _with_examples(counted: AuditVerdict, compared: DataFrame, inverted: DataFrame | None, limit: int) -> AuditVerdict:
+    """Add examples of the findings. Runs no query for a finding whose count is 0."""
     found = counted.total
     return replace(
         counted,
-        unaccounted=_unaccounted(compared, most) if found.unaccounted else (),
-        repeated=_repeated(compared, most) if found.repeated else (),
-        doubtful=_doubtful(compared, most) if found.doubtful else (),
-        inverted=_first_inverted(inverted, most) if found.inverted and inverted is not None else (),
+        unaccounted=_unaccounted(compared, limit) if found.unaccounted else (),
+        repeated=_repeated(compared, limit) if found.repeated else (),
+        doubtful=_doubtful(compared, limit) if found.doubtful else (),
+        inverted=_first_inverted(inverted, limit) if found.inverted and inverted is not None else (),
     )
 
 
-# --- what is compared ------------------------------------------------------------------------------------------------
+# --- input -----------------------------------------------------------------------------------------------------------
 
 
 def _log(spark: SparkSession, spans: Mapping[TopicPartition, Span], settings: Mapping[str, str]) -> DataFrame:
-    """The records that are there: aborted ones and markers are none. Of a key only what tells it from others."""
+    """The records in the log, without aborted ones and control records, and a hash of each key."""
     from pyspark.sql import functions as F
 
     assigned: dict[str, list[int]] = {}
@@ -127,99 +127,99 @@ def _log(spark: SparkSession, spans: Mapping[TopicPartition, Span], settings: Ma
     return frame.select(*_RECORD, key, F.lit(True).alias("in_log"))
 
 
-def _within(spark: SparkSession, accounts: DataFrame, spans: Mapping[TopicPartition, Span]) -> DataFrame:
-    """Of the spans, and of records: not where somebody began."""
+def _within(spark: SparkSession, records: DataFrame, spans: Mapping[TopicPartition, Span]) -> DataFrame:
+    """The audit records within the spans, without those that only mark a beginning."""
     from pyspark.sql import functions as F
 
     rows = [(topic, partition, span.start, span.end) for (topic, partition), span in spans.items()]
     columns = zip(_BOUNDS, zip(*rows, strict=True), strict=True)  # as columns: rows would go through Python workers
     bounds = spark.createDataFrame(pa.table({name: pa.array(values, kind) for (name, kind), values in columns}))
-    of_records = accounts.where(F.col("outcome") != RecordOutcome.BEGUN.value)
+    outcomes = records.where(F.col("outcome") != RecordOutcome.BEGUN.value)
     inside = (F.col("offset") >= F.col("span_start")) & (F.col("offset") < F.col("span_end"))
-    return of_records.join(F.broadcast(bounds), [*_PLACE]).where(inside).drop("span_start", "span_end")
+    return outcomes.join(F.broadcast(bounds), [*_PARTITION]).where(inside).drop("span_start", "span_end")
 
 
-def _by_record(accounts: DataFrame) -> DataFrame:
-    """How often a record was settled, when it was handled first, and what is said of it last."""
+def _by_offset(records: DataFrame) -> DataFrame:
+    """How often each offset was settled, when it was first handled, and its last outcome."""
     from pyspark.sql import functions as F
 
-    is_account = F.col("outcome") != RecordOutcome.INTERRUPTED.value
-    when = F.when(is_account, F.struct("settled_at", "session", "sequence"))
+    is_settled = F.col("outcome") != RecordOutcome.INTERRUPTED.value
+    when = F.when(is_settled, F.struct("settled_at", "session", "sequence"))
     copy = F.struct("copy_topic", "copy_partition", "copy_offset")
     handled = F.when(F.col("outcome") == RecordOutcome.DONE.value, when)
-    one = F.when(is_account, F.struct("session", "sequence"))
-    return accounts.groupBy(*_RECORD).agg(
-        F.size(F.collect_set(one)).alias("times"),  # small files and merged ones
+    number = F.when(is_settled, F.struct("session", "sequence"))
+    return records.groupBy(*_RECORD).agg(
+        F.size(F.collect_set(number)).alias("times"),  # a set: small files and merged ones have the same records
         F.max_by("outcome", when).alias("outcome"),
         F.max_by(copy, when).alias("copy"),
         F.min(handled).alias("handled"),
-        F.max(~is_account).alias("interrupted"),
+        F.max(~is_settled).alias("interrupted"),
     )
 
 
 def _is_doubtful(doubts: Mapping[TopicPartition, Sequence[Run]]) -> Column:
-    """Of each record: whether somebody may have begun it who wrote no account of it."""
+    """Whether each record may have been begun without an audit record."""
     from pyspark.sql import functions as F
 
     found = F.coalesce(F.col("interrupted"), F.lit(False))
     for (topic, partition), runs in doubts.items():
-        here = (F.col("topic") == topic) & (F.col("partition") == partition)
+        in_partition = (F.col("topic") == topic) & (F.col("partition") == partition)
         for first, last in runs:
-            found |= here & F.col("offset").between(first, last)
+            found |= in_partition & F.col("offset").between(first, last)
     return found
 
 
-# --- what is found ---------------------------------------------------------------------------------------------------
+# --- findings --------------------------------------------------------------------------------------------------------
 
 
-def _tallies(compared: DataFrame) -> dict[TopicPartition, AuditCounts]:
+def _counts(compared: DataFrame) -> dict[TopicPartition, AuditCounts]:
     from pyspark.sql import functions as F
 
-    def many(condition: Column) -> Column:
+    def count(condition: Column) -> Column:
         return F.count(F.when(condition, 1))
 
-    def became(outcome: RecordOutcome) -> Column:
-        return many(F.col("in_log") & (F.col("outcome") == outcome.value)).alias(outcome.value)
+    def with_outcome(outcome: RecordOutcome) -> Column:
+        return count(F.col("in_log") & (F.col("outcome") == outcome.value)).alias(outcome.value)
 
-    rows = compared.groupBy(*_PLACE).agg(
-        many(F.col("in_log")).alias("read"),
-        became(RecordOutcome.DONE),
-        became(RecordOutcome.SKIPPED),
-        became(RecordOutcome.RETRIED),
-        became(RecordOutcome.DEAD),
-        many(F.col("in_log") & (F.col("times") > 1)).alias("repeated"),
-        many(F.col("in_log") & F.col("doubtful")).alias("doubtful"),
-        many(F.col("in_log").isNull() & (F.col("times") > 0)).alias("gone"),
+    rows = compared.groupBy(*_PARTITION).agg(
+        count(F.col("in_log")).alias("read"),
+        with_outcome(RecordOutcome.DONE),
+        with_outcome(RecordOutcome.SKIPPED),
+        with_outcome(RecordOutcome.RETRIED),
+        with_outcome(RecordOutcome.DEAD),
+        count(F.col("in_log") & (F.col("times") > 1)).alias("repeated"),
+        count(F.col("in_log") & F.col("doubtful")).alias("doubtful"),
+        count(F.col("in_log").isNull() & (F.col("times") > 0)).alias("gone"),
     )
-    return {TopicPartition(row.topic, row.partition): _tally(row) for row in rows.collect()}
+    return {TopicPartition(row.topic, row.partition): _counts_of(row) for row in rows.collect()}
 
 
-def _tally(row: Any) -> AuditCounts:
+def _counts_of(row: Any) -> AuditCounts:
     settled = (row.read, row.done, row.skipped, row.retried, row.dead)
     return AuditCounts(*settled, repeated=row.repeated, doubtful=row.doubtful, gone=row.gone)
 
 
-def _inverted(compared: DataFrame, question: ComparisonRequest) -> DataFrame | None:
-    """Records that were handled before one that came first."""
+def _inverted(compared: DataFrame, request: ComparisonRequest) -> DataFrame | None:
+    """Records that were handled before an earlier one."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    rule = question.order
+    rule = request.order
     if rule.by is None:
         return None
     handled = compared.where(F.col("in_log") & F.col("handled").isNotNull()).select(*_RECORD, "key", "handled")
-    if rule.across_retry and question.retry is not None:
-        handled = handled.unionByName(_handled_as_copies(compared, question.retry))
-    together = [*_PLACE]
+    if rule.across_retry and request.retry is not None:
+        handled = handled.unionByName(_handled_as_copies(compared, request.retry))
+    together = [*_PARTITION]
     if rule.by == "key":
-        handled, together = handled.where(F.col("key").isNotNull()), [*_PLACE, "key"]
+        handled, together = handled.where(F.col("key").isNotNull()), [*_PARTITION, "key"]
     before = Window.partitionBy(*together).orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
     latest = F.max(F.struct("handled", "offset")).over(before)
     return handled.withColumn("latest", latest).where(F.col("latest.handled") > F.col("handled"))
 
 
 def _handled_as_copies(compared: DataFrame, retry: str) -> DataFrame:
-    """Records of the topic that were handled from the retry topic, at the time when that was."""
+    """Records of the topic that were handled as copies in the retry topic, with the time of that."""
     from pyspark.sql import functions as F
 
     copies = compared.where((F.col("topic") == retry) & F.col("handled").isNotNull()).select(
@@ -231,47 +231,45 @@ def _handled_as_copies(compared: DataFrame, retry: str) -> DataFrame:
     return retried.join(copies, ["copy_partition", "copy_offset"]).select(*_RECORD, "key", "handled")
 
 
-def _with_inverted(
-    tallies: dict[TopicPartition, AuditCounts], inverted: DataFrame
-) -> dict[TopicPartition, AuditCounts]:
-    rows = inverted.groupBy(*_PLACE).count().collect()
-    many = {TopicPartition(row.topic, row.partition): row["count"] for row in rows}
-    return {partition: replace(tally, inverted=many.get(partition, 0)) for partition, tally in tallies.items()}
+def _with_inverted(counts: dict[TopicPartition, AuditCounts], inverted: DataFrame) -> dict[TopicPartition, AuditCounts]:
+    rows = inverted.groupBy(*_PARTITION).count().collect()
+    numbers = {TopicPartition(row.topic, row.partition): row["count"] for row in rows}
+    return {partition: replace(one, inverted=numbers.get(partition, 0)) for partition, one in counts.items()}
 
 
-def _in_rows(found: DataFrame, most: int, *alike: str) -> list[Any]:
-    """Records that follow each other and are alike, as one."""
+def _ranges(found: DataFrame, limit: int, *same: str) -> list[Any]:
+    """Ranges of consecutive records that have the same values in these columns."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    together = [*_PLACE, *alike]
+    together = [*_PARTITION, *same]
     number = F.row_number().over(Window.partitionBy(*together).orderBy("offset"))
     rows = found.withColumn("island", F.col("offset") - number).groupBy(*together, "island")
     ranges = rows.agg(F.min("offset").alias("first"), F.max("offset").alias("last"))
-    return ranges.orderBy(*_PLACE, "first").limit(most).collect()
+    return ranges.orderBy(*_PARTITION, "first").limit(limit).collect()
 
 
-def _unaccounted(compared: DataFrame, most: int) -> tuple[Unaccounted, ...]:
+def _unaccounted(compared: DataFrame, limit: int) -> tuple[Unaccounted, ...]:
     from pyspark.sql import functions as F
 
-    rows = _in_rows(compared.where(F.col("in_log") & (F.coalesce("times", F.lit(0)) == 0)), most)
+    rows = _ranges(compared.where(F.col("in_log") & (F.coalesce("times", F.lit(0)) == 0)), limit)
     return tuple(Unaccounted(TopicPartition(row.topic, row.partition), row.first, row.last) for row in rows)
 
 
-def _repeated(compared: DataFrame, most: int) -> tuple[Repeated, ...]:
+def _repeated(compared: DataFrame, limit: int) -> tuple[Repeated, ...]:
     from pyspark.sql import functions as F
 
-    rows = _in_rows(compared.where(F.col("in_log") & (F.col("times") > 1)), most, "times", "outcome")
+    rows = _ranges(compared.where(F.col("in_log") & (F.col("times") > 1)), limit, "times", "outcome")
     return tuple(Repeated(TopicPartition(r.topic, r.partition), r.first, r.last, r.times, r.outcome) for r in rows)
 
 
-def _doubtful(compared: DataFrame, most: int) -> tuple[Doubtful, ...]:
+def _doubtful(compared: DataFrame, limit: int) -> tuple[Doubtful, ...]:
     from pyspark.sql import functions as F
 
-    rows = _in_rows(compared.where(F.col("in_log") & F.col("doubtful")), most)
+    rows = _ranges(compared.where(F.col("in_log") & F.col("doubtful")), limit)
     return tuple(Doubtful(TopicPartition(r.topic, r.partition), r.first, r.last) for r in rows)
 
 
-def _first_inverted(inverted: DataFrame, most: int) -> tuple[Inverted, ...]:
-    rows = inverted.orderBy(*_RECORD).limit(most).collect()
+def _first_inverted(inverted: DataFrame, limit: int) -> tuple[Inverted, ...]:
+    rows = inverted.orderBy(*_RECORD).limit(limit).collect()
     return tuple(Inverted(TopicPartition(r.topic, r.partition), r.offset, r.latest.offset) for r in rows)

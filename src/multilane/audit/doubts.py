@@ -1,4 +1,4 @@
-"""Which records may have been handled without an account, as far as they are audited.
+"""Finds the audited records that may have been handled without an audit record.
 
 Thread: none (pure).
 """
@@ -8,49 +8,49 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from multilane.audit.books import Stretch
+from multilane.audit.books import OpenRange
 from multilane.audit.spans import Span
 from multilane.commit.completion_map import Run
 from multilane.types import TopicPartition
 
-_MOST_RUNS: Final = 256  # of all partitions: each is a term of what Spark compares with
-_EACH: Final = 16
+_MAX_RUNS: Final = 256  # over all partitions: each is a term in an expression of Spark
+_MAX_RUNS_EACH: Final = 16
 
 
 def doubts_within(
-    doubts: Mapping[str, Iterable[Stretch]], spans: Mapping[TopicPartition, Span]
+    doubts: Mapping[str, Iterable[OpenRange]], spans: Mapping[TopicPartition, Span]
 ) -> dict[TopicPartition, tuple[Run, ...]]:
-    """In ranges that have all of them, and where there are too many some more."""
+    """Ranges that cover all of them. Where there are too many ranges, they cover more."""
     found: dict[TopicPartition, list[Run]] = {}
-    for stretch in (stretch for some in doubts.values() for stretch in some):
-        span = spans.get(stretch.partition)
+    for one in (one for some in doubts.values() for one in some):
+        span = spans.get(one.partition)
         if span is not None and len(span):
-            clipped = ((max(first, span.start), min(last, span.end - 1)) for first, last in _unsettled(stretch))
-            found.setdefault(stretch.partition, []).extend(run for run in clipped if run[0] <= run[1])
-    merged = {partition: _merged(runs, _EACH) for partition, runs in found.items() if runs}
-    if sum(map(len, merged.values())) > _MOST_RUNS:
+            clipped = ((max(first, span.start), min(last, span.end - 1)) for first, last in _unsettled(one))
+            found.setdefault(one.partition, []).extend(run for run in clipped if run[0] <= run[1])
+    merged = {partition: _merged(runs, _MAX_RUNS_EACH) for partition, runs in found.items() if runs}
+    if sum(map(len, merged.values())) > _MAX_RUNS:
         merged = {partition: ((runs[0][0], runs[-1][1]),) for partition, runs in merged.items()}
     return merged
 
 
-def _unsettled(stretch: Stretch) -> Iterator[Run]:
-    begin = stretch.start
-    for first, last in sorted(stretch.settled):
+def _unsettled(open_range: OpenRange) -> Iterator[Run]:
+    begin = open_range.start
+    for first, last in sorted(open_range.settled):
         if begin < first:
-            yield begin, min(first, stretch.end) - 1
+            yield begin, min(first, open_range.end) - 1
         begin = max(begin, last + 1)
-    if begin < stretch.end:
-        yield begin, stretch.end - 1
+    if begin < open_range.end:
+        yield begin, open_range.end - 1
 
 
-def _merged(runs: Iterable[Run], most: int) -> tuple[Run, ...]:
-    """Those that touch are one; of too many the last ones are."""
+def _merged(runs: Iterable[Run], limit: int) -> tuple[Run, ...]:
+    """Join adjacent runs. Beyond the limit, join the last ones too."""
     merged: list[Run] = []
     for first, last in sorted(runs):
         if merged and first <= merged[-1][1] + 1:
             merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
         else:
             merged.append((first, last))
-    if len(merged) > most:
-        merged[most - 1 :] = [(merged[most - 1][0], merged[-1][1])]
+    if len(merged) > limit:
+        merged[limit - 1 :] = [(merged[limit - 1][0], merged[-1][1])]
     return tuple(merged)

@@ -1,6 +1,8 @@
-"""Where the files of a group's accounts are, on this machine or elsewhere. A file is there as a whole or not at all.
+"""The directory of a group's audit files, on this machine or in remote storage.
 
 Thread: any.
+
+Owns nothing but the path. Never leaves a partial file: a file exists completely or not at all.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ from multilane.audit.manifest import merged_metadata
 
 class AuditFolder:
     def __init__(self, path: str, group: str) -> None:
-        """`path`: a directory, or a URI of one that Arrow knows."""
-        self._below = f"group={folder_name(group)}"
+        """`path`: a directory, or a URI that Arrow supports."""
+        self._group_folder = f"group={folder_name(group)}"
         self._uri = path if "://" in path else None
-        self._local = None if self._uri else Path(path).expanduser() / self._below
+        self._local = None if self._uri else Path(path).expanduser() / self._group_folder
 
     def __str__(self) -> str:
-        """Without a login that the address may have in it."""
+        """The path, without credentials that the URI may contain."""
         if self._uri is None:
             return str(self._local)
         scheme, _, rest = self._uri.partition("://")
@@ -54,7 +56,7 @@ class AuditFolder:
             return
         system, base = self._remote()
         system.create_dir(f"{base}/{name.rpartition('/')[0]}", recursive=True)
-        with system.open_output_stream(f"{base}/{name}") as out:  # there when it is closed
+        with system.open_output_stream(f"{base}/{name}") as out:  # the file exists once it is closed
             out.write(content)
 
     def read_bytes(self, name: str) -> bytes:
@@ -65,7 +67,7 @@ class AuditFolder:
             return bytes(content.read())
 
     def listing(self) -> list[tuple[str, float]]:
-        """All files, and when they were written, in seconds since 1970."""
+        """All files with their modification times, in seconds since 1970."""
         from pyarrow.fs import FileSelector, LocalFileSystem
 
         system, base = (LocalFileSystem(), str(self._local)) if self._local is not None else self._remote()
@@ -74,7 +76,7 @@ class AuditFolder:
         return sorted((name, one.mtime_ns / 1e9 if one.mtime_ns else 0.0) for name, one in files if _is_ours(name))
 
     def merge(self, names: Sequence[str], into: str) -> None:
-        """What is in these files is in one more."""
+        """Write the content of these files to one more."""
         import pyarrow as pa
 
         def merged() -> pa.Table:
@@ -85,7 +87,7 @@ class AuditFolder:
         self.write(into, merged)
 
     def delete(self, names: Sequence[str]) -> None:
-        """Those that are there."""
+        """Delete these files, as far as they exist."""
         if self._local is not None:
             for name in names:
                 (self._local / name).unlink(missing_ok=True)
@@ -96,7 +98,7 @@ class AuditFolder:
                 system.delete_file(f"{base}/{name}")
 
     def read(self, name: str) -> Any:
-        """As a table, with its metadata."""
+        """The file as a table, with its metadata."""
         from pyarrow import parquet
 
         if self._local is not None:
@@ -109,11 +111,11 @@ class AuditFolder:
         from pyarrow.fs import FileSystem
 
         system, base = FileSystem.from_uri(self._uri)
-        return system, f"{base.rstrip('/')}/{self._below}"
+        return system, f"{base.rstrip('/')}/{self._group_folder}"
 
 
 def folder_name(group: str) -> str:
-    """A group's name may have anything in it, a folder's may not."""
+    """A folder name for a group: a group id may contain characters that a folder name may not."""
     return quote(group, safe="").replace(".", "%2E") if group.startswith(".") else quote(group, safe="")
 
 
@@ -122,7 +124,7 @@ def _is_ours(name: str) -> bool:
 
 
 def _write_whole(path: Path, content: Any) -> None:
-    """On the disk, and only then by its name: Spark reads no file whose name begins with a dot."""
+    """Write to disk, then rename: Spark ignores files whose name begins with a dot."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}")
     try:

@@ -1,9 +1,10 @@
-"""Whether the accounts of a group are of the logs that are there now.
+"""Checks that the audit records of a group belong to the current logs.
 
 Thread: application (blocking).
 
-Accounts name offsets. A log that was cut, or deleted and made again, has other records at the same offsets, and the old
-accounts say nothing of those. Files say which logs they are of; here that is held against the logs of now.
+Audit records contain offsets. A log that was truncated, or deleted and recreated, has other records at the same
+offsets, and the old audit records do not apply to them. Audit files list their logs; this module compares them with the
+current ones. Owns its consumer.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from multilane.types import TopicPartition
 def strayed(
     properties: Mapping[str, object], logs: Iterable[ReadLog], spans: Mapping[TopicPartition, Span]
 ) -> tuple[str, ...]:
-    """What is said of accounts that are of other logs, as far as these spans have offsets of them."""
+    """A sentence for each partition that has audit records of another log within its span."""
     wanted: dict[TopicPartition, list[ReadLog]] = {}
     for one in logs:
         span = spans.get(one.partition)
@@ -30,10 +31,10 @@ def strayed(
     found: dict[TopicPartition, str] = {}
     with Consumer(properties) as consumer:
         while wanted:  # one epoch of each partition at a time
-            asked = {partition: some.pop() for partition, some in wanted.items()}
-            wrong = misfits(consumer, {partition: SettledClaim(one.end, one.mark) for partition, one in asked.items()})
-            found |= {
-                p: f"{p}: accounts up to offset {asked[p].end} are of another log: {why}" for p, why in wrong.items()
-            }
+            claimed = {partition: some.pop() for partition, some in wanted.items()}
+            claims = {partition: SettledClaim(one.end, one.mark) for partition, one in claimed.items()}
+            for partition, why in misfits(consumer, claims).items():
+                end = claimed[partition].end
+                found[partition] = f"{partition}: audit records up to offset {end} are of another log: {why}"
             wanted = {partition: some for partition, some in wanted.items() if some and partition not in found}
     return tuple(found[partition] for partition in sorted(found))

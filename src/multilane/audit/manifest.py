@@ -1,10 +1,10 @@
-"""What a file of accounts says of itself: who wrote it, what it follows, and what was open when it was written.
+"""The manifest of an audit file: its session, the digest it continues, and what was open when it was written.
 
 Thread: any.
 
-It travels in the Parquet file's own metadata, so that a file and its manifest are there together or not at all. The
-digest runs over the accounts themselves, not over the bytes of a file: merging keeps it. It tells a file that was
-damaged or edited; it is no signature, and whoever can write the directory can forge it.
+Owns the JSON of manifests and session cards. A manifest is in the metadata of the Parquet file, so that a file and its
+manifest exist together or not at all. The digest covers the audit records, not the bytes of a file, so merging keeps
+it. It reveals a damaged or edited file. It is no signature: anyone with write access to the directory can forge it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from multilane.audit.books import AccountFile, Card, ReadLog, Stretch, furthest
+from multilane.audit.books import AuditFile, Card, OpenRange, ReadLog, furthest
 from multilane.commit.completion_map import LogMark
 from multilane.types import TopicPartition
 
@@ -26,7 +26,7 @@ _TEXTS: Final = ("topic", "outcome", "session", "copy_topic")
 
 
 def digest_of(previous: str, table: Any) -> str:
-    """Of accounts that follow others."""
+    """The digest of audit records that follow others."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -39,7 +39,7 @@ def digest_of(previous: str, table: Any) -> str:
     for name in _NUMBERS:
         add(table.column(name))
     add(table.column("settled_at").cast(pa.timestamp("us", "UTC")).cast(pa.int64()))
-    for name in _TEXTS:  # numbered in the order in which they come: a merge numbers them otherwise
+    for name in _TEXTS:  # numbered by first appearance: a merge numbers them differently
         texts = table.column(name).cast(pa.string()).combine_chunks().dictionary_encode()
         texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
         running.update(json.dumps(texts.dictionary.to_pylist()).encode())
@@ -47,9 +47,9 @@ def digest_of(previous: str, table: Any) -> str:
     return running.hexdigest()
 
 
-def described(table: Any, group: str, file: AccountFile) -> Any:
-    """The table, with this in its metadata."""
-    told = {
+def with_manifest(table: Any, group: str, file: AuditFile) -> Any:
+    """The table, with the manifest in its metadata."""
+    manifest = {
         "version": _VERSION,
         "group": group,
         "session": file.session,
@@ -59,38 +59,38 @@ def described(table: Any, group: str, file: AccountFile) -> Any:
         "open": [[*one.partition, one.start, one.end, one.settled] for one in file.open],
         "logs": logs_to_json(file.logs),
     }
-    return table.replace_schema_metadata({KEY: json.dumps(told).encode()})
+    return table.replace_schema_metadata({KEY: json.dumps(manifest).encode()})
 
 
-def read_manifest(name: str, metadata: Mapping[bytes, bytes] | None) -> tuple[str, AccountFile] | None:
-    """The group and the rest; None for a file of an earlier version. ValueError when it is not as we write it."""
+def read_manifest(name: str, metadata: Mapping[bytes, bytes] | None) -> tuple[str, AuditFile] | None:
+    """The group and the manifest; None for a file of an earlier version. Raises ValueError if it is malformed."""
     content = (metadata or {}).get(KEY)
     if content is None:
         return None
     try:
-        told = json.loads(content)
-        if told["version"] != _VERSION:
-            raise ValueError(f"its manifest has version {told['version']}")
-        stretches = tuple(
-            Stretch(TopicPartition(topic, partition), start, end, tuple((first, last) for first, last in runs))
-            for topic, partition, start, end, runs in told["open"]
+        manifest = json.loads(content)
+        if manifest["version"] != _VERSION:
+            raise ValueError(f"unknown manifest version {manifest['version']}")
+        ranges = tuple(
+            OpenRange(TopicPartition(topic, partition), start, end, tuple((first, last) for first, last in runs))
+            for topic, partition, start, end, runs in manifest["open"]
         )
-        entries = tuple((int(rows), str(digest)) for rows, digest in told["entries"])
-        chained = (told["session"], told["first"], told["previous"], entries)
-        return told["group"], AccountFile(name, *chained, stretches, logs_from(told))
+        entries = tuple((int(rows), str(digest)) for rows, digest in manifest["entries"])
+        chained = (manifest["session"], manifest["first"], manifest["previous"], entries)
+        return manifest["group"], AuditFile(name, *chained, ranges, logs_from(manifest))
     except (KeyError, TypeError) as error:
-        raise ValueError(f"its manifest is not understood: {error!r}") from error
+        raise ValueError(f"malformed manifest: {error!r}") from error
 
 
 def merged_metadata(parts: Sequence[Mapping[bytes, bytes] | None]) -> dict[bytes, bytes] | None:
-    """Of files that follow each other; None when one of them has none."""
-    told = [json.loads(one[KEY]) for one in parts if one is not None and KEY in one]
-    if len(told) < len(parts):
+    """The manifest of consecutive files; None if one of them has none."""
+    manifests = [json.loads(one[KEY]) for one in parts if one is not None and KEY in one]
+    if len(manifests) < len(parts):
         return None
-    whole = told[-1] | {"first": told[0]["first"], "previous": told[0]["previous"]}
-    whole["entries"] = [entry for one in told for entry in one["entries"]]
-    whole["logs"] = logs_to_json(furthest(log for one in told for log in logs_from(one)))
-    return {KEY: json.dumps(whole).encode()}
+    merged = manifests[-1] | {"first": manifests[0]["first"], "previous": manifests[0]["previous"]}
+    merged["entries"] = [entry for one in manifests for entry in one["entries"]]
+    merged["logs"] = logs_to_json(furthest(log for one in manifests for log in logs_from(one)))
+    return {KEY: json.dumps(merged).encode()}
 
 
 def logs_to_json(logs: Iterable[ReadLog]) -> Any:
@@ -100,29 +100,29 @@ def logs_to_json(logs: Iterable[ReadLog]) -> Any:
     ]
 
 
-def logs_from(told: Any) -> tuple[ReadLog, ...]:
+def logs_from(manifest: Any) -> tuple[ReadLog, ...]:
     return tuple(
         ReadLog(TopicPartition(topic, partition), end, LogMark(epoch, None if topic_id is None else UUID(topic_id)))
-        for topic, partition, end, epoch, topic_id in told.get("logs", ())
+        for topic, partition, end, epoch, topic_id in manifest.get("logs", ())
     )
 
 
-def is_unchanged(file: AccountFile, table: Any) -> bool:
-    """Whether the accounts are those that were written."""
-    digest, at = file.previous, 0
+def is_unchanged(file: AuditFile, table: Any) -> bool:
+    """Whether the audit records are those that were written."""
+    digest, start = file.previous, 0
     for rows, written in file.entries:
-        digest = digest_of(digest, table.slice(at, rows))
+        digest = digest_of(digest, table.slice(start, rows))
         if digest != written:
             return False
-        at += rows
-    return at == table.num_rows and all(one == file.session for one in table.column("session").unique().to_pylist())
+        start += rows
+    return start == table.num_rows and all(one == file.session for one in table.column("session").unique().to_pylist())
 
 
 # --- cards -----------------------------------------------------------------------------------------------------------
 
 
 def card_name(number: int, session: str) -> str:
-    """Those that came later sort behind."""
+    """Later sessions sort last."""
     return f"_sessions/{number:08d}-{session}.json"
 
 
@@ -133,23 +133,23 @@ def card_number(name: str) -> int:
 
 def card_content(group: str, card: Card) -> bytes:
     since = [[*partition, offset] for partition, offset in sorted(card.since.items())]
-    told = {"version": _VERSION, "group": group, "session": card.session, "earlier": dict(card.earlier)}
-    return json.dumps(told | {"since": since, "accounts": card.accounts}).encode()
+    content = {"version": _VERSION, "group": group, "session": card.session, "earlier": dict(card.earlier)}
+    return json.dumps(content | {"since": since, "accounts": card.records}).encode()
 
 
 def read_card(content: bytes) -> tuple[str, Card]:
-    """The group and the rest. ValueError when it is not as we write it."""
+    """The group and the card. Raises ValueError if it is malformed."""
     try:
-        told = json.loads(content)
-        since = {TopicPartition(topic, partition): int(offset) for topic, partition, offset in told["since"]}
-        earlier = {str(session): int(first) for session, first in told["earlier"].items()}
-        return told["group"], Card(told["session"], earlier, since, told["accounts"])
+        card = json.loads(content)
+        since = {TopicPartition(topic, partition): int(offset) for topic, partition, offset in card["since"]}
+        earlier = {str(session): int(first) for session, first in card["earlier"].items()}
+        return card["group"], Card(card["session"], earlier, since, card["accounts"])
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"it is not understood: {error!r}") from error
+        raise ValueError(f"malformed session card: {error!r}") from error
 
 
 def sessions_in(names: Iterable[str]) -> dict[str, int]:
-    """The sessions of files by their names, and the highest number that one of their files begins with."""
+    """The sessions in these file names, and the highest first number among the files of each."""
     found: dict[str, int] = {}
     for name in names:
         session, _, rest = name.rpartition("/")[2].removesuffix(".parquet").partition("-")

@@ -1,10 +1,10 @@
-"""Small files of accounts become large ones, so that a day of them is no burden to whoever reads it.
+"""Merges small audit files into large ones, so that a day of them is fast to read.
 
-Thread: loop; files are read and written on a thread of their own.
+Thread: loop; files are read and written on another thread.
 
-A file is written with each commit: 86,400 a day. What is in a merged file is in its small ones too, for as long as
-somebody may be reading those, and an account that is there twice counts once: so it does not matter where in all this a
-process ends. Nobody waits for it, and what cannot be merged stays as it is. Owns the names of what it may delete.
+Each commit writes a file: 86,400 a day. The small files stay next to the merged one for an hour, because a reader may
+have listed them, and a record that exists twice counts once. So the process may end at any point of a merge. No commit
+waits for a merge, and files that cannot be merged stay as they are. Owns the names of the files that it may delete.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from multilane.secret import without_credentials
 
 log = logger(__name__)
 
-MANY: Final = 256  # files
-MOST_ROWS: Final = 1_000_000
+FILES_PER_MERGE: Final = 256
+MAX_ROWS: Final = 1_000_000
 READABLE_SECONDS: Final = 3_600.0
 
 
-class Small(NamedTuple):
+class SmallFile(NamedTuple):
     name: str
     rows: int
 
@@ -35,15 +35,15 @@ class Small(NamedTuple):
         return self.name.partition("/")[0]
 
 
-def to_merge(small: Sequence[Small]) -> int:
-    """So many of the first belong into one file, once there are enough: of one day, and no more than fit into memory. 1
-    says that the first is large enough by itself."""
-    if len(small) < MANY:
+def to_merge(small: Sequence[SmallFile]) -> int:
+    """How many of the first files to merge into one: 0 until there are enough. They are of one day and fit into memory.
+    1 means that the first file is large enough by itself."""
+    if len(small) < FILES_PER_MERGE:
         return 0
     rows = 0
     for count, one in enumerate(small):
         rows += one.rows
-        if count and (rows > MOST_ROWS or one.day != small[0].day):
+        if count and (rows > MAX_ROWS or one.day != small[0].day):
             return count
     return len(small)
 
@@ -52,25 +52,25 @@ class Merging:
     def __init__(self, folder: AuditFolder, clock: Clock) -> None:
         self._folder = folder
         self._clock = clock
-        self._small: list[Small] = []
-        self._merged: deque[tuple[float, list[str]]] = deque()  # since when, and which
-        self._work: asyncio.Task[None] | None = None
+        self._small: list[SmallFile] = []
+        self._merged: deque[tuple[float, list[str]]] = deque()  # merged at, and the names of the small files
+        self._task: asyncio.Task[None] | None = None
 
     def written(self, name: str, rows: int) -> None:
-        """One more. What is to be done about it is begun."""
-        self._small.append(Small(name, rows))
-        if self._work is None or self._work.done():
+        """Note a file that was written. Starts a merge if it is due."""
+        self._small.append(SmallFile(name, rows))
+        if self._task is None or self._task.done():
             count = to_merge(self._small)
             if count:
-                self._work = asyncio.create_task(self._merge(self._small[:count]))
+                self._task = asyncio.create_task(self._merge(self._small[:count]))
                 del self._small[:count]
 
     async def idle(self) -> None:
-        """Until what was begun has ended."""
-        if self._work is not None:
-            await self._work
+        """Wait for the merge under way."""
+        if self._task is not None:
+            await self._task
 
-    async def _merge(self, small: Sequence[Small]) -> None:
+    async def _merge(self, small: Sequence[SmallFile]) -> None:
         names = [one.name for one in small]
         try:
             if len(names) > 1:
@@ -81,4 +81,4 @@ class Merging:
                 await asyncio.to_thread(self._folder.delete, self._merged[0][1])
                 self._merged.popleft()
         except Exception as error:  # noqa: BLE001 - a file system can fail in any way, and nothing depends on this
-            log.warning("audit: cannot merge %d account files: %s", len(names), without_credentials(str(error)))
+            log.warning("audit: cannot merge %d audit files: %s", len(names), without_credentials(str(error)))

@@ -1,4 +1,4 @@
-"""By what the order of records is judged, for a consumer as it is configured.
+"""The order that a consumer's configuration promises, for an audit to check.
 
 Thread: none (pure).
 """
@@ -12,8 +12,8 @@ from multilane.config.app.consumer import ConsumerGroupConfig
 
 @dataclass(frozen=True, slots=True)
 class OrderRule:
-    """`by`: records of one key, or of one partition; None: not at all, and `why` not. `across_retry`: a record that
-    went to the retry topic keeps its place in the order."""
+    """`by`: order within a "key" or a "partition"; None if there is none, and `why`. `across_retry`: a record that went
+    to the retry topic keeps its position in the order."""
 
     by: str | None
     why: str = ""
@@ -24,8 +24,8 @@ def order_rule(config: ConsumerGroupConfig) -> OrderRule:
     if config.order_by == "none":
         return OrderRule(None, "orderBy is none")
     if config.ack == "manual":
-        return OrderRule(None, "records are settled when they are acknowledged, in whatever order that happens")
+        return OrderRule(None, "with ack: manual records are settled in the order of their acknowledgements")
     if config.lane_classes:
-        return OrderRule(None, "order holds within each class of lanes, and accounts do not name classes")
+        return OrderRule(None, "order holds within each lane class, and audit records do not contain the class")
     across = config.retry_order == "key" and config.retry is not None and config.order_by == "key"
     return OrderRule(config.order_by, across_retry=across)

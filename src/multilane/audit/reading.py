@@ -1,9 +1,9 @@
-"""Reads the files of a group's accounts for an audit: which can be used, and what they say of each other.
+"""Reads and checks the audit files of a group.
 
-Thread: application; files are read on threads of their own.
+Thread: application; files are read on other threads.
 
-Every account is read once here, for the digests: a file that is damaged or was edited is named, and its accounts do not
-count.
+Reads every audit record once, for the digests: reports a damaged or edited file, and its records do not count. Never
+changes a file.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
-from multilane.audit.books import AccountFile, Books, Card, judge_books
+from multilane.audit.books import AuditFile, AuditFiles, Card, check_files
 from multilane.audit.folder import AuditFolder
 from multilane.audit.manifest import is_unchanged, read_card, read_manifest, sessions_in
 
-_AT_ONCE: Final = 8
+_READERS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """One of them; none for a file that vanished meanwhile, because it was merged."""
+    """The result of reading one file; empty if a merge deleted it meanwhile."""
 
-    file: AccountFile | None = None
+    file: AuditFile | None = None
     card: Card | None = None
-    old: tuple[str, str] | None = None  # a name, and its session
+    old: tuple[str, str] | None = None  # name and session
     fault: str = ""
 
 
-def read_books(folder: AuditFolder, group: str) -> Books:
+def read_files(folder: AuditFolder, group: str) -> AuditFiles:
     names = [name for name, _ in folder.listing()]
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
+    with ThreadPoolExecutor(_READERS) as threads:
         found = list(threads.map(lambda name: _read(folder, group, name), names))
-    return judge_books(
+    return check_files(
         [one.file for one in found if one.file is not None],
         [one.card for one in found if one.card is not None],
         dict(one.old for one in found if one.old is not None),
@@ -46,13 +46,13 @@ def _read(folder: AuditFolder, group: str, name: str) -> _Found:
         return _card(folder, group, name) if name.endswith(".json") else _file(folder, group, name)
     except FileNotFoundError:
         return _Found()
-    except Exception as error:  # noqa: BLE001 - Arrow raises many kinds for a file that is none
+    except Exception as error:  # noqa: BLE001 - Arrow raises many types for a damaged file
         return _Found(fault=f"{name} is damaged: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
 
 
 def _card(folder: AuditFolder, group: str, name: str) -> _Found:
-    whose, card = read_card(folder.read_bytes(name))
-    return _Found(card=card) if whose == group else _Found(fault=f"{name} belongs to group {whose}")
+    owner, card = read_card(folder.read_bytes(name))
+    return _Found(card=card) if owner == group else _Found(fault=f"{name} belongs to group {owner}")
 
 
 def _file(folder: AuditFolder, group: str, name: str) -> _Found:
@@ -61,9 +61,9 @@ def _file(folder: AuditFolder, group: str, name: str) -> _Found:
     if manifest is None:
         session = next(iter(sessions_in([name])), name)
         return _Found(old=(name, session))
-    whose, file = manifest
-    if whose != group:
-        return _Found(fault=f"{name} belongs to group {whose}")
+    owner, file = manifest
+    if owner != group:
+        return _Found(fault=f"{name} belongs to group {owner}")
     if not is_unchanged(file, table):
         return _Found(fault=f"{name} was changed after it was written")
     return _Found(file=file)

@@ -1,10 +1,10 @@
-"""Audits a consumer: its logs, what its group has committed, and its accounts, compared by Spark.
+"""Audits a consumer: compares its logs, the offsets of its group, and its audit records in Spark.
 
 The composition root of `multilane audit`.
 
 Thread: application.
 
-What can be found out without Spark is found out first: that takes a moment, Spark takes seconds to start.
+Checks everything that does not need Spark first: that takes a moment, and Spark takes seconds to start. Never writes.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from multilane.audit.books import Books
-from multilane.audit.comparison import ComparisonRequest, begun_at, compare, read_accounts
+from multilane.audit.books import AuditFiles
+from multilane.audit.comparison import ComparisonRequest, compare, first_offsets, read_audit_records
 from multilane.audit.doubts import doubts_within
 from multilane.audit.folder import AuditFolder, folder_name
 from multilane.audit.log_identity import strayed
 from multilane.audit.order import OrderRule, order_rule
-from multilane.audit.reading import read_books
+from multilane.audit.reading import read_files
 from multilane.audit.spans import Known, Span, spans_of
 from multilane.audit.verdict import AuditVerdict
 from multilane.client.admin.admin import Admin
@@ -33,14 +33,14 @@ from multilane.spark.session import local_slots, one_job
 from multilane.spark.topic_frames import kafka_options
 from multilane.types import TopicPartition
 
-_SPARKS_NAMES: Final = {"s3a": "s3", "s3n": "s3"}
+_ARROW_SCHEMES: Final = {"s3a": "s3", "s3n": "s3"}  # by Spark's scheme
 
 
 @dataclass(frozen=True, slots=True)
 class AuditRequest:
     consumer: ConsumerGroupConfig
     cluster: ClusterConfig
-    path: str | None = None  # of the accounts, where Spark finds them by another name than the consumer
+    path: str | None = None  # of the audit records, if Spark needs another one than the consumer
     since: int | None = None  # ms since 1970
     until: int | None = None
     examples: int = 20
@@ -55,56 +55,56 @@ class GroupAudit:
     spans: Mapping[TopicPartition, Span]
     order: OrderRule
     verdict: AuditVerdict
-    books: Books = field(default_factory=Books)
-    strayed: tuple[str, ...] = ()  # what is said of accounts that are of other logs
+    files: AuditFiles = field(default_factory=AuditFiles)
+    strayed: tuple[str, ...] = ()  # a sentence for each partition with audit records of another log
 
 
-def audit_group(request: AuditRequest, tell: Callable[[str], object] = lambda step: None) -> GroupAudit:
-    """`tell` hears what is going on."""
+def audit_group(request: AuditRequest, on_step: Callable[[str], object] = lambda step: None) -> GroupAudit:
+    """`on_step` is called with the name of each step."""
     config = request.consumer
-    path = _accounts_of(request)
-    tell(f"looking at group {config.group_id}")
+    path = _records_path(request)
+    on_step(f"reading the offsets of group {config.group_id}")
     known = _known(request)
-    tell("checking the account files")
-    books = _books(request)
-    tell("starting Spark")
+    on_step("checking the audit files")
+    files = _files(request)
+    on_step("starting Spark")
     with one_job(request.master, f"multilane audit {config.group_id}", request.conf) as spark:
-        tell("reading the accounts")
-        accounts = read_accounts(spark, path, books.usable if books.faults and not books.cannot_check else None)
-        begun = begun_at(accounts)
-        spans = spans_of({p: _with_begin(p, one, begun, books) for p, one in known.items()})
-        tell("comparing them with the logs")
-        other_logs = strayed(_reading(request), books.logs, spans)
+        on_step("reading the audit records")
+        records = read_audit_records(spark, path, files.usable if files.faults and not files.cannot_check else None)
+        begun = first_offsets(records)
+        spans = spans_of({p: _with_begin(p, one, begun, files) for p, one in known.items()})
+        on_step("comparing them with the logs")
+        other_logs = strayed(_reader_properties(request), files.logs, spans)
         rule = order_rule(config)
         settings = _settings(request)
-        doubts = doubts_within(books.doubts, spans)
-        question = ComparisonRequest(spans, settings, rule, config.retry, request.examples, doubts)
-        verdict = compare(spark, accounts, question)
-    return GroupAudit(config.group_id, _topics(config), spans, rule, verdict, books, other_logs)
+        doubts = doubts_within(files.doubts, spans)
+        comparison = ComparisonRequest(spans, settings, rule, config.retry, request.examples, doubts)
+        verdict = compare(spark, records, comparison)
+    return GroupAudit(config.group_id, _topics(config), spans, rule, verdict, files, other_logs)
 
 
 def _topics(config: ConsumerGroupConfig) -> tuple[str, ...]:
     return tuple(topic for topic in (config.topic, config.retry) if topic is not None)
 
 
-def _accounts_of(request: AuditRequest) -> str:
+def _records_path(request: AuditRequest) -> str:
     config = request.consumer
     path = request.path or config.audit
     if path is None:
         raise ConfigError(
-            f"consumer {config.name} keeps no accounts: give it a directory with `audit`, and audit what it reads then"
+            f"consumer {config.name} writes no audit records: set `audit` to a directory, and audit what it reads then"
         )
     folder = f"group={folder_name(config.group_id)}"
     if "://" in path:
         return f"{path.rstrip('/')}/{folder}"
     local = Path(path).expanduser() / folder
     if not any(local.glob("day=*/*.parquet")):
-        raise NoHistory(f"there are no accounts of group {config.group_id} in {Path(path).expanduser()}: has it run?")
+        raise NoHistory(f"no audit records of group {config.group_id} in {Path(path).expanduser()}: has it run?")
     return str(local.resolve())
 
 
 def _known(request: AuditRequest) -> dict[TopicPartition, Known]:
-    """What brokers know of the group's partitions."""
+    """What the brokers know of the group's partitions."""
     config = request.consumer
     with Admin(admin_properties(request.cluster)) as admin:
         described = admin.topics(_topics(config))
@@ -115,52 +115,54 @@ def _known(request: AuditRequest) -> dict[TopicPartition, Known]:
         until = {} if request.until is None else admin.offsets(partitions, request.until)
         ends = admin.offsets(partitions, "latest")
     if not committed:
-        raise NoHistory(f"group {config.group_id} has committed nothing: there is nothing to audit")
+        raise NoHistory(f"group {config.group_id} has no committed offsets: there is nothing to audit")
 
-    def at(found: Mapping[TopicPartition, object], asked: int | None, partition: TopicPartition) -> int | None:
-        """Where no record is as late, behind all that is there."""
-        if asked is None:
+    def offset_at(found: Mapping[TopicPartition, object], time: int | None, partition: TopicPartition) -> int | None:
+        """The offset at a time; the end of the log if no record is that late."""
+        if time is None:
             return None
-        place = found[partition] or ends[partition]
-        return int(getattr(place, "offset", 0))
+        position = found[partition] or ends[partition]
+        return int(getattr(position, "offset", 0))
 
-    made = {}
+    known = {}
     for partition in partitions:
-        place, start = committed.get(partition), starts[partition]
-        made[partition] = Known(
+        position, start = committed.get(partition), starts[partition]
+        known[partition] = Known(
             None,
-            None if place is None else int(place.offset),
+            None if position is None else int(position.offset),
             0 if start is None else int(start.offset),
-            at(since, request.since, partition),
-            at(until, request.until, partition),
+            offset_at(since, request.since, partition),
+            offset_at(until, request.until, partition),
         )
-    return made
+    return known
 
 
-def _with_begin(partition: TopicPartition, known: Known, begun: Mapping[TopicPartition, int], books: Books) -> Known:
-    """Cards tell where accounts begin. Of an earlier version there are none: there it is the first of what is left, and
-    whoever asks for all since a time is taken at his word."""
-    told = books.since.get(partition)
-    is_anchored = told is not None and not (books.old and known.since is not None)
-    return replace(known, begun=begun.get(partition) if told is None else told, is_anchored=is_anchored)
+def _with_begin(
+    partition: TopicPartition, known: Known, begun: Mapping[TopicPartition, int], files: AuditFiles
+) -> Known:
+    """Session cards contain where audit records begin. An earlier version wrote no cards: then they begin with the
+    first of the remaining records, or at the time that the user requested."""
+    carded = files.since.get(partition)
+    is_anchored = carded is not None and not (files.old and known.since is not None)
+    return replace(known, begun=begun.get(partition) if carded is None else carded, is_anchored=is_anchored)
 
 
-def _books(request: AuditRequest) -> Books:
-    """By Arrow's name for the directory, which may be another than Spark's."""
+def _files(request: AuditRequest) -> AuditFiles:
+    """Check the files by Arrow's URI of the directory, which may differ from Spark's."""
     config = request.consumer
     path = request.path or config.audit or ""
     scheme = path.partition("://")[0]
-    if scheme in _SPARKS_NAMES:
-        path = path.replace(scheme, _SPARKS_NAMES[scheme], 1)
+    if scheme in _ARROW_SCHEMES:
+        path = path.replace(scheme, _ARROW_SCHEMES[scheme], 1)
     try:
-        return read_books(AuditFolder(path, config.group_id), config.group_id)
+        return read_files(AuditFolder(path, config.group_id), config.group_id)
     except (OSError, ValueError, ImportError) as error:
-        told = without_credentials(str(error))
-        return Books(faults=(f"cannot check whether all files are there: {told}",), cannot_check=True)
+        text = without_credentials(str(error))
+        return AuditFiles(faults=(f"cannot check whether all files exist: {text}",), cannot_check=True)
 
 
-def _reading(request: AuditRequest) -> dict[str, object]:
-    """A consumer that is a member of no group."""
+def _reader_properties(request: AuditRequest) -> dict[str, object]:
+    """Properties of a consumer that joins no group."""
     properties = consumer_properties(request.consumer, request.cluster)
     return {key: value for key, value in properties.items() if not key.startswith("group.")}
 
@@ -168,6 +170,6 @@ def _reading(request: AuditRequest) -> dict[str, object]:
 def _settings(request: AuditRequest) -> dict[str, str]:
     options = kafka_options(consumer_properties(request.consumer, request.cluster))
     slots = local_slots(request.master)
-    if slots is not None:  # a few partitions keep many cores busy too
+    if slots is not None:  # so that a few partitions keep many cores busy
         options["minPartitions"] = str(slots)
     return options

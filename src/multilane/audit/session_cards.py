@@ -1,10 +1,10 @@
-"""The card of a session: that it was there, who was there before it, and where accounts begin.
+"""The card of a session: which sessions came before it, and where the audit records of each partition begin.
 
 Thread: any, one at a time.
 
-Every session names those that it finds. So the accounts of a group hang together: when files of the oldest are gone,
-the younger ones still say that they were there, and from which offset on every partition must have accounts. Owns the
-card of its own session.
+Every session lists those that it finds. This links the audit records of a group: when files of the oldest session are
+missing, younger cards still list it, and the offset from which every partition must have audit records. Owns the card
+of its own session. Never changes another card.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from multilane.types import TopicPartition
 
 log = logger(__name__)
 
-_NEWEST: Final = 256  # sessions that are named
-_AT_ONCE: Final = 16
+_MAX_SESSIONS: Final = 256  # the newest ones are listed
+_READERS: Final = 16
 
 
 class SessionCards:
@@ -33,25 +33,25 @@ class SessionCards:
         self._group = group
         self._card = Card(session)
         self._name = card_name(1, session)
-        self._seen_at: dict[str, float] = {}  # cards that were read, and when they were written
-        self.newest = 0.0  # when somebody last wrote there, in seconds since 1970
+        self._seen_at: dict[str, float] = {}  # cards that were read, and their modification times
+        self.newest = 0.0  # the newest modification time in the directory, in seconds since 1970
 
     def open(self) -> None:
         listed = self._folder.listing()
         number = 1 + max((card_number(name) for name, _ in listed if name.endswith(".json")), default=0)
         self._name = card_name(number, self._card.session)
-        self._name_others(listed)
-        self.newest = max((at for _, at in listed), default=0.0)
+        self._list_others(listed)
+        self.newest = max((modified for _, modified in listed), default=0.0)
         self._write()
 
-    def _name_others(self, listed: Sequence[tuple[str, float]]) -> None:
-        """Those that are there by now: some may have begun at the same time as we have."""
-        names = sorted(name for name, _ in listed if name.endswith(".json") and name != self._name)[-_NEWEST:]
-        at = dict(listed)
-        changed = [name for name in names if not at[name] or self._seen_at.get(name) != at[name]]
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
+    def _list_others(self, listed: Sequence[tuple[str, float]]) -> None:
+        """List the sessions found now: some may have begun at the same time as this one."""
+        names = sorted(name for name, _ in listed if name.endswith(".json") and name != self._name)[-_MAX_SESSIONS:]
+        modified = dict(listed)
+        changed = [name for name in names if not modified[name] or self._seen_at.get(name) != modified[name]]
+        with ThreadPoolExecutor(_READERS) as threads:
             known = list(threads.map(self._read, changed))
-        self._seen_at |= {name: at[name] for name in changed}
+        self._seen_at |= {name: modified[name] for name in changed}
         written = sessions_in(name for name, _ in listed)
         sessions = [name.rpartition("-")[2].removesuffix(".json") for name in names]
         seen = {session: written.get(session, -1) for session in sessions}
@@ -65,24 +65,24 @@ class SessionCards:
         try:
             group, card = read_card(self._folder.read_bytes(name))
         except (ValueError, OSError) as error:
-            log.warning("audit: %s in %s cannot be read: %s", name, self._folder, error)
+            log.warning("audit: cannot read %s in %s: %s", name, self._folder, error)
             return None
         return card if group == self._group else None
 
     def is_new(self, starts: Mapping[TopicPartition, int]) -> bool:
-        """Whether accounts begin earlier with these."""
+        """Whether audit records of a partition begin earlier with these offsets."""
         return any(offset < self._card.since.get(partition, inf) for partition, offset in starts.items())
 
     def add(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Whoever had them before wrote its card first: it is named with these."""
-        self._name_others(self._folder.listing())
+        """Add partitions. Their previous owner wrote its card first, so it is listed with them."""
+        self._list_others(self._folder.listing())
         self._card = replace(self._card, since=earliest([self._card.since, starts]))
         self._write()
 
-    def close(self, accounts: int) -> None:
-        """All of them are written, and nobody works on anything."""
-        self._name_others(self._folder.listing())
-        self._card = replace(self._card, accounts=accounts)
+    def close(self, records: int) -> None:
+        """Write the number of audit records: all are written, and no partition is in progress."""
+        self._list_others(self._folder.listing())
+        self._card = replace(self._card, records=records)
         self._write()
 
     def _write(self) -> None:

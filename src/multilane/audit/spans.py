@@ -1,11 +1,11 @@
-"""Which records of each partition must have an account.
+"""The offsets of each partition that must have audit records.
 
 Thread: none (pure).
 
-From where somebody first began to work on the partition with the audit switched on, up to what the group has committed:
-that far it claims to have settled everything. Where it first began is told by the youngest session as well as by the
-oldest, so that it does not move when files are deleted. What the log has lost since to retention cannot be compared any
-more, and what was read before has no accounts; how much that is, is told.
+A span begins where the partition was first processed with the audit enabled, and ends at the committed offset: up to
+there the group claims to have settled everything. The newest session card contains the beginning as well as the oldest,
+so that it does not move when files are deleted. Records removed by retention can no longer be compared, and earlier
+records have no audit records; a span reports how many.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from multilane.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Of one partition, as far as it is known."""
+    """What is known of one partition."""
 
-    begun: int | None  # where its accounts begin
+    begun: int | None  # where its audit records begin
     committed: int | None  # by the group
     log_start: int
-    since: int | None = None  # the first offset that is asked for; None: without a bound
-    until: int | None = None  # that behind the last
-    is_anchored: bool = True  # `begun` is told by cards; else it is where the files that are left begin
+    since: int | None = None  # the first requested offset; None: unbounded
+    until: int | None = None  # the offset after the last requested one
+    is_anchored: bool = True  # `begun` is from session cards; else from the first of the remaining files
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Offsets [start, end) of a partition; `expired` of them before it are gone from the log, `why` tells why there is
-    nothing to judge where there is not."""
+    """Offsets [start, end) of a partition. `expired`: offsets before it that are gone from the log. `why`: the reason
+    if there is nothing to check."""
 
     start: int
     end: int
     expired: int = 0
     why: str = ""
-    is_hole: bool = False  # something was settled there, and nobody wrote anything of it
-    uncovered: int = 0  # offsets of the log before it that were asked for, from before there were accounts
-    is_loose: bool = False  # where it begins depends on which files are left
+    is_hole: bool = False  # records were settled there, without any audit record
+    uncovered: int = 0  # requested offsets before it, from before the audit was enabled
+    is_loose: bool = False  # its start depends on which files remain
 
     def __len__(self) -> int:
         return max(0, self.end - self.start)
@@ -53,16 +53,16 @@ def _span(known: Known) -> Span:
     if known.committed is None:
         return Span(0, 0, why="the group has committed nothing")
     if known.begun is None:
-        # Whoever works on a partition writes where it began: without that its files are gone, or it was never audited.
+        # A session writes where it begins a partition: either its files are gone, or it was never audited.
         is_hole = known.committed > max(known.log_start, known.since or 0)
-        return Span(0, 0, why="it has no accounts", is_hole=is_hole)
-    asked = known.since or 0
-    first = max(known.begun, asked) if known.is_anchored or known.since is None else asked
+        return Span(0, 0, why="it has no audit records", is_hole=is_hole)
+    requested = known.since or 0
+    first = max(known.begun, requested) if known.is_anchored or known.since is None else requested
     start = max(first, known.log_start)
     end = known.committed if known.until is None else min(known.committed, known.until)
     if end <= first:
         return Span(start, start)
     if end <= start:
-        return Span(start, start, end - first, "what it has accounts of is gone from the log")
-    uncovered = max(0, first - max(asked, known.log_start))
+        return Span(start, start, end - first, "the records with audit records are gone from the log")
+    uncovered = max(0, first - max(requested, known.log_start))
     return Span(start, end, start - first, uncovered=uncovered, is_loose=not known.is_anchored and known.since is None)

@@ -1,10 +1,10 @@
-"""What an audit found, and whether that is a proof.
+"""The findings of an audit, and whether they are a proof.
 
 Thread: none (pure values).
 
-It holds when every record that the group claims to have settled has an account, and no record of a key was handled
-before one that came first. Records that were handled more than once, or may have been, are told and break nothing: at
-least once is what is promised, and after a kill they must be there. Whoever wants none of them says so.
+The proof holds if every record that the group claims to have settled has an audit record, and no record of a key was
+handled before an earlier one. Records that were, or may have been, handled more than once are reported and do not break
+it: delivery is at least once, and after a kill they are expected. `exactly_once` makes them break it.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from multilane.types import TopicPartition
 class AuditCounts:
     """Numbers of records."""
 
-    read: int = 0  # they are in the log
+    read: int = 0  # present in the log
     done: int = 0
     skipped: int = 0
     retried: int = 0
     dead: int = 0
-    repeated: int = 0  # of those: more than one account
-    doubtful: int = 0  # of those: somebody else may have begun them, and wrote no account
-    inverted: int = 0  # of those: handled before one of their key that came first
-    gone: int = 0  # accounts of records that are not in the log (compaction takes them away)
+    repeated: int = 0  # of those: with more than one audit record
+    doubtful: int = 0  # of those: another process may have begun them without writing an audit record
+    inverted: int = 0  # of those: handled before an earlier record of their key
+    gone: int = 0  # audit records of records that are no longer in the log (removed by compaction)
 
     @property
     def accounted(self) -> int:
@@ -43,13 +43,13 @@ class AuditCounts:
         return AuditCounts(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
 
-def total(tallies: Iterable[AuditCounts]) -> AuditCounts:
-    return reduce(AuditCounts.__add__, tallies, AuditCounts())
+def total(counts: Iterable[AuditCounts]) -> AuditCounts:
+    return reduce(AuditCounts.__add__, counts, AuditCounts())
 
 
 @dataclass(frozen=True, slots=True)
 class Unaccounted:
-    """Records in a row that are settled, as the group says, and nobody wrote what became of them."""
+    """Consecutive records that the group has committed, without audit records."""
 
     partition: TopicPartition
     offset: int
@@ -58,7 +58,7 @@ class Unaccounted:
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """Records in a row with more than one account; the last says what became of them."""
+    """Consecutive records with more than one audit record each. `outcome` is that of the last one."""
 
     partition: TopicPartition
     offset: int
@@ -69,7 +69,7 @@ class Repeated:
 
 @dataclass(frozen=True, slots=True)
 class Doubtful:
-    """Records in a row that may have been handled by somebody who wrote no account of it, or was given up."""
+    """Consecutive records that may have been handled without an audit record, or were interrupted."""
 
     partition: TopicPartition
     offset: int
@@ -78,7 +78,7 @@ class Doubtful:
 
 @dataclass(frozen=True, slots=True)
 class Inverted:
-    """A record that was handled before `behind`, which has the same key and came first."""
+    """A record that was handled before `behind`, an earlier record of the same key."""
 
     partition: TopicPartition
     offset: int
@@ -87,7 +87,7 @@ class Inverted:
 
 @dataclass(frozen=True, slots=True)
 class AuditVerdict:
-    """Examples are the first few of each kind; the tallies have all."""
+    """The counts cover everything. The examples are the first few of each kind."""
 
     tallies: dict[TopicPartition, AuditCounts]
     unaccounted: tuple[Unaccounted, ...] = ()

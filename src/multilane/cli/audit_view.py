@@ -52,7 +52,7 @@ def _objection(made: GroupAudit, *, exactly_once: bool) -> str | None:
 
 def _unusable(made: GroupAudit) -> str | None:
     """Why the audit records are incomplete."""
-    if made.books.faults:
+    if made.files.faults:
         return "audit files are missing or damaged"
     if made.strayed:
         return "some audit records belong to a log that was truncated or deleted since"
@@ -63,7 +63,7 @@ def _unusable(made: GroupAudit) -> str | None:
 
 def _not_once(made: GroupAudit) -> str | None:
     """Why it is not known that each record was handled once."""
-    found, books = made.verdict.total, made.books
+    found, books = made.verdict.total, made.files
     if found.repeated:
         return f"{found.repeated:,} have more than one audit record"
     if found.doubtful:
@@ -124,8 +124,8 @@ def facts(made: GroupAudit, *, exactly_once: bool = False) -> dict[str, Any]:
             for p, span in sorted(made.spans.items())
         ],
         "files": {
-            "faults": list(made.books.faults),
-            "old_sessions": list(made.books.old),
+            "faults": list(made.files.faults),
+            "old_sessions": list(made.files.old),
             "other_logs": list(made.strayed),
         },
         "examples": {
@@ -177,9 +177,9 @@ def _rows(made: GroupAudit) -> Iterator[tuple[str, AuditCounts]]:
 
 def _findings(made: GroupAudit) -> Iterator[str]:
     verdict, found = made.verdict, made.verdict.total
-    yield from made.books.faults[:_MOST_FAULTS]
-    if len(made.books.faults) > _MOST_FAULTS:
-        yield f"and {len(made.books.faults) - _MOST_FAULTS:,} more faulty files (--output json lists all)"
+    yield from made.files.faults[:_MOST_FAULTS]
+    if len(made.files.faults) > _MOST_FAULTS:
+        yield f"and {len(made.files.faults) - _MOST_FAULTS:,} more faulty files (--output json lists all)"
     yield from made.strayed
     for one in verdict.unaccounted:
         yield f"{_range(one)} without an audit record"
@@ -215,8 +215,8 @@ def _limits(made: GroupAudit) -> Iterator[str]:
         elif span.expired:
             yield f"{partition}: {span.expired:,} offsets before {span.start} are gone from the log and were not judged"
     yield from _uncovered(made)
-    if made.books.old:
-        yield f"{len(made.books.old):,} sessions of an earlier version lack the records in flight at a kill"
+    if made.files.old:
+        yield f"{len(made.files.old):,} sessions of an earlier version lack the records in flight at a kill"
     if made.order.by is None:
         yield f"order was not judged: {made.order.why}"
     gone = made.verdict.total.gone

@@ -160,7 +160,7 @@ def _report(reports: dict[str, ReplayReport], *, execute: bool, output: Output) 
         _print_json([errors_view.replay_facts(topic, r, executed=execute) for topic, r in reports.items()])
     else:
         errors_view.show_replay(reports, executed=execute)
-    if any(report.homeless for report in reports.values()):
+    if any(report.not_allowed for report in reports.values()):
         raise typer.Exit(1)
 
 

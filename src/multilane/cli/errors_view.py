@@ -96,7 +96,7 @@ def replay_facts(topic: str, report: ReplayReport, *, executed: bool) -> dict[st
         "replayed_before": report.skipped,
         "not_wanted": report.unwanted,
         "targets": dict(sorted(report.targets.items())),
-        "without_allowed_target": dict(sorted(report.homeless.items())),
+        "without_allowed_target": dict(sorted(report.not_allowed.items())),
         "errors": [{"error": g.head, "count": g.count} for g in report.groups.listed()],
     }
 
@@ -111,7 +111,7 @@ def show_replay(reports: Mapping[str, ReplayReport], *, executed: bool) -> None:
         for group in report.groups.listed():
             show_line(console, f"  {group.count} x {escaped(group.head)}")
         show_line(console, f"  already replayed: {report.skipped}, filtered out: {report.unwanted}")
-        for target, count in sorted(report.homeless.items()):
+        for target, count in sorted(report.not_allowed.items()):
             reason = f"name {escaped(target)}, which is not allowed" if target else "name no target"
             show_line(console, f"  not sent: {count} that {reason}")
     if not executed:

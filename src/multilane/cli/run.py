@@ -105,7 +105,7 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command
 
 def _run_here(target: str, members: int, control: Path | None, metrics: str | None) -> None:
     from multilane.app.control import controlled_at
-    from multilane.app.member_processes import run_siblings
+    from multilane.app.member_processes import run_member_processes
     from multilane.app.metrics_server import served
     from multilane.app.targets import find_app
 
@@ -114,7 +114,7 @@ def _run_here(target: str, members: int, control: Path | None, metrics: str | No
             raise typer.BadParameter("--control works with one process: omit it with several --members, or use Spark")
         if metrics is not None:
             raise typer.BadParameter("--metrics works with one process: omit it with several --members, or use Spark")
-        run_siblings(target, members, logging.getLevelName(logging.getLogger().level))
+        run_member_processes(target, members, logging.getLevelName(logging.getLogger().level))
         return
     app = find_app(target)
     with served(app, metrics), controlled_at(app, control):

@@ -94,7 +94,7 @@ def _run(app: App, target: str, members: int, settings: SparkSettings) -> None:
         with ended_with(spark):
             facts = target, spark.version, masked_master(settings.master), members
             log.info("%s runs on Spark %s, master %s, with %d members", *facts)
-            with app.overrides.heard_by(flow.steer), controlled_at(app, settings.control):
+            with app.overrides.applied_by(flow.steer), controlled_at(app, settings.control):
                 flow.run(spark)
 
 

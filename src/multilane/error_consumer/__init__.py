@@ -1,1 +1,1 @@
-"""The error consumer: reads error topics on a schedule and returns records to where they belong."""
+"""The error consumer: reads error topics on a schedule and returns records to their topics."""

@@ -1,9 +1,9 @@
-"""The error consumer: runs on a schedule, one run at a time, and gives error records back to where they belong.
+"""The error consumer: on a schedule, returns error records to their topics, one run at a time.
 
 Thread: loop.
 
-Owns the timer and the current run. A moment of the schedule that comes during a run is passed over. A run that fails is
-told, and the next one begins anew: nothing was committed that was not done.
+Owns the timer and the current run. Skips a scheduled time during a run. Logs a run that fails, and the next one starts
+over: a run never commits a record that is not done.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from multilane.outcome.error_policy import ErrorRules
 
 log = logger(__name__)
 
-_LONGEST_WAIT: Final = 60.0  # then the clock on the wall is read again: it may have been set
+_LONGEST_WAIT: Final = 60.0  # then reads the wall clock again: it may have been set
 
 
 class NextRun(Protocol):
@@ -30,7 +30,7 @@ class NextRun(Protocol):
 
 
 class ErrorConsumer:
-    """Reads error topics in the group that `properties` name (`group.id`), by `rules`, when `schedule` says so."""
+    """Reads error topics as a member of `group.id`, applies the rules, and runs on the schedule."""
 
     def __init__(
         self,
@@ -58,14 +58,14 @@ class ErrorConsumer:
         return self._run is not None
 
     def start(self) -> None:
-        """Begin to follow the schedule; a second call does nothing."""
+        """Start the schedule; a second call does nothing."""
         if self._schedule is not None and self._timer is None and not self._stopped.is_set():
             self._timer = asyncio.create_task(self._follow(self._schedule))
 
     async def run_now(self) -> RunReport | None:
-        """A run, and what it did; None when one is under way already."""
+        """Perform a run and return its report; None if one is under way."""
         if self._stopped.is_set():
-            raise ClientClosed("this error consumer was stopped")
+            raise ClientClosed("this error consumer is stopped")
         if self._run is not None:
             return None
         self._idle.clear()
@@ -76,15 +76,15 @@ class ErrorConsumer:
             self._run = None
             self._idle.set()
         log.info(
-            "error consumer %s: the run has ended. Records given back: %d, handled by the error function: %d, given "
-            "up: %d. Partitions that wait for records to be old enough: %d, that are stopped by a record: %d",
-            *(self._properties.get("group.id"), report.republished, report.handled, report.given_up),
+            "error consumer %s: the run has ended. Records republished: %d, handled by the error function: %d, "
+            "exhausted: %d. Partitions that wait for records to be old enough: %d, that are stopped by a record: %d",
+            *(self._properties.get("group.id"), report.republished, report.handled, report.exhausted),
             *(len(report.waiting), len(report.kept)),
         )
         return report
 
     async def stop(self) -> None:
-        """End the schedule, and the run once what it began is done. A second call does nothing."""
+        """Stop the schedule, and wait until the current run has finished what it began. A second call does nothing."""
         self._stopped.set()
         if self._run is not None:
             self._run.stop()
@@ -101,8 +101,8 @@ class ErrorConsumer:
             try:
                 await self.run_now()
             except MultilaneError as error:
-                told = "error consumer %s: the run failed: %s. The next one starts by its schedule"
-                log.error(told, self._properties.get("group.id"), error)  # noqa: TRY400
+                text = "error consumer %s: the run failed: %s. The next one starts on schedule"
+                log.error(text, self._properties.get("group.id"), error)  # noqa: TRY400
             except Exception:  # a defect must not end the schedule
                 log.exception("error consumer %s: the run failed", self._properties.get("group.id"))
 
@@ -110,10 +110,10 @@ class ErrorConsumer:
         return datetime.fromtimestamp(self._clock.wall(), UTC)
 
     async def _wait_until(self, moment: datetime) -> bool:
-        """False when we were stopped before."""
-        while (left := (moment - self._now()).total_seconds()) > 0:
+        """Returns False if the consumer is stopped before."""
+        while (remaining := (moment - self._now()).total_seconds()) > 0:
             try:
-                async with asyncio.timeout(min(left, _LONGEST_WAIT)):
+                async with asyncio.timeout(min(remaining, _LONGEST_WAIT)):
                     await self._stopped.wait()
             except TimeoutError:
                 continue

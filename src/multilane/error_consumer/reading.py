@@ -1,10 +1,10 @@
-"""Reads an error topic as it is now, with the marks of what was replayed.
+"""Reads an error topic as it is now, with the marks of the records that were replayed.
 
 Thread: application (blocking).
 
-The marks are offsets of the group `multilane-errors-replay.<topic>`, with runs beyond them in the commit metadata, and
-are held against the log before they count: whoever may commit can write them, and a log can be cut and grow again. Owns
-a consumer that joins no group. Never reads beyond the ends that the log had when it was opened.
+The marks are offsets of the group `multilane-errors-replay.<topic>`, with runs beyond them in the commit metadata. They
+are checked against the log before they count: anyone who may commit can write them, and a log can be truncated and grow
+again. Owns a consumer that joins no group. Never reads beyond the ends that the log had when it was opened.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ _POLL_SECONDS: Final = 0.5
 
 
 def replayed_marks(properties: Mapping[str, object], topics: Iterable[str]) -> dict[TopicPartition, ReplayMarks]:
-    """What was replayed of these topics by hand. Where that cannot be learnt nothing is taken for replayed."""
+    """The marks of manual replays of these topics. If they cannot be read, no record counts as replayed."""
     found: dict[TopicPartition, ReplayMarks] = {}
     for topic in topics:
         try:
             with ErrorLog(properties, topic) as opened:
                 found |= opened.marks()
         except MultilaneError as error:
-            text = "cannot read which records of %s were replayed by hand; they may be given back again: %s"
+            text = "cannot read which records of %s were replayed manually; they may be republished: %s"
             log.warning(text, topic, error)
     return found
 
 
 class ErrorLog:
-    """One error topic, from its beginning to where it ends now."""
+    """One error topic, from its beginning to its current end."""
 
     def __init__(self, properties: Mapping[str, object], topic: str, partitions: Collection[int] | None = None) -> None:
         self.topic = topic
@@ -57,7 +57,7 @@ class ErrorLog:
             self._begins = self._consumer.beginning_offsets(self.partitions)
             self._ends = self._consumer.end_offsets(self.partitions)
             self._topic_id = self._consumer.topic_ids([topic]).get(topic)
-            self._epochs: dict[TopicPartition, int] = {}  # the newest leader epoch that was read or marked
+            self._epochs: dict[TopicPartition, int] = {}  # the newest leader epoch read or marked
         except BaseException:
             self._consumer.close()
             raise
@@ -73,7 +73,7 @@ class ErrorLog:
     # --- records -----------------------------------------------------------------------------------------------------
 
     def records(self, partition: TopicPartition | None = None, start: int = 0) -> Iterator[Record]:
-        """Every record of the topic, or of a partition from `start` on; each partition in the order of its log."""
+        """Every record of the topic, or of one partition from `start` on, in offset order within each partition."""
         wanted = self.partitions if partition is None else (partition,)
         starts = {p: max(start, self._begins[p]) for p in wanted}
         open_ = {p for p in wanted if starts[p] < self._ends[p]}
@@ -82,21 +82,21 @@ class ErrorLog:
             self._consumer.seek(p, starts[p])
         while open_:
             for block in self._consumer.poll(_POLL_SECONDS):
-                place = TopicPartition(block.topic, block.partition)
-                end = self._ends[place]
-                self._epochs[place] = max(block.leader_epoch, self._epochs.get(place, NO_EPOCH))
+                source = TopicPartition(block.topic, block.partition)
+                end = self._ends[source]
+                self._epochs[source] = max(block.leader_epoch, self._epochs.get(source, NO_EPOCH))
                 yield from (record for record in block.records() if record.offset < end)
-            over = {p for p in open_ if self._consumer.position(p) >= self._ends[p]}
-            if over:
-                open_ -= over
+            finished = {p for p in open_ if self._consumer.position(p) >= self._ends[p]}
+            if finished:
+                open_ -= finished
                 self._consumer.assign(open_)
 
     def record(self, partition: int, offset: int) -> Record | None:
-        """The record at an offset; None where there is none (any more)."""
-        place = TopicPartition(self.topic, partition)
-        if place not in self.partitions or not self._begins[place] <= offset < self._ends[place]:
+        """The record at an offset; None if there is none, or no longer."""
+        wanted = TopicPartition(self.topic, partition)
+        if wanted not in self.partitions or not self._begins[wanted] <= offset < self._ends[wanted]:
             return None
-        first = next(self.records(place, offset), None)
+        first = next(self.records(wanted, offset), None)
         return first if first is not None and first.offset == offset else None
 
     # --- marks -------------------------------------------------------------------------------------------------------
@@ -104,29 +104,29 @@ class ErrorLog:
     def marks(self) -> dict[TopicPartition, ReplayMarks]:
         committed = self._consumer.committed(self.partitions)
         found = {
-            p: (int(at.offset), read(at.metadata, int(at.offset))) for p, at in committed.items() if at is not None
+            p: (int(one.offset), read(one.metadata, int(one.offset))) for p, one in committed.items() if one is not None
         }
-        claims = {p: _claim(offset, told) for p, (offset, told) in found.items()}
+        claims = {p: _claim(offset, settled) for p, (offset, settled) in found.items()}
         wrong = misfits(self._consumer, claims)
         for partition, why in wrong.items():
-            text = "%s: the marks of what was replayed do not fit the log: %s. They are void: records may be replayed"
+            text = "%s: the replay marks do not fit the log: %s. Ignoring them: records may be replayed again"
             log.warning(text, partition, why)
-        made = {}
+        by_partition = {}
         for partition in self.partitions:
             marks = ReplayMarks(self._begins[partition])
             if partition in found and partition not in wrong:
-                offset, told = found[partition]
-                marks = ReplayMarks(offset, told.runs)
-                marks.add(marks.frontier, self._begins[partition] - 1)  # what is gone needs no replay
-                self._epochs[partition] = NO_EPOCH if told.log is None else told.log.leader_epoch
-            made[partition] = marks
-        return made
+                offset, settled = found[partition]
+                marks = ReplayMarks(offset, settled.runs)
+                marks.add(marks.frontier, self._begins[partition] - 1)  # deleted records need no replay
+                self._epochs[partition] = NO_EPOCH if settled.log is None else settled.log.leader_epoch
+            by_partition[partition] = marks
+        return by_partition
 
     def check_marks(self, partition: TopicPartition, marks: ReplayMarks) -> None:
-        """Raises when these could not be kept: then nothing more should be replayed that would need them."""
+        """Raise MarksDoNotFit if the metadata of a commit cannot hold these marks. Call it before the replay."""
         if decode(write(marks.frontier, marks.runs), marks.frontier) != marks.runs:
             raise MarksDoNotFit(
-                f"{partition}: what was replayed is scattered over {len(marks.runs)} places, more than can be marked; "
+                f"{partition}: the replayed records form {len(marks.runs)} separate ranges, more than can be marked: "
                 "replay the older records first, or all of them"
             )
 
@@ -136,5 +136,5 @@ class ErrorLog:
         self._consumer.commit({partition: OffsetAndMetadata(Offset(marks.frontier), metadata=text)})
 
 
-def _claim(offset: int, told: CompletionMap) -> SettledClaim:
-    return SettledClaim(told.runs[-1][1] + 1 if told.runs else offset, told.log)
+def _claim(offset: int, settled: CompletionMap) -> SettledClaim:
+    return SettledClaim(settled.runs[-1][1] + 1 if settled.runs else offset, settled.log)

@@ -1,10 +1,10 @@
-"""Replays records of an error topic: those that are wanted, once, in the order of their partitions, at a pace.
+"""Replays selected records of an error topic, each once, in the order of their partitions, at a limited rate.
 
 Thread: application (blocking).
 
-What is acknowledged is marked, part by part and up to the first that fails: a replay that breaks off repeats at most
-what was under way. A record goes to the topic that was asked for, or to the one it names if that was allowed. Owns its
-producer; never changes the error topic itself.
+Marks acknowledged records, batch by batch and up to the first failure: an interrupted replay repeats at most one batch.
+A record goes to the requested topic, or to the one in its headers if that is allowed. Owns its producer. Never changes
+the error topic.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PART: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """What to replay, and where to. `rate` is records a second; None is as fast as it goes."""
+    """What to replay, and where to. `rate`: records a second; None: unlimited."""
 
     wanted: Filter = field(default_factory=Filter)
     to: str | None = None
@@ -50,18 +50,18 @@ class ReplayPlan:
 
 @dataclass(slots=True)
 class ReplayReport:
-    """Records by what became, or would become, of them."""
+    """Numbers of records, by what the replay did or would do."""
 
     replayed: int = 0
     skipped: int = 0  # replayed before
     unwanted: int = 0
     targets: Counter[str] = field(default_factory=Counter)
-    homeless: Counter[str] = field(default_factory=Counter)  # by the target they name, which is not allowed
+    not_allowed: Counter[str] = field(default_factory=Counter)  # by the target in their headers
     groups: Groups = field(default_factory=Groups)
 
 
 class Chosen(NamedTuple):
-    """A record to be replayed, and where the offsets begin that are marked with it: with those absent before it."""
+    """A record to replay. The offsets from `first` on are marked with it, because none between them exists."""
 
     record: Record
     target: str
@@ -78,13 +78,13 @@ class Replay:
         self.report = ReplayReport()
 
     def rehearse(self) -> ReplayReport:
-        """Count what would be replayed; nothing is sent, nothing is marked."""
+        """Count the records to replay. Sends and marks nothing."""
         for partition, marks in self._log.marks().items():
             self.report.replayed += sum(1 for _ in self._chosen(partition, marks))
         return self.report
 
     def perform(self, properties: Mapping[str, object], on_part: Callable[[int], object] = id) -> ReplayReport:
-        """Replay, and mark what was. `on_part` hears how many are done so far."""
+        """Replay and mark. `on_part` is called with the number of records done so far."""
         with Producer(properties) as producer:
             for partition, marks in self._log.marks().items():
                 chosen = self._chosen(partition, marks)
@@ -101,7 +101,7 @@ class Replay:
             elif not self._plan.wanted.wants(record):
                 self.report.unwanted += 1
             elif (target := self._plan.target(record)) is None:
-                self.report.homeless[target_in(record.headers) or ""] += 1
+                self.report.not_allowed[target_in(record.headers) or ""] += 1
             else:
                 self.report.targets[target] += 1
                 self.report.groups.add(record)
@@ -109,7 +109,7 @@ class Replay:
             first = record.offset + 1
 
     def _room(self) -> int:
-        """Waits until something may go; Ctrl-C ends the wait."""
+        """Wait until the rate allows records. Ctrl-C ends the wait."""
         while (room := self._pace.room(self._clock.monotonic(), _PART)) == 0:
             self._pause.wait(self._pace.wait(self._clock.monotonic()))
         return room
@@ -131,13 +131,13 @@ class Replay:
 
 
 def _stored(producer: Producer, part: Sequence[Chosen]) -> tuple[int, Exception | None]:
-    """How many of them are stored, from the first on, and why not more."""
+    """How many are stored, from the first on, and the error that stopped it."""
     sent: list[Future[RecordMetadata]] = []
     failure: Exception | None = None
     for record, target, _ in part:
         try:
             sent.append(producer.send(target, record.value, record.key, given_back(record.headers)))
-        except MultilaneError as error:  # what is on its way already is waited for
+        except MultilaneError as error:  # wait for those that were sent
             failure = error
             break
     for stored, future in enumerate(sent):

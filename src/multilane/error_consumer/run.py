@@ -1,10 +1,10 @@
-"""One run of the error consumer: join the group, work through what is old enough, commit, leave.
+"""One run of the error consumer: joins the group, processes records that are old enough, commits, leaves.
 
 Thread: loop, one task.
 
-The run is the membership: members that run at the same time share the partitions, and one that joins later takes its
-part without making the others quit. It ends when each of this member's partitions is finished. Owns the consumer while
-it runs. Never commits a record before its copy is acknowledged or its handler is done.
+A run is a membership: concurrent runs share the partitions, and one that joins later gets its share without ending the
+others. It ends when every partition of this member is finished. Owns the consumer while it runs. Never commits a record
+before its copy is acknowledged or its handler is done.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
 
 log = logger(__name__)
 
-_LOOK_SECONDS: Final = 0.5
+_POLL_SECONDS: Final = 0.5
 _DRAIN_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """What a run did, and where partitions stopped: (partition, offset) of records too new, and of those kept why."""
+    """What a run did, and where partitions stopped: at records too new (`waiting`), or `kept` for a reason."""
 
     republished: int
     handled: int
-    given_up: int
-    passed_over: int
+    exhausted: int
+    skipped: int
     kept: tuple[tuple[TopicPartition, int, str], ...]
     waiting: tuple[tuple[TopicPartition, int], ...]
 
@@ -56,18 +56,18 @@ class ErrorRun(RebalanceListener):
         self._steps = steps
         self._clock = clock
         self._run = Run(rules, clock.monotonic())
-        self._tally = RunCounts()
+        self._counts = RunCounts()
         self._shares: dict[TopicPartition, PartitionShare] = {}
         self._stopping = asyncio.Event()
         self._replayed: dict[TopicPartition, ReplayMarks] = {}
-        # No static member: it comes for a run, and other processes of the application beside it.
+        # Not a static member: it joins for one run, and so do other processes of the application.
         self._properties = {k: v for k, v in properties.items() if fold(k) != "group.instance.id"}
         self._consumer = AsyncConsumer(
             {"auto.offset.reset": "earliest", **self._properties, "enable.auto.commit": False}, clock=clock
         )
 
     def stop(self) -> None:
-        """Begin nothing more; `perform` finishes what it began and returns."""
+        """Begin no more records; `perform` finishes those in flight and returns."""
         self._stopping.set()
         self._consumer.wakeup()
 
@@ -80,15 +80,15 @@ class ErrorRun(RebalanceListener):
                     await self._step()
             finally:
                 await self._end()
-        tally = self._tally
+        counts = self._counts
         return RunReport(
-            *(tally.republished, tally.handled, tally.given_up, tally.passed_over),
-            kept=tuple(tally.kept),
-            waiting=tuple(tally.waiting),
+            *(counts.republished, counts.handled, counts.exhausted, counts.skipped),
+            kept=tuple(counts.kept),
+            waiting=tuple(counts.waiting),
         )
 
     async def _read_marks(self) -> dict[TopicPartition, ReplayMarks]:
-        """What people replayed; without waiting for brokers that do not answer when we are to stop."""
+        """The marks of manual replays. A stop does not wait for brokers that do not answer."""
         reading = asyncio.create_task(on_own_thread(replayed_marks, self._properties, sorted(self._rules.topics)))
         stopping = asyncio.create_task(self._stopping.wait())
         try:
@@ -100,47 +100,47 @@ class ErrorRun(RebalanceListener):
         reading.cancel()
         return {}
 
-    # --- the partitions come and go ----------------------------------------------------------------------------------
+    # --- rebalances --------------------------------------------------------------------------------------------------
 
     async def on_assigned(self, partitions: frozenset[TopicPartition]) -> None:
         self._run.assign(partitions, self._clock.monotonic())
         for partition in partitions:
             replayed = self._replayed.get(partition) or ReplayMarks(0)
-            self._shares[partition] = PartitionShare(partition, self._rules, self._steps, self._tally, replayed)
+            self._shares[partition] = PartitionShare(partition, self._rules, self._steps, self._counts, replayed)
 
     async def on_revoked(self, partitions: frozenset[TopicPartition]) -> None:
-        leaving = self._take_away(partitions)
-        await asyncio.gather(*(share.drain(_DRAIN_SECONDS) for share in leaving))
-        await self._commit(leaving)
+        removed = self._remove(partitions)
+        await asyncio.gather(*(share.drain(_DRAIN_SECONDS) for share in removed))
+        await self._commit(removed)
 
     async def on_lost(self, partitions: frozenset[TopicPartition]) -> None:
-        await asyncio.gather(*(share.drop() for share in self._take_away(partitions)))
+        await asyncio.gather(*(share.drop() for share in self._remove(partitions)))
 
-    def _take_away(self, partitions: Iterable[TopicPartition]) -> list[PartitionShare]:
-        leaving = [self._shares.pop(p) for p in partitions if p in self._shares]
+    def _remove(self, partitions: Iterable[TopicPartition]) -> list[PartitionShare]:
+        removed = [self._shares.pop(p) for p in partitions if p in self._shares]
         self._run.revoke(partitions, self._clock.monotonic())
-        return leaving
+        return removed
 
-    # --- round by round ----------------------------------------------------------------------------------------------
+    # --- polling -----------------------------------------------------------------------------------------------------
 
     async def _step(self) -> None:
         try:
-            self._take(await self._consumer.poll(_LOOK_SECONDS))
+            self._take(await self._consumer.poll(_POLL_SECONDS))
         except WakeupError:
-            pass  # a share is done, or we are to stop
+            pass  # a share is done, or `stop` was called
         except MultilaneError as error:
             if not self._note_stopped():
-                await self._bear(error)
+                await self._back_off(error)
         await self._commit(self._shares.values())
-        self._attend()
+        self._update()
 
-    async def _bear(self, error: MultilaneError) -> None:
-        """Trouble that may pass is waited out."""
+    async def _back_off(self, error: MultilaneError) -> None:
+        """Wait after a retriable error; raise any other."""
         if not error.retriable:
             raise error
-        log.warning("reading error topics: %s", error)
+        log.warning("reading error topics failed, retrying: %s", error)
         with suppress(TimeoutError):
-            async with asyncio.timeout(_LOOK_SECONDS):
+            async with asyncio.timeout(_POLL_SECONDS):
                 await self._stopping.wait()
 
     def _take(self, blocks: Blocks) -> None:
@@ -148,14 +148,14 @@ class ErrorRun(RebalanceListener):
             partition = TopicPartition(block.topic, block.partition)
             share = self._shares.get(partition)
             if share is not None:
-                self._consumer.pause([partition])  # until these are done
+                self._consumer.pause([partition])  # until these records are done
                 share.take(block.records(), self._now_ms, self._consumer.wakeup, block.leader_epoch)
 
     def _now_ms(self) -> int:
         return int(self._clock.wall() * 1_000)
 
-    def _attend(self) -> None:
-        """Notice who is finished, and let those who are done with what they had go on."""
+    def _update(self) -> None:
+        """Note finished partitions, and resume those whose records are done."""
         now = self._clock.monotonic()
         for partition, share in self._shares.items():
             if share.is_busy:
@@ -163,10 +163,10 @@ class ErrorRun(RebalanceListener):
             elif share.finished is not None:
                 self._run.finish(partition, share.finished)
         self._run.finish_idle(now)
-        over = [p for p in self._shares if self._run.is_finished(p)]
-        if over:
-            self._consumer.pause(over)
-        ready = [p for p in self._consumer.paused if p not in over and not self._is_busy(p)]
+        finished = [p for p in self._shares if self._run.is_finished(p)]
+        if finished:
+            self._consumer.pause(finished)
+        ready = [p for p in self._consumer.paused if p not in finished and not self._is_busy(p)]
         if ready:
             for partition in ready:
                 self._run.note_record(partition, now)
@@ -177,13 +177,13 @@ class ErrorRun(RebalanceListener):
         return share is not None and share.is_busy
 
     def _note_stopped(self) -> bool:
-        """Partitions that cannot be read are kept where they are; the others go on."""
+        """Finish partitions that cannot be read, at their position. The others go on."""
         stopped = {
             p: e for p, e in self._consumer.stopped.items() if p in self._shares and not self._run.is_finished(p)
         }
         for partition, error in stopped.items():
-            log.error("%s cannot be read on: %s", partition, error)
-            self._tally.kept.append((partition, self._shares[partition].frontier or 0, str(error)))
+            log.error("%s cannot be read any further: %s", partition, error)
+            self._counts.kept.append((partition, self._shares[partition].frontier or 0, str(error)))
             self._run.finish(partition, str(error))
         if stopped:
             self._consumer.pause(stopped)
@@ -193,15 +193,15 @@ class ErrorRun(RebalanceListener):
         return self._run.is_over(self._clock.monotonic()) and not any(s.is_busy for s in self._shares.values())
 
     async def _commit(self, shares: Iterable[PartitionShare]) -> None:
-        """What is refused is told, and tried again at the next round if the partition is still ours."""
+        """A failed commit is logged, and retried after the next poll while the partition is assigned."""
         moved = {s: f for s in shares if (f := s.frontier) is not None and f != s.committed}
         if not moved:
             return
         try:
-            places = {share.partition: _place(share, offset) for share, offset in moved.items()}
-            await uninterrupted(lambda: self._consumer.commit(places))
+            offsets = {share.partition: _commit_point(share, offset) for share, offset in moved.items()}
+            await uninterrupted(lambda: self._consumer.commit(offsets))
         except MultilaneError as error:
-            log.warning("offsets of %d error partitions were not committed: %s", len(moved), error)
+            log.warning("cannot commit the offsets of %d error partitions: %s", len(moved), error)
             return
         for share, offset in moved.items():
             share.committed = offset
@@ -212,5 +212,5 @@ class ErrorRun(RebalanceListener):
         await self._commit(shares)
 
 
-def _place(share: PartitionShare, offset: int) -> OffsetAndMetadata:
+def _commit_point(share: PartitionShare, offset: int) -> OffsetAndMetadata:
     return OffsetAndMetadata(Offset(offset), LeaderEpoch(share.leader_epoch))

@@ -1,11 +1,11 @@
-"""One partition's share of an error run: its records in order, each acted upon, and how far it may be committed.
+"""Processes the error records of one partition in a run, in order, and tracks how far they may be committed.
 
 Thread: loop.
 
-Copies of different keys are under way together, those of one key one after the other; handlers and last steps are
-awaited before the next record is looked at, because one that fails stops the partition in front of its record. Owns the
-partition's ledger and its tasks; never commits, and never touches what is behind a record that waits or is kept. What
-was replayed by hand is passed over: that is how people get a kept record out of the way.
+Publishes copies of different keys concurrently, and copies of one key in order. Awaits handlers and last steps before
+the next record, because a failure stops the partition at its record. Skips records that were replayed manually: this is
+how an operator removes a kept record. Owns the partition's ledger and its tasks. Never commits, and never processes
+records after one that waits or is kept.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ Handler = Callable[["Record"], Any]
 LastStepFunction = Callable[["Record", str], Any]
 OnKept = Callable[["Record", str], object]
 
-_MOST_UNDER_WAY: Final = 500
-_PARTING: Final = 1.0  # seconds for functions that were cancelled
+_MAX_COPIES: Final = 500  # in flight
+_CANCEL_TIMEOUT: Final = 1.0  # seconds for functions that were cancelled
 
 
 class ErrorPublisher(Protocol):
-    """What is needed of a Publisher."""
+    """The part of a Publisher that a share uses."""
 
     def publish(self, copy: Publish, /) -> Awaitable[tuple[int, int]]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorSteps:
-    """What can be done with error records. A handler or last step that raises means: keep the record.
+    """The ways to process error records. If a handler or last step raises, the record is kept.
 
-    One that is a coroutine function is cancelled after `max_processing_time` seconds; another runs on a thread and is
-    waited for. Whoever wants to know of kept records gets `on_kept`, on the loop.
+    A coroutine function is cancelled after `max_processing_time` seconds. A plain function runs on a thread and is
+    awaited without a limit. `on_kept` is called on the loop for each kept record.
     """
 
     publisher: ErrorPublisher
@@ -80,15 +80,15 @@ class RunCounts:
 
     republished: int = 0
     handled: int = 0
-    given_up: int = 0
-    passed_over: int = 0  # replayed by hand before
+    exhausted: int = 0
+    skipped: int = 0  # replayed manually before
     kept: list[tuple[TopicPartition, int, str]] = field(default_factory=list)
     waiting: list[tuple[TopicPartition, int]] = field(default_factory=list)
 
 
 class PartitionShare:
     def __init__(
-        self, partition: TopicPartition, rules: ErrorRules, steps: ErrorSteps, tally: RunCounts, replayed: ReplayMarks
+        self, partition: TopicPartition, rules: ErrorRules, steps: ErrorSteps, counts: RunCounts, replayed: ReplayMarks
     ) -> None:
         self.partition = partition
         self._replayed = replayed
@@ -96,10 +96,10 @@ class PartitionShare:
         self.finished: str | None = None
         self._rules = rules
         self._steps = steps
-        self._tally = tally
+        self._counts = counts
         self._ledger: Ledger | None = None
-        self._waiting: deque[tuple[Iterator[Record], int]] = deque()  # and the leader epoch at the end of them
-        self._epoch: int = NO_EPOCH  # of what is being worked on
+        self._waiting: deque[tuple[Iterator[Record], int]] = deque()  # with their leader epoch
+        self._epoch: int = NO_EPOCH  # of the records in progress
         self._chains: dict[bytes, asyncio.Task[bool]] = {}
         self._copies: set[asyncio.Task[bool]] = set()
         self._task: asyncio.Task[None] | None = None
@@ -111,12 +111,12 @@ class PartitionShare:
 
     @property
     def frontier(self) -> int | None:
-        """What may be committed; None when nothing was acted upon."""
+        """The offset that may be committed; None before the first record."""
         return None if self._ledger is None else self._ledger.frontier
 
     @property
     def leader_epoch(self) -> int:
-        """At the frontier, so that a log which was cut since is noticed."""
+        """The leader epoch at the frontier, so that a truncated log is noticed."""
         return NO_EPOCH if self._ledger is None else self._ledger.commit_point().leader_epoch
 
     def take(
@@ -126,23 +126,23 @@ class PartitionShare:
         on_done: Callable[[], object],
         leader_epoch: int = NO_EPOCH,
     ) -> None:
-        """Work on these, after those that are being worked on."""
+        """Process these records, after those in progress."""
         if self.finished is not None or self._is_stopping:
             return
         self._waiting.append((records, leader_epoch))
         if not self.is_busy:
-            self._task = asyncio.create_task(self._work(now_ms))
+            self._task = asyncio.create_task(self._process(now_ms))
             self._task.add_done_callback(lambda _: on_done())
 
     async def drain(self, timeout: float) -> None:
-        """Begin nothing more, finish what is begun, and give up what takes longer."""
+        """Begin no more records, finish those in flight, and abandon those that exceed the timeout."""
         self._is_stopping = True
         if self._task is not None and not self._task.done():
             await asyncio.wait([self._task], timeout=timeout)
         await self.drop()
 
     async def drop(self) -> None:
-        """Give up at once. Copies that are on their way may be stored; their records are not settled."""
+        """Abandon everything at once. Copies in flight may be stored; their records are not settled."""
         self._is_stopping = True
         tasks: list[asyncio.Task[Any]] = [*self._copies]
         if self._task is not None:
@@ -150,18 +150,18 @@ class PartitionShare:
         for task in tasks:
             task.cancel()
         if tasks:
-            _, stuck = await asyncio.wait(tasks, timeout=_PARTING)
+            _, stuck = await asyncio.wait(tasks, timeout=_CANCEL_TIMEOUT)
             if stuck:
                 log.error("%s: abandoning a function that ignores its cancellation", self.partition)
 
     # --- record by record --------------------------------------------------------------------------------------------
 
-    async def _work(self, now_ms: Callable[[], int]) -> None:
+    async def _process(self, now_ms: Callable[[], int]) -> None:
         try:
-            await self._work_through(now_ms)
+            await self._process_waiting(now_ms)
         except Exception as error:
-            # Whatever it was, the partition must not go on behind records that were not acted upon.
-            log.exception("the work on %s failed", self.partition)
+            # Whatever the error is, the partition must not continue after records that were not processed.
+            log.exception("processing %s failed", self.partition)
             self._end(f"{type(error).__name__}: {error}")
         finally:
             self._waiting.clear()
@@ -169,7 +169,7 @@ class PartitionShare:
             await asyncio.wait(self._copies)
         self._chains.clear()
 
-    async def _work_through(self, now_ms: Callable[[], int]) -> None:
+    async def _process_waiting(self, now_ms: Callable[[], int]) -> None:
         while self._waiting and not self._has_to_stop:
             records, self._epoch = self._waiting[0]
             record = next(records, None)
@@ -178,10 +178,10 @@ class PartitionShare:
                 continue
             if record.offset in self._replayed:
                 self._begin(record).settle(record.offset)
-                self._tally.passed_over += 1
+                self._counts.skipped += 1
             else:
                 await self._act(record, judge(self._rules, record, now_ms()))
-            if len(self._copies) >= _MOST_UNDER_WAY:
+            if len(self._copies) >= _MAX_COPIES:
                 await asyncio.wait(self._copies, return_when=asyncio.FIRST_COMPLETED)
 
     @property
@@ -192,7 +192,7 @@ class PartitionShare:
         match verdict:
             case WaitUntilDue():
                 self._end("its next record is too new")
-                self._tally.waiting.append((self.partition, record.offset))
+                self._counts.waiting.append((self.partition, record.offset))
             case KeepRecord():
                 self._keep(record, verdict.reason)
             case Republish():
@@ -222,7 +222,7 @@ class PartitionShare:
             self._chains[copy.key] = task
 
     async def _copy(self, record: Record, copy: Publish, before: asyncio.Task[bool] | None, ledger: Ledger) -> bool:
-        """One copy, behind the last one with its key; if that was not stored, this must not be either."""
+        """Publish a copy after the previous one of its key. If that one was not stored, this one must not be either."""
         try:
             if before is not None:
                 await asyncio.wait([before])
@@ -233,16 +233,16 @@ class PartitionShare:
             self._end(str(stopped))
             return False
         except Exception as error:
-            log.exception("the copy of %s failed", copy.origin)
+            log.exception("publishing the copy of %s failed", copy.origin)
             self._end(f"{type(error).__name__}: {error}")
             return False
         ledger.settle(record.offset)
-        self._tally.republished += 1
+        self._counts.republished += 1
         self._steps.observer.count("errors.republished", topic=record.topic, target=copy.topic)
         return True
 
     async def _attempt(self, record: Record, step: Awaitable[None]) -> None:
-        """Code of the application's: if it fails the record is kept."""
+        """Run code of the application. If it fails, the record is kept."""
         ledger = self._begin(record)
         try:
             await step
@@ -252,14 +252,14 @@ class PartitionShare:
             if is_cancelled(raised):
                 raise
             error = as_failure(raised)
-            log.exception("%s@%d: its error was not handled", self.partition, record.offset)
+            log.exception("%s@%d: handling the error record failed", self.partition, record.offset)
             self._keep(record, f"{type(error).__name__}: {error}")
         else:
             ledger.settle(record.offset)
 
     async def _handle(self, record: Record, verdict: Handle) -> None:
         await self._call(self._steps.handlers[verdict.flow], record)
-        self._tally.handled += 1
+        self._counts.handled += 1
         self._steps.observer.count("errors.handled", topic=record.topic)
 
     async def _give_up(self, record: Record, reason: str) -> None:
@@ -269,30 +269,30 @@ class PartitionShare:
         elif self._rules.dead is not None:
             await self._steps.publisher.publish(moved(record, self._rules.dead, record.headers))
         else:
-            log.warning("%s@%d is given up and stays in its error topic: %s", self.partition, record.offset, reason)
-        self._tally.given_up += 1
+            log.warning("%s@%d is exhausted and stays in its error topic: %s", self.partition, record.offset, reason)
+        self._counts.exhausted += 1
         self._steps.observer.count("errors.given_up", topic=record.topic)
 
     async def _bury(self, record: Record, verdict: Bury) -> None:
         await self._steps.publisher.publish(verdict.copy)
-        told = "%s@%d goes to the dead topic %s: %s"
-        log.warning(told, self.partition, record.offset, verdict.copy.topic, verdict.reason)
-        self._tally.given_up += 1
+        text = "%s@%d goes to the dead topic %s: %s"
+        log.warning(text, self.partition, record.offset, verdict.copy.topic, verdict.reason)
+        self._counts.exhausted += 1
         self._steps.observer.count("errors.buried", topic=record.topic)
 
     async def _call(self, function: Callable[..., Any], *arguments: Any) -> None:
         if not inspect.iscoroutinefunction(function) and not inspect.iscoroutinefunction(type(function).__call__):
-            answer = await on_own_thread(function, *arguments)
-            if inspect.isawaitable(answer):  # a plain function that makes a coroutine
-                await self._within_time(answer)
+            result = await on_own_thread(function, *arguments)
+            if inspect.isawaitable(result):  # a plain function that returns a coroutine
+                await self._within_time(result)
             return
         await self._within_time(function(*arguments))
 
-    async def _within_time(self, answer: Awaitable[Any]) -> None:
+    async def _within_time(self, result: Awaitable[Any]) -> None:
         limit = asyncio.timeout(self._steps.max_processing_time)
         try:
             async with limit:
-                await answer
+                await result
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -300,9 +300,9 @@ class PartitionShare:
 
     def _keep(self, record: Record, reason: str) -> None:
         self._end(f"a record is kept: {reason}")
-        self._tally.kept.append((self.partition, record.offset, reason))
+        self._counts.kept.append((self.partition, record.offset, reason))
         self._steps.observer.count("errors.kept", topic=record.topic)
-        log.error("%s@%d is kept, and what is behind it waits: %s", self.partition, record.offset, reason)
+        log.error("%s@%d is kept, and the records after it wait: %s", self.partition, record.offset, reason)
         if self._steps.on_kept is not None:
             self._steps.on_kept(record, reason)
 

@@ -2,8 +2,8 @@
 
 Thread: loop.
 
-A composition root. The error topics of a cluster are those of its registered consumers that did not opt out; whose
-records may go back where is taken from the configuration, of consumers that run in other processes too.
+A composition root. Reads the error topics of a cluster's registered consumers that did not opt out. The configuration
+decides which topics their records may return to, including consumers that run in other processes. Owns the publishers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from multilane.wire.records.record import Record
 
 
 class ErrorConsumers:
-    """`start` makes and starts them."""
+    """`start` creates and starts them."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class ErrorConsumers:
         self.consumers.append(consumer)
 
     def _last_step(self, users: Iterable[Registration]) -> LastStepFunction | None:
-        """That of the consumers of an error topic if they have the same one; else the application's."""
+        """The last step of the consumers of an error topic if they share one; else the application's."""
         own = {user.interceptors.last_step for user in users}
         nearest = (own.pop() if len(own) == 1 else None) or self._interceptors.last_step
         return nearest or (_undecided if own else None)
@@ -130,7 +130,8 @@ class ErrorConsumers:
 
 
 def _called_for(group: str, function: LastStepFunction) -> Callable[[Record, str], Any]:
-    """A last step wants a context and an error. Only a coroutine function can be cancelled when it takes too long."""
+    """Adapt a last step, which takes a context and an error. Stays a coroutine function if it is one: only that can be
+    cancelled when it takes too long."""
 
     async def call_async(record: Record, reason: str) -> None:
         await function(context_of(record, group), record, GivenUp(reason))

@@ -1,4 +1,4 @@
-"""`errorBreaker` of the configuration -> what pauses a consumer when most calls fail, or ends it.
+"""`errorBreaker` of the configuration -> the breaker or gate that stops or pauses a consumer when most calls fail.
 
 Thread: loop.
 """
@@ -18,15 +18,17 @@ from multilane.outcome.outage import Outage, OutageRules
 
 def breaker_of(config: ConsumerGroupConfig) -> Breaker | None:
     """For `action: stop`."""
-    told = config.error_breaker
-    return Breaker(told.share, told.window, told.minimum) if told is not None and told.action == "stop" else None
+    settings = config.error_breaker
+    if settings is None or settings.action != "stop":
+        return None
+    return Breaker(settings.share, settings.window, settings.minimum)
 
 
 def gate_of(config: ConsumerGroupConfig, clock: Clock, observer: Observer) -> OutageGate | None:
-    """For `action: pause`: what keeps lanes waiting while an outage lasts, of all partitions of the consumer."""
-    told = config.error_breaker
-    if told is None or told.action != "pause":
+    """For `action: pause`: the gate at which the lanes of all partitions of the consumer wait during an outage."""
+    settings = config.error_breaker
+    if settings is None or settings.action != "pause":
         return None
     seed = crc32(f"{config.name}/{os.getpid()}".encode())
-    outage = Outage(OutageRules(told.share, told.window, told.minimum), config.retry_backoff, seed)
+    outage = Outage(OutageRules(settings.share, settings.window, settings.minimum), config.retry_backoff, seed)
     return OutageGate(config.name, outage, clock, observer)

@@ -1,9 +1,9 @@
-"""The begun table of this process, and what those of dead processes say about the partitions it is given.
+"""The begun table of this process, and what the tables of dead processes contain about the partitions assigned to it.
 
-Thread: loop; files are read on another.
+Thread: loop; reads files on another.
 
-A composition root, shared by all consumers of an application, because it is their process that dies. Without a
-directory for it the application runs all the same: then a record that kills its process is not found, and that is said.
+A composition root. Owns the table, and is shared by all consumers of an application, because a crash ends all of them.
+Never stops the application: without a directory it logs that a record that crashes its process will not be found.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class CrashWatch:
         self._users = 0
 
     def open(self) -> None:
-        """By each consumer."""
+        """Called by each consumer."""
         self._users += 1
         if self._table is None and self._users == 1:
             try:
@@ -55,8 +55,9 @@ class CrashWatch:
             self._table.close()
             self._table = None
 
-    async def over(self, cluster: str, group: str, limit: int, intakes: Mapping[Intake, Start]) -> Watch:
-        """For the team of these. `limit`: crashes with a record in work, after which it is not handled again."""
+    async def watch(self, cluster: str, group: str, limit: int, intakes: Mapping[Intake, Start]) -> Watch:
+        """The watch for the processor of these intakes. A record that was in flight at `limit` deaths is not handled
+        again."""
         if self._table is None:
             return Watch()
         names = {Name(cluster, group, *intake.partition, _log_of(start)): intake for intake, start in intakes.items()}
@@ -69,18 +70,18 @@ class CrashWatch:
 
         crashes = await asyncio.to_thread(crashes_in, self._directory, is_settled, self._clock.wall())
         for name, intake in names.items():
-            self._look(intake, suspicion(crashes, name, limit), crashes)
+            self._note(intake, suspicion(crashes, name, limit), crashes)
         numbers = {name.topic: self._table.number_of(name) for name in names}
         return Watch(self._caution, LaneMarks(self._table, numbers))
 
-    def _look(self, intake: Intake, found: Suspicion, crashes: list[Crash]) -> None:
+    def _note(self, intake: Intake, found: Suspicion, crashes: list[Crash]) -> None:
         if not found.suspects and not found.convicted:
             return
-        many = sum(last - first + 1 for first, last in found.suspects)
+        count = sum(last - first + 1 for first, last in found.suspects)
         log.warning(
-            "%s: up to %d records were in progress at each death of a process (%d deaths): handling them one at a time",
+            "%s: up to %d records were in flight at each death of a process (%d deaths): handling them one at a time",
             intake.partition,
-            many + len(found.convicted),
+            count + len(found.convicted),
             len(crashes),
         )
         self._caution.begin(intake.partition, found, intake.frontier)
@@ -95,5 +96,5 @@ def _log_of(start: Start) -> str:
 
 
 def _is_within(call: OpenCall, start: Start) -> bool:
-    """Whether the partition begins behind it."""
+    """Whether the partition starts after the records of this call."""
     return call.last < start.offset or any(first <= call.first and call.last <= last for first, last in start.runs)

@@ -1,4 +1,4 @@
-"""What an earlier team of the same partitions has left, and what lanes note of records that they take in after it.
+"""What an earlier processor of the same partitions hands over, and how the next one marks the records it takes in.
 
 Thread: loop (values).
 """
@@ -15,25 +15,25 @@ from multilane.wire.records.record import Record
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """What an earlier team of the same partitions has left."""
+    """What an earlier processor of the same partitions hands over."""
 
-    held: tuple[bytes | None, ...] = ()  # keys of records that are in work there still: what comes behind them waits
-    tried: Mapping[tuple[str, int], Record] = field(default_factory=dict)  # by topic and offset: with these headers
+    held: tuple[bytes | None, ...] = ()  # keys with records still in flight there: later records of these keys wait
+    retried: Mapping[tuple[str, int], Record] = field(default_factory=dict)  # by topic and offset, with their headers
 
 
 NO_HANDOVER: Final = Handover()
 
 
-def notes_for(parking: Parking | None, remains: Handover) -> Callable[[list[Record]], None] | None:
+def notes_for(parking: Parking | None, handover: Handover) -> Callable[[list[Record]], None] | None:
     if parking is None:
         return None
 
     def note(records: list[Record]) -> None:
-        for at, record in enumerate(records):
+        for index, record in enumerate(records):
             if record.topic == parking.retry_topic:
                 parking.seen(record.key, record.offset)
-                tried = remains.tried.get((record.topic, record.offset))
-                if tried is not None:
-                    records[at] = record._replace(headers=tried.headers, timestamp=tried.timestamp)
+                retried = handover.retried.get((record.topic, record.offset))
+                if retried is not None:
+                    records[index] = record._replace(headers=retried.headers, timestamp=retried.timestamp)
 
     return note

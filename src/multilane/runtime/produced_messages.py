@@ -1,10 +1,9 @@
-"""What applications produce: messages by the name of a configured topic or for a topic of their own, and their bytes.
+"""Messages that applications produce, for a topic of the configuration or any other topic, and their bytes.
 
 Thread: none (pure values and functions).
 
-A message is anything with `config_name` and `key`; its `body` (or the object itself where it has none) is sent as it is
-if it is bytes or text, else as JSON. Never changes the object it was given: interceptors get a message of their own,
-which shares only the body.
+A message is anything with `config_name` and `key`. Its `body` (default: the object itself) is sent unchanged if it is
+bytes or text, else as JSON. Never changes the object of the caller: interceptors get a copy that shares only the body.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _AS_LIST: Final = (set, frozenset, tuple)
 
 @dataclass(slots=True)
 class Message:
-    """A message for the topic that the configuration has under `config_name`. An empty key is no key."""
+    """A message for the topic that the configuration names `config_name`. An empty key is no key."""
 
     config_name: str
     key: Key = None
@@ -50,23 +49,23 @@ class CustomMessage:
     headers: list[Header] = field(default_factory=list)
 
 
-def drafted(message: Any) -> Message | CustomMessage:
-    """A message of our own with the same content, for interceptors to change."""
+def copy_of(message: Any) -> Message | CustomMessage:
+    """A copy of the message, for interceptors to change."""
     headers = _headers(getattr(message, "headers", None))
     body = message.body if hasattr(message, "body") else message
-    config_name = _named(message, "config_name")
+    config_name = _attribute(message, "config_name")
     if config_name is not None:
-        return Message(config_name, _named(message, "key"), body, headers)
-    topic, cluster = _named(message, "topic"), _named(message, "cluster")
+        return Message(config_name, _attribute(message, "key"), body, headers)
+    topic, cluster = _attribute(message, "topic"), _attribute(message, "cluster")
     if topic is None or cluster is None:
         raise UnsendableRequest(
             f"a {type(message).__name__} cannot be produced: it needs `config_name` (the name of a topic in the "
             "configuration), or `topic` and `cluster`"
         )
-    return CustomMessage(topic, cluster, _named(message, "key"), body, headers)
+    return CustomMessage(topic, cluster, _attribute(message, "key"), body, headers)
 
 
-def _named(message: Any, name: str) -> Any:
+def _attribute(message: Any, name: str) -> Any:
     value = getattr(message, name, None)
     return value() if callable(value) else value
 
@@ -77,7 +76,7 @@ def _headers(given: Mapping[str, Any] | Iterable[Header] | None) -> list[Header]
 
 
 def key_bytes(key: Key) -> bytes | None:
-    """An empty key is none: the record may go to any partition."""
+    """An empty key is None: the record may go to any partition."""
     if isinstance(key, bytes | bytearray | memoryview):
         return bytes(key) or None
     return None if key is None or key == "" else str(key).encode()
@@ -91,7 +90,7 @@ def body_bytes(body: Any) -> bytes | None:
         return bytes(body)
     if isinstance(body, str):
         return body.encode()
-    dump = getattr(body, "model_dump_json", None)  # pydantic knows best how its models look
+    dump = getattr(body, "model_dump_json", None)  # pydantic serializes its own models
     if callable(dump) and not isinstance(body, type):
         return str(dump()).encode()
     if _is_struct(body):
@@ -102,12 +101,12 @@ def body_bytes(body: Any) -> bytes | None:
 
 
 def _is_struct(value: Any) -> bool:
-    """Whether it is a msgspec Struct; asked without importing msgspec, which may not be installed."""
+    """Whether it is a msgspec Struct. Does not import msgspec, which may not be installed."""
     return hasattr(type(value), "__struct_fields__")
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no form for: models and dataclasses within a body, times, sets and exact numbers."""
+    """A JSON value for types that JSON lacks: models and dataclasses within a body, times, sets and exact numbers."""
     simple = _simple(value)
     if simple is not None:
         return simple
@@ -118,7 +117,7 @@ def _plain(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if callable(dump):
         return dump(mode="json")
-    raise UnsendableRequest(f"a {type(value).__name__} has no JSON form; give the body as bytes, or with plain values")
+    raise UnsendableRequest(f"a {type(value).__name__} has no JSON form; pass the body as bytes, or use plain values")
 
 
 def _simple(value: Any) -> Any:

@@ -1,10 +1,10 @@
-"""Producers by the names of the configuration: one record or many, waiting or not, from threads or an event loop.
+"""Producers by the names of the configuration: one record or many, blocking or not, from threads or an event loop.
 
 Thread: application, any number at a time; the `a...` forms on their event loop. Callbacks run on the producer's thread.
 
-Owns one producer per cluster, made on first use. Every message's fate is told: by the call, by its future or, when
-nobody asked, by the log. Nothing is sent of a bulk that holds a message which cannot be. Never waits for anything that
-the caller would have to fetch itself.
+Owns one producer per cluster, created on first use. Reports the result of every message: by the call, by its future or,
+without a callback, in the log. Never sends part of a bulk that contains an unsendable message, and never waits for
+anything that the caller would have to fetch itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from multilane.logs import logger
 from multilane.outcome.flow import Publish
 from multilane.outcome.outbox import Outbox
 from multilane.outcome.producer_slot import ProducerSlot
-from multilane.runtime.produced_messages import CustomMessage, Message, body_bytes, drafted, key_bytes
+from multilane.runtime.produced_messages import CustomMessage, Message, body_bytes, copy_of, key_bytes
 
 if TYPE_CHECKING:
     from multilane.wire.records.record import Headers
@@ -41,7 +41,7 @@ class ProducerInterceptor(Protocol):
         """Look at a message before it is sent; its key, body and headers may be changed."""
 
 
-class TopicPlace(NamedTuple):
+class ClusterTopic(NamedTuple):
     """A topic, and the name of its cluster."""
 
     topic: str
@@ -49,7 +49,7 @@ class TopicPlace(NamedTuple):
 
 
 class _Ready(NamedTuple):
-    """A message in bytes, and the producer it goes through."""
+    """A message in bytes, and its producer."""
 
     slot: ProducerSlot
     cluster: str
@@ -57,7 +57,7 @@ class _Ready(NamedTuple):
 
 
 class Producers:
-    """Made from the names of topics and the Kafka properties of each cluster. Names are the same in any case.
+    """Takes the topics by name, and the Kafka properties of each cluster. Names ignore case.
 
     >>> with Producers({"orders": ("shop.orders.0", "main")}, {"main": {"bootstrap.servers": "localhost:9092"}}) as p:
     ...     p.produce(Message("orders", "customer-7", {"item": "apples"}))
@@ -70,7 +70,7 @@ class Producers:
         *,
         interceptors: Sequence[ProducerInterceptor] = (),
     ) -> None:
-        self._topics = {name.lower(): TopicPlace(*place) for name, place in topics.items()}
+        self._topics = {name.lower(): ClusterTopic(*topic) for name, topic in topics.items()}
         self._slots = {name.lower(): ProducerSlot(partial(Producer, props)) for name, props in clusters.items()}
         self._interceptors = tuple(interceptors)
         self._outboxes: dict[tuple[asyncio.AbstractEventLoop, str], Outbox] = {}
@@ -85,15 +85,15 @@ class Producers:
     ) -> None:
         self.close()
 
-    def topic(self, config_name: str) -> TopicPlace:
-        """The topic under a name of the configuration."""
-        return _looked_up(self._topics, config_name, "producer topic")
+    def topic(self, config_name: str) -> ClusterTopic:
+        """The topic with this name in the configuration."""
+        return _look_up(self._topics, config_name, "producer topic")
 
     def producer(self, cluster: str) -> Producer:
-        """The producer of a cluster itself, for what is not offered here."""
+        """The underlying producer of a cluster, for everything that this class does not offer."""
         return self._slot(cluster).get()
 
-    # --- waiting -----------------------------------------------------------------------------------------------------
+    # --- blocking ----------------------------------------------------------------------------------------------------
 
     def produce(self, message: Any, context: Any = None) -> RecordMetadata:
         """Send a message and wait until it is stored."""
@@ -102,8 +102,8 @@ class Producers:
     def produce_bulk(self, messages: Iterable[Any], size: int = 0, context: Any = None) -> list[RecordMetadata]:
         """Send many, `size` at a time (all at once when it is 0 or less), and wait until they are stored.
 
-        Raises ProduceFailed with every message that was not, once the fate of all that were sent is known; the messages
-        behind a part that failed are not sent, and are among the failures.
+        Raises ProduceFailed with every message that was not stored, once all that were sent have a result. If a part
+        fails, the messages after it are not sent, and count as failures.
         """
         ready = [self._ready(message, context) for message in messages]
         stored: list[RecordMetadata] = []
@@ -112,38 +112,38 @@ class Producers:
             stored += _all_stored(outcomes, len(stored), len(ready))
         return stored
 
-    # --- not waiting -------------------------------------------------------------------------------------------------
+    # --- not blocking ------------------------------------------------------------------------------------------------
 
     def produce_async(
         self, message: Any, context: Any = None, callback: OnProduced | None = None
     ) -> Future[RecordMetadata]:
-        """Send a message and go on. Waits for room only (`max.block.ms` at most); `callback(stored, error)` must not
-        block. Without a callback a failure is logged, whether or not anybody looks at the future."""
+        """Send a message without waiting for the result. Blocks only for buffer space (`max.block.ms` at most).
+        `callback(stored, error)` must not block. Without a callback a failure is logged, even if the future is read."""
         ready = self._ready(message, context)
         future = self._sent_or_failed(ready)
-        future.add_done_callback(partial(_tell, callback, ready.record.topic))
+        future.add_done_callback(partial(_report, callback, ready.record.topic))
         return future
 
     def produce_async_bulk(
         self, messages: Iterable[Any], size: int = 0, context: Any = None, callback: OnProduced | None = None
     ) -> list[Future[RecordMetadata]]:
-        """Send many and go on. Nothing is waited for, so that `size` makes no difference here."""
+        """Send many without waiting for the results. `size` has no effect here."""
         del size
         ready = [self._ready(message, context) for message in messages]
         futures = [self._sent_or_failed(one) for one in ready]
         for one, future in zip(ready, futures, strict=True):
-            future.add_done_callback(partial(_tell, callback, one.record.topic))
+            future.add_done_callback(partial(_report, callback, one.record.topic))
         return futures
 
     # --- asyncio -----------------------------------------------------------------------------------------------------
 
     async def aproduce(self, message: Any, context: Any = None) -> RecordMetadata:
-        """Send a message and await that it is stored; the loop never waits for room."""
+        """Send a message and await until it is stored. Never blocks the loop for buffer space."""
         ready = self._ready(message, context)
         return await self._outbox(ready).send(ready.record)
 
     async def aproduce_bulk(self, messages: Iterable[Any], size: int = 0, context: Any = None) -> list[RecordMetadata]:
-        """The same as `produce_bulk`."""
+        """`produce_bulk` for an event loop."""
         ready = [self._ready(message, context) for message in messages]
         stored: list[RecordMetadata] = []
         for part in _parts(ready, size):
@@ -155,7 +155,7 @@ class Producers:
     # --- life --------------------------------------------------------------------------------------------------------
 
     def close(self, timeout: float | None = None) -> None:
-        """Wait for acknowledgements (30 s at most without a timeout) and end. A second call does nothing."""
+        """Wait for acknowledgements (default timeout: 30s) and close. A second call does nothing."""
         with self._lock:
             self._closed = True
             outboxes, self._outboxes = self._outboxes, {}
@@ -164,22 +164,22 @@ class Producers:
         for slot in self._slots.values():
             slot.close(timeout)
 
-    # --- how ---------------------------------------------------------------------------------------------------------
+    # --- sending -----------------------------------------------------------------------------------------------------
 
     def _ready(self, message: Any, context: Any) -> _Ready:
-        draft = drafted(message)
+        copy = copy_of(message)
         for interceptor in self._interceptors:
-            interceptor.on_produce(current_context() if context is None else context, draft)
-        if isinstance(draft, CustomMessage):
-            place = TopicPlace(draft.topic, draft.cluster)
+            interceptor.on_produce(current_context() if context is None else context, copy)
+        if isinstance(copy, CustomMessage):
+            target = ClusterTopic(copy.topic, copy.cluster)
         else:
-            place = self.topic(draft.config_name)
-        headers: Headers = tuple((n, v.encode() if isinstance(v, str) else v) for n, v in draft.headers)
-        record = Publish(place.topic, None, key_bytes(draft.key), body_bytes(draft.body), headers)
-        return _Ready(self._slot(place.cluster), place.cluster.lower(), record)
+            target = self.topic(copy.config_name)
+        headers: Headers = tuple((n, v.encode() if isinstance(v, str) else v) for n, v in copy.headers)
+        record = Publish(target.topic, None, key_bytes(copy.key), body_bytes(copy.body), headers)
+        return _Ready(self._slot(target.cluster), target.cluster.lower(), record)
 
     def _slot(self, cluster: str) -> ProducerSlot:
-        return _looked_up(self._slots, cluster, "cluster")
+        return _look_up(self._slots, cluster, "cluster")
 
     def _send(self, ready: _Ready) -> Future[RecordMetadata]:
         producer = ready.slot.get()
@@ -189,10 +189,10 @@ class Producers:
         return future
 
     def _sent_or_failed(self, ready: _Ready) -> Future[RecordMetadata]:
-        """One message that cannot be sent must not hide what became of those before it."""
+        """Like `_send`, but an error goes into the future: it must not hide the results of the messages before it."""
         try:
             return self._send(ready)
-        except Exception as error:  # noqa: BLE001 - told by the future
+        except Exception as error:  # noqa: BLE001 - reported by the future
             failed: Future[RecordMetadata] = Future()
             failed.set_exception(error)
             return failed
@@ -205,26 +205,26 @@ class Producers:
         with self._lock:
             if self._closed:
                 raise ClientClosed("the producers of this application are closed")
-            for known in [k for k in self._outboxes if k[0].is_closed()]:  # of an earlier asyncio.run()
+            for known in [k for k in self._outboxes if k[0].is_closed()]:  # left by an earlier asyncio.run()
                 self._outboxes.pop(known).close()
             return self._outboxes.setdefault((loop, ready.cluster), Outbox(ready.slot))
 
 
-def _looked_up(names: Mapping[str, T], name: object, what: str) -> T:
+def _look_up(names: Mapping[str, T], name: object, kind: str) -> T:
     found = names.get(str(name).lower())
     if found is not None:
         return found
     near = difflib.get_close_matches(str(name).lower(), names, n=1, cutoff=0.6)
     known = ", ".join(sorted(names)) or "none"
-    hint = f"did you mean {near[0]}?" if near else f"configured are: {known}"
-    raise ConfigError(f"there is no {what} {str(name)!r} in the configuration; {hint}")
+    hint = f"did you mean {near[0]}?" if near else f"configured: {known}"
+    raise ConfigError(f"there is no {kind} {str(name)!r} in the configuration; {hint}")
 
 
 def _parts(items: Iterable[T], size: int) -> Iterator[list[T]]:
     everything = list(items)
     step = size if size > 0 else max(1, len(everything))
-    for at in range(0, len(everything), step):
-        yield everything[at : at + step]
+    for start in range(0, len(everything), step):
+        yield everything[start : start + step]
 
 
 def _outcome(future: Future[RecordMetadata]) -> RecordMetadata | BaseException:
@@ -236,12 +236,12 @@ def _all_stored(outcomes: Sequence[RecordMetadata | BaseException], before: int,
     stored = [o for o in outcomes if isinstance(o, RecordMetadata)]
     if not failures:
         return stored
-    unsent = MultilaneError("not sent, because messages before it failed")
-    behind = [(n, unsent) for n in range(before + len(outcomes), total)]
-    raise ProduceFailed((*failures, *behind), total)
+    error = MultilaneError("not sent, because messages before it failed")
+    unsent = [(n, error) for n in range(before + len(outcomes), total)]
+    raise ProduceFailed((*failures, *unsent), total)
 
 
-def _tell(callback: OnProduced | None, topic: str, future: Future[RecordMetadata]) -> None:
+def _report(callback: OnProduced | None, topic: str, future: Future[RecordMetadata]) -> None:
     if future.cancelled():
         return
     error = future.exception()

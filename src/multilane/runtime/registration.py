@@ -70,9 +70,9 @@ class Registration:
     interceptors: Interceptors = field(default_factory=Interceptors)
 
     def for_rows(self) -> Registration:
-        """For rows of a DataFrame: nobody commits, so there is nothing to audit; a row tells what became of a record
-        that nobody took, so none is kept and no outage waited for; and no retry partition is read, so that order ends
-        with the topic."""
+        """The registration for rows of a DataFrame. Nothing is committed, so there is nothing to audit. The result has
+        a row for a failed record that no topic takes, so none is retried in place, and no outage is waited for. No
+        retry partition is read, so order is not kept across a retry."""
         breaker = self.config.error_breaker
         changes: dict[str, object] = {"audit": None, "on_failure": "drop", "retry_order": "none"}
         changes |= {"error_breaker": None} if breaker is not None and breaker.action == "pause" else {}
@@ -85,8 +85,8 @@ class Registration:
         return Window(config.batch_size, config.batch_latency, select) if config.batch_size > 1 else Window()
 
     def waits_as_rows(self, topics: Sequence[str]) -> bool:
-        """Whether nothing but its key has to be known of a record of these topics, a partition of each, before a window
-        has it. Two topics have a team together where order survives retry: there each record is looked at."""
+        """Whether the lanes need only the key of a record before it is in a window, for a processor of these topics. A
+        processor of two topics (order survives a retry) inspects each record."""
         config = self.config
         is_by_key = config.lanes > 0 and config.order_by == "key" and config.lane_hash == "key"
         is_one_class = self.route is None and not config.lane_classes
@@ -96,7 +96,7 @@ class Registration:
 
 
 def checked(registration: Registration) -> Registration:
-    """The registration, or a ConfigError that says what does not fit."""
+    """Return the registration. Raises a ConfigError if its functions do not fit its configuration."""
     config = registration.config
     for function in (registration.function, registration.retry):
         if function is not None:
@@ -112,8 +112,8 @@ def checked(registration: Registration) -> Registration:
         raise ConfigError(f"consumer {config.name!r} has laneClasses ({names}): give listener() a route function")
     if config.ack == "manual" and config.retry_order == "key" and config.retry is not None:
         raise ConfigError(
-            f"consumer {config.name!r}: with ack manual a key goes on before its records are acknowledged, so that "
-            "its order cannot survive a retry: set retryOrder none, or ack auto"
+            f"consumer {config.name!r}: with ack: manual the next record of a key starts before the last one is "
+            "acknowledged, so order cannot survive a retry: set retryOrder: none, or ack: auto"
         )
     if registration.route is not None and not config.lane_classes:
         raise ConfigError(f"consumer {config.name!r}: a route function needs laneClasses in the configuration")
@@ -133,7 +133,7 @@ def _check_kinds(config: ConsumerGroupConfig, function: Function, retry: Functio
     if (kinds[0] is ListenerKind.SINGLE) != (kinds[1] is ListenerKind.SINGLE):
         raise ConfigError(
             f"consumer {config.name!r}: {location_of(retry)} is for {kinds[1].value} and {location_of(function)} for "
-            f"{kinds[0].value}; both are called in the same way"
+            f"{kinds[0].value}; both must take the same"
         )
 
 
@@ -141,14 +141,16 @@ def _check_function(config: ConsumerGroupConfig, function: Function, signature: 
     where = f"consumer {config.name!r}, {location_of(function)}"
     is_batch = config.batch_size > 1
     if signature.kind is not ListenerKind.SINGLE and not is_batch:
-        raise ConfigError(f"{where}: it takes several records at once; set batchSize above 1")
+        raise ConfigError(f"{where}: it takes several records at once: set batchSize above 1")
     if signature.kind is ListenerKind.SINGLE and is_batch and not config.unique:
-        raise ConfigError(f"{where}: batchSize is {config.batch_size}, so take list[Record] or pyarrow.RecordBatch")
+        raise ConfigError(
+            f"{where}: batchSize is {config.batch_size}, so it must take list[Record] or pyarrow.RecordBatch"
+        )
     if signature.wants(Wants.ACKNOWLEDGEMENT) and config.ack != "manual":
-        raise ConfigError(f"{where}: it asks for an Acknowledgement; set ack: manual, or leave it out")
+        raise ConfigError(f"{where}: it takes an Acknowledgement: set ack: manual, or remove the parameter")
     if config.ack == "manual" and not signature.wants(Wants.ACKNOWLEDGEMENT):
         raise ConfigError(f"{where}: ack is manual, so it needs a parameter of type Acknowledgement")
     if config.processes and signature.is_async:
-        raise ConfigError(f"{where}: processes are for plain functions; a coroutine runs on the event loop")
+        raise ConfigError(f"{where}: processes run plain functions only; a coroutine runs on the event loop")
     if config.processes and config.ack == "manual":
-        raise ConfigError(f"{where}: an acknowledgement cannot be given in another process; set ack: auto")
+        raise ConfigError(f"{where}: another process cannot acknowledge a record: set ack: auto")

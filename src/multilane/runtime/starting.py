@@ -1,10 +1,10 @@
-"""How a consumer becomes ready to join its group: what has to be known before is asked until somebody answers.
+"""Prepares a consumer to join its group, and retries until the brokers answer.
 
 Thread: loop.
 
-With `retryOrder: key` a topic and its retry topic must have equally many partitions. Brokers that are down and topics
-that do not exist yet are waited for, as everywhere else: one group's start ends nobody else's. Only an answer that
-cannot work ends the app.
+With `retryOrder: key` a topic and its retry topic must have the same number of partitions. Waits for brokers that are
+down and topics that do not exist yet: the start of one group never ends another. Only different numbers of partitions
+end the app.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from multilane.seldom import Seldom
 log = logger(__name__)
 T = TypeVar("T")
 
-_ASK: Final = 5.0  # seconds for an answer
-_REST: Final = 1.0  # seconds from one question to the next
-_TELL_EVERY: Final = 30.0
+_REQUEST_TIMEOUT: Final = 5.0
+_RETRY_BACKOFF: Final = 1.0
+_LOG_EVERY: Final = 30.0
 _UNKNOWN_TOPIC: Final = 3
 
 
 async def opened(lane_factory: LaneFactory, stopping: asyncio.Event) -> bool:
-    """Worker processes have imported the application, which may take long; False when it is told to stop before."""
+    """Open the factory: its worker processes import the application, which may take long. False if `stopping` is set
+    before."""
     await _until_stopped(asyncio.ensure_future(lane_factory.open()), stopping)
     return not stopping.is_set()
 
@@ -40,9 +41,9 @@ async def opened(lane_factory: LaneFactory, stopping: asyncio.Event) -> bool:
 async def member_of(
     lane_factory: LaneFactory, clock: Clock, observer: Observer, stopping: asyncio.Event
 ) -> AsyncConsumer | None:
-    """A consumer that is about to be a member of the group; None when it is told to stop before."""
-    consumer = AsyncConsumer(lane_factory.joining, clock=clock, observer=observer)
-    if not lane_factory.keeps_order:
+    """Return a consumer that is ready to join the group; None if `stopping` is set before."""
+    consumer = AsyncConsumer(lane_factory.source.member_properties, clock=clock, observer=observer)
+    if not lane_factory.source.keeps_order:
         return consumer
     try:
         counts = await _until_stopped(_partition_counts(lane_factory, consumer, clock), stopping)
@@ -56,51 +57,54 @@ async def member_of(
     return None
 
 
-async def _until_stopped(asking: asyncio.Future[T], stopping: asyncio.Event) -> T | None:
+async def _until_stopped(future: asyncio.Future[T], stopping: asyncio.Event) -> T | None:
     stopped = asyncio.ensure_future(stopping.wait())
-    both: list[asyncio.Future[Any]] = [asking, stopped]
+    both: list[asyncio.Future[Any]] = [future, stopped]
     try:
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        return asking.result() if asking.done() else None
+        return future.result() if future.done() else None
     finally:
         stopped.cancel()
-        asking.cancel()
+        future.cancel()
         with suppress(asyncio.CancelledError, MultilaneError):
-            await asking  # the consumer is used by one at a time, and is closed next
+            await future  # one user at a time: it is closed next
 
 
 def _partition_counts(
     lane_factory: LaneFactory, consumer: AsyncConsumer, clock: Clock
 ) -> asyncio.Future[Mapping[str, int]]:
-    return asyncio.ensure_future(_asked(lane_factory, consumer, clock))
+    return asyncio.ensure_future(_request_counts(lane_factory, consumer, clock))
 
 
-async def _asked(lane_factory: LaneFactory, consumer: AsyncConsumer, clock: Clock) -> Mapping[str, int]:
-    seldom = Seldom(_TELL_EVERY)
+async def _request_counts(lane_factory: LaneFactory, consumer: AsyncConsumer, clock: Clock) -> Mapping[str, int]:
+    seldom = Seldom(_LOG_EVERY)
+    topics = lane_factory.source.topics.names
     while True:
         try:
-            return {topic: len(await consumer.partitions_for(topic, _ASK)) for topic in lane_factory.topics.names}
+            return {topic: len(await consumer.partitions_for(topic, _REQUEST_TIMEOUT)) for topic in topics}
         except MultilaneError as error:
             if not _may_pass(error):
                 raise
             if seldom.tell(clock.monotonic()):
-                told = (
-                    "consumer %s cannot start yet, and keeps trying: %s. With retryOrder: key it starts once it has "
-                    "checked that %s have the same number of partitions. Create a topic that is missing"
+                log.warning(
+                    "consumer %s cannot start yet, retrying: %s. With retryOrder: key it starts once it has checked "
+                    "that %s have the same number of partitions. Create missing topics",
+                    lane_factory.config.name,
+                    error,
+                    " and ".join(topics),
                 )
-                log.warning(told, lane_factory.config.name, error, " and ".join(lane_factory.topics.names))
-        await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=_REST)
+        await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=_RETRY_BACKOFF)
 
 
 def _may_pass(error: MultilaneError) -> bool:
-    """A topic that is not there may be created."""
+    """A missing topic may be created."""
     return error.retriable or (isinstance(error, BrokerError) and error.code == _UNKNOWN_TOPIC)
 
 
 def _check_equal(lane_factory: LaneFactory, counts: Mapping[str, int]) -> None:
     if len(set(counts.values())) > 1:
-        told = ", ".join(f"{topic} has {many}" for topic, many in counts.items())
+        numbers = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
         raise ConfigError(
             f"consumer {lane_factory.config.name!r}: with retryOrder: key a topic and its retry topic need the same "
-            f"number of partitions, but {told}. Add partitions, or set retryOrder: none"
+            f"number of partitions, but {numbers}. Add partitions, or set retryOrder: none"
         )

@@ -13,7 +13,7 @@ from broker.app.conftest import running
 from lane_world import until
 from multilane.audit.folder import AuditFolder
 from multilane.audit.log_identity import strayed
-from multilane.audit.reading import read_books
+from multilane.audit.reading import read_files
 from multilane.audit.spans import Span
 from multilane.client.admin.admin import Admin
 from multilane.types import TopicPartition
@@ -110,7 +110,7 @@ async def test_nothing_is_committed_that_has_no_account(shop, tmp_path):
 
 
 async def test_a_directory_that_cannot_be_written_ends_the_start(shop, tmp_path):
-    from multilane.errors import AccountsNotWritten
+    from multilane.errors import AuditNotWritten
 
     shop.fill(["a"], partitions=1)
     (tmp_path / "books").touch()
@@ -120,7 +120,7 @@ async def test_a_directory_that_cannot_be_written_ends_the_start(shop, tmp_path)
     async def handle(record: Record) -> None:
         raise AssertionError("nothing is handled before it is known that accounts can be kept")
 
-    with pytest.raises(AccountsNotWritten, match="nothing can be written to"):
+    with pytest.raises(AuditNotWritten, match="cannot write to"):
         await app.serve()
     assert shop.committed() == {}
 
@@ -135,7 +135,7 @@ async def test_accounts_of_a_topic_that_was_made_again_are_of_another_log(shop, 
 
     await settled(shop, app, 10)
     group, place = f"{topic}.group", TopicPartition(topic, 0)
-    found = read_books(AuditFolder(str(tmp_path / "books"), group), group)
+    found = read_files(AuditFolder(str(tmp_path / "books"), group), group)
     properties = {"bootstrap.servers": shop.bootstrap}
     assert strayed(properties, found.logs, {place: Span(0, 10)}) == ()
     with Admin(properties) as admin:
@@ -144,5 +144,5 @@ async def test_accounts_of_a_topic_that_was_made_again_are_of_another_log(shop, 
         admin.create_topics({topic: 1})
     shop.fill(["new"] * 20, topic=topic)
     [told] = strayed(properties, found.logs, {place: Span(0, 10)})
-    assert told.startswith(f"{place}: accounts up to offset 10 are of another log: it belongs to topic id")
+    assert told.startswith(f"{place}: audit records up to offset 10 are of another log: it belongs to topic id")
     assert strayed(properties, found.logs, {place: Span(10, 20)}) == ()  # nothing of that has such accounts

@@ -14,7 +14,7 @@ import pytest
 
 from multilane.audit.doubts import doubts_within
 from multilane.audit.folder import AuditFolder
-from multilane.audit.reading import read_books
+from multilane.audit.reading import read_files
 from multilane.audit.spans import Span
 from multilane.client.produce.producer import Producer
 from multilane.types import TopicPartition
@@ -37,8 +37,8 @@ async def handle(record: multilane.Record) -> None:
 def test_whatever_was_handled_twice_has_two_accounts_or_is_in_doubt(shop, eventually):
     accounts, ledger = run_with_kills(shop, eventually)
     group = f"{shop.main}.group"
-    books = read_books(AuditFolder(str(accounts), group), group)
-    assert books.are_whole
+    books = read_files(AuditFolder(str(accounts), group), group)
+    assert books.are_complete
     spans = {TopicPartition(shop.main, n): Span(0, shop.committed()[f"{shop.main}-{n}"]) for n in (0, 1)}
     doubts = doubts_within(books.doubts, spans)
     times = Counter(handled(ledger))

@@ -43,7 +43,7 @@ class History:
         """As the driver does it, up to Spark."""
         config = self.app.config.consumer("orders")
         with StateFiles(self.shop.folder / "state") as files:
-            return driver._book(self.request(**asked), files, config, self.app.config.cluster("main"))
+            return driver._progress(self.request(**asked), files, config, self.app.config.cluster("main"))
 
     def worker(self) -> BackfillWorkerApp:
         self._patch.setattr("multilane.engines.backfill.worker_app.find_app", lambda target: self.app)
@@ -52,7 +52,7 @@ class History:
     def run(self, worker=None, **more) -> None:
         self.book = self.book or self.plan(begin="earliest")
         mine = self.book.open_partitions
-        starts = {p: self.book.places[p] for p in mine}
+        starts = {p: self.book.positions[p] for p in mine}
         ends = {p: self.book.plan.stretches[p][1] for p in mine}
         known = {"epochs": self.book.epochs, "topic_id": self.book.plan.topic_id}
         errand = BackfillTask("orders", self.shop.main, starts, ends, **known, **more)
@@ -218,7 +218,7 @@ def half_done(shop, history, tamper):
 def test_places_are_held_against_the_log_before_they_are_believed(shop, history, caplog, change, places):
     past = half_done(shop, history, lambda told: told | (change if "places" in told else {}))
     found = past.plan()
-    assert found.places == places
+    assert found.positions == places
     assert ("0: the saved progress does not fit the log" in caplog.text) == (places == {0: (0, ())})
     assert found.epochs.get(0, 0) == 0
 
@@ -244,7 +244,7 @@ def test_when_the_driver_is_gone_the_work_is_given_up(shop, history):
     @past.app.listener("orders")
     async def index(record: Record) -> None:
         past.saw(record)
-        worker.give_up()
+        worker.abort()
 
     with pytest.raises(ChannelLost, match="the driver of this backfill is gone"):
         past.run(worker)
@@ -321,20 +321,20 @@ def test_the_range_is_fixed_when_it_is_begun(shop, history):
 def test_what_cannot_be_begun(shop, history):
     fill_at(shop, 1_000)
     past = history()
-    with pytest.raises(ConfigError, match="say where it begins with --from"):
+    with pytest.raises(ConfigError, match="set --from to start one"):
         past.plan()
-    with pytest.raises(ConfigError, match="leave --failed-only out"):
+    with pytest.raises(ConfigError, match="omit --failed-only"):
         past.plan(begin="earliest", failed_only=True)
     with pytest.raises(ConfigError, match="has no partition 7: it has 1"):
         past.plan(begin={7: 0})
-    with pytest.raises(ConfigError, match="ends at 1 by now, and --to says 5"):
+    with pytest.raises(ConfigError, match="now ends at 1, but --to is 5"):
         past.plan(begin="earliest", end={0: 5})
 
 
 def test_another_topic_or_group_is_refused(shop, history):
     fill_at(shop, 1_000)
     history().plan(begin="earliest")
-    with pytest.raises(ConfigError, match=r"of group .*, not other\. To go on with it"):
+    with pytest.raises(ConfigError, match=r"of group .*, not other\. To continue it"):
         history(groupId="other").plan()
     before = shop.main
     fill_at(shop, 1_000)
@@ -364,13 +364,13 @@ def test_records_that_were_deleted_before_they_were_read(shop, history):
     past.book = past.plan(begin="earliest")
     with Admin({"bootstrap.servers": shop.bootstrap}) as admin:
         admin.delete_records({TopicPartition(shop.main, 0): 6})
-    with pytest.raises(DataLoss, match="With --skip-deleted the backfill goes on where the log begins now"):
+    with pytest.raises(DataLoss, match="With --skip-deleted the backfill continues where the log begins now"):
         past.run()
     with pytest.raises(DataLoss, match="now begins at 6, but offset 0 is next"):
         past.plan()
     past.run(skips_deleted=True)
     assert past.values == [6, 7, 8, 9]
-    assert past.plan(skips_deleted=True).places == {0: (6, ())}
+    assert past.plan(skips_deleted=True).positions == {0: (6, ())}
 
 
 def test_those_that_failed_once_more(shop, history):
@@ -385,7 +385,7 @@ def test_those_that_failed_once_more(shop, history):
         past.saw(record)
 
     past.book = past.plan(begin="earliest")
-    with pytest.raises(ConfigError, match="--failed-only is for a backfill that is through"):
+    with pytest.raises(ConfigError, match="--failed-only needs a finished backfill"):
         past.plan(failed_only=True)
     past.run()
     assert past.book.failed == {(0, 3), (0, 17), (0, 29)}

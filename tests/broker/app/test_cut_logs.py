@@ -111,7 +111,7 @@ async def test_records_written_after_an_unclean_election_are_handled(
     told = f"{shop.main}-0: the completion map committed with offset 100 does not fit the log"
     assert caplog.text.count(told) == 2
     assert "redelivered" in caplog.text
-    assert f"{shop.main}-0: the marks of what was replayed do not fit the log" in caplog.text
+    assert f"{shop.main}-0: the replay marks do not fit the log" in caplog.text
 
 
 def mark_as_replayed(shop: Shop) -> completion_map.LogMark:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from multilane.audit.comparison import ComparisonRequest, begun_at, compare, read_accounts
+from multilane.audit.comparison import ComparisonRequest, compare, first_offsets, read_audit_records
 from multilane.audit.order import OrderRule
 from multilane.audit.record_files import AuditRecordFiles
 from multilane.audit.spans import Span
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.filterwarnings("
 BY_KEY = OrderRule("key")
 
 
-class Books:
+class AuditFiles:
     """A topic and its retry topic, and accounts that a test writes by hand."""
 
     def __init__(self, spark, kafka, topic, fill, path) -> None:
@@ -61,7 +61,7 @@ class Books:
 
     def verdict(self, spans: dict[TopicPartition, Span], order: OrderRule = BY_KEY, doubts=None):
         asyncio.run(self.files.flush())
-        accounts = read_accounts(self.spark, f"{self.path}/group=g")
+        accounts = read_audit_records(self.spark, f"{self.path}/group=g")
         return compare(
             self.spark, accounts, ComparisonRequest(spans, self.settings, order, self.retry, doubts=doubts or {})
         )
@@ -71,8 +71,8 @@ class Books:
 
 
 @pytest.fixture
-def books(spark, kafka, topic, fill, tmp_path) -> Books:
-    return Books(spark, kafka, topic, fill, tmp_path)
+def books(spark, kafka, topic, fill, tmp_path) -> AuditFiles:
+    return AuditFiles(spark, kafka, topic, fill, tmp_path)
 
 
 def test_every_outcome_is_counted_and_what_is_wrong_is_named(books):
@@ -166,8 +166,8 @@ def test_accounts_begin_where_somebody_began(books):
     books.files.journal.begin(books.place(1), 0)
     books.done(4, 5)
     asyncio.run(books.files.flush())
-    accounts = read_accounts(books.spark, f"{books.path}/group=g")
-    assert begun_at(accounts) == {books.place(0): 4, books.place(1): 0}
+    accounts = read_audit_records(books.spark, f"{books.path}/group=g")
+    assert first_offsets(accounts) == {books.place(0): 4, books.place(1): 0}
 
 
 @pytest.mark.long

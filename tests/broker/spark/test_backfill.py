@@ -225,15 +225,15 @@ def test_another_range_or_directory_is_refused(backfill):
     (backfill.state / "something").touch()
     code, _, log = backfill.run_to_its_end("--from", "earliest")
     assert code == 1
-    assert "has no backfill in it, but something: give --state a directory that is new or empty" in log
+    assert "has no backfill in it, but something: set --state to a directory that is new or empty" in log
     (backfill.state / "something").unlink()
     code, _, log = backfill.run_to_its_end()
-    assert (code, "say where it begins with --from" in log) == (1, True)
+    assert (code, "set --from to start one" in log) == (1, True)
     code, _, log = backfill.run_to_its_end("--from", "earliest", "--master", "bogus")
     assert (code, "'bogus' is not a Spark master" in log) == (1, True)
     code, _, log = backfill.run_to_its_end("--from", "2026-01-01")
     assert code == 1
-    assert "has a backfill from earliest, not 2026-01-01T00:00:00.000+00:00. To go on with it leave out" in log
+    assert "has a backfill from earliest, not 2026-01-01T00:00:00.000+00:00. To continue it, omit" in log
 
 
 @pytest.mark.long

@@ -41,10 +41,10 @@ SCRIPTS = {
     "run": APP + LISTENER + RUN,
 }
 SAID = {
-    "handle": "the listener index is in the script that runs here",
-    "listener in the script": "the listener index is in the script that runs here",
-    "app in the script": "no module here has the application",
-    "run": "'__main__:app' is the script that runs here",
+    "handle": "the listener index is in the running script",
+    "listener in the script": "the listener index is in the running script",
+    "app in the script": "no loaded module has the application",
+    "run": "'__main__:app' is the running script",
 }
 
 

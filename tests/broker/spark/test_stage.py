@@ -178,7 +178,9 @@ def test_rows_of_another_topic_are_refused(stall, fill, table):
     made = stall()
     fill(made.topic, orders(3))
     frame = made.app.handle(table(made.topic).withColumn("topic", F.lit("other")), "orders")
-    with pytest.raises(PySparkException, match=f"a row is of other: consumer 'orders' is for {made.topic}-retry and"):
+    with pytest.raises(
+        PySparkException, match=f"a row is from other: consumer 'orders' handles {made.topic}-retry and"
+    ):
         frame.collect()
 
 

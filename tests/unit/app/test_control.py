@@ -51,7 +51,7 @@ def run(*arguments: object):
 
 def test_the_command_steers_and_shows(path):
     app, heard = application(), []
-    with controlled(app, path), app.overrides.heard_by(lambda *said: heard.append(said)):
+    with controlled(app, path), app.overrides.applied_by(lambda *said: heard.append(said)):
         assert run(path, "pause", "orders").exit_code == 0
         assert run(path, "lanes", "orders", 50).exit_code == 0
         shown = run(path)
@@ -85,7 +85,7 @@ def test_what_cannot_be_is_told(path, arguments, said):
         ran = run(path, *arguments)
     assert ran.exit_code == 1
     assert said in str(ran.exception)
-    assert app.overrides.told == {}
+    assert app.overrides.by_consumer == {}
 
 
 @pytest.mark.parametrize("arguments", [("pause",), ("pause", "orders", "3"), ("stop", "orders")])
@@ -106,7 +106,7 @@ def test_only_its_user_may_open_it(path):
 def test_what_a_killed_run_left_is_replaced_and_nothing_else_is(path):
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
-    with controlled(application(), path), pytest.raises(ConfigError, match="another application is steered there"):
+    with controlled(application(), path), pytest.raises(ConfigError, match="another application already listens there"):
         controlled(application(), path).__enter__()
     path.write_text("somebody's file")
     with pytest.raises(ConfigError, match="Address already in use"):
@@ -141,7 +141,7 @@ def test_what_is_not_understood_changes_nothing_and_ends_nothing(path, said):
 
 
 def test_a_slow_caller_keeps_nobody_waiting_and_is_cut_off(path, monkeypatch):
-    monkeypatch.setattr(control_module, "_PATIENCE", 0.5)
+    monkeypatch.setattr(control_module, "_TIMEOUT", 0.5)
     with controlled(application(), path), ExitStack() as stack:
         slow = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(8)]
         for line in slow:
@@ -167,9 +167,9 @@ def test_an_unexpected_failure_is_answered_and_ends_nothing(path, monkeypatch, c
 
 def test_what_was_said_before_a_run_counts_and_is_forgotten_with_it():
     overrides, heard = RuntimeOverrides(), []
-    overrides.steer("orders", ConsumerOverrides(lanes=3))
-    with overrides.heard_by(lambda *said: heard.append(said)):
+    overrides.set("orders", ConsumerOverrides(lanes=3))
+    with overrides.applied_by(lambda *said: heard.append(said)):
         assert heard == [("orders", ConsumerOverrides(lanes=3))]
-        threading.Thread(target=overrides.steer, args=("orders", ConsumerOverrides())).run()
+        threading.Thread(target=overrides.set, args=("orders", ConsumerOverrides())).run()
     assert heard[1:] == [("orders", ConsumerOverrides())]
-    assert overrides.told == {}
+    assert overrides.by_consumer == {}

@@ -10,7 +10,7 @@ from multilane.app.last_resort import LastResort, leave_within
 
 def test_a_blocked_loop_ends_the_process(monkeypatch):
     monkeypatch.setattr(last_resort, "_MARGIN", 0.01)
-    monkeypatch.setattr(last_resort, "_ANSWER", 0.01)
+    monkeypatch.setattr(last_resort, "_LOOP_TIMEOUT", 0.01)
     left = _Left()
     LastResort(lambda: 0.0, lambda what: None, left).arm()
     assert left.codes() == [1]

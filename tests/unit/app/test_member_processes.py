@@ -12,7 +12,7 @@ from multilane import Record
 from multilane.app import restarts
 from multilane.app.app import App
 from multilane.app.member_checks import check_members_differ
-from multilane.app.member_processes import Siblings, run_siblings
+from multilane.app.member_processes import MemberProcesses, run_member_processes
 from multilane.app.targets import find_app
 from multilane.clock import SystemClock
 from multilane.config.app.loading import load_app
@@ -49,14 +49,14 @@ def static_app(tmp_path, monkeypatch):
 
 
 def test_members_that_would_be_one_and_the_same_are_refused(static_app):
-    told = r"consumers.orders has a group.instance.id .* same.*put \$\{MULTILANE_MEMBER\} into it.*run one member"
+    told = r"consumers.orders has the same group.instance.id .*put \$\{MULTILANE_MEMBER\} into it.*run one member"
     with pytest.raises(ConfigError, match=told):
-        run_siblings(static_app, 2, "INFO")
+        run_member_processes(static_app, 2, "INFO")
 
 
 def test_so_are_they_on_spark_but_not_where_the_query_is_the_one_member(static_app, monkeypatch):
     monkeypatch.setattr(spark_run, "start_session", Reached.here)
-    with pytest.raises(ConfigError, match="is the same for all members"):
+    with pytest.raises(ConfigError, match=r"the same group\.instance\.id for all members"):
         run_on_spark(static_app, SparkSettings(CONTINUOUS, "local[2]"))
     for settings in (SparkSettings(CONTINUOUS, "local[1]"), SparkSettings(BATCHES, "local[2]")):
         with pytest.raises(Reached):
@@ -74,7 +74,7 @@ def test_members_with_a_number_of_their_own_are_told_apart(static_app, tmp_path)
 
 def test_an_app_that_is_not_there_is_told_once():
     with pytest.raises(TargetNotFound):
-        run_siblings("no_such_shop:app", 2, "INFO")
+        run_member_processes("no_such_shop:app", 2, "INFO")
 
 
 def test_what_a_ready_configuration_would_be_for_others_is_not_known(static_app, tmp_path):
@@ -108,9 +108,9 @@ def lives(tmp_path, monkeypatch):
 
     def run(first: str) -> tuple[int, int | None]:
         (tmp_path / "mortal_shop.py").write_text(LIVES.format(path=str(tmp_path / "lives"), first=first))
-        ear, mouth = multiprocessing.get_context("spawn").Pipe(duplex=False)
-        with ear, mouth:
-            ended = Siblings("mortal_shop:app", 1, "INFO", SystemClock()).attend(ear)
+        stop_receiver, stop_sender = multiprocessing.get_context("spawn").Pipe(duplex=False)
+        with stop_receiver, stop_sender:
+            ended = MemberProcesses("mortal_shop:app", 1, "INFO", SystemClock()).supervise(stop_receiver)
         assert ended is not None
         return (tmp_path / "lives").read_text().count("one"), ended.exitcode
 

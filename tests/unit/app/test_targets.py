@@ -54,8 +54,8 @@ def test_an_app_is_found(shop, path):
         ("__main__:app", "a module of their own"),
         ("__mp_main__:app", "a module of their own"),
         ("no_such_shop:app", "there is no module 'no_such_shop'"),
-        ("shop_of_this_test:missing", "leads to nothing"),
-        ("shop_of_this_test:number", "leads to a int"),
+        ("shop_of_this_test:missing", "does not exist: it must be a multilane.App"),
+        ("shop_of_this_test:number", "is of type int: it must be a multilane.App"),
     ],
 )
 def test_what_is_no_app_is_said_clearly(shop, target, said):
@@ -76,9 +76,9 @@ def test_a_partial_is_at_home_where_its_function_is(shop, monkeypatch):
     app = importlib.import_module(shop).app
     monkeypatch.setattr(handle, "__module__", "__main__")
     app.listener("orders")(partial(partial(handle), 3))
-    with pytest.raises(TargetNotFound, match="the listener handle is in the script"):
+    with pytest.raises(TargetNotFound, match="the listener handle is in the running script"):
         target_of(app)
-    with pytest.raises(TargetNotFound, match="the listener handle is in the script"):
+    with pytest.raises(TargetNotFound, match="the listener handle is in the running script"):
         find_app(f"{shop}:app")
 
 
@@ -88,5 +88,5 @@ def test_a_module_that_nobody_imported_is_no_home(shop, monkeypatch):
     cells = ModuleType("<run_path>")
     cells.app = app
     monkeypatch.setitem(sys.modules, cells.__name__, cells)
-    with pytest.raises(TargetNotFound, match="no module here has the application"):
+    with pytest.raises(TargetNotFound, match="no loaded module has the application"):
         target_of(app)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from multilane.audit.books import START, AccountFile, Books, Card, Stretch, judge_books
+from multilane.audit.books import START, AuditFile, AuditFiles, Card, OpenRange, check_files
 from multilane.audit.doubts import doubts_within
 from multilane.audit.spans import Span
 from multilane.types import TopicPartition
@@ -12,25 +12,25 @@ from multilane.types import TopicPartition
 PLACE, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
-def file(session: str, first: int, *rows: int, previous: str | None = None, open_=(), name: str = "") -> AccountFile:
+def file(session: str, first: int, *rows: int, previous: str | None = None, open_=(), name: str = "") -> AuditFile:
     """Its digests are the numbers of accounts before them."""
     ends = [sum(rows[: n + 1]) + first for n in range(len(rows))]
     before = (START if first == 0 else f"{session}{first}") if previous is None else previous
     entries = tuple((many, f"{session}{end}") for many, end in zip(rows, ends, strict=True))
-    return AccountFile(name or f"{session}-{first}-{len(rows)}", session, first, before, entries, tuple(open_))
+    return AuditFile(name or f"{session}-{first}-{len(rows)}", session, first, before, entries, tuple(open_))
 
 
 def faults(files, cards) -> str:
-    return "; ".join(judge_books(files, cards, {}).faults)
+    return "; ".join(check_files(files, cards, {}).faults)
 
 
 FILES = [file("a", 0, 10), file("a", 10, 5), file("a", 15, 5), file("b", 0, 7)]
-CARDS = [Card("a", accounts=20, since={PLACE: 100}), Card("b", {"a": 15}, {PLACE: 100, OTHER: 3})]
+CARDS = [Card("a", records=20, since={PLACE: 100}), Card("b", {"a": 15}, {PLACE: 100, OTHER: 3})]
 
 
 def test_whole_books_have_no_faults():
-    books = judge_books(FILES, CARDS, {})
-    assert books.are_whole
+    books = check_files(FILES, CARDS, {})
+    assert books.are_complete
     assert books.since == {PLACE: 100, OTHER: 3}
     assert books.usable == ("a-0-1", "a-10-1", "a-15-1", "b-0-1")
 
@@ -38,9 +38,9 @@ def test_whole_books_have_no_faults():
 @pytest.mark.parametrize(
     ("gone", "told"),
     [
-        (0, "session a: 10 accounts missing from number 0 on"),
-        (1, "session a: 5 accounts missing from number 10 on"),
-        (2, "session a: its last 5 accounts missing"),
+        (0, "session a: 10 audit records missing from number 0 on"),
+        (1, "session a: 5 audit records missing from number 10 on"),
+        (2, "session a: its last 5 audit records missing"),
     ],
 )
 def test_a_missing_file_is_told_wherever_it_was(gone, told):
@@ -48,15 +48,15 @@ def test_a_missing_file_is_told_wherever_it_was(gone, told):
 
 
 def test_a_session_that_is_gone_altogether_is_told_by_a_later_one():
-    assert faults(FILES[3:], CARDS[1:]) == "session a: everything that session b saw of it is missing"
-    books = judge_books(FILES[3:], CARDS[1:], {})
+    assert faults(FILES[3:], CARDS[1:]) == "session a: card and files that session b listed are missing"
+    books = check_files(FILES[3:], CARDS[1:], {})
     assert books.since[PLACE] == 100  # and from where on accounts must be there
 
 
 def test_the_last_files_of_a_killed_session_are_missed_by_whoever_saw_them():
     cards = [Card("a"), Card("b", {"a": 15})]
     assert faults(FILES, cards) == ""
-    assert "that session b saw of it is missing" in faults([FILES[0], FILES[1], FILES[3]], cards)
+    assert "that session b listed are missing" in faults([FILES[0], FILES[1], FILES[3]], cards)
 
 
 def test_merged_files_and_their_parts_are_the_same_accounts():
@@ -71,49 +71,49 @@ def test_a_file_that_does_not_follow_is_told():
 
 
 def test_accounts_of_a_session_nobody_knows_are_told():
-    assert faults(FILES, CARDS[1:]) == "session a has accounts but no card"
+    assert faults(FILES, CARDS[1:]) == "session a has audit records but no card"
 
 
 def test_files_of_an_earlier_version_are_used_and_told():
-    books = judge_books([FILES[3]], [Card("b")], {"day=1/old-0.parquet": "old"})
+    books = check_files([FILES[3]], [Card("b")], {"day=1/old-0.parquet": "old"})
     assert books.old == ("old",)
     assert books.faults == ()
-    assert not books.are_whole
+    assert not books.are_complete
     assert "day=1/old-0.parquet" in books.usable
 
 
 def test_what_a_session_had_open_in_its_last_file_is_in_doubt():
-    first = file("a", 0, 10, open_=[Stretch(PLACE, 0, 50)])
-    last = file("a", 10, 5, open_=[Stretch(PLACE, 12, 80, ((20, 29),))])
+    first = file("a", 0, 10, open_=[OpenRange(PLACE, 0, 50)])
+    last = file("a", 10, 5, open_=[OpenRange(PLACE, 12, 80, ((20, 29),))])
     closed = file("b", 0, 7)
-    books = judge_books([last, closed, first], [Card("a"), Card("b")], {})
-    assert books.doubts == {"a": (Stretch(PLACE, 12, 80, ((20, 29),)),)}
+    books = check_files([last, closed, first], [Card("a"), Card("b")], {})
+    assert books.doubts == {"a": (OpenRange(PLACE, 12, 80, ((20, 29),)),)}
     assert doubts_within(books.doubts, {PLACE: Span(15, 60)}) == {PLACE: ((15, 19), (30, 59))}
     assert doubts_within(books.doubts, {PLACE: Span(0, 12)}) == {}
     assert doubts_within(books.doubts, {OTHER: Span(0, 100)}) == {}
 
 
 def test_a_file_without_accounts_that_came_later_counts():
-    opened = file("a", 10, open_=[Stretch(PLACE, 9, 99)])
-    assert judge_books([file("a", 0, 10), opened], [Card("a")], {}).doubts == {"a": (Stretch(PLACE, 9, 99),)}
+    opened = file("a", 10, open_=[OpenRange(PLACE, 9, 99)])
+    assert check_files([file("a", 0, 10), opened], [Card("a")], {}).doubts == {"a": (OpenRange(PLACE, 9, 99),)}
 
 
 def test_of_two_files_without_accounts_the_one_of_the_later_day_counts():
     """A session that has settled nothing yet is given another partition after midnight, and is killed."""
-    before = file("a", 0, open_=[Stretch(PLACE, 0, 256)], name="day=2026-01-01/a-000000000000.parquet")
+    before = file("a", 0, open_=[OpenRange(PLACE, 0, 256)], name="day=2026-01-01/a-000000000000.parquet")
     later = file(
-        "a", 0, open_=[Stretch(PLACE, 0, 256), Stretch(OTHER, 0, 256)], name="day=2026-01-02/a-000000000000.parquet"
+        "a", 0, open_=[OpenRange(PLACE, 0, 256), OpenRange(OTHER, 0, 256)], name="day=2026-01-02/a-000000000000.parquet"
     )
     for files in ([before, later], [later, before]):
-        assert judge_books(files, [Card("a")], {}).doubts == {"a": later.open}
+        assert check_files(files, [Card("a")], {}).doubts == {"a": later.open}
 
 
 def test_too_many_ranges_become_fewer_that_hold_them_all():
     settled = tuple((n, n) for n in range(1, 2_000, 2))
-    found = doubts_within({"a": (Stretch(PLACE, 0, 2_000, settled),)}, {PLACE: Span(0, 2_000)})[PLACE]
+    found = doubts_within({"a": (OpenRange(PLACE, 0, 2_000, settled),)}, {PLACE: Span(0, 2_000)})[PLACE]
     assert len(found) == 16
     assert all(any(first <= n <= last for first, last in found) for n in range(0, 2_000, 2))
 
 
 def test_nothing_is_whole_when_it_could_not_be_read():
-    assert not Books(faults=("no",), cannot_check=True).are_whole
+    assert not AuditFiles(faults=("no",), cannot_check=True).are_complete

@@ -1,4 +1,4 @@
-"""Small files become large ones; at no time is an account in neither."""
+"""SmallFile files become large ones; at no time is an account in neither."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from multilane.audit import merging
 from multilane.audit.folder import AuditFolder
-from multilane.audit.merging import READABLE_SECONDS, Merging, Small, to_merge
+from multilane.audit.merging import READABLE_SECONDS, Merging, SmallFile, to_merge
 from multilane.audit.record_files import AuditRecordFiles
 from multilane.clock import ManualClock
 from multilane.wire.records.record import Record
@@ -16,12 +16,12 @@ from multilane.wire.records.record import Record
 @pytest.fixture
 def few(monkeypatch):
     """Enough, in these tests."""
-    monkeypatch.setattr(merging, "MANY", 3)
-    monkeypatch.setattr(merging, "MOST_ROWS", 100)
+    monkeypatch.setattr(merging, "FILES_PER_MERGE", 3)
+    monkeypatch.setattr(merging, "MAX_ROWS", 100)
 
 
 def small(*rows, day="day=1"):
-    return [Small(f"{day}/{number}.parquet", many) for number, many in enumerate(rows)]
+    return [SmallFile(f"{day}/{number}.parquet", many) for number, many in enumerate(rows)]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ async def test_what_cannot_be_merged_stays_and_nobody_waits_for_it(few, tmp_path
     shelf.files()[0].write_bytes(b"damaged")
     await shelf.write(2)
     assert shelf.merged() == []
-    assert "cannot merge 3 account files" in caplog.text
+    assert "cannot merge 3 audit files" in caplog.text
     await shelf.write(2)
     [merged] = shelf.merged()
     assert pq.ParquetFile(merged).read()["sequence"].to_pylist() == [3, 4, 5]

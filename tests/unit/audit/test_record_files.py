@@ -13,7 +13,7 @@ from multilane.audit.folder import AuditFolder, folder_name
 from multilane.audit.record_files import AuditRecordFiles
 from multilane.clock import ManualClock
 from multilane.commit.journal import RecordOutcome, StoredCopy
-from multilane.errors import AccountsNotWritten
+from multilane.errors import AuditNotWritten
 from multilane.types import TopicPartition
 from multilane.wire.records.record import Record
 
@@ -86,7 +86,7 @@ async def test_a_clock_that_is_set_back_changes_no_order(tmp_path):
 async def test_a_directory_that_cannot_be_written_is_told_at_once(tmp_path):
     taken = tmp_path / "a-file"
     taken.touch()
-    with pytest.raises(AccountsNotWritten, match=r"nothing can be written to .*a-file"):
+    with pytest.raises(AuditNotWritten, match=r"cannot write to .*a-file"):
         await AuditRecordFiles(str(taken), "g", ManualClock()).open()
 
 
@@ -97,11 +97,11 @@ async def test_what_could_not_be_written_is_written_with_the_next_flush(tmp_path
     shutil.rmtree(folder)
     folder.touch()  # a file in its place
     accounts.journal.note_done([record(0)])
-    with pytest.raises(AccountsNotWritten) as first:
+    with pytest.raises(AuditNotWritten) as first:
         await accounts.flush()
     clock.advance(29.0)
     accounts.journal.note_done([record(1)])
-    with pytest.raises(AccountsNotWritten) as second:
+    with pytest.raises(AuditNotWritten) as second:
         await accounts.flush()
     assert (first.value.retriable, second.value.retriable) == (True, True)
     folder.unlink()
@@ -115,10 +115,10 @@ async def test_writing_that_fails_for_long_is_not_tried_for_ever(tmp_path):
     accounts = AuditRecordFiles(str(tmp_path), "g", clock)
     folder.touch()
     accounts.journal.note_done([record(0)])
-    with pytest.raises(AccountsNotWritten):
+    with pytest.raises(AuditNotWritten):
         await accounts.flush()
     clock.advance(31.0)
-    with pytest.raises(AccountsNotWritten, match="Nothing is committed until they are") as told:
+    with pytest.raises(AuditNotWritten, match="Nothing is committed until they are written") as told:
         await accounts.flush()
     assert not told.value.retriable
 

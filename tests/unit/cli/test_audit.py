@@ -11,7 +11,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from multilane.audit import run
-from multilane.audit.books import Books
+from multilane.audit.books import AuditFiles
 from multilane.audit.order import OrderRule
 from multilane.audit.run import GroupAudit
 from multilane.audit.spans import Span
@@ -70,15 +70,27 @@ def test_the_verdict_is_a_sentence(verdict, exactly_once, expected):
 
 
 @pytest.mark.parametrize(
-    ("books", "exactly_once", "expected"),
+    ("files", "exactly_once", "expected"),
     [
-        (Books(faults=("a file is gone",)), False, "NOT PROVED: 10 read = 6 done + 1 skipped + 2 retried + 1 dead"),
-        (Books(old=("s",)), False, "Proved: 10 read = 6 done + 1 skipped + 2 retried + 1 dead, in order per key; not"),
-        (Books(old=("s",)), True, "but an earlier version wrote some audit records, without the records in flight"),
+        (
+            AuditFiles(faults=("a file is gone",)),
+            False,
+            "NOT PROVED: 10 read = 6 done + 1 skipped + 2 retried + 1 dead",
+        ),
+        (
+            AuditFiles(old=("s",)),
+            False,
+            "Proved: 10 read = 6 done + 1 skipped + 2 retried + 1 dead, in order per key; not",
+        ),
+        (
+            AuditFiles(old=("s",)),
+            True,
+            "but an earlier version wrote some audit records, without the records in flight",
+        ),
     ],
 )
-def test_incomplete_audit_files_prove_only_what_they_contain(books, exactly_once, expected):
-    made = replace(found(WHOLE), books=books)
+def test_incomplete_audit_files_prove_only_what_they_contain(files, exactly_once, expected):
+    made = replace(found(WHOLE), files=files)
     assert expected in audit_view.sentence(made, exactly_once=exactly_once)
     assert "each once" not in audit_view.sentence(made, exactly_once=exactly_once)
 
@@ -99,7 +111,9 @@ def test_unknown_beginning_of_audit_records_is_no_proof():
 
 
 def test_accounts_of_another_log_are_no_proof():
-    reason = "orders-0: accounts up to offset 200 are of another log: it ends at offset 200, but the log ends at 103"
+    reason = (
+        "orders-0: audit records up to offset 200 are of another log: it ends at offset 200, but the log ends at 103"
+    )
     made = replace(found(WHOLE), strayed=(reason,))
     assert not audit_view.is_proved(made, exactly_once=False)
     assert "but some audit records belong to a log that was truncated or deleted since" in shown(made)
@@ -118,19 +132,19 @@ def test_findings_and_unjudged_partitions_are_listed():
         (Repeated(ONE, 1, 1, 2, "done"), Repeated(ONE, 20, 39, 2, "done")),
         inverted=(Inverted(ONE, 3, behind=2),),
     )
-    text = shown(found(verdict, OrderRule(None, "orderBy is none"), other=Span(0, 0, why="it has no accounts")))
+    text = shown(found(verdict, OrderRule(None, "orderBy is none"), other=Span(0, 0, why="it has no audit records")))
     assert "orders-0@4: 1 record without an audit record" in text
     assert "and 3 more without an audit record" in text
     assert "orders-0@3 was handled before 2 of the same key" in text
     assert "orders-0@1: 1 record with 2 audit records, the last is done" in text
     assert "orders-0@20-39: 20 records with 2 audit records, the last is done" in text
-    assert "other-0 was not judged: it has no accounts" in text
+    assert "other-0 was not judged: it has no audit records" in text
     assert "order was not judged: orderBy is none" in text
     assert "3 audit records refer to records that are no longer in the log" in text
 
 
 def test_a_partition_without_any_account_is_no_proof():
-    made = found(WHOLE, other=Span(0, 0, why="it has no accounts", is_hole=True))
+    made = found(WHOLE, other=Span(0, 0, why="it has no audit records", is_hole=True))
     assert not audit_view.is_proved(made, exactly_once=False)
     assert audit_view.sentence(made).endswith("but there are no audit records for other-0.")
 
@@ -169,16 +183,16 @@ def test_the_exit_code(config, monkeypatch, verdict, code):
 def test_a_consumer_without_audit_gets_the_remedy(config):
     ran = CliRunner().invoke(app, ["audit", "orders", "--config", config])
     assert ran.exit_code == 1
-    assert "consumer orders keeps no accounts: give it a directory with `audit`" in str(ran.exception)
+    assert "consumer orders writes no audit records: set `audit` to a directory" in str(ran.exception)
 
 
 def test_missing_audit_records_are_reported_before_spark_starts(tmp_path):
     settings = json.loads(json.dumps(CONFIG))
-    settings["consumers"]["orders"]["audit"] = str(tmp_path / "books")
+    settings["consumers"]["orders"]["audit"] = str(tmp_path / "files")
     path = tmp_path / "multilane.yaml"
     path.write_text(json.dumps(settings))
     ran = CliRunner().invoke(app, ["audit", "orders", "--config", str(path)])
-    assert "there are no accounts of group g in" in str(ran.exception)
+    assert "no audit records of group g in" in str(ran.exception)
 
 
 def test_an_unknown_consumer_gets_a_suggestion(config):

@@ -203,7 +203,7 @@ async def test_what_was_replayed_by_hand_is_passed_over():
     bench.take(record(0), record(1, headers=FORGED), record(2, timestamp=NOW), record(3), record(4), record(5))
     await bench.finish()
     assert sorted(c.value for c in bench.gate.sent) == [b"0", b"3", b"5"]
-    assert (bench.share.frontier, bench.tally.passed_over, bench.tally.kept) == (6, 3, [])
+    assert (bench.share.frontier, bench.tally.skipped, bench.tally.kept) == (6, 3, [])
 
 
 async def test_a_copy_that_fails_in_an_unheard_of_way_holds_the_commit(caplog):
@@ -301,7 +301,7 @@ async def test_worn_records_go_to_the_last_step():
     bench.take(record(0, headers=WORN), record(1))
     await bench.finish()
     assert seen == [(0, "it had 9 rounds, and 1 are allowed")]
-    assert (bench.share.frontier, bench.tally.given_up, bench.tally.republished) == (2, 1, 1)
+    assert (bench.share.frontier, bench.tally.exhausted, bench.tally.republished) == (2, 1, 1)
 
 
 async def test_worn_records_go_to_the_dead_topic_unchanged():
@@ -331,7 +331,7 @@ async def test_worn_records_that_nobody_wants_stay_in_their_topic(caplog):
     bench.take(record(0, headers=WORN))
     await bench.finish()
     assert bench.share.frontier == 1
-    assert "orders.error-0@0 is given up and stays in its error topic" in caplog.text
+    assert "orders.error-0@0 is exhausted and stays in its error topic" in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["raises", "publish"])
@@ -345,4 +345,4 @@ async def test_a_last_step_that_fails_keeps_the_record(kind, caplog):
     await bench.finish()
     assert bench.share.frontier == 0
     assert bench.share.finished is not None
-    assert bench.tally.given_up == 0
+    assert bench.tally.exhausted == 0

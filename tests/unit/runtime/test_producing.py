@@ -19,7 +19,7 @@ import pytest
 
 from multilane.errors import ClientClosed, ConfigError, MultilaneError, ProduceFailed, UnsendableRequest
 from multilane.listeners.context import CURRENT, Context
-from multilane.runtime.produced_messages import CustomMessage, Message, body_bytes, drafted, key_bytes
+from multilane.runtime.produced_messages import CustomMessage, Message, body_bytes, copy_of, key_bytes
 from multilane.runtime.producing import Producers
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "delivery.timeout.ms": 100, "linger.ms": 0}
@@ -90,7 +90,7 @@ def test_an_empty_key_is_no_key(key, stored):
 
 def test_an_object_without_a_body_is_its_own_body():
     model = Model(key="k7", at=datetime(2026, 1, 2, tzinfo=UTC))
-    assert drafted(model) == Message("orders", "k7", model)
+    assert copy_of(model) == Message("orders", "k7", model)
 
 
 class Letter:
@@ -107,21 +107,21 @@ class Letter:
 
 
 def test_names_may_be_methods_and_headers_a_mapping():
-    assert drafted(Letter()) == Message("letters", "k", b"x", [("h", "1")])
+    assert copy_of(Letter()) == Message("letters", "k", b"x", [("h", "1")])
 
 
 def test_a_draft_is_not_the_message_itself():
     message = Message("orders", "k", b"x", [("a", b"1")])
-    draft = drafted(message)
+    draft = copy_of(message)
     draft.headers.append(("b", b"2"))
     assert message.headers == [("a", b"1")]
-    assert drafted(CustomMessage("t", "c", "k", b"x")) == CustomMessage("t", "c", "k", b"x")
+    assert copy_of(CustomMessage("t", "c", "k", b"x")) == CustomMessage("t", "c", "k", b"x")
 
 
 @pytest.mark.parametrize("message", [{"key": "k"}, object(), CustomMessage(None, "c"), "text"])
 def test_what_is_no_message_is_refused(message):
     with pytest.raises(UnsendableRequest, match="config_name"):
-        drafted(message)
+        copy_of(message)
 
 
 # --- producers -------------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def test_names_are_the_same_in_any_case(producers):
 def test_an_unknown_name_says_what_was_meant(producers):
     with pytest.raises(ConfigError, match=r"no producer topic 'order' .*; did you mean orders\?"):
         producers.produce(Message("order"))
-    with pytest.raises(ConfigError, match=r"no cluster 'zzz' .*; configured are: main"):
+    with pytest.raises(ConfigError, match=r"no cluster 'zzz' .*; configured: main"):
         producers.produce(CustomMessage("t", "zzz"))
 
 

@@ -59,8 +59,8 @@ def test_what_fits_is_taken(tmp_path, keys, function):
         ({"batchSize": 10}, single, {}, "take list"),
         ({}, by_hand, {}, "set ack: manual"),
         ({"ack": "manual"}, single, {}, "parameter of type Acknowledgement"),
-        ({"processes": 2}, coroutine, {}, "processes are for plain functions"),
-        ({"processes": 2, "ack": "manual"}, by_hand, {}, "in another process"),
+        ({"processes": 2}, coroutine, {}, "processes run plain functions only"),
+        ({"processes": 2, "ack": "manual"}, by_hand, {}, "another process cannot acknowledge"),
         ({}, single, {"retry": batch}, "set batchSize above 1"),
         ({}, single, {"retry": single, "batch_retry": batch}, "either retry or batch_retry"),
         ({}, single, {"error": batch}, "take one Record and nothing else"),
@@ -68,7 +68,7 @@ def test_what_fits_is_taken(tmp_path, keys, function):
         ({}, single, {"select": lambda records: records}, "select needs a window"),
         ({}, single, {"route": lambda record: "slow"}, "needs laneClasses"),
         ({"laneClasses": "{slow: 2}"}, single, {}, "give listener"),
-        ({"ack": "manual", "retry": "r", "retryOrder": "key"}, by_hand, {}, "retryOrder none"),
+        ({"ack": "manual", "retry": "r", "retryOrder": "key"}, by_hand, {}, "retryOrder: none"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_what_to_do(tmp_path, keys, function, options, said):
@@ -91,7 +91,7 @@ async def test_order_across_retry_leaves_the_protocol_to_the_configuration(tmp_p
     keys = {"retry": "r", "retryOrder": "key"} | ({"properties": properties} if properties else {})
     app = app_with(tmp_path, **keys)
     app.listener("orders")(single)
-    config = parse_consumer(app.lane_factories(NO_OBSERVER)["Orders"].joining).group
+    config = parse_consumer(app.lane_factories(NO_OBSERVER)["Orders"].source.member_properties).group
     assert config.group_protocol == protocol
     assert protocol == "consumer" or config.partition_assignment_strategy == ("range",)
     assert protocol == "classic" or config.group_remote_assignor == "range"
@@ -110,7 +110,7 @@ async def test_a_topic_and_its_retries_are_both_shared_out(tmp_path, properties,
     """Brokers gave one member all of the topic, and another all of the retry topic."""
     app = app_with(tmp_path, retry="r", retryOrder="none", **({"properties": properties} if properties else {}))
     app.listener("orders")(single)
-    config = parse_consumer(app.lane_factories(NO_OBSERVER)["Orders"].joining).group
+    config = parse_consumer(app.lane_factories(NO_OBSERVER)["Orders"].source.member_properties).group
     assert (config.group_protocol, config.group_remote_assignor) == (protocol, remote)
     assert protocol == "consumer" or config.partition_assignment_strategy == ("range", "cooperative-sticky")
 
@@ -130,7 +130,7 @@ def test_properties_given_in_code_are_those_of_a_file(tmp_path):
 def test_a_consumer_has_one_listener_and_a_wrong_name_is_told(tmp_path):
     app = app_with(tmp_path)
     app.listener("ORDERS")(single)
-    with pytest.raises(ConfigError, match="has a listener already"):
+    with pytest.raises(ConfigError, match="already has a listener"):
         app.listener("orders")
     with pytest.raises(ConfigError, match="did you mean"):
         app.listener("ordres")

@@ -19,8 +19,8 @@ from process_functions import Endless
 @pytest.mark.parametrize("keys", [{"retryOrder": "key"}, {"uniqueListener": True, "batchSize": 5}])
 async def test_brokers_that_are_down_are_waited_for(tmp_path, monkeypatch, caplog, unused_tcp_port, keys):
     """The whole app ended with an error, where the same app without retryOrder waits."""
-    monkeypatch.setattr(starting, "_ASK", 0.05)
-    monkeypatch.setattr(starting, "_REST", 0.01)
+    monkeypatch.setattr(starting, "_REQUEST_TIMEOUT", 0.05)
+    monkeypatch.setattr(starting, "_RETRY_BACKOFF", 0.01)
     cluster = {"clientId": "c", "brokers": f"127.0.0.1:{unused_tcp_port}"}
     consumer = {"groupId": "g", "name": "t", "cluster": "main", "retry": "r", "virtualPartitionCount": 2, **keys}
     (tmp_path / "multilane.yaml").write_text(json.dumps({"clusters": {"main": cluster}, "consumers": {"o": consumer}}))
@@ -69,6 +69,6 @@ async def test_a_loop_is_asked_whether_it_runs_after_the_engine_has_ended_too(tm
     app.stop()
     await asyncio.wait_for(app.serve(), 30.0)
     answered = asyncio.Event()
-    app._ask_loop(answered.set)
+    app._call_on_loop(answered.set)
     assert not answered.is_set()
     await asyncio.wait_for(answered.wait(), 30.0)

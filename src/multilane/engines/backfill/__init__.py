@@ -1,1 +1,1 @@
-"""A listener over history: a Spark batch job whose tasks work off stretches of partitions, ordered per key."""
+"""The backfill engine: a Spark batch job whose tasks process a topic's history, in order per key."""

@@ -1,10 +1,9 @@
-"""Where a backfill begins and ends, as it was asked for, and the stretch of each partition that comes of it.
+"""The bounds that a user gives a backfill, and the resulting range of offsets (stretch) of each partition.
 
 Thread: none (pure).
 
 A bound is a word (`earliest`, `latest`), a time in ms since 1970, or an offset for each partition. A stretch is
-[start, end): what was looked up once and is never looked up again, so that a backfill has the same records however
-often it is started.
+[start, end). It is looked up once and never again, so that a backfill has the same records however often it starts.
 """
 
 from __future__ import annotations
@@ -22,24 +21,24 @@ Offsets = Mapping[int, int]  # by partition
 
 
 def parse_offsets(text: str) -> dict[int, int]:
-    """`{"0": 10, "1": 25}`; ValueError says what is wrong with it."""
+    """Parse `{"0": 10, "1": 25}`. Raises a ValueError that describes the mistake."""
     try:
         found = json.loads(text)
     except ValueError:
-        raise ValueError('it is no JSON; write {"0": 10, "1": 25}') from None
+        raise ValueError('invalid JSON, expected for example {"0": 10, "1": 25}') from None
     if not isinstance(found, dict) or not found:
-        raise ValueError('it has to name partitions, as in {"0": 10, "1": 25}')
+        raise ValueError('expected an offset for each partition, for example {"0": 10, "1": 25}')
     offsets = {}
     for name, offset in found.items():
         is_whole = isinstance(offset, int) and not isinstance(offset, bool) and 0 <= offset < 2**63
         if not (name.isascii() and name.isdigit()) or not is_whole:
-            raise ValueError(f"{name!r}: {offset!r} is not a partition and its offset")
+            raise ValueError(f"{name!r}: {offset!r} is not a partition and an offset")
         offsets[int(name)] = offset
     return offsets
 
 
-def told(bound: Bound) -> str:
-    """The same text for the same bound, however it was written."""
+def bound_text(bound: Bound) -> str:
+    """The same text for the same bound, however the user wrote it."""
     if isinstance(bound, str):
         return bound
     if isinstance(bound, int):
@@ -48,24 +47,24 @@ def told(bound: Bound) -> str:
 
 
 def named_partitions(begin: Bound, end: Bound) -> frozenset[int] | None:
-    """Those that offsets were given for, and no others; None for all there are."""
+    """The partitions that offsets were given for; None means all."""
     named = [frozenset(bound) for bound in (begin, end) if isinstance(bound, Mapping)]
     if len(named) == 2 and named[0] != named[1]:
         odd = ", ".join(map(str, sorted(named[0] ^ named[1])))
-        raise ConfigError(f"--from and --to have to name the same partitions, and {odd} is in one of them only")
+        raise ConfigError(f"--from and --to must name the same partitions, but {odd} is in one of them only")
     return named[0] if named else None
 
 
 def stretches(starts: Offsets, ends: Offsets, logs: Mapping[int, Stretch]) -> dict[int, Stretch]:
-    """Of each partition; `logs` is where each begins and ends now. What was asked for has to be there."""
-    made = {}
+    """The stretch of each partition. `logs`: where each begins and ends now. Raises if a stretch is not in the log."""
+    found = {}
     for partition, start in sorted(starts.items()):
         end, (first, last) = ends[partition], logs[partition]
         if start > end:
-            raise ConfigError(f"partition {partition} begins at {start}, behind its end {end}: mend --from or --to")
+            raise ConfigError(f"partition {partition}: --from {start} is after --to {end}: correct one of them")
         if start < min(first, end):
-            raise DataLoss(f"partition {partition} begins at {first} by now, and --from says {start}: begin there")
+            raise DataLoss(f"partition {partition} now begins at {first}, but --from is {start}: begin at {first}")
         if end > last:
-            raise ConfigError(f"partition {partition} ends at {last} by now, and --to says {end}: history ends there")
-        made[partition] = start, end
-    return made
+            raise ConfigError(f"partition {partition} now ends at {last}, but --to is {end}: end at {last}")
+        found[partition] = start, end
+    return found

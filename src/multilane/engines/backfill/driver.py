@@ -1,11 +1,11 @@
-"""Runs a backfill: gives tasks their partitions, keeps the book of how far they are, and ends them in order.
+"""Runs a backfill: assigns partitions to tasks, records their progress, and shuts them down gracefully.
 
-Thread: whoever calls `run`, which owns all state; lines, the job and `stop` only put something on its queue.
+Thread: the caller of `run`, which owns all state; channels, the job and `stop` only put events on its queue.
 
-One job with a task for each share of the partitions. A task says hello over a line and is told where to begin; every
-second it reports, and every second the book is written. Spark starts a task again that died: the new one is told what
-the book has, and the line of the old one is closed, so that it gives up if it lives. A task that tells of something
-which would be the same next time ends the run.
+Runs one job with a task for each share of the partitions. A task connects over a channel and receives its start
+offsets. It reports every second, and the driver saves the progress every second. Spark restarts a task that died: the
+new one starts at the saved progress, and the channel of the old one is closed, so that it stops if it is still alive. A
+task that reports a permanent error ends the run. Never reads or writes a record.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _RATE_OVER: Final = 5  # writes
 
 
 class Job(Protocol):
-    """What runs the tasks: Spark."""
+    """Runs the tasks: Spark."""
 
     def start(self, plan: BackfillTaskPlan, tasks: int, on_end: Callable[[Exception | None], object]) -> None: ...
 
     def cancel(self) -> None: ...
 
 
-class Keeps(Protocol):
-    """Where the book is kept."""
+class ProgressStore(Protocol):
+    """Saves the progress."""
 
     def save(self, progress: BackfillProgress) -> None: ...
 
@@ -55,7 +55,7 @@ class Keeps(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BackfillRunPlan:
-    """How a backfill is run."""
+    """How to run a backfill."""
 
     tasks: int
     factory: str
@@ -66,23 +66,23 @@ class BackfillRunPlan:
     bind: str = "127.0.0.1"
     host: str = "127.0.0.1"  # as executors reach this process
     log_level: str = "WARNING"
-    drain_seconds: float = 90.0  # until tasks that were told to end are cancelled
-    start_seconds: float = START_SECONDS  # until one of the tasks has to have begun
+    drain_seconds: float = 90.0  # from a stop until the job is cancelled
+    start_seconds: float = START_SECONDS  # until the first task must have begun
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillStatus:
-    """How it is going, for people."""
+    """The progress of a run, for display."""
 
-    records: int  # settled in this run, failed ones among them
+    records: int  # settled in this run, including failed ones
     failed: int  # in all runs of this round
-    remaining: int  # offsets: no fewer than there are records
+    remaining: int  # offsets: at least the number of records
     seconds: float  # of this run, since its first task began
-    rate: float  # records a second, of the last moments
+    rate: float  # records a second over the last seconds
 
 
 class BackfillDriver:
-    """For one run. It may be told to stop before that begins."""
+    """For one run. `stop` may be called before it begins."""
 
     _plan: BackfillRunPlan
     _job: Job
@@ -92,13 +92,13 @@ class BackfillDriver:
     def __init__(
         self,
         progress: BackfillProgress,
-        files: Keeps,
-        on_standing: Callable[[BackfillStatus], object],
+        files: ProgressStore,
+        on_status: Callable[[BackfillStatus], object],
         clock: Clock | None = None,
     ) -> None:
         self._progress = progress
         self._files = files
-        self._on_standing = on_standing
+        self._on_status = on_status
         self._clock = clock or SystemClock()
         self._inbox = DriverInbox("task", self._clock)
         self.progress = Progress(clock=self._clock)
@@ -111,16 +111,16 @@ class BackfillDriver:
         self._deadline: float | None = None  # of the drain
         self._is_cut = False
         self._records_before, self._seconds_before = progress.records, progress.seconds
-        self._noted = 0  # of the records, for the log
-        self._began: float | None = None  # when the first task did
+        self._noted = 0  # records that are in the logged progress
+        self._began: float | None = None  # when the first task began
         self._ended: float | None = None
         self._write_at = self._clock.monotonic() + _WRITE_EVERY
-        self._told: deque[tuple[float, int]] = deque(maxlen=_RATE_OVER)  # when, and how many records by then
+        self._samples: deque[tuple[float, int]] = deque(maxlen=_RATE_OVER)  # time, and records by then
 
     # --- life --------------------------------------------------------------------------------------------------------
 
     def run(self, plan: BackfillRunPlan, job: Job) -> None:
-        """Until all is done, or `stop` and every task has ended, or something is wrong that Spark does not mend."""
+        """Run until everything is done, until every task has ended after `stop`, or until a permanent failure."""
         self._plan, self._job, self._shares = plan, job, self._progress.shares(plan.tasks)
         self._start_by = self._clock.monotonic() + plan.start_seconds
         self.progress.begin(self._clock.monotonic())
@@ -134,11 +134,11 @@ class BackfillDriver:
                 self._inbox.handle_next(
                     self._write_at if self._deadline is None else min(self._write_at, self._deadline)
                 )
-                self._look_at_the_clock()
+                self._check_timers()
             self._inbox.drain()
         finally:
             self._ended = self._clock.monotonic()
-            self._is_changed = self._is_changed or self._began is not None  # its seconds
+            self._is_changed = self._is_changed or self._began is not None  # its duration
             self._inbox.close()
             self._write()
             self._note_settled()
@@ -152,21 +152,21 @@ class BackfillDriver:
         self._inbox.put(self._drain)
 
     @property
-    def standing(self) -> BackfillStatus:
+    def status(self) -> BackfillStatus:
         now, records = self._clock.monotonic(), self._progress.records - self._records_before
-        since, told = self._told[0] if self._told else (now, records)
-        rate = (records - told) / (now - since) if now > since else 0.0
+        since, earlier = self._samples[0] if self._samples else (now, records)
+        rate = (records - earlier) / (now - since) if now > since else 0.0
         return BackfillStatus(records, len(self._progress.failed), self._progress.remaining, self._seconds, rate)
 
     @property
     def _seconds(self) -> float:
-        """Of this run."""
+        """The duration of this run."""
         return 0.0 if self._began is None else (self._ended or self._clock.monotonic()) - self._began
 
-    def _look_at_the_clock(self) -> None:
+    def _check_timers(self) -> None:
         now = self._clock.monotonic()
         if self._deadline is not None and now >= self._deadline:
-            self._be_late(now)
+            self._cancel_job(now)
         if self._began is None and now >= self._start_by and not self.is_stopping:
             self._fail(SparkStartError(with_cause(no_slot(self._plan.start_seconds))))
         if now >= self.progress.due:
@@ -176,24 +176,24 @@ class BackfillDriver:
             self._write_at = now + _WRITE_EVERY
             self._write()
             if self._began is not None:
-                self._on_standing(self.standing)
-                self._told.append((now, self._progress.records - self._records_before))
+                self._on_status(self.status)
+                self._samples.append((now, self._progress.records - self._records_before))
 
     def _note_settled(self) -> None:
-        """The book counts it: tasks tell how far they are, not how much that was."""
+        """The progress has the count: tasks report offsets, not numbers of records, to the log."""
         records = self._progress.records - self._records_before
         self.progress.note([(SETTLED, {"consumer": self._progress.plan.consumer}, records - self._noted)])
         self._noted = records
 
-    def _be_late(self, now: float) -> None:
+    def _cancel_job(self, now: float) -> None:
         if self._is_cut:
-            raise SparkStartError("the job was cancelled and does not end: Spark seems to be gone")
+            raise SparkStartError("the job was cancelled and does not end: is Spark still running?")
         self._is_cut = True
         self._deadline = now + _CUT_SECONDS
         late = ", ".join(map(str, self._inbox))
         if late:
-            told = f"tasks {late} did not end within {self._plan.drain_seconds:g} s and were cut off"
-            self._failure = self._failure or MemberFailed(f"{told}: what they were at is handled again")
+            text = f"tasks {late} did not end within {self._plan.drain_seconds:g} s and were cancelled"
+            self._failure = self._failure or MemberFailed(f"{text}: their records in flight are handled again")
         self._job.cancel()
 
     def _write(self) -> None:
@@ -213,9 +213,9 @@ class BackfillDriver:
             self._cancel_when_alone()
 
     def _cancel_when_alone(self) -> None:
-        """Nobody is at work: tasks that wait for a slot are not wanted."""
+        """If no task is connected, cancel the job: tasks that wait for a slot are no longer needed."""
         if self.is_stopping and not (self._inbox or self._is_cut or self._is_over):
-            self._be_late(self._clock.monotonic())
+            self._cancel_job(self._clock.monotonic())
 
     def _fail(self, failure: MultilaneError) -> None:
         self._failure = self._failure or failure
@@ -226,17 +226,17 @@ class BackfillDriver:
         self._job_error = error
 
     def _judge(self) -> None:
-        """The job has ended, and nobody says anything any more."""
+        """Decide whether the run failed, after the job has ended and the queue is empty."""
         if self.is_stopping:
             return
         if self._job_error is not None:
             why = self._last_error or reason(self._job_error)
-            self._failure = MemberFailed(f"{why}. What was done is kept: start it again and it goes on")
+            self._failure = MemberFailed(f"{why}. The progress is saved: run the command again to continue")
         elif not self._progress.is_through:
-            left = f"{self._progress.remaining} offsets of partitions {self._progress.open_partitions} are left"
-            self._failure = MemberFailed(f"all tasks have ended and {left}: start it again and it goes on")
+            rest = f"{self._progress.remaining} offsets of partitions {self._progress.open_partitions} remain"
+            self._failure = MemberFailed(f"all tasks have ended, but {rest}: run the command again to continue")
 
-    # --- what tasks say ----------------------------------------------------------------------------------------------
+    # --- messages of tasks -------------------------------------------------------------------------------------------
 
     def on_message(self, number: int, line: MessageChannel, message: Message) -> None:
         if message["kind"] == FromTask.HELLO:
@@ -265,13 +265,13 @@ class BackfillDriver:
         if self._began is None:
             self._began = self._clock.monotonic()
             unwatch_executors()
-            self._told.append((self._began, 0))
+            self._samples.append((self._began, 0))
         progress = self._progress
         mine = [partition for partition in self._shares[number] if progress.remaining_of(partition)]
         errand = BackfillTask(
             progress.plan.consumer,
             progress.plan.topic,
-            {partition: progress.places[partition] for partition in mine},
+            {partition: progress.positions[partition] for partition in mine},
             {partition: progress.plan.stretches[partition][1] for partition in mine},
             self._plan.to_error_topic,
             self._plan.skips_deleted,
@@ -285,8 +285,8 @@ class BackfillDriver:
         if is_lasting:
             self._fail(MemberFailed(self._last_error))
         else:
-            log.error("%s; Spark tries it again", self._last_error)
+            log.error("%s; Spark retries it", self._last_error)
 
     def on_disconnect(self, number: int) -> None:
-        log.debug("task %d is not heard any more", number)
+        log.debug("task %d has disconnected", number)
         self._cancel_when_alone()

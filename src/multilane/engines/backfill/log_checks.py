@@ -1,9 +1,10 @@
-"""Whether the logs still have what a backfill was planned over, and what its state says is settled.
+"""Checks the plan and the saved progress of a backfill against the logs.
 
 Thread: application (blocking).
 
-A state directory outlives runs, brokers and versions. Before it is gone on with, its range and its places are held
-against the logs: what is gone is an error, what is not what it was is handled again.
+A state directory outlives runs, brokers and versions. Before a backfill continues, its range and its positions are
+checked against the logs: deleted records are an error, and records of a log that changed are handled again. Never
+writes the state.
 """
 
 from __future__ import annotations
@@ -27,29 +28,29 @@ log = logger(__name__)
 
 
 class Logs:
-    """Where the partitions of a topic begin and end, and where they were at a time."""
+    """Looks up the beginnings and ends of a topic's partitions, and their offsets at a time."""
 
     def __init__(self, admin: Admin, topic: TopicDescription, *, read_committed: bool) -> None:
         self._admin = admin
         self._topic = topic.name
-        self._read_committed = read_committed  # beyond an open transaction nothing can be read
+        self._read_committed = read_committed  # an open transaction ends what can be read
         self.partitions = frozenset(one.number for one in topic.partitions)
 
     def at(self, bound: Bound, partitions: Collection[int]) -> dict[int, int]:
         if isinstance(bound, Mapping):
             return {partition: bound[partition] for partition in partitions}
-        places = self._admin.offsets(
+        offsets = self._admin.offsets(
             [TopicPartition(self._topic, partition) for partition in partitions],
             bound,
             read_committed=self._read_committed,
         )
-        found = {p.partition: int(place.offset) for p, place in places.items() if place is not None}
-        later = [partition for partition in partitions if partition not in found]
-        return found | (self.at("latest", later) if later else {})  # nothing is as late as that
+        found = {p.partition: int(one.offset) for p, one in offsets.items() if one is not None}
+        missing = [partition for partition in partitions if partition not in found]  # no record is that late
+        return found | (self.at("latest", missing) if missing else {})
 
 
 def check_ends(progress: BackfillProgress, logs: Logs) -> None:
-    """The range was fixed when the log had all of it."""
+    """Raise DataLoss if a log ends before its range: it had all of it when the range was fixed."""
     ends = logs.at("latest", [p for p in progress.open_partitions if p in logs.partitions])
     for partition, end in ends.items():
         wanted = progress.plan.stretches[partition][1]
@@ -61,23 +62,23 @@ def check_ends(progress: BackfillProgress, logs: Logs) -> None:
 
 
 def check_settled(progress: BackfillProgress, consumer: Consumer) -> None:
-    """A log that was cut has other records now where some were settled: then its partition begins again."""
+    """Restart a partition if its log was truncated: it has other records at the settled offsets."""
     claims = {}
     for partition in progress.open_partitions:
         until = progress.settled_until(partition)
         if until is not None:
             claims[TopicPartition(progress.plan.topic, partition)] = SettledClaim(until, _log_mark(progress, partition))
     wrong = misfits(consumer, claims)
-    for place, why in wrong.items():
-        told = "%s: the saved progress does not fit the log: %s. Its records are handled again from offset %d"
-        log.warning(told, place, why, progress.plan.stretches[place.partition][0])
-        progress.begin_again(place.partition)
+    for one, why in wrong.items():
+        text = "%s: the saved progress does not fit the log: %s. Its records are handled again from offset %d"
+        log.warning(text, one, why, progress.plan.stretches[one.partition][0])
+        progress.begin_again(one.partition)
     unknown = [p for p in claims if p not in wrong and p.partition not in progress.epochs]
     progress.epochs |= {p.partition: end.leader_epoch for p, end in consumer.log_ends(unknown).items()}
 
 
 def _log_mark(progress: BackfillProgress, partition: int) -> LogMark | None:
-    """None for places of a version that did not write epochs: they count while no leader has ever changed."""
+    """None for the progress of a version that wrote no epochs: it is valid as long as no leader has ever changed."""
     epoch = progress.epochs.get(partition)
     return (
         None
@@ -87,10 +88,10 @@ def _log_mark(progress: BackfillProgress, partition: int) -> LogMark | None:
 
 
 def check_there(progress: BackfillProgress, logs: Logs, *, skips_deleted: bool) -> None:
-    """What is still to be read may be gone by now."""
+    """Skip deleted records, or raise DataLoss."""
     firsts = logs.at("earliest", [p for p in progress.open_partitions if p in logs.partitions])
     for partition, first in firsts.items():
-        offset, _ = progress.places[partition]
+        offset, _ = progress.positions[partition]
         if offset >= min(first, progress.plan.stretches[partition][1]):
             continue
         where = f"{progress.plan.topic}-{partition}"

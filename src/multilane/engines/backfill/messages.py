@@ -12,7 +12,7 @@ import enum
 
 class ToTask(enum.StrEnum):
     WORK = "work"  # errand: a BackfillTask
-    END = "end"  # stop in order
+    END = "end"  # stop gracefully
     CLOSED = "closed"  # the driver has stored the final report
 
 
@@ -20,4 +20,4 @@ class FromTask(enum.StrEnum):
     HELLO = "hello"  # host, pid: it waits for WORK
     PROGRESS = "told"  # report: a ProgressReport; news: counts and failures
     OVER = "over"  # the same, for the last time; it waits for CLOSED
-    FAILED = "failed"  # error; lasting: a restart would not mend it
+    FAILED = "failed"  # error; lasting: a retry would fail too

@@ -1,10 +1,11 @@
-"""What is to be done in a backfill, how far it is, and which records failed: the book that its driver keeps.
+"""The plan of a backfill, its progress, and its failed records.
 
 Thread: none (pure); one owner.
 
-The plan is made once. The places move as tasks report: everything below a place's offset is settled, and so are its
-runs. A report tells places, and what failed on the way there, together: so whatever is settled and failed is listed.
-With the places it tells the newest leader epoch that was read, so that a later start can hold them against the log.
+The plan is made once. The positions move as tasks report: everything below the offset of a position is
+settled, and so are its runs. A report has positions together with the records that failed up to there, so every settled
+record that failed is listed. It also has the newest leader epoch that was read, so that a later run can check the
+positions against the log.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ from multilane.errors import ConfigError
 from multilane.outcome.in_place import ExhaustedRecord
 
 Json = Any
-Start = tuple[int, tuple[Run, ...]]  # everything below is settled, and these runs beyond it
+Start = tuple[int, tuple[Run, ...]]  # everything below the offset is settled, and so are these runs
 
 _FORMAT: Final = 1
-_NOT_OURS: Final = (KeyError, TypeError, ValueError, AttributeError)  # of a file that was edited
+_DAMAGED: Final = (KeyError, TypeError, ValueError, AttributeError)  # raised for a file that was edited
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillPlan:
-    """What is to be done: fixed when a backfill is begun."""
+    """What to do: fixed when a backfill is created."""
 
     consumer: str  # its name in the configuration
     group: str
     topic: str
-    topic_id: str | None  # None: from brokers that have none
-    begin: str  # as it was asked for
+    topic_id: str | None  # None: the brokers have no topic ids
+    begin: str  # as requested
     end: str
     stretches: Mapping[int, Stretch]  # by partition
 
@@ -41,13 +42,13 @@ class BackfillPlan:
         stretches = {str(partition): list(stretch) for partition, stretch in self.stretches.items()}
         return {"format": _FORMAT, **asdict(self), "stretches": stretches}
 
-    def difference(self, **asked: str | None) -> str | None:
-        """What of this is asked for otherwise; what is None is not asked."""
-        wrong = [(name, getattr(self, name), text) for name, text in asked.items() if text is not None]
-        return next((f"{_WORDS[name]} {known}, not {text}" for name, known, text in wrong if known != text), None)
+    def difference(self, **requested: str | None) -> str | None:
+        """The first requested value that differs from the plan, as text. None values are not compared."""
+        given = [(name, getattr(self, name), text) for name, text in requested.items() if text is not None]
+        return next((f"{_LABELS[name]} {known}, not {text}" for name, known, text in given if known != text), None)
 
 
-_WORDS: Final = {
+_LABELS: Final = {
     "consumer": "of consumer",
     "group": "of group",
     "topic": "of topic",
@@ -57,51 +58,53 @@ _WORDS: Final = {
 }
 
 
-def plan_from(told: Json) -> BackfillPlan:
-    check_format(told)
+def plan_from(saved: Json) -> BackfillPlan:
+    check_format(saved)
     try:
-        named = {name: told[name] for name in ("consumer", "group", "topic", "topic_id", "begin", "end")}
-        return BackfillPlan(**named, stretches={int(p): (start, end) for p, (start, end) in told["stretches"].items()})
-    except _NOT_OURS as error:
+        named = {name: saved[name] for name in ("consumer", "group", "topic", "topic_id", "begin", "end")}
+        return BackfillPlan(**named, stretches={int(p): (start, end) for p, (start, end) in saved["stretches"].items()})
+    except _DAMAGED as error:
         raise ConfigError(f"plan.json is damaged: start a new backfill with another --state ({error!r})") from error
 
 
-def check_format(told: Json) -> None:
-    if not isinstance(told, dict) or told.get("format") != _FORMAT:
-        raise ConfigError("the state was written by another version of multilane: go on with that one, or begin anew")
+def check_format(saved: Json) -> None:
+    if not isinstance(saved, dict) or saved.get("format") != _FORMAT:
+        raise ConfigError(
+            "the state was written by another version of multilane: continue with that version, or start a new backfill"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressReport:
     """What a task has done since its last one."""
 
-    places: Mapping[int, Start]  # by partition
-    settled: int = 0  # records, failed ones among them
+    positions: Mapping[int, Start]  # by partition
+    settled: int = 0  # records, including failed ones
     failed: tuple[ExhaustedRecord, ...] = ()
     epochs: Mapping[int, int] = field(default_factory=dict)  # the newest leader epoch that was read, by partition
 
     def to_json(self) -> Json:
         return {
-            "places": places_to_json(self.places),
+            "places": positions_to_json(self.positions),
             "epochs": epochs_to_json(self.epochs),
             "settled": self.settled,
             "failed": [asdict(one) for one in self.failed],
         }
 
 
-def report_from(told: Json) -> ProgressReport:
-    failed = tuple(ExhaustedRecord(**one) for one in told["failed"])
-    return ProgressReport(places_from(told["places"]), told["settled"], failed, epochs_from(told))
+def report_from(message: Json) -> ProgressReport:
+    failed = tuple(ExhaustedRecord(**one) for one in message["failed"])
+    return ProgressReport(positions_from(message["places"]), message["settled"], failed, epochs_from(message))
 
 
-def places_to_json(places: Mapping[int, Start]) -> Json:
-    return {str(partition): [offset, [list(run) for run in runs]] for partition, (offset, runs) in places.items()}
+def positions_to_json(positions: Mapping[int, Start]) -> Json:
+    return {str(partition): [offset, [list(run) for run in runs]] for partition, (offset, runs) in positions.items()}
 
 
-def places_from(told: Json) -> dict[int, Start]:
+def positions_from(saved: Json) -> dict[int, Start]:
     return {
         int(partition): (offset, tuple((first, last) for first, last in runs))
-        for partition, (offset, runs) in told.items()
+        for partition, (offset, runs) in saved.items()
     }
 
 
@@ -109,47 +112,47 @@ def epochs_to_json(epochs: Mapping[int, int]) -> Json:
     return {str(partition): epoch for partition, epoch in epochs.items()}
 
 
-def epochs_from(told: Json) -> dict[int, int]:
-    """Versions before wrote none."""
-    return {int(partition): epoch for partition, epoch in told.get("epochs", {}).items()}
+def epochs_from(saved: Json) -> dict[int, int]:
+    """Earlier versions wrote none."""
+    return {int(partition): epoch for partition, epoch in saved.get("epochs", {}).items()}
 
 
 @dataclass(slots=True)
 class BackfillProgress:
     plan: BackfillPlan
-    places: dict[int, Start]
+    positions: dict[int, Start]
     records: int = 0  # settled so far, in all runs
     seconds: float = 0.0  # of work, in all runs
-    round: int = 1  # rises when those that failed are tried once more
+    round: int = 1  # increases when the failed records are reprocessed
     failed: set[tuple[int, int]] = field(default_factory=set)  # partition and offset, of this round
     epochs: dict[int, int] = field(default_factory=dict)  # the newest leader epoch that was read, by partition
 
     def note(self, report: ProgressReport) -> tuple[ExhaustedRecord, ...]:
-        """Gives the failed records that are new."""
+        """Apply a report. Returns the failed records that are new."""
         fresh = tuple({(one.partition, one.offset): one for one in report.failed}.values())
         fresh = tuple(one for one in fresh if (one.partition, one.offset) not in self.failed)
         self.failed |= {(one.partition, one.offset) for one in fresh}
-        for partition, place in report.places.items():
-            self.places[partition] = _before(self.plan.stretches[partition][1], place)
+        for partition, position in report.positions.items():
+            self.positions[partition] = _before(self.plan.stretches[partition][1], position)
         for partition, epoch in report.epochs.items():
             self.epochs[partition] = max(epoch, self.epochs.get(partition, epoch))
         self.records += report.settled
         return fresh
 
     def settled_until(self, partition: int) -> int | None:
-        """The offset behind all that is said to be settled; None where nothing is."""
-        offset, runs = self.places[partition]
+        """The offset after the last settled record; None if none is settled."""
+        offset, runs = self.positions[partition]
         until = runs[-1][1] + 1 if runs else offset
         return until if until > self.plan.stretches[partition][0] else None
 
     def begin_again(self, partition: int) -> None:
-        """What is said to be settled is of a log that is no more."""
-        self.places[partition] = self.plan.stretches[partition][0], ()
+        """Restart a partition: the saved progress belongs to a log that no longer exists."""
+        self.positions[partition] = self.plan.stretches[partition][0], ()
         self.epochs.pop(partition, None)
 
     @property
     def open_partitions(self) -> list[int]:
-        return [partition for partition in sorted(self.places) if self.remaining_of(partition)]
+        return [partition for partition in sorted(self.positions) if self.remaining_of(partition)]
 
     @property
     def is_through(self) -> bool:
@@ -157,43 +160,43 @@ class BackfillProgress:
 
     @property
     def remaining(self) -> int:
-        """Offsets: no fewer than there are records."""
-        return sum(map(self.remaining_of, self.places))
+        """Number of offsets: at least the number of records."""
+        return sum(map(self.remaining_of, self.positions))
 
     def remaining_of(self, partition: int) -> int:
-        offset, runs = self.places[partition]
+        offset, runs = self.positions[partition]
         end = self.plan.stretches[partition][1]
         return max(0, end - offset - sum(last - first + 1 for first, last in runs))
 
     def is_settled(self, partition: int, offset: int) -> bool:
-        known, runs = self.places[partition]
+        known, runs = self.positions[partition]
         return offset < known or any(first <= offset <= last for first, last in runs)
 
     def skip_to(self, partition: int, first: int) -> int:
-        """The log begins here now; gives how many offsets are passed over."""
+        """Skip to the new beginning of the log. Returns the number of skipped offsets."""
         before = self.remaining_of(partition)
-        offset, runs = self.places[partition]
+        offset, runs = self.positions[partition]
         kept = tuple((max(begin, first), last) for begin, last in runs if last >= first)
         if kept and kept[0][0] == first:
             first, kept = kept[0][1] + 1, kept[1:]
-        self.places[partition] = _before(self.plan.stretches[partition][1], (max(offset, first), kept))
+        self.positions[partition] = _before(self.plan.stretches[partition][1], (max(offset, first), kept))
         return before - self.remaining_of(partition)
 
     def begin_round_of_failed(self) -> None:
-        """Everything is settled but what failed: that is tried once more."""
+        """Reprocess only the failed records of a finished backfill."""
         for partition, (_, end) in self.plan.stretches.items():
-            offsets = sorted(offset for where, offset in self.failed if where == partition)
+            offsets = sorted(offset for failed_in, offset in self.failed if failed_in == partition)
             edges = [*offsets, end]
             gaps = [(low + 1, high - 1) for low, high in zip(offsets, edges[1:], strict=True) if high - low > 1]
-            self.places[partition] = edges[0], tuple(gaps)
+            self.positions[partition] = edges[0], tuple(gaps)
         self.round += 1
         self.failed = set()
 
     def shares(self, tasks: int) -> list[list[int]]:
-        """The open partitions for so many tasks or fewer: the largest first, each to who has least."""
+        """The open partitions for this many tasks or fewer: the largest first, each to the task with the least."""
         loads: list[tuple[int, list[int]]] = [(0, []) for _ in range(min(tasks, len(self.open_partitions)))]
         for partition in sorted(self.open_partitions, key=self.remaining_of, reverse=True):
-            least = min(range(len(loads)), key=lambda at: loads[at][0])
+            least = min(range(len(loads)), key=lambda task: loads[task][0])
             load, share = loads[least]
             loads[least] = load + self.remaining_of(partition), [*share, partition]
         return [sorted(share) for _, share in loads]
@@ -206,7 +209,7 @@ class BackfillProgress:
             "failed": len(self.failed),
             "remaining": self.remaining,
             "seconds": round(self.seconds, 3),
-            "places": places_to_json(self.places),
+            "places": positions_to_json(self.positions),
             "epochs": epochs_to_json(self.epochs),
         }
 
@@ -215,30 +218,30 @@ def new_progress(plan: BackfillPlan) -> BackfillProgress:
     return BackfillProgress(plan, {partition: (start, ()) for partition, (start, _) in plan.stretches.items()})
 
 
-def progress_from(plan: BackfillPlan, told: Json) -> BackfillProgress:
-    check_format(told)
+def progress_from(plan: BackfillPlan, saved: Json) -> BackfillProgress:
+    check_format(saved)
     try:
-        places, epochs = places_from(told["places"]), epochs_from(told)
-        progress = BackfillProgress(plan, places, told["records"], told["seconds"], told["round"], epochs=epochs)
-        is_sound = places.keys() == plan.stretches.keys() and all(
-            _is_sound(places[p], stretch) for p, stretch in plan.stretches.items()
+        positions, epochs = positions_from(saved["places"]), epochs_from(saved)
+        progress = BackfillProgress(plan, positions, saved["records"], saved["seconds"], saved["round"], epochs=epochs)
+        is_sound = positions.keys() == plan.stretches.keys() and all(
+            _is_sound(positions[p], stretch) for p, stretch in plan.stretches.items()
         )
-    except _NOT_OURS:
+    except _DAMAGED:
         is_sound = False
     if not is_sound or not all(type(n) is int for n in (progress.records, progress.round, *epochs.values())):
         raise ConfigError("the offsets in progress.json are damaged: start a new backfill with another --state")
     return progress
 
 
-def _is_sound(place: Start, stretch: Stretch) -> bool:
-    """Within the stretch, in order and apart from each other, as they are written."""
-    offset, runs = place
+def _is_sound(position: Start, stretch: Stretch) -> bool:
+    """Whether the position is within the stretch, and its runs are ordered and separate, as they are written."""
+    offset, runs = position
     edges = [offset, *(edge for first, last in runs for edge in (first, last + 1))]
     is_ordered = all(type(edge) is int for edge in edges) and edges == sorted(set(edges))
     return is_ordered and stretch[0] <= offset and edges[-1] <= stretch[1]
 
 
-def _before(end: int, place: Start) -> Start:
-    """Nothing beyond the end is any of our affair."""
-    offset, runs = place
+def _before(end: int, position: Start) -> Start:
+    """Cut the position at the end of the stretch."""
+    offset, runs = position
     return min(offset, end), tuple((first, min(last, end - 1)) for first, last in runs if first < end)

@@ -2,9 +2,9 @@
 
 Thread: application (the main thread: signal handlers).
 
-What can be found out without Spark is found out first: the application, the state, the range. The range is looked up
-once, when a backfill is begun, and kept with its state; a later start goes on with it. No group is joined and nothing
-is committed anywhere: the state is the only truth.
+Checks everything that does not need Spark first: the application, the state, the range. The range is looked up once,
+when a backfill is created, and saved with its state; a later run continues with it. Never joins a group or commits an
+offset: the state directory is the only record of progress.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from multilane.config.app.clients import admin_properties, consumer_properties
 from multilane.config.app.cluster import ClusterConfig
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.config.consumer import parse_consumer
-from multilane.engines.backfill.bounds import Bound, Offsets, named_partitions, stretches, told
+from multilane.engines.backfill.bounds import Bound, Offsets, bound_text, named_partitions, stretches
 from multilane.engines.backfill.driver import BackfillDriver, BackfillRunPlan, BackfillStatus
 from multilane.engines.backfill.job import BackfillJob
 from multilane.engines.backfill.log_checks import Logs, check_ends, check_settled, check_there
@@ -40,7 +40,7 @@ log = logger(__name__)
 
 _UNKNOWN_TOPIC: Final = 3
 _WORKER: Final = "multilane.engines.backfill.worker_app:BackfillWorkerApp"
-_BEYOND_DRAIN: Final = 60.0  # seconds for closing producers
+_CLOSE_SECONDS: Final = 60.0  # after the drain, to close producers
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ class BackfillRequest:
     target: str
     consumer: str  # its name in the configuration
     state: Path
-    begin: Bound | None = None  # None: as it was begun
-    end: Bound | None = None  # the same; one that is begun ends at the latest
-    tasks: int | None = None  # None: as many as a local master has slots, else one for each partition
+    begin: Bound | None = None  # None: as in the saved plan
+    end: Bound | None = None  # None: as in the saved plan, or `latest` for a new backfill
+    tasks: int | None = None  # None: one for each slot of a local master, else one for each partition
     to_error_topic: bool = False
     skips_deleted: bool = False
     failed_only: bool = False
@@ -59,43 +59,43 @@ class BackfillRequest:
 
 @dataclass(frozen=True, slots=True)
 class BackfillOutcome:
-    """How a run has ended."""
+    """The result of a run."""
 
     plan: BackfillPlan
     standing: BackfillStatus
     records: int  # in all runs
-    seconds: float  # the same
+    seconds: float  # in all runs
     is_through: bool
     failed_list: Path | None  # None: nothing failed
 
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Who is told how it goes."""
+    """Callbacks for the progress of a run."""
 
     on_step: Callable[[str], object] = lambda step: None
     on_standing: Callable[[BackfillStatus], object] = lambda standing: None
 
 
 def backfill(request: BackfillRequest, listeners: Listeners | None = None) -> BackfillOutcome:
-    """Until it is through, or a signal; then it can be gone on with."""
-    heard = listeners or Listeners()
+    """Run until the backfill is finished, or until a signal; a later run continues it."""
+    callbacks = listeners or Listeners()
     app = find_app(request.target)
-    config = app.registered(request.consumer).config
+    config = app.full_registration(request.consumer).config
     if request.to_error_topic and config.error is None:
-        raise ConfigError(f"consumer {config.name!r} has no error topic: leave --errors-to-topic out, or configure one")
-    session_conf(request.spark)  # what is wrong with it is said before anything is written
+        raise ConfigError(f"consumer {config.name!r} has no error topic: omit --errors-to-topic, or configure one")
+    session_conf(request.spark)  # report its problems before anything is written
     with StateFiles(request.state) as files:
-        heard.on_step(f"looking at {config.topic}")
+        callbacks.on_step(f"reading the offsets of {config.topic}")
         progress = _progress(request, files, config, app.config.cluster(config.cluster))
-        driver = BackfillDriver(progress, files, heard.on_standing)
+        driver = BackfillDriver(progress, files, callbacks.on_standing)
         if not progress.is_through:
-            with signals_stop(driver.stop):  # from now on: Spark takes seconds to start
-                heard.on_step("starting Spark")
-                _run(request, config, progress, driver, heard.on_step)
+            with signals_stop(driver.stop):  # before Spark, which takes seconds to start
+                callbacks.on_step("starting Spark")
+                _run(request, config, progress, driver, callbacks.on_step)
         failed_list = files.failed_path(progress) if progress.failed else None
         return BackfillOutcome(
-            progress.plan, driver.standing, progress.records, progress.seconds, progress.is_through, failed_list
+            progress.plan, driver.status, progress.records, progress.seconds, progress.is_through, failed_list
         )
 
 
@@ -122,7 +122,7 @@ def _run(
             bind=bind,
             host=host,
             log_level=settings.log_level,
-            drain_seconds=config.rebalance_timeout / 2 + _BEYOND_DRAIN,
+            drain_seconds=config.rebalance_timeout / 2 + _CLOSE_SECONDS,
             start_seconds=start_seconds(settings.conf),
         )
         on_step("waiting for the first task")
@@ -130,13 +130,13 @@ def _run(
         driver.run(plan, BackfillJob(spark, uuid.uuid4().hex[:12], title))
 
 
-# --- what is to be done ----------------------------------------------------------------------------------------------
+# --- the plan --------------------------------------------------------------------------------------------------------
 
 
 def _progress(
     request: BackfillRequest, files: StateFiles, config: ConsumerGroupConfig, cluster: ClusterConfig
 ) -> BackfillProgress:
-    """Begun, or gone on with."""
+    """The progress of a new backfill, or the saved one."""
     with Admin(admin_properties(cluster)) as admin:
         topic = _described(admin, config.topic)
         logs = Logs(admin, topic, read_committed=parse_consumer(consumer_properties(config, cluster)).read_committed)
@@ -149,9 +149,9 @@ def _progress(
             _check_same(request, plan, config, topic)
         progress = files.load(plan)
         if request.failed_only:
-            _turn_to_failed(progress, files)
+            _select_failed(progress, files)
         check_ends(progress, logs)
-        with Consumer(_reading(config, cluster)) as consumer:
+        with Consumer(_reader_properties(config, cluster)) as consumer:
             check_settled(progress, consumer)
         check_there(progress, logs, skips_deleted=request.skips_deleted)
     files.save(progress)
@@ -162,26 +162,27 @@ def _new_plan(
     request: BackfillRequest, config: ConsumerGroupConfig, topic: TopicDescription, logs: Logs
 ) -> BackfillPlan:
     if request.failed_only:
-        raise ConfigError(f"there is no backfill in {request.state} that could have failed: leave --failed-only out")
+        raise ConfigError(f"there is no backfill in {request.state}: omit --failed-only")
     if request.begin is None:
-        raise ConfigError(f"there is no backfill in {request.state} to go on with: say where it begins with --from")
+        raise ConfigError(f"there is no backfill in {request.state}: set --from to start one")
     begin: Bound = request.begin
     end: Bound = "latest" if request.end is None else request.end
     named = named_partitions(begin, end)
     partitions = logs.partitions if named is None else named
     unknown = sorted(partitions - logs.partitions)
     if unknown:
-        raise ConfigError(f"{topic.name} has no partition {unknown[0]}: it has {len(logs.partitions)}, from 0 on")
+        raise ConfigError(f"{topic.name} has no partition {unknown[0]}: it has {len(logs.partitions)} partitions")
     starts, ends = logs.at(begin, partitions), logs.at(end, partitions)
-    made = stretches(_no_later(starts, ends, begin), ends, _both(logs, partitions))
-    if all(start == stop for start, stop in made.values()):
-        raise NoHistory(f"{topic.name} has no records from {told(begin)} to {told(end)}: choose another time")
-    return BackfillPlan(config.name, config.group_id, topic.name, _id_of(topic), told(begin), told(end), made)
+    found = stretches(_no_later(starts, ends, begin), ends, _both(logs, partitions))
+    texts = bound_text(begin), bound_text(end)
+    if all(start == stop for start, stop in found.values()):
+        raise NoHistory(f"{topic.name} has no records from {texts[0]} to {texts[1]}: choose another range")
+    return BackfillPlan(config.name, config.group_id, topic.name, _id_of(topic), *texts, found)
 
 
 def _no_later(starts: Offsets, ends: Offsets, begin: Bound) -> Offsets:
-    """Times of a topic's records need not rise: where the first as late as the beginning comes behind the end, there is
-    nothing. Offsets are meant as they are."""
+    """Timestamps of a topic need not increase: the first record since the begin time may come after the end. Then the
+    stretch is empty. Offsets are taken as given."""
     return starts if isinstance(begin, Mapping) else {p: min(start, ends[p]) for p, start in starts.items()}
 
 
@@ -193,29 +194,29 @@ def _both(logs: Logs, partitions: Collection[int]) -> dict[int, tuple[int, int]]
 def _check_same(
     request: BackfillRequest, plan: BackfillPlan, config: ConsumerGroupConfig, topic: TopicDescription
 ) -> None:
-    wrong = plan.difference(
+    difference = plan.difference(
         consumer=config.name,
         group=config.group_id,
         topic=config.topic,
         topic_id=_id_of(topic) if plan.topic_id is not None else None,
-        begin=None if request.begin is None else told(request.begin),
-        end=None if request.end is None else told(request.end),
+        begin=None if request.begin is None else bound_text(request.begin),
+        end=None if request.end is None else bound_text(request.end),
     )
-    if wrong is not None:
+    if difference is not None:
         raise ConfigError(
-            f"{request.state} has a backfill {wrong}. To go on with it leave out what differs; to begin another one "
-            "give another --state, or delete this directory"
+            f"{request.state} has a backfill {difference}. To continue it, omit the option that differs; to start "
+            "another one, use another --state or delete this directory"
         )
 
 
-def _turn_to_failed(progress: BackfillProgress, files: StateFiles) -> None:
+def _select_failed(progress: BackfillProgress, files: StateFiles) -> None:
     if not progress.is_through:
         if progress.round > 1:
-            return  # of a run that was ended in the middle of it
-        raise ConfigError("--failed-only is for a backfill that is through: let this one go on to its end first")
+            return  # an earlier run of this round was interrupted
+        raise ConfigError("--failed-only needs a finished backfill: let this one finish first")
     if not progress.failed:
-        raise ConfigError("no record has failed: there is nothing to do for --failed-only")
-    log.info("%d failed records of %s are tried once more", len(progress.failed), files.failed_path(progress))
+        raise ConfigError("no record has failed: --failed-only has nothing to do")
+    log.info("reprocessing %d failed records of %s", len(progress.failed), files.failed_path(progress))
     progress.begin_round_of_failed()
 
 
@@ -225,13 +226,13 @@ def _described(admin: Admin, topic: str) -> TopicDescription:
     except BrokerError as error:
         if error.code != _UNKNOWN_TOPIC:
             raise
-        raise ConfigError(f"there is no topic {topic!r} on these brokers: mend its name") from None
+        raise ConfigError(f"there is no topic {topic!r} on these brokers: correct its name") from None
 
 
 def _id_of(topic: TopicDescription) -> str | None:
     return None if topic.id is None else str(topic.id)
 
 
-def _reading(config: ConsumerGroupConfig, cluster: ClusterConfig) -> dict[str, object]:
-    """A consumer that is a member of no group."""
+def _reader_properties(config: ConsumerGroupConfig, cluster: ClusterConfig) -> dict[str, object]:
+    """Properties of a consumer that joins no group."""
     return {k: v for k, v in consumer_properties(config, cluster).items() if not k.startswith("group.")}

@@ -1,10 +1,11 @@
-"""The state directory of a backfill: its plan, how far it is, what failed, and a lock.
+"""The state directory of a backfill: its plan, its progress, its failed records, and a lock.
 
 Thread: the driver's, alone.
 
-Only the driver writes here, so the directory may be on its machine only. Files are replaced whole: whoever is killed in
-between leaves the old or the new one. What failed is appended before the places are written that have it settled; what
-is listed and not settled there was cut off in between, is handled again, and is taken off the list.
+Owns the directory while it is open. Only the driver writes here, so the directory may be local to its machine. Files
+are replaced as a whole: a kill leaves the old or the new one. A failed record is listed before the progress that has it
+settled is saved. A record that is listed but not settled was in flight at a kill: it is handled again, and is removed
+from the list.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class StateFiles:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._lock.close()
-            raise ConfigError(f"{self.directory}: a run is at this backfill already; wait for it, or end it") from None
+            raise ConfigError(f"{self.directory}: this backfill is already running: wait for it, or stop it") from None
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -52,27 +53,29 @@ class StateFiles:
 
     def _check_directory(self) -> None:
         if self.directory.is_dir() and not (self.directory / _PLAN).exists():
-            ours = {_LOCK, f".{_PLAN}.part"}  # of one who was killed at the very beginning
-            strangers = sorted(path.name for path in self.directory.iterdir() if path.name not in ours)
-            if strangers:
-                what = f"{self.directory} has no backfill in it, but {strangers[0]}"
-                raise ConfigError(f"{what}: give --state a directory that is new or empty")
+            ours = {_LOCK, f".{_PLAN}.part"}  # left by a run that was killed at its start
+            others = sorted(path.name for path in self.directory.iterdir() if path.name not in ours)
+            if others:
+                raise ConfigError(
+                    f"{self.directory} has no backfill in it, but {others[0]}: "
+                    "set --state to a directory that is new or empty"
+                )
 
     # --- the plan ----------------------------------------------------------------------------------------------------
 
     def plan(self) -> BackfillPlan | None:
-        """None when nothing was begun here."""
-        told = self._read(_PLAN)
-        return None if told is None else plan_from(told)
+        """None if there is no backfill."""
+        saved = self._read(_PLAN)
+        return None if saved is None else plan_from(saved)
 
     def begin(self, plan: BackfillPlan) -> None:
         self._write(_PLAN, plan.to_json())
 
-    # --- how far it is -----------------------------------------------------------------------------------------------
+    # --- the progress ------------------------------------------------------------------------------------------------
 
     def load(self, plan: BackfillPlan) -> BackfillProgress:
-        told = self._read(_PROGRESS)
-        progress = new_progress(plan) if told is None else progress_from(plan, told)
+        saved = self._read(_PROGRESS)
+        progress = new_progress(plan) if saved is None else progress_from(plan, saved)
         lines = self._failed_lines(progress)
         kept = [line for line in lines if progress.is_settled(line["partition"], line["offset"])]
         progress.failed = {(line["partition"], line["offset"]) for line in kept}
@@ -83,13 +86,13 @@ class StateFiles:
     def save(self, progress: BackfillProgress) -> None:
         self._write(_PROGRESS, progress.to_json())
 
-    # --- what failed -------------------------------------------------------------------------------------------------
+    # --- failed records ----------------------------------------------------------------------------------------------
 
     def failed_path(self, progress: BackfillProgress) -> Path:
         return self.directory / ("failed.jsonl" if progress.round == 1 else f"failed-{progress.round}.jsonl")
 
     def list_failed(self, progress: BackfillProgress, failed: Iterable[ExhaustedRecord]) -> None:
-        """Behind those before."""
+        """Append them to the list."""
         text = "".join(json.dumps({"topic": progress.plan.topic, **asdict(one)}) + "\n" for one in failed)
         if not text:
             return
@@ -100,7 +103,7 @@ class StateFiles:
         os.fsync(self._failed.fileno())
 
     def _failed_lines(self, progress: BackfillProgress) -> list[dict[str, Any]]:
-        """The last may be half a line, of one who was killed."""
+        """The listed records. Removes a partial last line, which a kill leaves."""
         try:
             text = self.failed_path(progress).read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -120,10 +123,10 @@ class StateFiles:
         except FileNotFoundError:
             return None
         except ValueError:
-            raise ConfigError(f"{path} is damaged: begin anew, with another --state") from None
+            raise ConfigError(f"{path} is damaged: start a new backfill with another --state") from None
 
-    def _write(self, name: str, told: Any) -> None:
-        _replace(self.directory / name, json.dumps(told) + "\n")
+    def _write(self, name: str, content: Any) -> None:
+        _replace(self.directory / name, json.dumps(content) + "\n")
 
 
 def _replace(path: Path, text: str) -> None:

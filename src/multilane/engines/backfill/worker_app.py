@@ -1,10 +1,10 @@
-"""An application in a Spark worker that works off stretches of a topic's history: the composition root there.
+"""An application in a Spark worker that processes ranges of a topic's history: the composition root there.
 
-Thread: `run` on the worker's own, with an event loop; `stop` and `give_up` from any.
+Thread: `run` on the worker's own, with an event loop; `stop` and `abort` from any.
 
-The lanes are those of every other engine. What is different: the consumer is a member of no group and nothing is
-committed; each partition has an end; and failed records are tried again in their place, because the live group's retry
-topic is for the live group.
+Uses the lanes of every other engine, with three differences: the consumer joins no group and never commits; each
+partition has an end; and failed records are retried in place, because the retry topic belongs to the live group. Owns
+the consumer and the lane factory of its task.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from multilane.clock import Clock, SystemClock
 from multilane.config.app.cluster import ClusterConfig
 from multilane.config.app.consumer import ConsumerGroupConfig
 from multilane.engines.backfill.progress import ProgressReport
-from multilane.engines.backfill.worker import BackfillTask, Tell
+from multilane.engines.backfill.worker import BackfillTask, SendReport
 from multilane.engines.lease_runner import LeaseRunner
 from multilane.errors import ChannelLost, DataLoss, OffsetOutOfRange
 from multilane.lanes.assignment import Start, Starts
@@ -41,7 +41,7 @@ from multilane.wire.records.record import Record
 
 log = logger(__name__)
 
-_LATENCY: Final = 0.05  # seconds: all of history is there, so a window that is not full waits for nothing
+_LATENCY: Final = 0.05  # seconds: history is complete, so a window that is not full need not wait for more
 
 
 class BackfillWorkerApp:
@@ -56,27 +56,27 @@ class BackfillWorkerApp:
         self._news = CountBuffer()
         self._failed = FailureCollector()
         self._is_stopped = False
-        self._is_given_up = False
+        self._is_aborted = False
 
-    def run(self, errand: BackfillTask, tell: Tell) -> ProgressReport:
+    def run(self, task: BackfillTask, send_report: SendReport) -> ProgressReport:
         with tuned_interpreter():
-            return run_to_end(self._serve(errand, tell))
+            return run_to_end(self._serve(task, send_report))
 
     def stop(self) -> None:
         self._is_stopped = True
-        self._on_loop(self._end)
+        self._call_on_loop(self._end)
 
     def news(self) -> dict[str, Any]:
         return {"counts": self._news.take(), "failures": self._failed.take()}
 
-    def give_up(self) -> None:
-        self._is_given_up = True
-        self._on_loop(self._abandon)
+    def abort(self) -> None:
+        self._is_aborted = True
+        self._call_on_loop(self._abandon)
 
-    def _on_loop(self, what: Callable[[], object]) -> None:
+    def _call_on_loop(self, function: Callable[[], object]) -> None:
         if self._loop is not None:
-            with suppress(RuntimeError):  # the loop is closed: it has ended
-                self._loop.call_soon_threadsafe(what)
+            with suppress(RuntimeError):  # the loop is closed: the run has ended
+                self._loop.call_soon_threadsafe(function)
 
     def _end(self) -> None:
         if self._lease_runner is not None:
@@ -86,26 +86,26 @@ class BackfillWorkerApp:
         if self._work is not None:
             self._work.cancel()
 
-    async def _serve(self, errand: BackfillTask, tell: Tell) -> ProgressReport:
+    async def _serve(self, task: BackfillTask, send_report: SendReport) -> ProgressReport:
         self._loop = asyncio.get_running_loop()
-        self._work = asyncio.create_task(self._work_off(errand, tell))
-        if self._is_given_up:
+        self._work = asyncio.create_task(self._process(task, send_report))
+        if self._is_aborted:
             self._abandon()
         try:
             return await self._work
         except asyncio.CancelledError:
-            if self._is_given_up:
-                raise ChannelLost("the driver of this backfill is gone: whatever was in work is given up") from None
+            if self._is_aborted:
+                raise ChannelLost("the driver of this backfill is gone: abandoning the records in flight") from None
             raise
         except OffsetOutOfRange as error:
-            raise DataLoss(f"{error}. With --skip-deleted the backfill goes on where the log begins now") from error
+            raise DataLoss(f"{error}. With --skip-deleted the backfill continues where the log begins now") from error
         finally:
             await self._app.close_producers()
 
-    async def _work_off(self, errand: BackfillTask, tell: Tell) -> ProgressReport:
-        registration = self._app.registered(errand.consumer)
+    async def _process(self, task: BackfillTask, send_report: SendReport) -> ProgressReport:
+        registration = self._app.full_registration(task.consumer)
         cluster = self._app.config.cluster(registration.config.cluster)
-        in_place = in_place_for(registration.config, cluster, self._clock, to_error_topic=errand.to_error_topic)
+        in_place = in_place_for(registration.config, cluster, self._clock, to_error_topic=task.to_error_topic)
         lane_factory = LaneFactory(
             _for_history(registration),
             cluster,
@@ -115,82 +115,84 @@ class BackfillWorkerApp:
             in_place,
         )
         lane_factory.failures = self._failed
-        reset = {"auto.offset.reset": "earliest" if errand.skips_deleted else "none"}
-        consumer = AsyncConsumer(lane_factory.reading | reset, clock=self._clock, observer=self._app.observer)
+        reset = {"auto.offset.reset": "earliest" if task.skips_deleted else "none"}
+        consumer = AsyncConsumer(
+            lane_factory.source.reader_properties | reset, clock=self._clock, observer=self._app.observer
+        )
         try:
             await lane_factory.open()
-            return await self._pass_through(
-                errand, lane_factory, consumer, ProgressReporter(in_place, errand.ends, tell)
-            )
+            reporter = ProgressReporter(in_place, task.ends, send_report)
+            return await self._run_leases(task, lane_factory, consumer, reporter)
         finally:
             await consumer.close(0)
             await lane_factory.close()
 
-    async def _pass_through(
-        self, errand: BackfillTask, lane_factory: LaneFactory, consumer: AsyncConsumer, account: ProgressReporter
+    async def _run_leases(
+        self, task: BackfillTask, lane_factory: LaneFactory, consumer: AsyncConsumer, reporter: ProgressReporter
     ) -> ProgressReport:
         async def build(some: Starts) -> PartitionProcessor:
-            return account.with_processor(await lane_factory.build(some))
+            return reporter.with_processor(await lane_factory.build(some))
 
-        starts = {TopicPartition(errand.topic, partition): _start(errand, partition) for partition in errand.starts}
-        ends = {TopicPartition(errand.topic, partition): end for partition, end in errand.ends.items()}
-        patience = lane_factory.config.rebalance_timeout / 2
-        self._lease_runner = LeaseRunner(consumer, lane_factory.topics, build, account.tell, patience, self._clock)
+        starts = {TopicPartition(task.topic, partition): _start(task, partition) for partition in task.starts}
+        ends = {TopicPartition(task.topic, partition): end for partition, end in task.ends.items()}
+        drain = lane_factory.config.rebalance_timeout / 2
+        self._lease_runner = LeaseRunner(consumer, lane_factory.source.topics, build, reporter.send, drain, self._clock)
         if self._is_stopped:
             self._lease_runner.end()
-        processors = await self._lease_runner.run(starts, inf, patience, ends)
+        processors = await self._lease_runner.run(starts, inf, drain, ends)
         for processor in processors:
             await processor.drain(self._clock.monotonic())
-        return account.report(processors)
+        return reporter.report(processors)
 
 
 class ProgressReporter:
-    """What was done since it was last told."""
+    """Reports the progress since the last report."""
 
-    def __init__(self, in_place: InPlace, ends: Mapping[int, int], tell: Tell) -> None:
+    def __init__(self, in_place: InPlace, ends: Mapping[int, int], send_report: SendReport) -> None:
         self._in_place = in_place
         self._ends = ends
-        self._tell = tell
+        self._send_report = send_report
         self._processors: list[PartitionProcessor] = []
-        self._told = 0  # settled records
+        self._reported = 0  # settled records
 
     def with_processor(self, processor: PartitionProcessor) -> PartitionProcessor:
         self._processors.append(processor)
         return processor
 
-    async def tell(self, processors: Collection[PartitionProcessor]) -> None:
-        self._tell(self.report(processors))
+    async def send(self, processors: Collection[PartitionProcessor]) -> None:
+        self._send_report(self.report(processors))
 
     def report(self, processors: Collection[PartitionProcessor]) -> ProgressReport:
-        places = {p.partition: processor.full_commit_point(p) for processor in processors for p in processor.partitions}
+        points = {p.partition: processor.full_commit_point(p) for processor in processors for p in processor.partitions}
         settled = sum(processor.settled for processor in self._processors)
-        more, self._told = settled - self._told, settled
-        starts = {partition: (place.offset, place.runs) for partition, place in places.items()}
-        epochs = {partition: place.end_epoch for partition, place in places.items() if place.end_epoch != NO_EPOCH}
+        more, self._reported = settled - self._reported, settled
+        starts = {partition: (point.offset, point.runs) for partition, point in points.items()}
+        epochs = {partition: point.end_epoch for partition, point in points.items() if point.end_epoch != NO_EPOCH}
         return ProgressReport(starts, more, self._in_place.take_exhausted(), epochs)
 
 
-def _start(errand: BackfillTask, partition: int) -> Start:
-    """With what is known of the log, so that one that was cut or made anew since is noticed."""
-    offset, runs = errand.starts[partition]
-    epoch = errand.epochs.get(partition, NO_EPOCH)
-    return Start(offset, runs, epoch, epoch, None if errand.topic_id is None else UUID(errand.topic_id))
+def _start(task: BackfillTask, partition: int) -> Start:
+    """With the known leader epoch and topic id, so that a truncated or recreated log is noticed."""
+    offset, runs = task.starts[partition]
+    epoch = task.epochs.get(partition, NO_EPOCH)
+    return Start(offset, runs, epoch, epoch, None if task.topic_id is None else UUID(task.topic_id))
 
 
 def in_place_for(config: ConsumerGroupConfig, cluster: ClusterConfig, clock: Clock, *, to_error_topic: bool) -> InPlace:
-    """As often as the retry topic would have it. Where records are acknowledged by hand their keys go on before that:
-    such a record has no place any more, and one attempt."""
+    """As many retries as the retry topic would allow. With ack: manual the next record of a key starts before the last
+    one is acknowledged, so a record cannot be retried in place, and has one attempt."""
     flow = flow_of(config, cluster)
-    again = 0 if config.ack == "manual" else config.retry_count
-    return InPlace(flow if to_error_topic else replace(flow, error=None), again, config.retry_backoff, clock.monotonic)
+    retries = 0 if config.ack == "manual" else config.retry_count
+    return InPlace(
+        flow if to_error_topic else replace(flow, error=None), retries, config.retry_backoff, clock.monotonic
+    )
 
 
 def _for_history(registration: Registration) -> Registration:
-    """The topic alone is read, and no topic of the group's is written to but as `in_place_for` says; nor are the
-    accounts of what the group does."""
+    """Read the topic alone. Write to no topic of the group, except as `in_place_for` allows, and not to its audit."""
     changes = {"retry": None, "error": None, "retry_order": "none", "batch_latency": _LATENCY, "audit": None}
     return replace(registration, config=registration.config.model_copy(update=changes))
 
 
 async def _is_listed(context: Context, record: Record, error: BaseException) -> None:
-    """The last step where the application has none: what is given up is listed in any case."""
+    """The last step if the application has none: exhausted records are listed in any case."""

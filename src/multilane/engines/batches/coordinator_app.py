@@ -134,7 +134,7 @@ class CoordinatorGroup:
         self._clock = clock
         self._observer = observer
         self._assignment: Assignment[RemoteProcessor] = Assignment(
-            lane_factory.topics, self._build, self._pause, self._check
+            lane_factory.source.topics, self._build, self._pause, self._check
         )
         self._stopping = asyncio.Event()
         self._consumer: AsyncConsumer | None = None
@@ -150,9 +150,12 @@ class CoordinatorGroup:
         self._consumer = consumer
         timing = Timing(config.commit_interval, config.rebalance_timeout / 2)
         member = GroupMembership(consumer, self._assignment, timing, self._clock, sift=self._within_logs)
-        member.events = self._lane_factory.belong_to(consumer)
+        member.events = self._lane_factory.bind_to(consumer)
         log.info(
-            "consumer %s: group %s reads %s", self._name, config.group_id, ", ".join(self._lane_factory.topics.names)
+            "consumer %s: group %s reads %s",
+            self._name,
+            config.group_id,
+            ", ".join(self._lane_factory.source.topics.names),
         )
         member.join()
         watching = asyncio.create_task(self._watch_ends())
@@ -239,7 +242,7 @@ class CoordinatorGroup:
 
     async def _watch_ends(self) -> None:
         """Notice new records in the logs. Uses a consumer of its own: the member's is busy with its group."""
-        async with AsyncConsumer(self._lane_factory.reading, clock=self._clock) as consumer:
+        async with AsyncConsumer(self._lane_factory.source.reader_properties, clock=self._clock) as consumer:
             while True:
                 is_known = True
                 partitions = list(self._assignment.partitions)
@@ -262,7 +265,7 @@ class CoordinatorGroup:
 
     async def _note_ids(self, consumer: AsyncConsumer) -> None:
         found: dict[str, UUID] = {}
-        for topic in self._lane_factory.topics.names:
+        for topic in self._lane_factory.source.topics.names:
             with suppress(MultilaneError):  # a deleted topic has none for a while
                 found |= await consumer.topic_ids([topic], _LOOKUP_TIMEOUT)
         self._topic_ids = found

@@ -127,7 +127,7 @@ class LeaseWorkerApp:
             with self._app.failures_to(self._failed):
                 lane_factories = self._app.lane_factories(self._news)
             for name, lane_factory in lane_factories.items():
-                consumer = AsyncConsumer(lane_factory.reading, clock=self._clock, observer=self._news)
+                consumer = AsyncConsumer(lane_factory.source.reader_properties, clock=self._clock, observer=self._news)
                 self._consumers[name] = work = _ConsumerWork(lane_factory, consumer)
                 lane_factory.fence.watch(work.expiry)
                 await lane_factory.open()
@@ -177,7 +177,7 @@ class LeaseWorkerApp:
         try:
             returned = [one for some in await asyncio.gather(*self._serving) for one in some]
             for name in by_consumer:
-                await self._consumers[name].lane_factory.keep_accounts()
+                await self._consumers[name].lane_factory.write_audit()
         except BaseException:
             self.end()
             await asyncio.gather(*self._serving, return_exceptions=True)
@@ -210,7 +210,7 @@ class LeaseWorkerApp:
                 for active in self._active.values()
                 if active.lease.consumer == consumer and active.processor is not None
             ]
-            work.lane_factory.steer(overrides, processors)
+            work.lane_factory.apply_overrides(overrides, processors)
 
     async def _process(
         self, work: _ConsumerWork, leases: Collection[_ActiveLease], task_lease: TaskLease
@@ -233,13 +233,15 @@ class LeaseWorkerApp:
 
         async def report(processors: Collection[PartitionProcessor]) -> None:
             progress = {one: self._progress_of(one) for one in leases if one.processor in processors}
-            if await work.lane_factory.accounts_are_kept():
+            if await work.lane_factory.try_write_audit():
                 for one, lease in progress.items():
                     one.reported = lease
                 self._send(FromWorker.PROGRESS, units=[lease.to_json() for lease in progress.values()])
 
         drain = work.lane_factory.config.rebalance_timeout / 2
-        work.lease_runner = LeaseRunner(work.consumer, work.lane_factory.topics, build, report, drain, self._clock)
+        work.lease_runner = LeaseRunner(
+            work.consumer, work.lane_factory.source.topics, build, report, drain, self._clock
+        )
         if self._ends_early:
             work.lease_runner.end()
         try:
@@ -306,7 +308,7 @@ class LeaseWorkerApp:
             undone.append(released)
             retry = processor.retried.get((record.topic, record.offset))
             retries += [] if retry is None else [retry]
-        if settled and not await self._consumers[active.lease.consumer].lane_factory.accounts_are_kept():
+        if settled and not await self._consumers[active.lease.consumer].lane_factory.try_write_audit():
             settled, undone = [], [*undone, *settled]  # and so they are redelivered
         self._news.count(_SETTLED, len(settled), consumer=active.lease.consumer)
         self._send(
@@ -329,7 +331,7 @@ class LeaseWorkerApp:
         if (
             active is None
             or active.processor is None
-            or self._consumers[active.lease.consumer].lane_factory.keeps_order
+            or self._consumers[active.lease.consumer].lane_factory.source.keeps_order
         ):
             return
         fencing = {record for record in active.lease.held if record.fences}
@@ -350,7 +352,7 @@ class LeaseWorkerApp:
             ended = await work.lease_runner.revoke(frozenset(active.lease.points), seconds)
             if active.processor in ended:
                 lease = self._progress_of(active)
-                kept = await work.lane_factory.accounts_are_kept()
+                kept = await work.lane_factory.try_write_audit()
                 self._send(FromWorker.RETURN, units=[(lease if kept else active.as_known).to_json()])
 
 

@@ -37,7 +37,7 @@ class AppMember:
         self._app.stop()
 
     def steer(self, consumer: str, overrides: ConsumerOverrides) -> None:
-        self._app.overrides.steer(consumer, overrides)
+        self._app.overrides.set(consumer, overrides)
 
     def counts(self) -> list[Count]:
         self._engine = self._app.engine or self._engine

@@ -1,1 +1,1 @@
-"""Lanes as a stage of a DataFrame: rows of Kafka's records in, what became of each out."""
+"""The DataFrame engine: takes rows of Kafka records, runs them on lanes, and returns the outcome of each."""

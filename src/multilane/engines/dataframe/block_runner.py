@@ -1,10 +1,10 @@
-"""Blocks that somebody brings, worked off by teams until each record of them is settled.
+"""Runs blocks of records on lanes until each record is settled.
 
 Thread: loop; one task at a time.
 
-What the pump is for a member of a group this is for somebody who has the records already, and wants to know what
-became of each. There is no position and nothing is committed: whoever brought the blocks goes on when all is settled,
-or brings them again. Owns the teams of its partitions.
+The counterpart of the pump for a caller that has the records already, and wants the outcome of each. There is no
+position. The caller continues when all records are settled, or passes the blocks again. Owns the processors of its
+partitions. Never commits.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from multilane.types import TopicPartition
 from multilane.wire.records.arrow_rows import out_of_order
 from multilane.wire.records.block import Block
 
-_ENOUGH: Final = 64 * 1024 * 1024  # bytes that wait: then no more is wanted for now
-_LOOK: Final = 0.05  # seconds between looks, where nobody rings
-_PARTING: Final = 1.0  # seconds for lanes that have nothing to do any more
+_MAX_WAITING: Final = 64 * 1024 * 1024  # bytes; above, no more blocks are taken
+_CHECK_EVERY: Final = 0.05  # seconds between checks without a notification
+_CLOSE_TIMEOUT: Final = 1.0  # seconds for idle lanes to end
 
 Build = Callable[[Starts, RecordVerdicts], Awaitable[PartitionProcessor]]
 
 
 class Settled(NamedTuple):
-    """Records of one partition, and what became of each."""
+    """Records of one partition with their outcomes."""
 
     partition: TopicPartition
     offsets: npt.NDArray[np.int64]
@@ -41,12 +41,12 @@ class Settled(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Load:
-    """What was brought of one partition."""
+class _PartitionRun:
+    """The blocks of one partition."""
 
     processor: PartitionProcessor
     verdicts: RecordVerdicts
-    open: list[npt.NDArray[np.int64]]  # of each block of which not all is settled
+    open: list[npt.NDArray[np.int64]]  # offsets of each block that is not settled completely
     rows: int = 0
     bytes: int = 0
 
@@ -57,92 +57,92 @@ class BlockRunner:
     def __init__(self, build: Build, clock: Clock) -> None:
         self._build = build
         self._clock = clock
-        self._loads: dict[TopicPartition, _Load] = {}
-        self._news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._runs: dict[TopicPartition, _PartitionRun] = {}
+        self._changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._failure: BaseException | None = None
 
-    async def bring(self, blocks: Iterable[Block]) -> list[Settled]:
-        """Returns when more is wanted, with what has been settled since the last time."""
+    async def process(self, blocks: Iterable[Block]) -> list[Settled]:
+        """Take blocks. Returns the records settled since the last call, once there is room for more blocks."""
         for block in blocks:
             await self._accept(block)
         await self._until(self._wants_more)
         return self._take_settled()
 
     async def finish(self) -> list[Settled]:
-        """No more will come: returns when all is settled."""
+        """Wait until all records are settled. Call it after the last block."""
         self._flush()
         await self._until(self._is_idle, self._flush)
         settled = self._take_settled()
-        await self._drain(_PARTING)
+        await self._drain(_CLOSE_TIMEOUT)
         return settled
 
-    async def give_up(self) -> None:
-        """What is in work is not waited for, and stays unsettled."""
+    async def abort(self) -> None:
+        """Abandon the records in flight; they stay unsettled."""
         await self._drain(0.0)
 
-    # --- how ---------------------------------------------------------------------------------------------------------
+    # --- parts -------------------------------------------------------------------------------------------------------
 
     async def _accept(self, block: Block) -> None:
         partition = TopicPartition(block.topic, block.partition)
-        load = self._loads.get(partition)
-        if load is None:
+        run = self._runs.get(partition)
+        if run is None:
             verdicts = RecordVerdicts()
             processor = await self._build({partition: Start(block.first_offset)}, verdicts)
-            load = self._loads[partition] = _Load(processor, verdicts, [])
-            processor.listen(self._ring, self._fail)
-        end = load.processor.queue.intakes[partition].end
+            run = self._runs[partition] = _PartitionRun(processor, verdicts, [])
+            processor.listen(self._notify, self._fail)
+        end = run.processor.queue.intakes[partition].end
         if block.first_offset < end:
             raise out_of_order(str(partition), end - 1, block.first_offset)
-        load.open.append(block.offsets)
-        load.rows += len(block)
-        load.bytes += block.own_bytes
-        load.processor.accept(block)
-        load.processor.feed()
+        run.open.append(block.offsets)
+        run.rows += len(block)
+        run.bytes += block.own_bytes
+        run.processor.accept(block)
+        run.processor.feed()
 
-    def _ring(self, processor: PartitionProcessor | None = None) -> None:
-        if not self._news.done():
-            self._news.set_result(None)
+    def _notify(self, processor: PartitionProcessor | None = None) -> None:
+        if not self._changed.done():
+            self._changed.set_result(None)
 
     def _fail(self, error: BaseException) -> None:
         self._failure = self._failure or error
-        self._ring()
+        self._notify()
 
-    async def _until(self, condition: Callable[[], bool], on_look: Callable[[], object] = lambda: None) -> None:
-        """Lanes ring when they run out of work. Not all of them do: a lane that ends does not."""
+    async def _until(self, condition: Callable[[], bool], on_check: Callable[[], object] = lambda: None) -> None:
+        """Lanes notify when they run out of records, but a lane that ends does not: so check regularly too."""
         while self._failure is None and not condition():
-            self._news = asyncio.get_running_loop().create_future()
-            done, _ = await asyncio.wait([self._news], timeout=_LOOK)
+            self._changed = asyncio.get_running_loop().create_future()
+            done, _ = await asyncio.wait([self._changed], timeout=_CHECK_EVERY)
             if not done:
-                on_look()
+                on_check()
         if self._failure is not None:
             raise self._failure
 
     def _wants_more(self) -> bool:
         waiting = 0
-        for partition, load in self._loads.items():
-            waiting += load.processor.queue.intakes[partition].waiting_rows * load.bytes // load.rows
-        return waiting < _ENOUGH
+        for partition, run in self._runs.items():
+            waiting += run.processor.queue.intakes[partition].waiting_rows * run.bytes // run.rows
+        return waiting < _MAX_WAITING
 
     def _is_idle(self) -> bool:
-        return all(load.processor.is_idle(partition) for partition, load in self._loads.items())
+        return all(run.processor.is_idle(partition) for partition, run in self._runs.items())
 
     def _flush(self) -> None:
-        """Windows that will not be full go as they are."""
-        for partition, load in self._loads.items():
-            if not load.processor.queue.intakes[partition].has_blocks:
-                load.processor.flush()
+        """Release windows that will not fill up."""
+        for partition, run in self._runs.items():
+            if not run.processor.queue.intakes[partition].has_blocks:
+                run.processor.flush()
 
     def _take_settled(self) -> list[Settled]:
-        """Blocks of which all is settled: those below the frontier."""
+        """The records of completely settled blocks: those below the frontier."""
         settled: list[Settled] = []
-        for partition, load in self._loads.items():
-            frontier = load.processor.queue.intakes[partition].ledger.frontier
-            while load.open and int(load.open[0][-1]) < frontier:
-                offsets = load.open.pop(0)
-                settled.append(Settled(partition, offsets, load.verdicts.take(offsets.tolist())))
+        for partition, run in self._runs.items():
+            frontier = run.processor.queue.intakes[partition].ledger.frontier
+            while run.open and int(run.open[0][-1]) < frontier:
+                offsets = run.open.pop(0)
+                settled.append(Settled(partition, offsets, run.verdicts.take(offsets.tolist())))
         return settled
 
     async def _drain(self, seconds: float) -> None:
-        loads, self._loads = self._loads, {}
+        runs, self._runs = self._runs, {}
         deadline = self._clock.monotonic() + seconds
-        await asyncio.gather(*(load.processor.drain(deadline) for load in loads.values()))
+        await asyncio.gather(*(run.processor.drain(deadline) for run in runs.values()))

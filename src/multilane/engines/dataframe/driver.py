@@ -1,9 +1,9 @@
-"""Rows of a DataFrame on the lanes of a consumer, as the application asks for it: the composition root of the driver.
+"""`App.handle`: runs rows of a DataFrame on the lanes of a consumer. The composition root of the driver.
 
 Thread: application (the driver's).
 
-Whatever can be known to be wrong is refused here, before Spark has started anything. The application itself does not
-travel: workers find it by `module:name`.
+Checks everything that can be checked before Spark starts a task. Never serializes the application: workers import it by
+`module:name`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _FACTORY: Final = "multilane.engines.dataframe.worker_app:DataFrameWorkerApp"
 
 
 class StageOptions(TypedDict, total=False):
-    """What can be said of a stage."""
+    """The options of `App.handle`."""
 
-    target: str  # module:name where workers find the application; else it is looked for in the modules loaded here
-    home: str  # the directory on workers that it is imported from; else the current one
-    in_order: bool  # whether rows are as the source gave them, partition by partition; else the plan tells
-    tasks: int  # where rows have to be brought in order: in so many tasks; else as many as Spark chooses
+    target: str  # module:name of the application for workers (default: searched in the loaded modules)
+    home: str  # the directory on workers that it is imported from (default: the current one)
+    in_order: bool  # whether rows are in the order of the source, by partition (default: derived from the plan)
+    tasks: int  # number of tasks, where rows must be put in order (default: chosen by Spark)
 
 
 def staged(app: App, frame: DataFrame, name: str, options: StageOptions) -> DataFrame:
@@ -45,6 +45,6 @@ def staged(app: App, frame: DataFrame, name: str, options: StageOptions) -> Data
     config = app.registration(name).config
     check_stageable(config)
     if is_speculating(frame.sparkSession):
-        raise ConfigError("spark.speculation is on: a second copy of a task would handle the same records. Turn it off")
+        raise ConfigError("spark.speculation is on: a second copy of a task would handle the same records. Disable it")
     plan = StagePlan(_FACTORY, target, config.name, options.get("home", os.getcwd()))
     return outcomes_of(frame, plan, in_order=options.get("in_order"), tasks=options.get("tasks"))

@@ -1,10 +1,10 @@
-"""Rows of a DataFrame on lanes: what the frame needs, how its rows are brought in order, and the stage itself.
+"""Adds lanes to the plan of a DataFrame: checks its columns, puts its rows in order, and maps them to outcomes.
 
 Thread: application (the driver's).
 
-For the order of a key all records of a Kafka partition have to come to one task, in the order of their offsets. Where
-the plan does not show that the source's own order is still there, rows are shuffled by topic and partition and sorted:
-by Spark itself in a batch, in the worker in a stream, which Spark does not sort.
+For the order of a key, all records of a Kafka partition must reach one task, in the order of their offsets. Unless the
+plan shows that the source's order is intact, rows are shuffled by topic and partition and sorted: by Spark in a batch,
+and in the worker in a stream, which Spark does not sort. Never runs a job.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from multilane.wire.records.arrow_rows import HEADERS, NEEDED, TIMESTAMP_TYPE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_PLACE: Final = ("topic", "partition", "offset")
+_LOG_ORDER: Final = ("topic", "partition", "offset")
 _TYPES: Final[dict[str, tuple[type[DataType], ...]]] = {
     "key": (BinaryType, StringType),
     "value": (BinaryType, StringType),
@@ -47,7 +47,7 @@ _TYPES: Final[dict[str, tuple[type[DataType], ...]]] = {
 
 
 def outcomes_of(frame: DataFrame, plan: StagePlan, *, in_order: bool | None, tasks: int | None) -> DataFrame:
-    """A row for each record: where it is in Kafka, and what became of it."""
+    """A row for each record: its topic, partition and offset, and its outcome."""
     rows = kafka_rows(frame)
     if in_order is None:
         lineage = plan_of(frame)
@@ -55,19 +55,19 @@ def outcomes_of(frame: DataFrame, plan: StagePlan, *, in_order: bool | None, tas
     if not in_order:
         rows = rows.repartition(*(() if tasks is None else (tasks,)), "topic", "partition")
         if not frame.isStreaming:
-            rows = rows.sortWithinPartitions(*_PLACE)
+            rows = rows.sortWithinPartitions(*_LOG_ORDER)
     sorts = not in_order and frame.isStreaming
     return rows.mapInArrow(partial(serve, replace(plan, sorts=sorts)), OUTCOMES)
 
 
 def kafka_rows(frame: DataFrame) -> DataFrame:
-    """The columns that make a record, of the types they have in Spark's Kafka source; others are left out."""
+    """The columns of a record, with their types in Spark's Kafka source. Drops other columns."""
     schema = frame.schema
     missing = [name for name in NEEDED if name not in schema.names]
     if missing:
         raise ConfigError(
-            f"the DataFrame has no column {', '.join(missing)}: records need {', '.join(NEEDED)}, as Spark's Kafka "
-            "source has them"
+            f"the DataFrame has no column {', '.join(missing)}: records need {', '.join(NEEDED)}, as in Spark's Kafka "
+            "source"
         )
     wanted = spark_schema(include_headers=HEADERS in schema.names)
     for name in wanted.names:

@@ -1,10 +1,9 @@
-"""Whether rows are still where the source has put them: all of a Kafka partition in one task, in the order of the log.
+"""Checks that rows are still as the source placed them: a whole Kafka partition in one task, in the order of the log.
 
 Thread: application.
 
-Found out from the plan, which names each operation. Those that keep rows where they are, are known here; whatever else
-there is may move them, so that only what is known counts. Where there is no plan to look at (Spark Connect) nothing is
-known.
+Reads the logical plan, which names each operation. Only operations that are known to keep rows in place count; any
+other may move them. Without access to a plan (Spark Connect) nothing is known.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 log = logger(__name__)
 
-# Each takes the rows of a task in their order, and gives them on in it.
+# Each keeps the rows of a task in their order.
 _NARROW: Final = frozenset(
     {
         "Project",
@@ -31,7 +30,7 @@ _NARROW: Final = frozenset(
     }
 )
 _SOURCES: Final = frozenset({"multilane", "kafka"})
-_CUTS: Final = frozenset({"minpartitions", "maxrecordsperpartition"})  # one Kafka partition, several tasks
+_CUTS: Final = frozenset({"minpartitions", "maxrecordsperpartition"})  # they split a Kafka partition over several tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class Step:
 
     name: str
     inputs: tuple[Step, ...] = ()
-    source: str = ""  # the format that is read, where it is known
+    source: str = ""  # the format, where it is known
     options: frozenset[str] = frozenset()  # names, in lower case
 
 
@@ -51,17 +50,17 @@ def keeps_order(step: Step) -> bool:
 
 
 def plan_of(frame: DataFrame) -> Step | None:
-    """The plan as it was written down; None where it cannot be seen."""
+    """The analyzed plan; None if it is not accessible."""
     try:
-        return _step(frame._jdf.queryExecution().analyzed())  # noqa: SLF001 - Spark has no other way to ask
-    except Exception as error:  # noqa: BLE001 - in whatever way it is not there
-        log.debug("the plan cannot be seen: %s", error)
+        return _step(frame._jdf.queryExecution().analyzed())  # noqa: SLF001 - Spark has no public API for it
+    except Exception as error:  # noqa: BLE001 - many types of errors mean that it is not accessible
+        log.debug("cannot read the plan: %s", error)
         return None
 
 
 def _step(plan: Any) -> Step:
     name, children = str(plan.getClass().getSimpleName()), plan.children()
-    inputs = tuple(_step(children.apply(at)) for at in range(children.size()))
+    inputs = tuple(_step(children.apply(index)) for index in range(children.size()))
     if inputs:
         return Step(name, inputs)
     if name == "StreamingRelationV2":

@@ -1,8 +1,9 @@
-"""What became of each record of a partition, for those who want to know it of every one.
+"""The outcome of each record of a partition.
 
 Thread: loop (one owner).
 
-Records that succeed are not noted: whatever is settled and not noted here is done. So the usual way costs nothing.
+Owns the outcomes until they are taken. Never stores a success: a settled record without a note is done. So the usual
+case costs nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class RecordVerdicts:
         return False
 
     def note_done(self, records: Sequence[Record]) -> None:
-        """What is not noted is done."""
+        """Records without a note are done."""
 
     def note_skipped(self, records: Sequence[Record]) -> None:
         self._noted.update((record.offset, _SKIPPED) for record in records)
@@ -45,7 +46,7 @@ class RecordVerdicts:
         self._noted.update(dict.fromkeys(rows.skipped.column().tolist(), _SKIPPED))
 
     def note_interrupted(self, records: Sequence[Record]) -> None:
-        """It comes again, or fails: that is noted."""
+        """Ignored: the record is redelivered, or fails and is noted then."""
 
     def note_failed(
         self, record: Record, outcome: RecordOutcome, copy: StoredCopy | None, error: BaseException | None
@@ -54,7 +55,7 @@ class RecordVerdicts:
         self._noted[record.offset] = RecordVerdict(outcome, None if error is None else described(error).decode())
 
     def take(self, offsets: Iterable[int]) -> list[RecordVerdict]:
-        """Of records that are settled. They are forgotten with it."""
+        """Remove and return the outcomes of settled records."""
         if not self._noted:
             return [DONE for _ in offsets]
         return [self._noted.pop(offset, DONE) for offset in offsets]

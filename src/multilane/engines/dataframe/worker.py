@@ -1,9 +1,9 @@
-"""What runs in a Spark worker for a stage: the rows of a task go to the lanes, and what became of each comes back.
+"""The Spark worker of `App.handle`: runs the rows of a task on lanes, and returns the outcome of each.
 
-Thread: the worker's own iterates over the rows; an event loop on a thread of its own runs the application.
+Thread: the worker's own iterates over the rows; an event loop on another thread runs the application.
 
-The application is found by import path, once for each process: its event loop, pools and producers live as long as the
-process does. A task ends when each of its records is settled. Owns the applications of this process.
+Imports the application once for each process: its event loop, pools and producers live as long as the process. A task
+ends when each of its records is settled. Owns the applications of this process.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from multilane.spark.packing import UNPACKED
 from multilane.wire.records.arrow_rows import blocks_of
 
 T = TypeVar("T")
-_ROWS: Final = 10_000  # of a batch of rows that were brought in order here
-_PLACE: Final = ("topic", "partition", "offset")
+_ROWS: Final = 10_000  # rows of a batch that is sorted here
+_LOG_ORDER: Final = ("topic", "partition", "offset")
 OUTCOMES: Final = "topic string, partition int, offset bigint, outcome string, error string"
 _SCHEMA: Final = pa.schema(
     [
@@ -42,17 +42,17 @@ _SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class StagePlan:
-    """All that a worker is told; it travels inside the task."""
+    """What a worker needs to start; part of the Spark task."""
 
-    factory: str  # MODULE:NAME of what makes the application's side, given the target
+    factory: str  # MODULE:NAME of a function that creates the worker's application from the target
     target: str
     consumer: str
-    home: str  # where the application's modules and files are
-    sorts: bool = False  # rows have to be brought in order here
+    home: str  # the directory of the application's modules and files
+    sorts: bool = False  # whether the worker must sort the rows
 
 
-class Staged(Protocol):
-    """What a factory makes."""
+class WorkerApp(Protocol):
+    """What the factory creates."""
 
     async def block_runner(self, consumer: str) -> BlockRunner: ...
 
@@ -64,19 +64,19 @@ def serve(plan: StagePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
     rows = (batch for batch in batches if batch.num_rows)
     first = next(rows, None)
     if first is None:
-        return  # without work nothing is made
-    with _at_home(plan):
+        return  # no rows: create nothing
+    with _worker_environment(plan):
         worker = _worker(plan)
-        block_runner = worker.run(worker.staged.block_runner(plan.consumer))
-        is_over = False
+        block_runner = worker.run(worker.app.block_runner(plan.consumer))
+        is_finished = False
         try:
             for batch in _in_order(first, rows) if plan.sorts else _with(first, rows):
-                yield from _told(worker.run(block_runner.bring(list(blocks_of(batch)))))
-            yield from _told(worker.run(block_runner.finish()))
-            is_over = True
+                yield from _outcomes(worker.run(block_runner.process(list(blocks_of(batch)))))
+            yield from _outcomes(worker.run(block_runner.finish()))
+            is_finished = True
         finally:
-            if not is_over:
-                worker.run(block_runner.give_up())
+            if not is_finished:
+                worker.run(block_runner.abort())
 
 
 def _with(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -85,20 +85,20 @@ def _with(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa.
 
 
 def _in_order(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """All rows of the task, which are held meanwhile: a stream cannot be sorted by Spark."""
+    """Sort the rows of the task in memory: Spark cannot sort a stream."""
     table = pa.Table.from_batches([first, *rest])
-    for name in ("key", "value"):  # together they may be more than a plain column can hold
-        at = table.schema.get_field_index(name)
-        table = table.set_column(at, name, table.column(name).cast(pa.large_binary()))
-    return iter(table.sort_by([(name, "ascending") for name in _PLACE]).to_batches(_ROWS))
+    for name in ("key", "value"):  # their total size may exceed the limit of a plain column
+        index = table.schema.get_field_index(name)
+        table = table.set_column(index, name, table.column(name).cast(pa.large_binary()))
+    return iter(table.sort_by([(name, "ascending") for name in _LOG_ORDER]).to_batches(_ROWS))
 
 
-def _told(settled: Iterable[Settled]) -> Iterator[pa.RecordBatch]:
+def _outcomes(settled: Iterable[Settled]) -> Iterator[pa.RecordBatch]:
     for partition, offsets, verdicts in settled:
-        many = len(offsets)
+        count = len(offsets)
         columns = [
-            pa.repeat(pa.scalar(partition.topic), many),
-            pa.repeat(pa.scalar(partition.partition, pa.int32()), many),
+            pa.repeat(pa.scalar(partition.topic), count),
+            pa.repeat(pa.scalar(partition.partition, pa.int32()), count),
             pa.array(offsets, pa.int64()),
             pa.array([verdict.outcome.value for verdict in verdicts], pa.string()),
             pa.array([verdict.error for verdict in verdicts], pa.string()),
@@ -110,16 +110,16 @@ def _told(settled: Iterable[Settled]) -> Iterator[pa.RecordBatch]:
 
 
 class _Worker:
-    def __init__(self, make: Callable[[str], Staged], target: str) -> None:
-        self.staged = make(target)
+    def __init__(self, make: Callable[[str], WorkerApp], target: str) -> None:
+        self.app = make(target)
         self._stack = ExitStack()
         self._loop = self._stack.enter_context(loop_on_thread("multilane-stage"))
 
-    def run(self, what: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(what, self._loop).result()
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def close(self) -> None:
-        self.run(self.staged.close())
+        self.run(self.app.close())
         self._stack.close()
 
 
@@ -134,18 +134,18 @@ def _worker(plan: StagePlan) -> _Worker:
 
 
 def close_all() -> None:
-    """For processes that go on without Spark."""
+    """Close the applications, for processes that continue without Spark."""
     while _workers:
         _workers.popitem()[1].close()
 
 
 @contextmanager
-def _at_home(plan: StagePlan) -> Iterator[None]:
-    """Other functions of the session use the same process: between tasks it is as it was, but for the modules."""
+def _worker_environment(plan: StagePlan) -> Iterator[None]:
+    """Other functions of the session use the same process: after each task restore everything but the modules."""
     if not os.path.isdir(resolve_home(plan.home)):
         raise ConfigError(
             f"{plan.home} is not on {socket.gethostname()}: pack the application (multilane pack APP.zip), give it to "
-            f"Spark (spark.archives=APP.zip#{UNPACKED}) and say home={UNPACKED!r}, or where else it is"
+            f"Spark (spark.archives=APP.zip#{UNPACKED}) and set home={UNPACKED!r}, or set home to its directory"
         )
     with in_worker_environment(plan.home, _task_number(), forgets=False):
         yield

@@ -1,9 +1,9 @@
-"""An application in a Spark worker whose records come as rows of a DataFrame: the composition root there.
+"""An application in a Spark worker whose records are rows of a DataFrame: the composition root there.
 
 Thread: loop.
 
-Outfits live as long as the worker process does, teams as long as a task. It joins no group, reads nothing and commits
-nothing: what is done is known to Spark's checkpoint, if to anybody.
+Owns the lane factories, which live as long as the worker process; processors live as long as a task. Never joins a
+group, reads a topic or commits: only Spark's checkpoint, if there is one, tracks progress.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ class DataFrameWorkerApp:
     def __init__(self, target: str) -> None:
         self._app = find_app(target)
         self._clock = SystemClock()
-        self._made: dict[str, LaneFactory] = {}
+        self._lane_factories: dict[str, LaneFactory] = {}
         self._open: dict[str, LaneFactory] = {}
 
     async def block_runner(self, consumer: str) -> BlockRunner:
-        """For one task."""
+        """A block runner for one task."""
         lane_factory = await self._lane_factory(consumer)
-        known = lane_factory.topics.names
+        known = lane_factory.source.topics.names
 
         async def build(starts: Starts, verdicts: RecordVerdicts) -> PartitionProcessor:
             unknown = [p.topic for p in starts if p.topic not in known]
             if unknown:
-                raise WrongRows(f"a row is of {unknown[0]}: consumer {consumer!r} is for {' and '.join(known)}")
+                raise WrongRows(f"a row is from {unknown[0]}: consumer {consumer!r} handles {' and '.join(known)}")
             return await lane_factory.build(starts, NO_HANDOVER, verdicts)
 
         return BlockRunner(build, self._clock)
 
     async def _lane_factory(self, consumer: str) -> LaneFactory:
-        if not self._made:
-            self._made = self._app.lane_factories(for_rows=True)
-        lane_factory = self._made.get(consumer)
+        if not self._lane_factories:
+            self._lane_factories = self._app.lane_factories(for_rows=True)
+        lane_factory = self._lane_factories.get(consumer)
         if lane_factory is None:
-            raise ConfigError(f"consumer {consumer!r} has no listener where Spark's workers find the application")
+            raise ConfigError(f"consumer {consumer!r} has no listener in the application that Spark's workers import")
         if consumer not in self._open:
             await lane_factory.open()
             self._open[consumer] = lane_factory
@@ -59,16 +59,15 @@ class DataFrameWorkerApp:
 
 
 def check_stageable(config: ConsumerGroupConfig) -> None:
-    """What a stage cannot promise is refused before anything runs, where somebody has asked for it."""
-    is_asked_for = config.unique or "retry_order" in config.model_fields_set
-    if config.retry_order == "key" and config.retry is not None and is_asked_for:
+    """Raise a ConfigError, before anything runs, if the configuration sets an order that a DataFrame cannot keep."""
+    is_explicit = config.unique or "retry_order" in config.model_fields_set
+    if config.retry_order == "key" and config.retry is not None and is_explicit:
         raise ConfigError(
-            f"consumer {config.name!r} has retryOrder key{' (as uniqueListener)' if config.unique else ''}: to keep "
-            "the order of a key across a retry, lanes have to read the retry partition beside the topic's own, and "
-            f"rows of a DataFrame come from whatever Spark has read. {_instead(config)}, or run the application with "
-            "`multilane run`"
+            f"consumer {config.name!r} has retryOrder: key{' (by uniqueListener)' if config.unique else ''}. To keep "
+            "the order of a key across a retry, lanes must read the retry partition as well, but rows of a DataFrame "
+            f"come from what Spark has read. {_alternative(config)}, or run the application with `multilane run`"
         )
 
 
-def _instead(config: ConsumerGroupConfig) -> str:
-    return "Leave out its retry topic" if config.unique else "Set retryOrder none"
+def _alternative(config: ConsumerGroupConfig) -> str:
+    return "Remove its retry topic" if config.unique else "Set retryOrder: none"

@@ -2,8 +2,8 @@
 
 Thread: loop; `stop` from any.
 
-Owns the groups while they run. When one fails the others are ended in order, and its error is raised: a process that
-does half of its work without anybody knowing is worse than one that is started again.
+Owns the groups while they run. When one fails, shuts down the others and raises its error: a process that silently
+does half of its work is worse than one that is restarted. Never runs a user's function.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class ProcessEngine:
         errors: ErrorConsumers,
         clock: Clock,
         observer: Observer,
-        watch: ProcessProgress | None = None,
+        progress: ProcessProgress | None = None,
     ) -> None:
-        """`watch` logs how the run goes; None: somebody else does."""
-        self._watch = watch
+        """`progress` logs the progress of the run; None if the caller does."""
+        self._progress = progress
         self._loop = asyncio.get_running_loop()
         self.groups = {
             name: ProcessGroup(lane_factory, clock, observer) for name, lane_factory in lane_factories.items()
@@ -48,7 +48,7 @@ class ProcessEngine:
             asyncio.create_task(group.run(), name=f"multilane group {name}") for name, group in self.groups.items()
         ]
         waiting = asyncio.create_task(self._stopped.wait())
-        watching = None if self._watch is None else asyncio.create_task(self._watch.run(self.groups))
+        reporting = None if self._progress is None else asyncio.create_task(self._progress.run(self.groups))
         try:
             await self.errors.start()
             await asyncio.wait([*tasks, waiting], return_when=asyncio.FIRST_COMPLETED)
@@ -57,28 +57,28 @@ class ProcessEngine:
             try:
                 await self._end(tasks)
             finally:
-                if watching is not None and self._watch is not None:
-                    watching.cancel()
-                    self._watch.close(self.groups)
+                if reporting is not None and self._progress is not None:
+                    reporting.cancel()
+                    self._progress.close(self.groups)
 
-    def look_up(self) -> None:
-        """The process goes on after a stop; from a signal handler on the loop's thread."""
+    def on_resume(self) -> None:
+        """The process was stopped and resumes (SIGCONT). Called by a signal handler on the loop's thread."""
         for group in self.groups.values():
-            group.look_up()
+            group.on_resume()
 
     def stop(self) -> None:
-        self.on_loop(self._stopped.set)
+        self.call_on_loop(self._stopped.set)
 
-    def steer(self, consumer: str, steering: ConsumerOverrides) -> None:
+    def apply_overrides(self, consumer: str, overrides: ConsumerOverrides) -> None:
         """From any thread."""
-        self.on_loop(lambda: self.groups[consumer].steer(steering))
+        self.call_on_loop(lambda: self.groups[consumer].apply_overrides(overrides))
 
-    def on_loop(self, what: Callable[[], object]) -> None:
-        """Have the loop call this; from any thread."""
+    def call_on_loop(self, function: Callable[[], object]) -> None:
+        """Have the loop call this function; from any thread."""
         try:
-            self._loop.call_soon_threadsafe(what)
+            self._loop.call_soon_threadsafe(function)
         except RuntimeError:
-            return  # the loop is closed: it has ended already
+            return  # the loop is closed: the engine has ended
 
     async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
         for group in self.groups.values():
@@ -92,6 +92,6 @@ class ProcessEngine:
             raise failures[0]
 
     async def _shielded(self, ending: Awaitable[object]) -> list[object]:
-        """The end goes on when whoever waits for it is cancelled."""
+        """Finish the shutdown even if the waiting task is cancelled."""
         result = await asyncio.shield(asyncio.ensure_future(ending))
         return list(result) if isinstance(result, list) else []

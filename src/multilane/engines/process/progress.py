@@ -1,8 +1,9 @@
-"""The progress of an application that runs in this process: its own counters, logged every ten seconds and at the end.
+"""The progress of an application that runs in this process, logged every ten seconds and at the end.
 
-Thread: loop; what was counted may come from any.
+Thread: loop; counts may come from any.
 
-What was settled is read off the groups, which know it anyway: nothing is counted for a record that succeeds.
+Owns the counters of the run. Reads the number of settled records from the groups, so a successful record is never
+counted here.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from multilane.clock import Clock
 from multilane.lanes.progress import SETTLED, Count, Progress
 from multilane.metrics.observer import NO_OBSERVER, CountBuffer, Observer
 
-_NOTE_EVERY: Final = 1.0  # seconds: as fresh is what `multilane top --control` shows
+_NOTE_EVERY: Final = 1.0  # seconds: how fresh the numbers of `multilane top --control` are
 
 
 class Settles(Protocol):
@@ -28,34 +29,34 @@ Groups = Mapping[str, Settles]
 
 
 class SettledCounts:
-    """How much more each group has settled since the last look."""
+    """Counts how many records each group has settled since the last call."""
 
     def __init__(self) -> None:
         self._known: Counter[str] = Counter()
 
     def take(self, groups: Groups) -> list[Count]:
-        told: list[Count] = []
+        counts: list[Count] = []
         for name, group in groups.items():
             more = group.settled - self._known[name]
-            if more > 0:  # the loop may be between two of the numbers that it is made of
+            if more > 0:  # the number is a sum, and the loop may be between two of its parts
                 self._known[name] += more
-                told.append((SETTLED, {"consumer": name}, float(more)))
-        return told
+                counts.append((SETTLED, {"consumer": name}, float(more)))
+        return counts
 
 
 class ProcessProgress:
-    """For one run. The lanes count to `news`, and report failures to `progress.failures`."""
+    """For one run. The lanes count into `counts`, and report failures to `progress.failures`."""
 
     def __init__(self, clock: Clock, observer: Observer = NO_OBSERVER) -> None:
         """`observer` receives the settled counts, which the lanes do not report themselves."""
-        self.news = CountBuffer()
+        self.counts = CountBuffer()
         self._observer = observer
         self.progress = Progress(clock=clock)
         self._clock = clock
         self._settled = SettledCounts()
 
     async def run(self, groups: Groups) -> None:
-        """Until it is cancelled."""
+        """Run until cancelled."""
         self.progress.begin(self._clock.monotonic())
         while True:
             await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=_NOTE_EVERY)
@@ -69,6 +70,6 @@ class ProcessProgress:
 
     def _note(self, groups: Groups) -> None:
         settled = self._settled.take(groups)
-        self.progress.note(self.news.take() + settled)
+        self.progress.note(self.counts.take() + settled)
         for name, labels, value in settled:
             self._observer.count(name, value, **labels)

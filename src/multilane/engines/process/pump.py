@@ -1,9 +1,9 @@
-"""The pump of the process engine: a member of the group that feeds its own lanes.
+"""The pump of the process engine: a group member that feeds its own lanes.
 
 Thread: loop; one task, the only user of its consumer.
 
-Puts three things together and turns them: what is held, the group's side of it, and the feeding. Owns the consumer.
-Never runs a user's function.
+Owns the consumer, and drives three parts: the assignment, the group membership and the feeding of the processors. Never
+runs a user's function.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class Pump:
         self._assignment: Assignment[PartitionProcessor] = Assignment(topics, build, self._take_on, LogCheck(consumer))
         self._feeding = Feeding(consumer, self._assignment, timing.drain, clock)
         self._may_commit = may_commit
-        self._member = GroupMembership(consumer, self._assignment, timing, clock, self._feeding.catch_up, self._sift)
+        self._member = GroupMembership(consumer, self._assignment, timing, clock, self._feeding.catch_up, self._allowed)
 
-    def tell(self, events: PartitionEvents) -> None:
-        """Who hears of partitions."""
+    def set_events(self, events: PartitionEvents) -> None:
+        """Set the handler of partition events."""
         self._member.events = events
 
     async def run(self) -> None:
-        """Until `stop` is called or something fails; ends with everything settled committed and the group left."""
+        """Run until `stop` is called or an error occurs. Commits everything settled and leaves the group at the end."""
         self._member.join()
         try:
             while not self._assignment.is_stopping and self._feeding.failure is None:
@@ -57,13 +57,13 @@ class Pump:
             raise self._feeding.failure
 
     def stop(self) -> None:
-        """From any task of the loop."""
+        """Called from any task of the loop."""
         self._assignment.is_stopping = True
         self._consumer.wakeup()
 
-    async def _sift(self, news: Commits) -> Commits:
-        """All or nothing. A ledger is never beyond what was read, so neither are these beyond the end of a log."""
-        return news if self._may_commit is None or await self._may_commit() else {}
+    async def _allowed(self, commits: Commits) -> Commits:
+        """All commits or none. A ledger is never ahead of what was read, so no commit is beyond the end of a log."""
+        return commits if self._may_commit is None or await self._may_commit() else {}
 
     def _take_on(self, processor: PartitionProcessor) -> None:
         self._feeding.add(processor)
@@ -74,5 +74,5 @@ class Pump:
 
     @property
     def settled(self) -> int:
-        """How many records so far, also of partitions that are others' now."""
+        """Number of settled records, including those of revoked partitions."""
         return self._assignment.settled

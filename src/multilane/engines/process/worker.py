@@ -2,7 +2,7 @@
 
 Thread: loop.
 
-A composition root: an outfit, a consumer, and the pump between them. Owns all of it, from `run` to its end.
+A composition root: a lane factory, a consumer, and the pump between them. Owns all three, from start to end of `run`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logger(__name__)
 
 
 class ProcessGroup:
-    """Make it inside the running loop; `run` until `stop`."""
+    """Make it inside the running loop. It runs until `stop`."""
 
     def __init__(self, lane_factory: LaneFactory, clock: Clock, observer: Observer = NO_OBSERVER) -> None:
         self.config = lane_factory.config
@@ -40,11 +40,12 @@ class ProcessGroup:
 
     @property
     def settled(self) -> int:
-        """How many records so far."""
+        """Number of settled records."""
         return 0 if self._pump is None else self._pump.settled
 
     async def run(self) -> None:
         config, lane_factory = self.config, self._lane_factory
+        topics = lane_factory.source.topics
         try:
             if not await opened(lane_factory, self._stopping):
                 return
@@ -52,28 +53,24 @@ class ProcessGroup:
             if consumer is None:
                 return
             timing = Timing(config.commit_interval, config.rebalance_timeout / 2)
-            self._pump = Pump(
-                consumer, lane_factory.topics, lane_factory.build, timing, self._clock, lane_factory.accounts_are_kept
-            )
-            self._pump.tell(lane_factory.belong_to(consumer))
+            self._pump = Pump(consumer, topics, lane_factory.build, timing, self._clock, lane_factory.try_write_audit)
+            self._pump.set_events(lane_factory.bind_to(consumer))
             if self._stopping.is_set():
                 self._pump.stop()
-            log.info(
-                "consumer %s: group %s reads %s", config.name, config.group_id, ", ".join(lane_factory.topics.names)
-            )
+            log.info("consumer %s: group %s reads %s", config.name, config.group_id, ", ".join(topics.names))
             await self._pump.run()
         finally:
             await lane_factory.close()
 
-    def look_up(self) -> None:
-        """The process goes on after a stop: nothing begins before the member's standing was looked at."""
+    def on_resume(self) -> None:
+        """The process resumes after a stop: no record starts before the fence has checked the membership."""
         self._lane_factory.fence.suspect()
 
-    def steer(self, steering: ConsumerOverrides) -> None:
-        self._lane_factory.steer(steering, self.processors)
+    def apply_overrides(self, overrides: ConsumerOverrides) -> None:
+        self._lane_factory.apply_overrides(overrides, self.processors)
 
     def stop(self) -> None:
-        """Settle what is in work, commit, and leave the group."""
+        """Settle the records in flight, commit, and leave the group."""
         self._stopping.set()
         if self._pump is not None:
             self._pump.stop()

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from multilane.engines.backfill.bounds import named_partitions, parse_offsets, stretches, told
+from multilane.engines.backfill.bounds import bound_text, named_partitions, parse_offsets, stretches
 from multilane.errors import ConfigError, DataLoss
 
 
 def test_offsets_of_partitions():
     assert parse_offsets(' {"1": 25, "0": 10}') == {0: 10, 1: 25}
-    assert told(parse_offsets('{"1": 25,"0":10}')) == '{"0": 10, "1": 25}'
+    assert bound_text(parse_offsets('{"1": 25,"0":10}')) == '{"0": 10, "1": 25}'
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "it is no JSON"),
-        ("{}", "has to name partitions"),
+        ("{", "invalid JSON"),
+        ("{}", "expected an offset for each partition"),
         ('{"a": 1}', "'a': 1 is not a partition"),
         ('{"-1": 1}', "'-1': 1 is not"),
         ('{"0": "10"}', "'0': '10' is not"),
         ('{"0": -1}', "'0': -1 is not"),
         ('{"0": true}', "'0': True is not"),
         ('{"0": 1.5}', "'0': 1.5 is not"),
-        ('{"0": 9223372036854775808}', "is not a partition and its offset"),
+        ('{"0": 9223372036854775808}', "is not a partition and an offset"),
     ],
 )
 def test_offsets_that_are_none(text, said):
@@ -33,8 +33,8 @@ def test_offsets_that_are_none(text, said):
 
 
 def test_a_bound_has_one_text():
-    assert told("earliest") == "earliest"
-    assert told(1_700_000_000_000) == "2023-11-14T22:13:20.000+00:00"
+    assert bound_text("earliest") == "earliest"
+    assert bound_text(1_700_000_000_000) == "2023-11-14T22:13:20.000+00:00"
 
 
 def test_partitions_that_are_named():
@@ -54,9 +54,9 @@ def test_stretches_are_what_was_asked_for():
 @pytest.mark.parametrize(
     ("start", "end", "error", "said"),
     [
-        (9, 8, ConfigError, "begins at 9, behind its end 8"),
-        (4, 8, DataLoss, "begins at 5 by now, and --from says 4"),
-        (6, 21, ConfigError, "ends at 20 by now, and --to says 21"),
+        (9, 8, ConfigError, "--from 9 is after --to 8"),
+        (4, 8, DataLoss, "now begins at 5, but --from is 4"),
+        (6, 21, ConfigError, "now ends at 20, but --to is 21"),
     ],
 )
 def test_what_is_not_in_the_log(start, end, error, said):

@@ -12,7 +12,7 @@ import pytest
 
 from multilane.engines.backfill.driver import BackfillDriver, BackfillRunPlan
 from multilane.engines.backfill.progress import BackfillPlan, ProgressReport, new_progress
-from multilane.engines.backfill.worker import attend
+from multilane.engines.backfill.worker import run_task
 from multilane.errors import ChannelLost, ConfigError, MemberFailed, SparkStartError
 from multilane.outcome.in_place import ExhaustedRecord
 from multilane.spark import executor_news
@@ -36,7 +36,7 @@ class World:
 class ThreadWorker:
     def __init__(self, target):
         self.world = World.worlds[target]
-        self.stopped, self.given_up = threading.Event(), threading.Event()
+        self.stopped, self.aborted = threading.Event(), threading.Event()
         if self.world.behaviour is None:
             raise ImportError("no module named 'shop'")
 
@@ -53,8 +53,8 @@ class ThreadWorker:
     def stop(self):
         self.stopped.set()
 
-    def give_up(self):
-        self.given_up.set()
+    def abort(self):
+        self.aborted.set()
 
     def news(self):
         return {"counts": [], "failures": []}
@@ -87,7 +87,7 @@ class ThreadJob:
                 if self.cancelled.is_set():
                     break
                 try:
-                    attend(plan, number)
+                    run_task(plan, number)
                 except Exception as failure:  # noqa: BLE001 - as Spark tells of it
                     error = failure
                 else:
@@ -154,7 +154,7 @@ def test_every_partition_has_one_task_and_all_is_written(world):
     assert running.job.tasks == 2
     assert running.progress.is_through
     assert running.kept.saved[-1]["records"] == 40
-    assert running.driver.standing.records == 40
+    assert running.driver.status.records == 40
 
 
 class News:
@@ -203,7 +203,7 @@ def test_one_that_always_dies_ends_the_run_and_what_was_done_is_kept(world):
     running = Running(world, tasks=1)
     running.run()
     assert isinstance(running.error, MemberFailed)
-    assert "task 0 failed: OSError: the disk is full. What was done is kept" in str(running.error)
+    assert "task 0 failed: OSError: the disk is full. The progress is saved" in str(running.error)
     assert running.kept.saved[-1]["places"]["1"] == [10, []]
 
 
@@ -285,7 +285,7 @@ def test_who_lost_its_place_gives_up_and_is_not_listened_to(world):
     def behave(worker):
         if first.empty():
             first.put(worker)
-            assert worker.given_up.wait(PATIENCE)
+            assert worker.aborted.wait(PATIENCE)
             try:
                 for _ in range(1_000):  # until the line is known to be gone
                     worker.tell(ProgressReport({0: (1, ())}, 1))

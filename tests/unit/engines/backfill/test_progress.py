@@ -41,11 +41,11 @@ def test_a_new_one_has_all_to_do():
 def test_reports_move_it_on_and_nothing_beyond_the_end_counts():
     progress = new_progress(PLAN)
     assert progress.note(ProgressReport({0: (9, ((11, 30),))}, settled=12)) == ()
-    assert progress.places[0] == (9, ((11, 14),))
+    assert progress.positions[0] == (9, ((11, 14),))
     assert (progress.remaining_of(0), progress.records) == (2, 12)
     assert [progress.is_settled(0, offset) for offset in (8, 9, 10, 11, 14)] == [True, False, False, True, True]
     progress.note(ProgressReport({0: (40, ()), 1: (100, ())}, settled=90))
-    assert (progress.is_through, progress.records, progress.places[0]) == (True, 102, (15, ()))
+    assert (progress.is_through, progress.records, progress.positions[0]) == (True, 102, (15, ()))
 
 
 def test_a_failed_record_is_listed_once():
@@ -63,7 +63,7 @@ def test_what_is_written_is_what_is_read():
     progress.note(report)
     progress.seconds = 1.5
     again = progress_from(plan_from(through_json(PLAN.to_json())), through_json(progress.to_json()))
-    assert again == BackfillProgress(PLAN, progress.places, 4, 1.5, 1, epochs={1: 7})
+    assert again == BackfillProgress(PLAN, progress.positions, 4, 1.5, 1, epochs={1: 7})
     assert (again.settled_until(0), again.settled_until(1)) == (None, 10)
     before = {name: value for name, value in through_json(progress.to_json()).items() if name != "epochs"}
     assert progress_from(PLAN, before).epochs == {}, "by a version that did not write them"
@@ -119,9 +119,9 @@ def test_what_differs():
 )
 def test_records_that_are_gone_are_passed_over(place, first, after, passed):
     progress = new_progress(PLAN)
-    progress.places[0] = place
+    progress.positions[0] = place
     assert progress.skip_to(0, first) == passed
-    assert progress.places[0] == after
+    assert progress.positions[0] == after
 
 
 @given(st.sets(st.integers(0, 99)), st.sets(st.integers(5, 14)))
@@ -134,7 +134,7 @@ def test_a_round_of_failed_ones_has_exactly_those_to_do(many, few):
     assert {offset for offset in range(100) if not progress.is_settled(1, offset)} == many
     assert {offset for offset in range(5, 15) if not progress.is_settled(0, offset)} == few
     assert progress.remaining == len(many) + len(few)
-    assert all(first > offset for offset, runs in progress.places.values() for first, _ in runs)
+    assert all(first > offset for offset, runs in progress.positions.values() for first, _ in runs)
 
 
 @given(st.lists(st.integers(0, 50), max_size=12), st.integers(1, 15))

@@ -37,7 +37,7 @@ def test_killed_before_the_first_write(tmp_path):
         files.begin(PLAN)
     (tmp_path / ".progress.json.part").write_text('{"places')
     with StateFiles(tmp_path) as files:
-        assert files.load(PLAN).places == {0: (0, ())}
+        assert files.load(PLAN).positions == {0: (0, ())}
 
 
 def test_killed_between_the_list_and_the_places(tmp_path):
@@ -67,12 +67,12 @@ def test_the_next_round_has_a_list_of_its_own(tmp_path):
         files.save(progress)
     with StateFiles(tmp_path) as files:
         progress = files.load(PLAN)
-        assert (progress.failed, progress.remaining, progress.places[0]) == (set(), 1, (3, ((4, 9),)))
+        assert (progress.failed, progress.remaining, progress.positions[0]) == (set(), 1, (3, ((4, 9),)))
         assert files.failed_path(progress).name == "failed-2.jsonl"
 
 
 def test_a_second_run_is_refused_while_one_is_at_it(tmp_path):
-    with StateFiles(tmp_path), pytest.raises(ConfigError, match="a run is at this backfill already"):
+    with StateFiles(tmp_path), pytest.raises(ConfigError, match="this backfill is already running"):
         StateFiles(tmp_path).__enter__()
     with StateFiles(tmp_path):
         pass
@@ -80,7 +80,7 @@ def test_a_second_run_is_refused_while_one_is_at_it(tmp_path):
 
 def test_a_directory_of_something_else(tmp_path):
     (tmp_path / "multilane.yaml").touch()
-    with pytest.raises(ConfigError, match=r"no backfill in it, but multilane.yaml: give --state a directory"):
+    with pytest.raises(ConfigError, match=r"no backfill in it, but multilane.yaml: set --state to a directory"):
         StateFiles(tmp_path).__enter__()
 
 

@@ -63,7 +63,7 @@ def test_the_topic_alone_is_read(app):
     @made.listener("orders")
     async def index(records: list[Record]) -> None: ...
 
-    registration = _for_history(made.registered("ORDERS"))
+    registration = _for_history(made.full_registration("ORDERS"))
     config = registration.config
     assert (config.retry, config.error, config.retry_order) == (None, None, "none")
     assert registration.window.latency < 1.0
@@ -73,6 +73,6 @@ def test_the_topic_alone_is_read(app):
 
 def test_a_consumer_without_a_listener(app):
     with pytest.raises(ConfigError, match=r"'orders' has no listener: register one with @app.listener\('orders'"):
-        app().registered("orders")
+        app().full_registration("orders")
     with pytest.raises(ConfigError, match="no consumer 'order'"):
-        app().registered("order")
+        app().full_registration("order")

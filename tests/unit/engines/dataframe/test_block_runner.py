@@ -99,8 +99,8 @@ def told(*some) -> dict[int, str]:
 
 async def test_all_of_it_is_handled_and_told_once():
     world = Hauled()
-    first = await world.block_runner.bring([block_of("abab"), replace(block_of("xy", 7), partition=5)])
-    second = await world.block_runner.bring([block_of("aa", 10)])
+    first = await world.block_runner.process([block_of("abab"), replace(block_of("xy", 7), partition=5)])
+    second = await world.block_runner.process([block_of("aa", 10)])
     last = await world.block_runner.finish()
     places = sorted((one.partition.partition, int(o)) for one in (*first, *second, *last) for o in one.offsets)
     assert places == sorted(world.handled)
@@ -111,7 +111,7 @@ async def test_all_of_it_is_handled_and_told_once():
 
 async def test_it_waits_for_what_is_still_running():
     world = Hauled()
-    assert told(await world.block_runner.bring([block_of(["a", "slow", "b"])])) == {}
+    assert told(await world.block_runner.process([block_of(["a", "slow", "b"])])) == {}
     finishing = asyncio.create_task(world.block_runner.finish())
     await until(lambda: len(world.handled) == 2)
     assert not finishing.done()
@@ -122,7 +122,7 @@ async def test_it_waits_for_what_is_still_running():
 async def test_a_failed_one_is_told_when_its_copy_is_acknowledged():
     world = Hauled()
     world.stored.gate.clear()
-    await world.block_runner.bring([block_of(["a", "bad"])])
+    await world.block_runner.process([block_of(["a", "bad"])])
     finishing = asyncio.create_task(world.block_runner.finish())
     await until(lambda: world.stored.copies)
     assert not finishing.done()
@@ -138,7 +138,7 @@ async def test_a_failed_one_is_told_when_its_copy_is_acknowledged():
 @pytest.mark.parametrize("flow", [RetryFlow("t", error="t-error"), RetryFlow("t")])
 async def test_where_no_retry_is_left_it_is_dead(flow):
     world = Hauled(flow)
-    await world.block_runner.bring([block_of(["bad"])])
+    await world.block_runner.process([block_of(["bad"])])
     assert told(await world.block_runner.finish()) == {0: "dead"}
     assert [copy.topic for copy in world.stored.copies] == ([] if flow.error is None else ["t-error"])
 
@@ -150,7 +150,7 @@ async def test_a_window_that_is_not_full_goes_at_the_end():
         calls.append([record.offset for record in records])
 
     world = Hauled(window=Window(3, LONG), handler=handle)
-    await world.block_runner.bring([block_of("abcd")])
+    await world.block_runner.process([block_of("abcd")])
     assert told(await world.block_runner.finish()) == {0: "done", 1: "done", 2: "done", 3: "done"}
     assert sorted(map(len, calls)) == [1, 3]
 
@@ -163,7 +163,7 @@ async def test_what_waits_behind_its_key_in_another_window_does_not_wait_for_its
         await gate.wait()
 
     world = Hauled(window=Window(2, LONG), handler=handle)
-    await world.block_runner.bring([block_of("aaa")])
+    await world.block_runner.process([block_of("aaa")])
     finishing = asyncio.create_task(world.block_runner.finish())
     await until(lambda: calls)
     gate.set()
@@ -177,14 +177,14 @@ async def test_what_is_passed_over_for_a_newer_one_is_skipped():
         assert record.offset != 0
 
     world = Hauled(window=Window(10, LONG, newest_of_each_key), handler=handle)
-    await world.block_runner.bring([block_of("aba")])
+    await world.block_runner.process([block_of("aba")])
     assert told(await world.block_runner.finish()) == {0: "skipped", 1: "done", 2: "done"}
 
 
 async def test_who_brings_too_much_waits(monkeypatch):
-    monkeypatch.setattr(module, "_ENOUGH", 10_000)
+    monkeypatch.setattr(module, "_MAX_WAITING", 10_000)
     world = Hauled()
-    bringing = asyncio.create_task(world.block_runner.bring([block_of(["slow"] * 2_000)]))
+    bringing = asyncio.create_task(world.block_runner.process([block_of(["slow"] * 2_000)]))
     await until(lambda: world.processors and world.processors[0].in_flight)
     assert not bringing.done()
     world.gate.set()
@@ -195,22 +195,22 @@ async def test_who_brings_too_much_waits(monkeypatch):
 
 async def test_a_lane_that_cannot_go_on_ends_it():
     world = Hauled(breaker=Breaker(0.1, 60.0, 1))
-    await world.block_runner.bring([block_of(["bad"])])
+    await world.block_runner.process([block_of(["bad"])])
     with pytest.raises(BreakerOpen):
         await world.block_runner.finish()
-    await world.block_runner.give_up()
+    await world.block_runner.abort()
 
 
 async def test_it_can_be_given_up():
     world = Hauled()
-    await world.block_runner.bring([block_of(["slow", "slow"])])
-    await world.block_runner.give_up()
+    await world.block_runner.process([block_of(["slow", "slow"])])
+    await world.block_runner.abort()
     assert world.handled == []
 
 
 async def test_rows_that_come_back_are_refused():
     world = Hauled()
-    await world.block_runner.bring([block_of("ab", 5)])
+    await world.block_runner.process([block_of("ab", 5)])
     with pytest.raises(WrongRows, match=r"offset 6 comes after 6\."):
-        await world.block_runner.bring([block_of("c", 6)])
-    await world.block_runner.give_up()
+        await world.block_runner.process([block_of("c", 6)])
+    await world.block_runner.abort()

@@ -81,7 +81,7 @@ def test_listeners_of_a_notebook_do_not_come_along(tmp_path, modules):
     handle.__module__ = "__main__"
     app.listener("orders")(handle)
     modules(shop_makes_it=("app", app))
-    with pytest.raises(TargetNotFound, match=r"the listener .*handle is in the script"):
+    with pytest.raises(TargetNotFound, match=r"the listener .*handle is in the running script"):
         target_of(app)
 
 
@@ -95,12 +95,12 @@ SESSION = SimpleNamespace(conf={"spark.speculation": "false"})
         (
             {"retry": "r", "retryCount": 1, "retryOrder": "key", "virtualPartitionCount": 2},
             "orders",
-            "Set retryOrder none",
+            "Set retryOrder: none",
         ),
         (
             {"retry": "r", "retryCount": 1, "uniqueListener": True, "batchSize": 5, "virtualPartitionCount": 2},
             "orders",
-            r"as uniqueListener\).*Leave out its retry topic",
+            r"by uniqueListener\)\..*Remove its retry topic",
         ),
     ],
 )

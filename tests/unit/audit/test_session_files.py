@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from lane_world import block_of
-from multilane.audit.begin_bounds import LEAST_AHEAD
-from multilane.audit.books import ReadLog, Stretch
+from multilane.audit.begin_bounds import MIN_AHEAD
+from multilane.audit.books import OpenRange, ReadLog
 from multilane.audit.folder import AuditFolder
-from multilane.audit.merging import MANY
-from multilane.audit.reading import read_books
+from multilane.audit.merging import FILES_PER_MERGE
+from multilane.audit.reading import read_files
 from multilane.audit.record_files import AuditRecordFiles
 from multilane.clock import ManualClock, SystemClock
 from multilane.commit.completion_map import LogMark
@@ -27,7 +27,7 @@ from multilane.wire.records.record import Record
 
 PLACE = TopicPartition("t", 3)
 ROOM = 10
-AHEAD = LEAST_AHEAD
+AHEAD = MIN_AHEAD
 FILES = 15  # of three sessions: where it begins, three with accounts, and that nothing is open any more
 
 
@@ -64,7 +64,7 @@ def _record(offset: int) -> Record:
 
 
 def books(path: Path, group: str = "g"):
-    return read_books(AuditFolder(str(path), group), group)
+    return read_files(AuditFolder(str(path), group), group)
 
 
 def files_in(path: Path) -> list[Path]:
@@ -76,20 +76,20 @@ async def test_a_session_that_ended_in_order_leaves_no_doubt(tmp_path):
     await session.settle(5)
     await session.end()
     found = books(tmp_path)
-    assert found.are_whole
+    assert found.are_complete
     assert found.doubts == {}
     assert found.since == {PLACE: 0}
 
 
 async def test_what_a_killed_session_may_have_begun_is_in_doubt(tmp_path):
     session = await Session(tmp_path).begin()
-    assert list(books(tmp_path).doubts.values()) == [(Stretch(PLACE, 0, AHEAD),)]  # before anything is begun
+    assert list(books(tmp_path).doubts.values()) == [(OpenRange(PLACE, 0, AHEAD),)]  # before anything is begun
     await session.settle(5)
     session.intake.accept(block_of(["k"] * 4, 5))
     session.intake.next_piece()  # in work, and then it is killed
     found = books(tmp_path)
-    assert found.are_whole
-    assert list(found.doubts.values()) == [(Stretch(PLACE, 5, 5 + AHEAD),)]
+    assert found.are_complete
+    assert list(found.doubts.values()) == [(OpenRange(PLACE, 5, 5 + AHEAD),)]
 
 
 async def test_nothing_is_begun_beyond_what_a_file_says(tmp_path):
@@ -149,12 +149,12 @@ async def three_sessions(path: Path) -> None:
 
 async def test_the_oldest_third_deleted_is_missed(tmp_path):
     await three_sessions(tmp_path)
-    assert books(tmp_path).are_whole
+    assert books(tmp_path).are_complete
     by_age = sorted((p for p in tmp_path.rglob("*") if p.is_file()), key=lambda p: p.stat().st_mtime_ns)
     for old in by_age[: len(by_age) // 3]:
         old.unlink()
     found = books(tmp_path)
-    assert any("is missing" in fault for fault in found.faults)
+    assert any("are missing" in fault for fault in found.faults)
     assert found.since == {PLACE: 0}
 
 
@@ -214,7 +214,7 @@ async def test_a_session_that_began_at_the_same_time_is_missed(tmp_path):
         if earlier.accounts._session in file.name:
             file.unlink()
     found = books(tmp_path)
-    assert any("is missing" in fault for fault in found.faults)
+    assert any("are missing" in fault for fault in found.faults)
     assert found.since == {PLACE: 0}
 
 
@@ -242,17 +242,17 @@ async def test_a_folder_of_an_earlier_version_is_read_and_told(tmp_path):
 
 async def test_merging_keeps_what_files_say(tmp_path):
     session = await Session(tmp_path).begin()
-    for _ in range(MANY):
+    for _ in range(FILES_PER_MERGE):
         await session.settle(1)
     await session.end()
     [merged] = [file for file in files_in(tmp_path) if "merged" in file.name]
     small = [file for file in files_in(tmp_path) if file != merged]
-    assert books(tmp_path).are_whole
-    for file in small[:MANY]:
+    assert books(tmp_path).are_complete
+    for file in small[:FILES_PER_MERGE]:
         file.unlink()
-    assert books(tmp_path).are_whole
+    assert books(tmp_path).are_complete
     merged.unlink()
-    assert not books(tmp_path).are_whole
+    assert not books(tmp_path).are_complete
 
 
 async def test_files_say_which_log_they_are_of_also_when_they_are_merged(tmp_path):
@@ -264,14 +264,14 @@ async def test_files_say_which_log_they_are_of_also_when_they_are_merged(tmp_pat
     await session.settle(4)
     epoch = session.intake.ledger.end_epoch
     assert books(tmp_path).logs == (ReadLog(PLACE, 4, LogMark(epoch, topic_id)),)
-    for _ in range(MANY):
+    for _ in range(FILES_PER_MERGE):
         await session.settle(1)
     await session.end()
     [merged] = [file for file in files_in(tmp_path) if "merged" in file.name]
     for file in files_in(tmp_path):
         if file != merged and file.name < merged.name:
             file.unlink()
-    assert books(tmp_path).logs == (ReadLog(PLACE, 4 + MANY, LogMark(epoch, topic_id)),)
+    assert books(tmp_path).logs == (ReadLog(PLACE, 4 + FILES_PER_MERGE, LogMark(epoch, topic_id)),)
 
 
 async def test_a_clock_that_was_set_back_does_not_turn_the_order(tmp_path):

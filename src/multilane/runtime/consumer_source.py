@@ -1,0 +1,62 @@
+"""What a consumer of the configuration reads: its topics, and the Kafka properties to read them or to join its group.
+
+Thread: any (values).
+
+Owns the choice of properties that the lanes need. Never connects.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from multilane.config.app.clients import consumer_properties
+from multilane.config.app.cluster import ClusterConfig
+from multilane.config.app.consumer import ConsumerGroupConfig
+from multilane.config.consumer import parse_consumer
+from multilane.lanes.assignment import ReadTopics
+
+_FETCHING: Final = {
+    "fetch.buffer.bytes": 64 * 1024 * 1024,  # lanes need less buffer than a reader of columns
+    "fetch.pace.ms": 5,  # and calls that take milliseconds do not need a fetch for each record
+}
+_STRATEGY: Final = "partition.assignment.strategy"
+
+
+class ConsumerSource:
+    def __init__(self, config: ConsumerGroupConfig, cluster: ClusterConfig) -> None:
+        self._config = config
+        self._properties = _FETCHING | consumer_properties(config, cluster)
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether the order of a key survives a retry."""
+        return self._config.retry_order == "key" and self._config.retry is not None
+
+    @property
+    def topics(self) -> ReadTopics:
+        """The topics, retry topic first: its records come before those of the main topic. The retry topic is read from
+        its beginning, because copies may be stored before this group has a position there, and none may be skipped."""
+        names = tuple(t for t in (self._config.retry, self._config.topic) if t is not None)
+        return ReadTopics(names, pairs=self.keeps_order, whole=frozenset(names) - {self._config.topic})
+
+    @property
+    def reader_properties(self) -> dict[str, object]:
+        """Properties of a consumer of these topics that joins no group."""
+        return {name: value for name, value in self._properties.items() if not name.startswith("group.")}
+
+    @property
+    def member_properties(self) -> dict[str, object]:
+        """Properties of a consumer that joins the group."""
+        properties = dict(self._properties)
+        group = parse_consumer(properties).group
+        # Where order needs it, partitions with the same number go to one member. Elsewhere too: the broker's default
+        # assignor counts partitions, and may give all of the topic to one member and all of the retries to another.
+        if group.group_protocol != "consumer" and self.keeps_order:
+            properties[_STRATEGY] = "range"
+        if group.group_protocol != "classic" and (
+            self.keeps_order or (self._config.retry is not None and group.group_remote_assignor is None)
+        ):
+            properties["group.remote.assignor"] = "range"
+            if group.group_protocol == "auto":  # setting only one of the two would decide the protocol
+                properties.setdefault(_STRATEGY, ",".join(group.partition_assignment_strategy))
+        return properties
