@@ -126,10 +126,10 @@ class BackfillDriver:
         self.progress.begin(self._clock.monotonic())
         address = self._inbox.open(plan.bind, plan.host, len(self._shares), self)
         try:
-            told = BackfillTaskPlan(
+            task_plan = BackfillTaskPlan(
                 plan.factory, plan.target, plan.home, plan.log_level, address, token=self._inbox.token
             )
-            self._job.start(told, len(self._shares), lambda error: self._inbox.put(partial(self._on_ended, error)))
+            self._job.start(task_plan, len(self._shares), lambda error: self._inbox.put(partial(self._on_ended, error)))
             while not self._is_over:
                 self._inbox.handle_next(
                     self._write_at if self._deadline is None else min(self._write_at, self._deadline)
