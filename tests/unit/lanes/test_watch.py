@@ -98,7 +98,7 @@ async def test_a_crash_with_a_record_of_a_recreated_topic_makes_no_suspect(tmp_p
         crashes = CrashWatch(SystemClock(), tmp_path)
         crashes.open()
         intake = Intake(PARTITION, Ledger(0), 100)
-        watch = await crashes.over("brokers", "group", 2, {intake: Start(0, topic_id=topic_id)})
+        watch = await crashes.watch("brokers", "group", 2, {intake: Start(0, topic_id=topic_id)})
         poison = watch.poison(record_of("a", 5))
         crashes.close()
         return poison
