@@ -293,7 +293,7 @@ def test_a_commit_under_an_old_epoch_waits_for_the_newer_one(looping, group):
     member.identity, member.owned = replace(today, epoch=today.epoch - 1), frozenset({zero})
     future = loop.commit(member, {zero: at(5)})
     answered = len(loop.sent)
-    loop.until(lambda: len(loop.sent) > answered and member.commits._under_way is None)
+    loop.until(lambda: len(loop.sent) > answered and member.commits._in_flight is None)
     assert not future.done()
     member.identity = today
     assert loop.result(future) is None

@@ -253,7 +253,7 @@ def test_multilane_run_ends_in_order_on_sigterm(shop):
         _, said = child.communicate(timeout=60)
     assert got == list(range(100))
     assert child.returncode == 0, said
-    assert "SIGTERM: ending" in said
+    assert "SIGTERM: stopping" in said
     assert sum(shop.committed().values()) == 100
 
 

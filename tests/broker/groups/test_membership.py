@@ -172,7 +172,7 @@ def test_by_default_the_newer_protocol_is_used(kafka, topic, caplog, eventually)
         consumer.subscribe([topic()])
         eventually(lambda: is_member(consumer))
         assert consumer.group_metadata().protocol == "consumer"
-    assert "by KIP-848" in caplog.text
+    assert "with KIP-848" in caplog.text
 
 
 def test_where_brokers_have_no_newer_protocol_the_classic_one_is_used(caplog, eventually):
