@@ -600,6 +600,26 @@ def test_those_who_are_short_of_room_ask_for_less_of_each_partition():
     assert entity.max_bytes == 2 * MB
 
 
+@pytest.mark.parametrize("order", [[P, Q, R, S], [S, R, Q, P], [Q, S, R, P]])
+@pytest.mark.parametrize("apart", [0.0, 0.006, 0.25])
+def test_fetches_that_wait_for_others_do_not_starve_a_partition_of_a_small_reader(order, apart):
+    """The other reader is at the end of all logs, and its two fetches wait. They never are answered at one time."""
+    ends = {P: 10, Q: 10, R: 13, S: 10}
+    hall = Hall(connections=2)
+    hall.consumer(ends)
+    waiting = hall.poll()
+    small = hall.consumer({p: 10 for p in order}, limit=1)
+    for _ in range(12):
+        waiting += hall.poll(apart)
+        request = waiting.pop(0)
+        wanted = {partition: {"high": ends[partition]} for partition in ends if partition.partition in _wanted(request)}
+        if _wanted(request).get(R.partition) == 10:
+            wanted[R] = _batch(10)
+        hall.now += 0.5 - apart
+        hall.answer(request, wanted)
+    assert small.at(R) == 13
+
+
 def test_each_is_charged_for_its_own_records():
     hall = Hall()
     one, two, three = hall.consumer({P: 10}), hall.consumer({P: 10}), hall.consumer({Q: 10})

@@ -87,6 +87,10 @@ class Answers:
         behind = end - wanted.offset
         return behind if behind >= max(1, self._policy.kind.min_bytes) else 0
 
+    def is_at_end(self, cursor: Cursor) -> bool:
+        end = self.ends.get(cursor.partition)
+        return end is not None and cursor.offset >= end
+
     def sort_out(
         self, connection: FetchConnection, response: FetchedFrame, raw: RawResponse, now: float
     ) -> list[DecodeTask]:

@@ -70,7 +70,7 @@ class FetchManager:
         self._wanted = WantedPartitions()
         self._connections = FetchConnections(owner, policy.connections, policy.backoff)
         self._answers = Answers(metadata, self._wanted, policy, context.observer, self.look_at, self._later)
-        self._shares = Shares(self._wanted, policy.kind.max_bytes, self.look_at)
+        self._shares = Shares(self._wanted, policy.kind.max_bytes, self._answers.is_at_end, self.look_at)
         self._placing = Placing(self._connections, self._answers.lag, self._shares.tight, self._release)
 
     # --- readers -----------------------------------------------------------------------------------------------------
@@ -192,16 +192,14 @@ class FetchManager:
             if now >= until or any(connection.state.may_send(now) for connection in self._connections.to(node)):
                 self._fresh.update(held)
                 del self._held[node]
-        leaderless = False
-        while True:
-            fresh, self._fresh = self._fresh, {}
-            for cursor, reader in fresh.items():
-                leaderless = self._look(cursor, reader, now) or leaderless
-            self._shares.resume()
-            if not self._fresh:
-                break
-        if leaderless:
+        leaderless = self._look_at_fresh(now)
+        self._shares.resume()
+        if self._look_at_fresh(now) or leaderless:
             self._metadata.request_update()
+
+    def _look_at_fresh(self, now: float) -> bool:
+        fresh, self._fresh = self._fresh, {}
+        return any([self._look(cursor, reader, now) for cursor, reader in fresh.items()])
 
     def _look(self, cursor: Cursor, reader: Reader, now: float) -> bool:
         """Updates what a cursor wants. Returns whether it lacks a leader."""
@@ -219,8 +217,9 @@ class FetchManager:
             self._answers.delay(cursor, now)
             self._later(reader, cursor, cursor.not_before)
             return True
-        if self._shares.has_room(reader):
-            self._want(cursor, reader, node)
+        key = self._key(cursor, node)
+        if self._shares.has_room(reader) and self._shares.may_join(reader, self._wanted.find(key)):
+            self._want(cursor, reader, key)
         else:
             self._shares.wait_for_room(reader, cursor)
         return False
@@ -232,11 +231,11 @@ class FetchManager:
             self._shares.make_room(reader)
         return not cursor.paused
 
-    def _want(self, cursor: Cursor, reader: Reader, node: NodeId) -> None:
-        wanted = self._wanted.attach(cursor, reader, self._key(cursor, node))
+    def _want(self, cursor: Cursor, reader: Reader, key: WantedKey) -> None:
+        wanted = self._wanted.attach(cursor, reader, key)
         if wanted is not None:
-            self._connections.to(node)
-            self._unplaced.setdefault(node, []).append(wanted)
+            self._connections.to(wanted.node)
+            self._unplaced.setdefault(wanted.node, []).append(wanted)
 
     def _is_still_wanted(self, cursor: Cursor, reader: Reader, now: float) -> bool:
         """Whether the cursor still wants its requested partition. If the broker is wrong or the cursor is paused, the

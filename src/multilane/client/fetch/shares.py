@@ -6,6 +6,9 @@ A reader's buffer bounds only what is fetched for that reader: a reader without 
 cursors wait here until the application has taken records. A connection with one reader requests no more than that
 reader has room for. On a connection with several readers, the partitions of each are requested with sizes that together
 fit its room, so one reader's lack of room does not make the others' answers smaller.
+
+A reader that has less room than its partitions need takes turns: whenever it has room again, those that waited go
+first, and among them those with records. What it already carries goes to the end of the queue.
 """
 
 from __future__ import annotations
@@ -18,16 +21,23 @@ from multilane.client.fetch.reader import Reader
 
 if TYPE_CHECKING:
     from multilane.client.fetch.fetch_connections import FetchConnection
-    from multilane.client.fetch.wanted_partitions import WantedPartitions
+    from multilane.client.fetch.wanted_partitions import WantedPartition, WantedPartitions
 
 _SMALLEST_SIZE: Final = 1 << 16  # bytes per partition when room is short; a broker sends at least one batch
 _TIGHT: Final = 4  # the room of a reader with less than this many small fetches is checked for every request
 
 
 class Shares:
-    def __init__(self, wanted: WantedPartitions, max_bytes: int, look: Callable[[Reader, Cursor], None]) -> None:
+    def __init__(
+        self,
+        wanted: WantedPartitions,
+        max_bytes: int,
+        is_at_end: Callable[[Cursor], bool],
+        look: Callable[[Reader, Cursor], None],
+    ) -> None:
         self._wanted = wanted
         self._max_bytes = max_bytes
+        self._is_at_end = is_at_end
         self._look = look
         self._waiting: dict[Reader, None] = {}
         self.tight: dict[Reader, None] = {}
@@ -39,6 +49,15 @@ class Shares:
         else:
             self.tight.pop(reader, None)
         return credit >= reader.min_room or self.make_room(reader)
+
+    def may_join(self, reader: Reader, wanted: WantedPartition | None) -> bool:
+        """Whether the reader can share this partition of another reader's request. Joining a request in flight takes
+        room at once, and may not take it from partitions that are about to be requested."""
+        if wanted is None or wanted.connection is None or not wanted.connection.state.in_flight:
+            return True
+        if reader.credit() - wanted.max_bytes >= reader.min_room:
+            return True
+        return all(w.connection is not None and w.connection.state.in_flight for w in reader.attached.values())
 
     def make_room(self, reader: Reader) -> bool:
         """Evicts the buffered records of paused partitions, so that they do not starve the others. They are fetched
@@ -61,7 +80,10 @@ class Shares:
         for reader in [r for r in self._waiting if r.credit() >= r.min_room]:
             del self._waiting[reader]
             waiting_for_room, reader.waiting_for_room = reader.waiting_for_room, {}
-            for cursor in waiting_for_room:
+            carried = [c for c, w in reader.attached.items() if w.connection and not w.connection.state.in_flight]
+            for cursor in carried:
+                self._wanted.detach(cursor, reader)
+            for cursor in sorted(waiting_for_room, key=self._is_at_end) + carried:
                 self._look(reader, cursor)
 
     def forget(self, reader: Reader) -> None:

@@ -75,6 +75,9 @@ class WantedPartitions:
     def __iter__(self) -> Iterator[WantedPartition]:
         return iter(tuple(self._wanted.values()))
 
+    def find(self, key: WantedKey) -> WantedPartition | None:
+        return self._wanted.get(key)
+
     def attach(self, cursor: Cursor, reader: Reader, key: WantedKey) -> WantedPartition | None:
         """Adds the cursor. Returns the wanted partition if it is new: no connection carries it yet."""
         wanted = self._wanted.get(key)
