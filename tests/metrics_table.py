@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from multilane.metrics.definitions import METRICS
+from multilane.metrics.definitions import METRICS, MetricKind
 from multilane.metrics.prometheus import prometheus_name
 
 PAGE = Path(__file__).parents[1] / "docs" / "metrics.md"
@@ -13,8 +13,8 @@ HEAD = "| metric | for Prometheus | kind | unit | labels | meaning |\n|---|---|-
 
 def table() -> str:
     rows = [
-        f"| `{m.name}` | `{prometheus_name(m)}_total` | {m.kind} | {m.unit} | "
-        f"{', '.join(f'`{label}`' for label in m.labels)} | {m.help} |"
+        f"| `{m.name}` | `{prometheus_name(m)}{'_total' if m.kind is MetricKind.COUNTER else ''}` "
+        f"| {m.kind} | {m.unit} | {', '.join(f'`{label}`' for label in m.labels)} | {m.help} |"
         for m in METRICS
     ]
     return HEAD + "\n".join(rows) + "\n"

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from multilane.listeners.context import Context, current_context
     from multilane.listeners.opentelemetry import OpenTelemetryTracer
     from multilane.listeners.window import Selection
-    from multilane.metrics.observer import Observer
+    from multilane.metrics.observer import Gauge, Observer
+    from multilane.metrics.opentelemetry import OpenTelemetryMetrics
     from multilane.metrics.prometheus import PrometheusObserver
     from multilane.runtime.produced_messages import CustomMessage, Message
     from multilane.runtime.registration import Interceptors
@@ -53,12 +54,14 @@ _HOMES = {
     "Consumer": "multilane.client.consumer",
     "Context": "multilane.listeners.context",
     "CustomMessage": "multilane.runtime.produced_messages",
+    "Gauge": "multilane.metrics.observer",
     "Interceptors": "multilane.runtime.registration",
     "Message": "multilane.runtime.produced_messages",
     "MultilaneError": "multilane.errors",
     "Observer": "multilane.metrics.observer",
     "OffsetAndMetadata": "multilane.types",
     "OffsetAndTimestamp": "multilane.types",
+    "OpenTelemetryMetrics": "multilane.metrics.opentelemetry",
     "OpenTelemetryTracer": "multilane.listeners.opentelemetry",
     "Partitions": "multilane.lanes.partition_events",
     "PrometheusObserver": "multilane.metrics.prometheus",
@@ -88,12 +91,14 @@ __all__ = [
     "Consumer",
     "Context",
     "CustomMessage",
+    "Gauge",
     "Interceptors",
     "Message",
     "MultilaneError",
     "Observer",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
+    "OpenTelemetryMetrics",
     "OpenTelemetryTracer",
     "Partitions",
     "Producer",

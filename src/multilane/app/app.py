@@ -36,7 +36,7 @@ from multilane.lanes.partition_events import PartitionFunction
 from multilane.lanes.progress import Progress
 from multilane.listeners.interceptors import ConsumerInterceptor, ErrorInterceptor, Tracer
 from multilane.logs import logger
-from multilane.metrics.observer import NO_OBSERVER, Observer, ObserverPair
+from multilane.metrics.observer import NO_OBSERVER, Observer, ObserverPair, completed
 from multilane.runtime.crash_watch import CrashWatch
 from multilane.runtime.lane_factory import LaneFactory
 from multilane.runtime.producing import ProducerInterceptor, Producers
@@ -79,7 +79,7 @@ class App:
         for hint in advice(self.config) if gives_advice() else ():
             log.warning("%s", hint)
         self._clock = clock or SystemClock()
-        self.observer = observer
+        self.observer = completed(observer)
         self._registrations: dict[str, Registration] = {}
         self._interceptors = Interceptors()
         self._producer_interceptors: list[ProducerInterceptor] = []

@@ -1,28 +1,34 @@
-"""Serves the metrics of a run at `/metrics`, for `multilane run --metrics HOST:PORT`.
+"""Serves `/metrics`, `/livez` and `/readyz` of a run, for `multilane run --metrics HOST:PORT`.
 
-Thread: its own, one per scrape; `served` from any.
+Thread: its own, one per request; `served` from any.
 
-It answers GET of one path and nothing else. On Spark it runs beside the driver, which receives what workers count.
+It answers GET of these three paths and nothing else. On Spark it runs in the driver, which receives what workers
+report. The probes answer 200, or 503 with the reasons, one per line.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from multilane.app.probes import stalled, unready
+from multilane.clock import SystemClock
 from multilane.errors import ConfigError
 from multilane.logs import logger
 
 if TYPE_CHECKING:
     from multilane.app.app import App
+    from multilane.metrics.observer import Observer
 
 log = logger(__name__)
 
 _PATIENCE: Final = 5.0  # seconds for a whole request
 _OWN_MACHINE: Final = "127.0.0.1"
+
+Answer = tuple[int, bytes]  # status and body
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -39,8 +45,14 @@ def served(app: App, address: str | None) -> Iterator[None]:
     if address is None:
         yield
         return
-    observer, content = _exporter()
-    server = _listen(parse_address(address), content)
+    observer, exposition = _exporter()
+    clock = SystemClock()
+    pages = {
+        "/metrics": lambda: (200, exposition()),
+        "/livez": lambda: _verdict(stalled(app, clock.monotonic())),
+        "/readyz": lambda: _verdict(unready(app, clock.monotonic())),
+    }
+    server = _listen(parse_address(address), pages)
     thread = threading.Thread(target=server.serve_forever, name="multilane-metrics", daemon=True)
     thread.start()
     log.info("metrics at http://%s:%d/metrics", *server.server_address[:2])
@@ -53,7 +65,11 @@ def served(app: App, address: str | None) -> Iterator[None]:
         thread.join()
 
 
-def _exporter() -> tuple[Any, Any]:
+def _verdict(reasons: Sequence[str]) -> Answer:
+    return (503, "".join(f"{reason}\n" for reason in reasons).encode()) if reasons else (200, b"ok\n")
+
+
+def _exporter() -> tuple[Observer, Callable[[], bytes]]:
     try:
         from prometheus_client import CollectorRegistry, generate_latest
     except ImportError:
@@ -65,16 +81,17 @@ def _exporter() -> tuple[Any, Any]:
     return observer, lambda: generate_latest(registry)
 
 
-def _listen(address: tuple[str, int], content: Any) -> ThreadingHTTPServer:
-    class Scrape(BaseHTTPRequestHandler):
+def _listen(address: tuple[str, int], pages: Mapping[str, Callable[[], Answer]]) -> ThreadingHTTPServer:
+    class Handler(BaseHTTPRequestHandler):
         timeout = _PATIENCE
 
         def do_GET(self) -> None:
-            if self.path.partition("?")[0] != "/metrics":
+            page = pages.get(self.path.partition("?")[0])
+            if page is None:
                 self.send_error(404)
                 return
-            body = content()
-            self.send_response(200)
+            status, body = page()
+            self.send_response(status)
             self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -84,7 +101,7 @@ def _listen(address: tuple[str, int], content: Any) -> ThreadingHTTPServer:
             log.debug("metrics: " + format, *arguments)
 
     try:
-        server = ThreadingHTTPServer(address, Scrape)
+        server = ThreadingHTTPServer(address, Handler)
     except OSError as error:
         raise ConfigError(f"--metrics {address[0]}:{address[1]}: {error.strerror}. Choose another port") from None
     server.daemon_threads = True

@@ -82,7 +82,7 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command
         Path | None, typer.Option(help="Create a control socket here, for `multilane control` and `multilane top`.")
     ] = None,
     metrics: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Serve metrics for Prometheus at http://HOST:PORT/metrics.")
+        str | None, typer.Option(metavar="HOST:PORT", help="Serve /metrics (for Prometheus), /livez and /readyz.")
     ] = None,
     log_level: Annotated[Level, typer.Option(help="Lowest level to log (to stderr).")] = Level.info,
 ) -> None:

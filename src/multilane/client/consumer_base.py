@@ -169,9 +169,9 @@ class ConsumerBase:
 
     def current_lag(self, partition: PartitionLike) -> int | None:
         """The number of offsets between the position and the end of the log, as of the last block; None before the
-        first block. Under read_committed the end is that of `end_offsets`: the start of the first open transaction."""
-        with self._state.used() as state:
-            return state.lag(partition)
+        first block. Under read_committed the end is that of `end_offsets`: the start of the first open transaction.
+        Callable from any thread, also during a poll."""
+        return self._state.lag(partition)
 
     # --- waking ------------------------------------------------------------------------------------------------------
 

@@ -237,10 +237,9 @@ class ConsumerState:
         return {p: offset for p, offset in offsets.items() if offset is not None}
 
     def lag(self, partition: PartitionLike) -> int | None:
+        self._check_usable()
         state = self._state(partition)
-        if state.end is None or state.position is None:
-            return None
-        return max(0, state.end - state.position)
+        return None if state.end is None or state.position is None else max(0, state.end - state.position)
 
     def set_paused(self, partitions: Iterable[PartitionLike], paused: bool) -> None:
         states = [(p, self._state(p)) for p in partition_list(partitions)]

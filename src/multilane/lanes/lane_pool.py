@@ -120,8 +120,8 @@ class LanePool:
         return tuple(record for lane in self._lanes for record in lane.records)
 
     @property
-    def is_calling(self) -> bool:
-        return any(lane.is_calling and not lane.hangs for lane in self._lanes)
+    def calling(self) -> list[Lane]:  # hung calls included
+        return [lane for lane in self._lanes if lane.is_calling]
 
     def _spawn(self, lane: Lane) -> None:
         """A new lane, or a new task for one."""

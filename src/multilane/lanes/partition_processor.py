@@ -136,6 +136,11 @@ class PartitionProcessor:
         return tuple(record for pool in self._pools.values() for record in pool.in_flight)
 
     @property
+    def calls(self) -> int:
+        """How many calls of the listener run, or hang."""
+        return sum(len(pool.calling) for pool in self._pools.values())
+
+    @property
     def unfinished(self) -> tuple[Record, ...]:
         """Records in flight, and records that wait only for their acknowledgement."""
         acknowledging = self._acknowledging

@@ -121,5 +121,10 @@ class PartitionQueue:
         return self.intakes[partition].ledger.commit_point()
 
     @property
+    def waiting_rows(self) -> int:
+        """Records that came and are not taken in."""
+        return sum(intake.waiting_rows for intake in self.intakes.values())
+
+    @property
     def unsettled(self) -> int:
         return sum(len(intake.ledger) for intake in self.intakes.values())

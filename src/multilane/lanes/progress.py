@@ -11,18 +11,18 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from multilane.clock import Clock
+from multilane.clock import Clock, SystemClock
 from multilane.lanes.failure_log import FailureLog, by_consumer, counted
+from multilane.lanes.liveness import Liveness
 from multilane.logs import logger
-from multilane.metrics.observer import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Count, Duration, Gauge, Observer
 from multilane.outcome.failure_kinds import Sighting, looks_like
 
 log = logger(__name__)
 
-Count = tuple[str, dict[str, str], float]  # name, labels, how many more
 LOG_EVERY: Final = 10.0  # seconds
 
 SETTLED: Final = "lanes.records.settled"
@@ -41,7 +41,9 @@ Tally = Counter[str]
 class Progress:
     def __init__(self, observer: Observer = NO_OBSERVER, clock: Clock | None = None) -> None:
         """The `observer` gets only counts that other processes report: it has counted its own already."""
+        self._clock = clock or SystemClock()
         self.failures = FailureLog(clock, is_taken=True)
+        self.liveness = Liveness()
         self._observer = observer
         self._lock = threading.Lock()
         self._totals: dict[str, Tally] = {}  # by consumer
@@ -59,30 +61,44 @@ class Progress:
 
     # --- counting ----------------------------------------------------------------------------------------------------
 
-    def add(self, counts: Iterable[Count], failures: Iterable[Any] = (), worker: int | None = None) -> None:
-        """The counts and failures that a worker reports."""
-        reported = list(counts)
-        self.note(reported, worker)
-        self.failures.add(failures)
-        for name, labels, value in reported:
-            try:
-                self._observer.count(name, value, **labels)
-            except Exception:
-                log.exception("the application's observer failed")
+    def add(self, message: Mapping[str, Any], worker: int | None = None) -> None:
+        """The counts, failures and gauges that a worker reports."""
+        counts: list[Count | Duration] = message.get("counts") or []
+        self.note(counts, worker)
+        self.failures.add(message.get("failures") or [])
+        try:
+            for name, labels, value, *times in counts:
+                if times:
+                    self._observer.duration(name, value, int(times[0]), **labels)
+                else:
+                    self._observer.count(name, value, **labels)
+            if (gauges := message.get("gauges")) is not None:
+                self.note_gauges([Gauge(*gauge) for gauge in gauges], worker)
+        except Exception:
+            log.exception("the application's observer failed")
 
-    def forget(self, worker: int) -> None:
+    def note_gauges(self, gauges: Sequence[Gauge], worker: int | None = None) -> None:
+        self.liveness.note_gauges(worker, gauges, self._clock.monotonic())
+        self._observer.gauges(_source(worker), gauges)
+
+    def forget(self, worker: int | None = None) -> None:
         """The worker is gone: members that an outage paused there are no longer paused, and it cannot report that."""
         with self._lock:
             self._paused.pop(worker, None)
+        self.liveness.forget(worker)
+        self._observer.gauges(_source(worker), ())
 
-    def note(self, counts: Iterable[Count], worker: int | None = None) -> None:
+    def note(self, counts: Iterable[Count | Duration], worker: int | None = None) -> None:
+        now = self._clock.monotonic()
         with self._lock:
             paused = self._paused.setdefault(worker, Counter())
-            for name, labels, value in counts:
+            for name, labels, value, *_ in counts:
+                consumer = labels.get("consumer", "")
                 if name == _OUTAGE:
-                    paused[labels.get("consumer", "")] += 1 if labels.get("state") == "paused" else -1
+                    paused[consumer] += 1 if labels.get("state") == "paused" else -1
                 elif name in _NAMES:
-                    self._totals.setdefault(labels.get("consumer", ""), Counter())[name] += round(value)
+                    self._totals.setdefault(consumer, Counter())[name] += round(value)
+                    self.liveness.note_progress(consumer, now)
 
     # --- reporting ---------------------------------------------------------------------------------------------------
 
@@ -139,6 +155,10 @@ class Progress:
     def _count_failed(self, seen: dict[str, list[Sighting]]) -> None:
         for consumer, kinds in seen.items():
             self._totals.setdefault(consumer, Counter())[_FAILED] += sum(one.count for one in kinds)
+
+
+def _source(worker: int | None) -> str:
+    return "" if worker is None else str(worker)
 
 
 def _numbers(tally: Tally, rate: str = "") -> str:

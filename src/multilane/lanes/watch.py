@@ -11,7 +11,7 @@ the part that a processor sees.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -21,6 +21,7 @@ from weakref import WeakSet
 from multilane.clock import Clock, SystemClock
 from multilane.lanes.begun import IDLE, LaneMarks
 from multilane.lanes.crashes import Suspicion
+from multilane.lanes.lane import Lane
 from multilane.logs import logger
 from multilane.outcome.poison import SuspectedPoison
 from multilane.types import TopicPartition
@@ -37,7 +38,7 @@ class Calls(Protocol):
     """A lane pool."""
 
     @property
-    def is_calling(self) -> bool: ...
+    def calling(self) -> Collection[Lane]: ...
 
     def choose_loop(self) -> None: ...
 
@@ -139,9 +140,12 @@ class Caution:
         """Wait until other calls have ended, and lanes have left the shortest loop."""
         deadline = self.clock.monotonic() + _PATIENCE
         is_first = True
-        while is_first or (any(pool.is_calling for pool in self._pools) and self.clock.monotonic() < deadline):
+        while is_first or (self._waits_for_calls() and self.clock.monotonic() < deadline):
             is_first = False
             await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=_LOOK)
+
+    def _waits_for_calls(self) -> bool:
+        return any(not lane.hangs for pool in self._pools for lane in pool.calling)
 
     def _end_settled(self) -> None:
         for partition, watched in list(self._watched.items()):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from multilane.errors import UndecodablePayload, WrongFailures
 from multilane.listeners.acknowledgement import Acknowledgement
+from multilane.listeners.call_timer import CallTimer
 from multilane.listeners.context import CURRENT, Context
 from multilane.listeners.interceptors import InterceptorChain, Visit
 from multilane.listeners.payload import Decode, decoder_for
@@ -63,7 +64,16 @@ class Listener:
         window: Window,
         interceptors: InterceptorChain,
         runner: Runner,
+        timer: CallTimer | None = None,
     ) -> None:
+        self._name = location_of(function)
+        self._call_runner: Callable[[Callable[[], Any]], Awaitable[Any]] = runner
+        if timer is not None and signature.is_async:
+            function = timer.timed_async(function)
+        elif timer is not None and runner.shares_memory:
+            function = timer.timed(function)
+        elif timer is not None:
+            self._call_runner = timer.timed_async(runner)
         self.window = window
         self.interceptors = interceptors
         self.kind = signature.kind
@@ -78,7 +88,7 @@ class Listener:
         self._plain_parameter = self._only_parameter()
 
     def __str__(self) -> str:
-        return location_of(self._function)
+        return self._name
 
     @property
     def gate(self) -> AbstractAsyncContextManager[object] | None:
@@ -94,7 +104,7 @@ class Listener:
         return self._function if self._is_async else self._call_plainly
 
     async def _call_plainly(self, record: Record) -> None:
-        await _ended(await self._runner(partial(self._function, record)))
+        await _ended(await self._call_runner(partial(self._function, record)))
 
     @property
     def is_plain_function(self) -> bool:
@@ -103,7 +113,7 @@ class Listener:
 
     def call_with_start(self, on_start: Callable[[], object]) -> Callable[[Record], Awaitable[None]]:
         """A call that runs `on_start` first, on its thread: the call may have waited for that thread."""
-        runner, function = self._runner, self._function
+        runner, function = self._call_runner, self._function
 
         async def call(record: Record) -> None:
             await _ended(await runner(partial(_started, on_start, function, record)))
@@ -142,7 +152,7 @@ class Listener:
     async def _run(self, arguments: Mapping[str, Any], context: Context | None) -> Any:
         if not self._is_async:
             call = partial(self._function, **arguments)
-            return await _ended(await self._runner(_within(context, call) if self._runner.shares_memory else call))
+            return await _ended(await self._call_runner(_within(context, call) if self._runner.shares_memory else call))
         if context is None:
             return await self._function(**arguments)
         token = CURRENT.set(context)

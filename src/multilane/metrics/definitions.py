@@ -34,8 +34,20 @@ def _counter(name: str, unit: str, labels: str, text: str) -> Metric:
     return Metric(name, MetricKind.COUNTER, unit, tuple(labels.split()), text)
 
 
+def _gauge(name: str, unit: str, labels: str, text: str) -> Metric:
+    return Metric(name, MetricKind.GAUGE, unit, tuple(labels.split()), text)
+
+
+def _duration(name: str, labels: str, text: str) -> Metric:
+    return Metric(name, MetricKind.HISTOGRAM, "seconds", tuple(labels.split()), text)
+
+
 METRICS: Final[tuple[Metric, ...]] = (
     # Lanes
+    _duration("lanes.call.duration", "consumer", "Duration of a call of the listener, with one record or one batch."),
+    _gauge("lanes.calls", "1", "consumer", "Calls of the listener that run now."),
+    _gauge("lanes.records.in_flight", "records", "consumer", "Records that lanes took and have not settled."),
+    _gauge("lanes.records.waiting", "records", "consumer", "Records that were polled and wait for a lane."),
     _counter("lanes.records.settled", "records", "consumer", "Records that were settled: handled, copied or skipped."),
     _counter("lanes.records.failed", "records", "topic error", "Records whose call failed, by error class."),
     _counter("lanes.records.retried", "records", "consumer", "Failed records that are retried."),
@@ -55,6 +67,10 @@ METRICS: Final[tuple[Metric, ...]] = (
     _counter("errors.buried", "records", "topic", "Error records moved to the dead topic."),
     _counter("errors.kept", "records", "topic", "Error records that stay where they are."),
     # Groups
+    _gauge("group.members", "1", "consumer", "Members of this run that are in the group."),
+    _gauge("group.partitions", "partitions", "consumer", "Partitions that the group assigned to members of this run."),
+    _gauge("partition.lag", "records", "consumer topic partition", "Offsets from the first unsettled one to the end."),
+    _duration("group.rebalance.duration", "group", "From the first sign of a rebalance until this member is done."),
     _counter("group.rebalances", "1", "", "Rebalances of classic groups that this member took part in."),
     _counter("group.fenced", "1", "group", "Times that the coordinator fenced this member."),
     _counter("group.stale", "1", "group", "Times that the application polled too late (max.poll.interval.ms)."),

@@ -1,4 +1,4 @@
-"""Counters and events, reported to an `Observer`, without a metrics library.
+"""Counters, durations and gauges, reported to an `Observer`, without a metrics library.
 
 Thread: any. The observer is called on the reporting thread and must not block.
 
@@ -10,33 +10,90 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from typing import Protocol
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from multilane.metrics.histogram import Histogram
+
+Count = tuple[str, dict[str, str], float]  # name, labels, how many more
+Duration = tuple[str, dict[str, str], float, int]  # name, labels, seconds each, times
+
+
+class Gauge(NamedTuple):
+    """A value as it is now."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
 
 
 class Observer(Protocol):
-    def count(self, name: str, value: float = 1, **labels: str) -> None: ...
+    """Subclass it, and override the methods that you need."""
 
-
-class _NoObserver:
     def count(self, name: str, value: float = 1, **labels: str) -> None:
+        """A counter grew by `value`."""
         return None
+
+    def duration(self, name: str, seconds: float, times: int = 1, **labels: str) -> None:
+        """Something took this long, `times` times. Frequent events are reported together: in groups of similar length,
+        with the mean of the group."""
+        return None
+
+    def gauges(self, source: str, values: Iterable[Gauge]) -> None:
+        """All gauges of a source, about once a second. They replace those that it reported before; none are left when
+        the source has ended. Sources are this process ("") and workers. Add up the values of all sources."""
+        return None
+
+
+class _NoObserver(Observer):
+    pass
 
 
 NO_OBSERVER: Observer = _NoObserver()
 
 
-class ObserverPair:
-    """Forwards every count to two observers."""
+class _CountsOnly(Observer):
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+
+    def count(self, name: str, value: float = 1, **labels: str) -> None:
+        self._observer.count(name, value, **labels)
+
+
+def completed(observer: Observer) -> Observer:
+    """An observer of an application may have only the method `count`."""
+    has_all = all(callable(getattr(observer, method, None)) for method in ("duration", "gauges"))
+    return observer if has_all else _CountsOnly(observer)
+
+
+def takes_durations(observer: Observer) -> bool:
+    """Whether somebody reads durations: to measure frequent events costs time."""
+    if isinstance(observer, ObserverPair):
+        return any(map(takes_durations, observer.both))
+    return type(observer).duration is not Observer.duration
+
+
+class ObserverPair(Observer):
+    """Forwards every report to two observers."""
 
     def __init__(self, first: Observer, second: Observer) -> None:
-        self._first, self._second = first, second
+        self._first, self._second = self.both = first, second
 
     def count(self, name: str, value: float = 1, **labels: str) -> None:
         self._first.count(name, value, **labels)
         self._second.count(name, value, **labels)
 
+    def duration(self, name: str, seconds: float, times: int = 1, **labels: str) -> None:
+        self._first.duration(name, seconds, times, **labels)
+        self._second.duration(name, seconds, times, **labels)
 
-class Counts:
+    def gauges(self, source: str, values: Iterable[Gauge]) -> None:
+        known = tuple(values)
+        self._first.gauges(source, known)
+        self._second.gauges(source, known)
+
+
+class Counts(Observer):
     """Keeps totals by name and by (name, labels), for tests, `stats()` and exporters."""
 
     def __init__(self) -> None:
@@ -68,18 +125,27 @@ class Counts:
             return dict(self._totals)
 
 
-class CountBuffer:
-    """Buffers counts until `take` removes them."""
+class ReportBuffer(Observer):
+    """Buffers counts and durations until `take` removes them, for a report to another process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
+        self._durations: dict[tuple[str, tuple[tuple[str, str], ...]], Histogram] = {}
 
     def count(self, name: str, value: float = 1, **labels: str) -> None:
         with self._lock:
             self._counts[name, tuple(labels.items())] += value  # type: ignore[assignment]
 
-    def take(self) -> list[tuple[str, dict[str, str], float]]:
+    def duration(self, name: str, seconds: float, times: int = 1, **labels: str) -> None:
+        with self._lock:
+            self._durations.setdefault((name, tuple(labels.items())), Histogram()).add(seconds, times)
+
+    def take(self) -> list[Count | Duration]:
         with self._lock:
             counts, self._counts = self._counts, Counter()
-        return [(name, dict(labels), value) for (name, labels), value in counts.items()]
+            durations, self._durations = self._durations, {}
+        reports: list[Count | Duration] = [(name, dict(labels), value) for (name, labels), value in counts.items()]
+        for (name, labels), histogram in durations.items():
+            reports += [(name, dict(labels), seconds, times) for seconds, times in histogram.groups()]
+        return reports

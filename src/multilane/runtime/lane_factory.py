@@ -41,11 +41,12 @@ from multilane.lanes.threads import Threads
 from multilane.lanes.watch import Watch
 from multilane.lanes.work import Work
 from multilane.lanes.work_rules import WorkRules
+from multilane.listeners.call_timer import CallTimer
 from multilane.listeners.interceptors import InterceptorChain
 from multilane.listeners.listener import Listener, Runner
 from multilane.listeners.signature import read_signature
 from multilane.logs import logger
-from multilane.metrics.observer import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Observer, takes_durations
 from multilane.outcome import backoff
 from multilane.outcome.flow import RetryFlow
 from multilane.outcome.in_place import InPlace
@@ -104,6 +105,7 @@ class LaneFactory:
         self._gate = gate_of(config, clock, observer) if in_place is None else None
         self.fence = Fence(config.name, clock)
         self._slow_calls = SlowCalls()
+        self._timer = CallTimer(observer, config.name, clock) if takes_durations(observer) else None
         self._publisher: Publisher | None = None
         self.failures: FailureSink = FailureLog(clock)  # an engine with several factories replaces it
         self._is_open = False
@@ -140,6 +142,8 @@ class LaneFactory:
             await self._processes.start(self.registration.function, self.registration.retry or _nothing)
 
     async def close(self) -> None:
+        if self._timer is not None:
+            self._timer.report()
         if self._gate is not None:
             self._gate.close()
         if self._is_open:
@@ -175,7 +179,8 @@ class LaneFactory:
     # --- processors --------------------------------------------------------------------------------------------------
 
     def _listen(self, function: Function, runner: Runner) -> Listener:
-        return Listener(function, read_signature(function), self.registration.window, self._chain, runner)
+        signature = read_signature(function)
+        return Listener(function, signature, self.registration.window, self._chain, runner, self._timer)
 
     async def build(
         self, starts: Mapping[TopicPartition, Start], handover: Handover = NO_HANDOVER, notes: Notes | None = None

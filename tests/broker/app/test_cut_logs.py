@@ -21,7 +21,7 @@ from multilane.engines.batches.coordinator_app import CoordinatorGroup
 from multilane.engines.batches.lease_table import LeaseTable
 from multilane.engines.batches.messages import LogReset, PartitionLease, TaskLease
 from multilane.engines.batches.worker_app import LeaseWorkerApp
-from multilane.engines.continuous.worker_app import CountBuffer
+from multilane.engines.continuous.worker_app import ReportBuffer
 from multilane.error_consumer.reading import ErrorLog
 from multilane.errors import DataLoss
 from multilane.outcome.redrive import ReplayMarks
@@ -233,8 +233,8 @@ async def test_a_worker_that_reports_what_the_log_does_not_have_commits_nothing(
     app, partition = shop.app(), TopicPartition(shop.main, 0)
     lease_table, channel = LeaseTable(SystemClock()), WorkerChannel()
     collecting(app)
-    [(name, lane_factory)] = app.lane_factories(CountBuffer()).items()
-    group = CoordinatorGroup(name, lane_factory, lease_table, SystemClock(), CountBuffer())
+    [(name, lane_factory)] = app.lane_factories(ReportBuffer()).items()
+    group = CoordinatorGroup(name, lane_factory, lease_table, SystemClock(), ReportBuffer())
     running_ = asyncio.create_task(group.run())
     try:
         await until(lambda: lease_table.has_work)

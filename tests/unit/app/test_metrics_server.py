@@ -1,4 +1,4 @@
-"""`multilane run --metrics`: the page that Prometheus scrapes."""
+"""`multilane run --metrics`: the page that Prometheus scrapes, and the probes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,13 @@ import pytest
 
 from multilane.app.app import App
 from multilane.app.metrics_server import parse_address, served
+from multilane.app.probes import stalled
+from multilane.clock import SystemClock
 from multilane.dev.ports import ReservedPorts
 from multilane.errors import ConfigError
+from multilane.lanes.liveness import REPORTS_WITHIN
+from multilane.lanes.progress import Progress
+from multilane.metrics.observer import Gauge
 
 CONFIG = """
 clusters: {main: {clientId: x, brokers: "127.0.0.1:1"}}
@@ -36,6 +41,14 @@ def get(port: int, path: str) -> str:
         return answer.read().decode()
 
 
+def probe(port: int, path: str) -> tuple[int, str]:
+    try:
+        return 200, get(port, path)
+    except urllib.error.HTTPError as refusal:
+        with refusal:
+            return refusal.code, refusal.read().decode()
+
+
 def test_what_the_app_counts_is_served_while_it_runs(app, port):
     before = app.observer
     with served(app, f"127.0.0.1:{port}"):
@@ -46,6 +59,42 @@ def test_what_the_app_counts_is_served_while_it_runs(app, port):
     assert app.observer is before
     with pytest.raises(urllib.error.URLError):
         get(port, "/metrics")
+
+
+def test_the_probes_follow_the_run(app, port):
+    @app.listener("orders")
+    async def index(record):
+        pass
+
+    member = Gauge("group.members", {"consumer": "orders"}, 1)
+    with served(app, f"127.0.0.1:{port}"):
+        assert probe(port, "/livez") == (200, "ok\n")
+        assert probe(port, "/readyz") == (503, "the run has not begun\n")
+        app.progress = Progress(clock=SystemClock())
+        assert probe(port, "/readyz") == (503, "consumer orders is not in its group\n")
+        app.progress.note_gauges([member])
+        assert probe(port, "/readyz") == probe(port, "/livez") == (200, "ok\n")
+        silent = SystemClock().monotonic() - REPORTS_WITHIN - 5
+        app.progress.liveness.note_gauges(7, [], silent)
+        status, reason = probe(port, "/livez")
+        assert status == 503
+        assert "1 of 2 processes that run lanes have not reported" in reason
+        app.progress.forget(7)
+        assert probe(port, "/livez") == (200, "ok\n")
+
+
+def test_a_paused_consumer_is_live(app):
+    @app.listener("orders")
+    async def index(record):
+        pass
+
+    app.progress = Progress(clock=SystemClock())
+    calls = Gauge("lanes.calls", {"consumer": "orders"}, 1)
+    for now in range(500):
+        app.progress.liveness.note_gauges(None, [calls], now)
+    assert stalled(app, 499) == ["consumer orders: no progress for 499 s, while 1 calls run"]
+    app.pause("orders")
+    assert stalled(app, 499) == []
 
 
 def test_without_an_address_nothing_listens(app):

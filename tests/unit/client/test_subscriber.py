@@ -374,11 +374,17 @@ def test_a_consumer_that_was_stopped_beyond_its_session_gets_nothing_until_its_g
 def test_a_poll_that_waits_looks_again_when_the_group_answers_again(desk):
     own(desk)
     rung: list[float] = []
-    member = SimpleNamespace(identity=desk.subscriber.identity, refusal=None, fenced_after=lambda session: 145.0)
+    member = SimpleNamespace(
+        identity=desk.subscriber.identity,
+        refusal=None,
+        owned=frozenset(),
+        is_rebalancing=False,
+        fenced_after=lambda session: 145.0,
+    )
     desk.state.background._signal = SimpleNamespace(set=lambda: rung.append(desk.now))
     desk.state.standing.fenced_after = 45.0
     for desk.now in (100.0, 101.0):
-        desk.state._group_client._note_standing(member, desk.now)
+        desk.state._group_client._note_member(member, desk.now)
     assert rung == [100.0], "once, not with every heartbeat"
 
 

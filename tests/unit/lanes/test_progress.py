@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from multilane.clock import ManualClock
 from multilane.lanes.failure_log import FailureCollector, FailureLog
 from multilane.lanes.progress import DEAD, REPEATED, RETRIED, SETTLED, Progress
-from multilane.metrics.observer import Counts
+from multilane.metrics.observer import Counts, Gauge, Observer, ReportBuffer
 from multilane.wire.records.record import Record
 
 HOSTILE = "\n2026-01-01 00:00:00 INFO all is well\x1b[2J"
@@ -135,11 +136,31 @@ def test_a_worker_that_is_gone_is_no_longer_paused(clock):
     progress = Progress(clock=clock)
     paused = ("lanes.outage", {"consumer": "orders", "state": "paused"}, 1.0)
     for worker in (0, 1):
-        progress.add([(SETTLED, {"consumer": "orders"}, 1.0), paused], (), worker)
+        progress.add({"counts": [(SETTLED, {"consumer": "orders"}, 1.0), paused]}, worker)
     progress.forget(0)
     assert progress.facts()["orders"]["paused"]
     progress.forget(1)
     assert not progress.facts()["orders"]["paused"]
+
+
+def test_durations_and_gauges_of_workers_reach_the_observer(clock):
+    class Watching(Observer):
+        def duration(self, name, seconds, times=1, **labels):
+            seen.append((name, seconds, times, labels))
+
+        def gauges(self, source, values):
+            seen.append((source, *values))
+
+    seen = []
+    progress = Progress(Watching(), clock)
+    worker = ReportBuffer()
+    worker.duration("lanes.call.duration", 0.02, 3, consumer="orders")
+    gauge = ["lanes.records.waiting", {"consumer": "orders"}, 4]
+    progress.add({"counts": json.loads(json.dumps(worker.take())), "gauges": [gauge]}, 7)
+    progress.forget(7)
+    of_orders = {"consumer": "orders"}
+    assert seen[0] == ("lanes.call.duration", pytest.approx(0.02), 3, of_orders)
+    assert seen[1:] == [("7", Gauge("lanes.records.waiting", of_orders, 4)), ("7",)]
 
 
 def test_a_worker_collects_and_its_driver_logs_once(clock, lines):
@@ -151,9 +172,9 @@ def test_a_worker_collects_and_its_driver_logs_once(clock, lines):
     progress = Progress(counts, clock)
     progress.begin(0.0)
     for worker in workers:
-        progress.add([(SETTLED, {"consumer": "orders"}, 5.0)], worker.take())
+        progress.add({"counts": [(SETTLED, {"consumer": "orders"}, 5.0)], "failures": worker.take()})
         assert worker.take() == []
-    progress.add([], [{"kind": "junk"}, 7])
+    progress.add({"counts": [], "failures": [{"kind": "junk"}, 7]})
     progress.log_progress(10.0)
     first, summary = lines()
     assert "Traceback" in first

@@ -8,22 +8,34 @@ from pathlib import Path
 
 import metrics_table
 from multilane.lanes import progress
+from multilane.listeners import call_timer
 from multilane.metrics.definitions import BY_NAME, METRICS, MetricKind
 
 SOURCE = Path(__file__).parents[3] / "src" / "multilane"
 # Names that are no literals where they are counted.
-BY_CONSTANT = {progress.SETTLED, progress.RETRIED, progress.REPEATED, progress.DEAD, progress.FOLLOWED}
+BY_CONSTANT = {
+    call_timer.DURATION,
+    progress.SETTLED,
+    progress.RETRIED,
+    progress.REPEATED,
+    progress.DEAD,
+    progress.FOLLOWED,
+}
 ELSEWHERE = {"connection.opened", "login.renewed"} | BY_CONSTANT
 
 
 def reported() -> Iterator[tuple[str, str, frozenset[str]]]:
-    """(where, name, labels) of every `observer.count("...", ...)` in the source."""
+    """(where, name, labels) of every `observer.count("...", ...)`, `.duration(...)` and `Gauge("...", ...)` in the
+    source. The labels of gauges are in a test of their own."""
     for path in sorted(SOURCE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
-            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            name = node.args[0] if isinstance(node, ast.Call) and node.args else None
+            if not isinstance(node, ast.Call) or not isinstance(name, ast.Constant):
                 continue
-            name = node.args[0] if node.args else None
-            if node.func.attr == "count" and isinstance(name, ast.Constant) and "bserver" in ast.unparse(node.func):
+            called = ast.unparse(node.func)
+            if called == "Gauge":
+                yield f"{path.relative_to(SOURCE)}:{node.lineno}", str(name.value), frozenset()
+            elif "bserver" in called and called.endswith((".count", ".duration")):
                 labels = frozenset(keyword.arg or "**" for keyword in node.keywords)
                 yield f"{path.relative_to(SOURCE)}:{node.lineno}", str(name.value), labels
 

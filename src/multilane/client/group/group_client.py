@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from multilane.client.events import (
     BackgroundEvent,
@@ -34,6 +34,7 @@ from multilane.client.group.commits import CommitListeners, CommitManager, Commi
 from multilane.client.group.committed import CommittedListeners, CommittedManager
 from multilane.client.group.consumer_protocol import ConsumerMembership
 from multilane.client.group.consumer_protocol.classic_check import LiveClassicGroup
+from multilane.client.group.member_watch import MemberWatch
 from multilane.client.group.membership import (
     Change,
     Identity,
@@ -48,10 +49,9 @@ from multilane.client.group.membership import (
 from multilane.client.group.session import GroupSession
 from multilane.client.group.wanted_topics import ClientPattern, ServerPattern, TopicNames, WantedTopics
 from multilane.client.net.request_state import RequestBackoff
-from multilane.client.net.requests import NEVER
 from multilane.config.consumer_table import DEFAULT_STRATEGY
 from multilane.config.group import STRATEGIES
-from multilane.config.tuning import SessionLimits, of_assignment, of_session
+from multilane.config.tuning import SessionLimits, of_session
 from multilane.errors import ClientClosed, MultilaneError
 from multilane.logs import logger
 from multilane.metrics.observer import Observer
@@ -65,9 +65,6 @@ if TYPE_CHECKING:
     from multilane.types import OffsetAndMetadata, TopicPartition
 
 log = logger(__name__)
-
-_IDLE_FOR_GOOD: Final = 30.0
-_TURN: Final = 1.0  # seconds by which the time of a turn of the loop may lag
 
 Found = Callable[[Mapping["TopicPartition", "OffsetAndMetadata | None"]], None]
 Refused = Callable[["TopicPartition", MultilaneError], None]
@@ -101,7 +98,7 @@ class GroupClient:
         self._context = context
         self._background = background
         self._pulse = pulse
-        self._standing = standing
+        self._watcher = MemberWatch(self._group, standing, background, context.observer, self._readable_partitions)
         self._name = name
         self._backoff = RequestBackoff(config.connection.retry_backoff, config.connection.retry_backoff_max)
         self._membership: Membership | None = None
@@ -113,7 +110,6 @@ class GroupClient:
         self._no_consumer_protocol: MultilaneError | None = None
         self._limits: BrokerLimits | GroupSession | None = None
         self._session: float | None = None  # seconds, as reported by the broker
-        self._idle_since = NEVER
         self._interest: frozenset[str] = frozenset()
         self._watches_all = False
         metadata = context.metadata
@@ -156,8 +152,7 @@ class GroupClient:
         polls = [self._committed.poll(now), self._commits.poll(now)]
         if self._membership is not None:
             polls.append(self._membership.poll(now))
-            self._note_standing(self._membership, now)
-            self._note_idleness(self._membership, now)
+            self._note_member(self._membership, now)
             self._watch()
         if self._limits is not None:
             polls.append(self._limits.poll())
@@ -258,7 +253,7 @@ class GroupClient:
             fulfil(event.future, None)
         else:
             self._membership.leave(lambda: fulfil(event.future, None), now)
-            self._note_standing(self._membership, now)
+            self._note_member(self._membership, now)
         self._background.put(GroupLeft())
         self._watch()
 
@@ -315,17 +310,6 @@ class GroupClient:
         for advice in of_session(self._config.group, limits):
             log.warning("group %s: %s", self._group, advice)
 
-    def _note_idleness(self, member: Membership, now: float) -> None:
-        """A member that has just joined may have no partitions for a while: others have yet to release them."""
-        if member.identity is None or member.owned:
-            self._idle_since = now
-        elif now - self._idle_since >= _IDLE_FOR_GOOD:
-            self._idle_since = NEVER  # once is enough
-            known = self._context.metadata.cluster.topics
-            topics = frozenset() if self._subscription is None else self._subscription.topics
-            for advice in of_assignment(0, sum(len(known[t].partitions) for t in topics if t in known)):
-                log.warning("group %s: %s", self._group, advice)
-
     def _policy(self) -> MemberPolicy:
         rack = self._config.connection.client_rack or None
         return MemberPolicy(self._config.group, self._backoff, rack, self._name)
@@ -366,16 +350,14 @@ class GroupClient:
         if self._membership is not None:
             self._membership.fenced(error, now)
 
-    def _note_standing(self, member: Membership, now: float) -> None:
-        identity = member.identity
-        before, self._standing.identity = self._standing.identity, identity
-        expired, self._standing.fenced_after = self._standing.fenced_after, member.fenced_after(self._session)
-        if expired <= now + _TURN and expired < self._standing.fenced_after:
-            self._background.ring()  # a waiting poll may hand out its held-back records again
-        self._standing.refusal = None if self._no_consumer_protocol else member.refusal
-        if identity is not None and (before is None or before.member_id != identity.member_id):
-            how = "KIP-848" if identity.protocol == "consumer" else "the classic protocol"
-            log.info("group %s: joined as member %s with %s", self._group, identity.member_id, how)
+    def _note_member(self, member: Membership, now: float) -> None:
+        refusal = None if self._no_consumer_protocol else member.refusal
+        self._watcher.note(member, self._session, refusal, now)
+
+    def _readable_partitions(self) -> int:
+        known = self._context.metadata.cluster.topics
+        topics = frozenset() if self._subscription is None else self._subscription.topics
+        return sum(len(known[topic].partitions) for topic in topics if topic in known)
 
     # --- topics to watch ---------------------------------------------------------------------------------------------
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
+from multilane.errors import printable
+from multilane.logs import logger
 from multilane.metrics.observer import NO_OBSERVER, Observer
 from multilane.types import NodeId, TopicPartition
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from multilane.config.group import GroupConfig
     from multilane.errors import MultilaneError
 
+log = logger(__name__)
 
 # A heartbeat is sent after this part of the interval: changes arrive sooner, and a short delay does no harm.
 HEARTBEAT_FRACTION: Final = 0.75
@@ -171,6 +174,11 @@ class Membership(Protocol):
     def owned(self) -> frozenset[TopicPartition]: ...
 
     @property
+    def is_rebalancing(self) -> bool:
+        """It joins, releases partitions or starts them, or is about to."""
+        ...
+
+    @property
     def refusal(self) -> MultilaneError | None:
         """Why the group refuses this member; only leaving and subscribing again may change that."""
         ...
@@ -207,3 +215,15 @@ class Membership(Protocol):
     def fenced(self, error: MultilaneError, now: float) -> None:
         """A commit failed with an error that means that this member is no longer in the group."""
         ...
+
+
+def warn_of_silence(policy: MemberPolicy, idle: float) -> None:
+    """The application has not polled for `idle` seconds."""
+    log.warning(
+        "group %s: the application has not polled for %.1f s, longer than max.poll.interval.ms (%d). %s leaves and "
+        "rejoins at the next poll. Process fewer records per poll (max.poll.records), or raise the interval",
+        printable(policy.group.group_id or "", 100),
+        idle,
+        round(policy.group.max_poll_interval * 1000),
+        policy.name,
+    )

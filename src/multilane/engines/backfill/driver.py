@@ -248,7 +248,7 @@ class BackfillDriver:
             self._on_failed(number, str(message.get("error")), is_lasting=bool(message.get("lasting")))
             return
         news = message.get("news") or {}
-        self.progress.add(news.get("counts") or [], news.get("failures") or [])
+        self.progress.add(news)
         report = report_from(message["report"])
         self._files.list_failed(self._progress, self._progress.note(report))
         self._is_changed = True

@@ -32,7 +32,7 @@ from multilane.lanes.interpreter import run_to_end, tuned_interpreter
 from multilane.lanes.partition_processor import PartitionProcessor
 from multilane.listeners.context import Context
 from multilane.logs import logger
-from multilane.metrics.observer import CountBuffer, ObserverPair
+from multilane.metrics.observer import ObserverPair, ReportBuffer
 from multilane.outcome.in_place import InPlace
 from multilane.runtime.lane_factory import LaneFactory, flow_of
 from multilane.runtime.registration import Registration
@@ -53,7 +53,7 @@ class BackfillWorkerApp:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._work: asyncio.Task[ProgressReport] | None = None
         self._lease_runner: LeaseRunner | None = None
-        self._news = CountBuffer()
+        self._news = ReportBuffer()
         self._failed = FailureCollector()
         self._is_stopped = False
         self._is_aborted = False

@@ -34,7 +34,8 @@ from multilane.lanes.group_membership import Commits, GroupMembership, Timing
 from multilane.lanes.log_check import LogCheck
 from multilane.lanes.uninterrupted import uninterrupted
 from multilane.logs import logger
-from multilane.metrics.observer import CountBuffer, Observer
+from multilane.metrics.observer import Count, Duration, Gauge, Observer, ReportBuffer
+from multilane.runtime.gauges import group_gauges
 from multilane.runtime.lane_factory import LaneFactory
 from multilane.runtime.starting import member_of
 from multilane.types import Offset, OffsetAndMetadata, TopicPartition
@@ -58,7 +59,7 @@ class CoordinatorApp:
         self._app = find_app(target)
         self._app.check_runnable()
         self._clock = SystemClock()
-        self._news = CountBuffer()
+        self._news = ReportBuffer()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = asyncio.Event()
         self._is_stopped = False
@@ -110,8 +111,11 @@ class CoordinatorApp:
             with suppress(RuntimeError):  # the loop is closed: it has ended
                 self._loop.call_soon_threadsafe(self._stopped.set)
 
-    def counts(self) -> list[tuple[str, dict[str, str], float]]:
+    def counts(self) -> list[Count | Duration]:
         return self._news.take()
+
+    def gauges(self) -> list[Gauge]:
+        return [gauge for group in self._groups.values() for gauge in group.gauges()]
 
     def lease_seconds(self) -> dict[str, float]:
         """By group: one whose brokers are down must not stop the others."""
@@ -178,6 +182,16 @@ class CoordinatorGroup:
             return None if self._consumer is None else self._consumer.group_metadata().identity
         except GroupError:
             return None
+
+    def gauges(self) -> list[Gauge]:
+        if self._consumer is None:
+            return []
+        lags: dict[TopicPartition, int | None] = {}
+        for processor in self._assignment.processors:
+            for partition in processor.partitions:
+                end = self._ends.get(partition)
+                lags[partition] = None if end is None else end - processor.commit_point(partition).offset
+        return group_gauges(self._name, self._consumer, lags)
 
     def stop(self) -> None:
         self._assignment.is_stopping = True

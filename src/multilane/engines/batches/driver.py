@@ -250,6 +250,7 @@ class QuerySupervisor:
         if channel is not self._channel:
             return
         self._channel = None
+        self.progress.forget()
         if self._state is QueryState.DRAINING:
             self._move(QueryState.OVER)
         if self._state is QueryState.OVER or self._last_error:
@@ -268,7 +269,7 @@ class QuerySupervisor:
     def _on_message(self, channel: MessageChannel, message: Message) -> None:
         kind = message["kind"]
         if kind == ToDriver.REPORT:
-            self.progress.add(message.get("counts") or [], message.get("failures") or [])
+            self.progress.add(message)
             self._members = members_from(message.get("members") or [])
         elif channel is not self._channel:
             log.debug("ignoring message %r from the coordinator of a failed query", kind)

@@ -37,6 +37,7 @@ from multilane.engines.worker_environment import in_worker_environment
 from multilane.errors import ChannelLost, ConfigError
 from multilane.lanes.interpreter import despite_exits
 from multilane.logs import logger
+from multilane.metrics.observer import Count, Duration, Gauge
 from multilane.spark.first_slot import LONGER
 from multilane.spark.reasons import in_short
 
@@ -61,7 +62,9 @@ class LeasesPartitions(Protocol):
 
     def stop(self) -> None: ...
 
-    def counts(self) -> list[tuple[str, dict[str, str], float]]: ...
+    def counts(self) -> list[Count | Duration]: ...
+
+    def gauges(self) -> list[Gauge]: ...
 
     def members(self) -> Members:
         """Its identity in each group, by consumer."""
@@ -111,6 +114,7 @@ class LeaseCoordinator:
         self._made: Future[None] = Future()
         self._app: LeasesPartitions | None = None
         self._counts: list[Any] = []
+        self._gauges: dict[MessageChannel, list[Any]] = {}  # of each worker
         self._failures: list[Any] = []  # as workers reported them
         self._is_stopping = False
         self._is_over = False
@@ -260,7 +264,8 @@ class LeaseCoordinator:
         counts, self._counts = [*self._counts, *app.counts()], []
         failures, self._failures = self._failures[:_MAX_FAILURES], self._failures[_MAX_FAILURES:]
         members = [[consumer, *astuple(identity)] for consumer, identity in app.members()]
-        channel.try_send(ToDriver.REPORT, counts=counts, failures=failures, members=members)
+        gauges = [*app.gauges(), *(gauge for known in self._gauges.values() for gauge in known)]
+        channel.try_send(ToDriver.REPORT, counts=counts, failures=failures, gauges=gauges, members=members)
 
     # --- workers -----------------------------------------------------------------------------------------------------
 
@@ -272,7 +277,7 @@ class LeaseCoordinator:
         while (message := channel.receive()) is not None:
             self._post(partial(self._on_message, channel, message))
         self._workers.discard(channel)
-        self._post(partial(self._lease_table.lose, channel))
+        self._post(partial(self._on_lost, channel))
 
     def _post(self, event: Callable[[], object]) -> None:
         with suppress(RuntimeError):  # the loop is closed: the run is over
@@ -296,6 +301,10 @@ class LeaseCoordinator:
         except (KeyError, TypeError, ValueError):
             log.exception("malformed message of type %r from worker: closing its connection", message["kind"])
             channel.close()
+
+    def _on_lost(self, channel: MessageChannel) -> None:
+        self._gauges.pop(channel, None)
+        self._lease_table.lose(channel)
 
     def _on_hello(self, channel: MessageChannel, message: Message) -> None:
         number = message["number"]
@@ -341,6 +350,7 @@ class LeaseCoordinator:
         self._renew(channel, message)
         self._counts += message["counts"]
         self._failures += message.get("failures") or []
+        self._gauges[channel] = message.get("gauges") or []
 
     def _renew(self, channel: MessageChannel, message: Message) -> None:
         if self._app is not None and message.get("sent") is not None:

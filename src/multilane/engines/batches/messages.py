@@ -34,7 +34,7 @@ class FromDriver(enum.StrEnum):
 class ToDriver(enum.StrEnum):
     """From the coordinator."""
 
-    REPORT = "beat"  # counts, failures: since the last report; members: identities in the groups
+    REPORT = "beat"  # counts, failures: since the last report; gauges: now; members: identities in the groups
     FAILED = "failed"  # error; is_refused: a restart would not mend it
     ASSEMBLED = "assembled"  # all tasks have found a slot
     ENDED = "ended"  # it has left its groups
@@ -48,7 +48,7 @@ class FromWorker(enum.StrEnum):
     RETURN = "given"  # units: returned before the task is over, because they were revoked
     OVER = "over"  # number, units: the task is over, and returns these; it waits for CLOSED
     RELEASED = "released"  # unit, settled, undone, tried: held records whose calls have ended
-    COUNTS = "counts"  # counts, failures: since the last report; sent: a time, to renew leases from
+    COUNTS = "counts"  # counts, failures: since the last report; gauges: now; sent: a time, to renew leases from
     CANNOT_START = "cannot"  # error: the application cannot be made in this worker
 
 

@@ -71,6 +71,8 @@ class LeaseWork(Protocol):
 
     def counts(self) -> list[Any]: ...
 
+    def gauges(self) -> list[Any]: ...
+
     def failures(self) -> list[Any]: ...
 
 
@@ -142,7 +144,11 @@ class LeaseWorker:
             await asyncio.wait([self._loop.create_future()], timeout=_REPORT_SECONDS)
             sent = self._clock.monotonic()
             self._channel.try_send(
-                FromWorker.COUNTS, counts=self._app.counts(), failures=self._app.failures(), sent=sent
+                FromWorker.COUNTS,
+                counts=self._app.counts(),
+                failures=self._app.failures(),
+                gauges=self._app.gauges(),
+                sent=sent,
             )
 
     # --- messages of the coordinator ---------------------------------------------------------------------------------

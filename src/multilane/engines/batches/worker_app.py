@@ -32,7 +32,8 @@ from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.lanes.failure_log import FailureCollector
 from multilane.lanes.partition_processor import PartitionProcessor
 from multilane.logs import logger
-from multilane.metrics.observer import CountBuffer
+from multilane.metrics.observer import Count, Duration, Gauge, ReportBuffer
+from multilane.runtime.gauges import lane_gauges
 from multilane.runtime.handover import Handover
 from multilane.runtime.lane_factory import LaneFactory
 from multilane.types import TopicPartition
@@ -109,7 +110,7 @@ class LeaseWorkerApp:
         self._app = find_app(target)
         self._app.check_runnable()
         self._clock = SystemClock()
-        self._news = CountBuffer()
+        self._news = ReportBuffer()
         self._failed = FailureCollector()
         self._consumers: dict[str, _ConsumerWork] = {}
         self._active: dict[int, _ActiveLease] = {}
@@ -150,8 +151,16 @@ class LeaseWorkerApp:
         for name, work in self._consumers.items():
             work.expiry.fenced_after = until.get(name, work.expiry.fenced_after)
 
-    def counts(self) -> list[tuple[str, dict[str, str], float]]:
+    def counts(self) -> list[Count | Duration]:
         return self._news.take()
+
+    def gauges(self) -> list[Gauge]:
+        found: list[Gauge] = []
+        for name in self._consumers:
+            known = [*self._active.values(), *self._carried.values()]
+            processors = [active.processor for active in known if active.lease.consumer == name and active.processor]
+            found += lane_gauges(name, dict.fromkeys(processors))
+        return found
 
     def failures(self) -> list[dict[str, Any]]:
         return self._failed.take()

@@ -187,7 +187,7 @@ class Supervisor:
         if kind == FromMember.READY:
             self._on_ready(number, channel, message)
         elif kind == FromMember.REPORT:
-            self.progress.add(message.get("counts") or [], message.get("failures") or [], number)
+            self.progress.add(message, number)
         elif kind == FromMember.FAILED:
             self._on_failed(number, str(message.get("error")), str(message.get("stage")))
 

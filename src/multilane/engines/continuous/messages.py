@@ -18,7 +18,7 @@ class ToMember(enum.StrEnum):
 
 class FromMember(enum.StrEnum):
     READY = "ready"  # host, pid: it waits for SERVE
-    REPORT = "beat"  # counts, failures: since the last report
+    REPORT = "beat"  # counts, failures: since the last report; gauges: now
     FAILED = "failed"  # error, stage
 
 

@@ -25,13 +25,12 @@ from multilane.engines.worker_environment import in_worker_environment, load
 from multilane.errors import ConfigError
 from multilane.lanes.consumer_overrides import ConsumerOverrides, overrides_from
 from multilane.logs import logger
+from multilane.metrics.observer import Count, Duration, Gauge
 from multilane.spark.reasons import in_short
 
 log = logger(__name__)
 
 _REPORT_SECONDS: Final = 1.0
-
-Count = tuple[str, dict[str, str], float]  # name, labels, increment
 
 
 class Member(Protocol):
@@ -46,8 +45,11 @@ class Member(Protocol):
     def steer(self, consumer: str, overrides: ConsumerOverrides) -> None:
         """From any thread, also before `run`."""
 
-    def counts(self) -> list[Count]:
+    def counts(self) -> list[Count | Duration]:
         """Increments since the last call; from any thread."""
+
+    def gauges(self) -> list[Gauge] | None:
+        """The current gauges; None if the member cannot tell. From any thread."""
 
     def failures(self) -> list[dict[str, Any]]:
         """Failures since the last call, for the driver's log; from any thread."""
@@ -128,7 +130,8 @@ def _report(channel: MessageChannel, member: Member, number: int, over: threadin
     is_over = False
     while not is_over:
         is_over = over.wait(_REPORT_SECONDS)
-        channel.try_send(FromMember.REPORT, number=number, counts=member.counts(), failures=member.failures())
+        news = {"counts": member.counts(), "failures": member.failures(), "gauges": member.gauges()}
+        channel.try_send(FromMember.REPORT, number=number, **news)
 
 
 def _send_failure(channel: MessageChannel, plan: MemberTaskPlan, error: BaseException, *, stage: FailureStage) -> str:

@@ -15,8 +15,7 @@ from multilane.engines.process.driver import ProcessEngine
 from multilane.engines.process.progress import SettledCounts
 from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.lanes.failure_log import FailureCollector
-from multilane.lanes.progress import Count
-from multilane.metrics.observer import CountBuffer
+from multilane.metrics.observer import Count, Duration, Gauge, ReportBuffer
 
 
 class AppMember:
@@ -24,10 +23,11 @@ class AppMember:
 
     def __init__(self, target: str) -> None:
         self._app = find_app(target)
-        self._news = CountBuffer()
+        self._news = ReportBuffer()
         self._failures = FailureCollector()
         self._engine: ProcessEngine | None = None  # the running one, or the last one
         self._settled = SettledCounts()
+        self._gauges: list[Gauge] | None = None
 
     def run(self) -> None:
         with self._app.observed_by(self._news), self._app.failures_to(self._failures):
@@ -39,10 +39,20 @@ class AppMember:
     def steer(self, consumer: str, overrides: ConsumerOverrides) -> None:
         self._app.overrides.set(consumer, overrides)
 
-    def counts(self) -> list[Count]:
+    def counts(self) -> list[Count | Duration]:
         self._engine = self._app.engine or self._engine
         groups = {} if self._engine is None else self._engine.groups
-        return self._news.take() + self._settled.take(groups)
+        return [*self._news.take(), *self._settled.take(groups)]
+
+    def gauges(self) -> list[Gauge] | None:
+        """Those of the last call: the loop reads them meanwhile. None if it did not: it is blocked, or over."""
+        engine, (gauges, self._gauges) = self._app.engine, (self._gauges, None)
+        if engine is not None:
+            engine.call_on_loop(lambda: self._note_gauges(engine.gauges()))
+        return gauges
+
+    def _note_gauges(self, gauges: list[Gauge]) -> None:
+        self._gauges = gauges
 
     def failures(self) -> list[dict[str, Any]]:
         return self._failures.take()

@@ -17,7 +17,7 @@ from multilane.engines.process.worker import ProcessGroup
 from multilane.error_consumer.wiring import ErrorConsumers
 from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.logs import logger
-from multilane.metrics.observer import Observer
+from multilane.metrics.observer import Gauge, Observer
 from multilane.runtime.lane_factory import LaneFactory
 
 log = logger(__name__)
@@ -48,7 +48,9 @@ class ProcessEngine:
             asyncio.create_task(group.run(), name=f"multilane group {name}") for name, group in self.groups.items()
         ]
         waiting = asyncio.create_task(self._stopped.wait())
-        reporting = None if self._progress is None else asyncio.create_task(self._progress.run(self.groups))
+        reporting = (
+            None if self._progress is None else asyncio.create_task(self._progress.run(self.groups, self.gauges))
+        )
         try:
             await self.errors.start()
             await asyncio.wait([*tasks, waiting], return_when=asyncio.FIRST_COMPLETED)
@@ -60,6 +62,10 @@ class ProcessEngine:
                 if reporting is not None and self._progress is not None:
                     reporting.cancel()
                     self._progress.close(self.groups)
+
+    def gauges(self) -> list[Gauge]:
+        """On the loop's thread."""
+        return [gauge for group in self.groups.values() for gauge in group.gauges()]
 
     def on_resume(self) -> None:
         """The process was stopped and resumes (SIGCONT). Called by a signal handler on the loop's thread."""

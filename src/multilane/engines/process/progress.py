@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from multilane.clock import Clock
-from multilane.lanes.progress import SETTLED, Count, Progress
-from multilane.metrics.observer import NO_OBSERVER, CountBuffer, Observer
+from multilane.lanes.progress import SETTLED, Progress
+from multilane.metrics.observer import NO_OBSERVER, Count, Gauge, Observer, ReportBuffer
 
 _NOTE_EVERY: Final = 1.0  # seconds: how fresh the numbers of `multilane top --control` are
 
@@ -49,27 +49,30 @@ class ProcessProgress:
 
     def __init__(self, clock: Clock, observer: Observer = NO_OBSERVER) -> None:
         """`observer` receives the settled counts, which the lanes do not report themselves."""
-        self.counts = CountBuffer()
+        self.counts = ReportBuffer()
         self._observer = observer
-        self.progress = Progress(clock=clock)
+        self.progress = Progress(observer, clock)
         self._clock = clock
         self._settled = SettledCounts()
 
-    async def run(self, groups: Groups) -> None:
+    async def run(self, groups: Groups, gauges: Callable[[], Sequence[Gauge]]) -> None:
         """Run until cancelled."""
         self.progress.begin(self._clock.monotonic())
         while True:
             await asyncio.wait([asyncio.get_running_loop().create_future()], timeout=_NOTE_EVERY)
             self._note(groups)
+            if self._observer is not NO_OBSERVER:
+                self.progress.note_gauges(gauges())
             if (now := self._clock.monotonic()) >= self.progress.due:
                 self.progress.log_progress(now)
 
     def close(self, groups: Groups) -> None:
         self._note(groups)
+        self.progress.forget()
         self.progress.close(self._clock.monotonic())
 
     def _note(self, groups: Groups) -> None:
         settled = self._settled.take(groups)
-        self.progress.note(self.counts.take() + settled)
+        self.progress.note([*self.counts.take(), *settled])
         for name, labels, value in settled:
             self._observer.count(name, value, **labels)

@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from multilane.client.async_consumer import AsyncConsumer
 from multilane.clock import Clock
 from multilane.engines.process.pump import Pump
 from multilane.lanes.consumer_overrides import ConsumerOverrides
 from multilane.lanes.group_membership import Timing
 from multilane.lanes.partition_processor import PartitionProcessor
 from multilane.logs import logger
-from multilane.metrics.observer import NO_OBSERVER, Observer
+from multilane.metrics.observer import NO_OBSERVER, Gauge, Observer
+from multilane.runtime.gauges import group_gauges, lane_gauges, local_lags
 from multilane.runtime.lane_factory import LaneFactory
 from multilane.runtime.starting import member_of, opened
 
@@ -31,6 +33,7 @@ class ProcessGroup:
         self._lane_factory = lane_factory
         self._clock = clock
         self._observer = observer
+        self._consumer: AsyncConsumer | None = None
         self._pump: Pump | None = None
         self._stopping = asyncio.Event()
 
@@ -43,6 +46,12 @@ class ProcessGroup:
         """Number of settled records."""
         return 0 if self._pump is None else self._pump.settled
 
+    def gauges(self) -> list[Gauge]:
+        name, consumer, processors = self.config.name, self._consumer, self.processors
+        if consumer is None:
+            return lane_gauges(name, processors)
+        return lane_gauges(name, processors) + group_gauges(name, consumer, local_lags(consumer, processors))
+
     async def run(self) -> None:
         config, lane_factory = self.config, self._lane_factory
         topics = lane_factory.source.topics
@@ -52,6 +61,7 @@ class ProcessGroup:
             consumer = await member_of(lane_factory, self._clock, self._observer, self._stopping)
             if consumer is None:
                 return
+            self._consumer = consumer
             timing = Timing(config.commit_interval, config.rebalance_timeout / 2)
             self._pump = Pump(consumer, topics, lane_factory.build, timing, self._clock, lane_factory.try_write_audit)
             self._pump.set_events(lane_factory.bind_to(consumer))
@@ -60,6 +70,7 @@ class ProcessGroup:
             log.info("consumer %s: group %s reads %s", config.name, config.group_id, ", ".join(topics.names))
             await self._pump.run()
         finally:
+            self._consumer = None
             await lane_factory.close()
 
     def on_resume(self) -> None:

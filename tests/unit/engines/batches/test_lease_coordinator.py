@@ -79,6 +79,9 @@ class App:
     def counts(self):
         return [["kept", {}, 1.0]]
 
+    def gauges(self):
+        return [("group.members", {"consumer": "Orders"}, 1)]
+
     def members(self):
         return (("Orders", ME),)
 
@@ -132,6 +135,9 @@ class Worker:
 
     def counts(self):
         return [["worked", {}, 5.0]]
+
+    def gauges(self):
+        return [("lanes.records.waiting", {"consumer": "Orders"}, 3)]
 
     def failures(self):
         return [{"kind": ["orders", "ValueError", "shop.py:3"]}]

@@ -62,6 +62,9 @@ class ThreadMember:
     def counts(self):
         return [("lanes.records.settled", {"consumer": "orders"}, 5.0)]
 
+    def gauges(self):
+        return [("group.members", {"consumer": "orders"}, 1)]
+
     def failures(self):
         return [FAILED]
 

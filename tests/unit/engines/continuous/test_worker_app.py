@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from multilane.engines.continuous.worker_app import AppMember
-from multilane.metrics.observer import CountBuffer, Counts
+from multilane.metrics.observer import Counts, ReportBuffer
 
 MODULE = """
 from multilane import App
@@ -44,14 +44,14 @@ def test_the_applications_own_observer_goes_on_counting(member):
     app = member._app
     own = app.observer
     assert isinstance(own, Counts)
-    with app.observed_by(CountBuffer()):
+    with app.observed_by(ReportBuffer()):
         app.observer.count("seen", 2, topic="t")
     assert own.total("seen") == 2
     assert app.observer is own
 
 
 def test_news_are_told_once():
-    news = CountBuffer()
+    news = ReportBuffer()
     news.count("a", 2, topic="x")
     news.count("a", 3, topic="x")
     news.count("a", topic="y")

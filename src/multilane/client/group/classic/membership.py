@@ -19,12 +19,11 @@ from multilane.client.group.assignors import all_cooperative
 from multilane.client.group.classic.dialogue import COORDINATOR_WAIT, Dialogue
 from multilane.client.group.classic.entry import GroupEntry
 from multilane.client.group.classic.holdings import Holdings, Partitions
-from multilane.client.group.classic.joining import SHOWN
-from multilane.client.group.classic.states import MEMBER, SENDS_HEARTBEATS, ClassicState, checked
+from multilane.client.group.classic.states import MEMBER, REBALANCING, SENDS_HEARTBEATS, ClassicState, checked
 from multilane.client.group.classic.verdicts import ErrorVerdict, advised, is_fenced_instance, judge, refused_pattern
-from multilane.client.group.membership import UNASSIGNED_FOR, Change, Identity, Subscription
+from multilane.client.group.membership import UNASSIGNED_FOR, Change, Identity, Subscription, warn_of_silence
 from multilane.client.net.requests import NEVER, Poll, UnsentRequest
-from multilane.errors import BrokerError, GroupError, MultilaneError, WireError, printable
+from multilane.errors import BrokerError, GroupError, MultilaneError, WireError
 from multilane.logs import logger
 from multilane.wire.messages import ApiKey
 from multilane.wire.subscription import NO_GENERATION
@@ -81,6 +80,10 @@ class ClassicMembership:
     @property
     def owned(self) -> frozenset[TopicPartition]:
         return self._holdings.owned
+
+    @property
+    def is_rebalancing(self) -> bool:
+        return self.state in REBALANCING or self._rejoin is not None
 
     @property
     def refusal(self) -> MultilaneError | None:
@@ -190,13 +193,7 @@ class ClassicMembership:
         return NEVER
 
     def _go_away(self, now: float) -> None:
-        log.warning(
-            "group %s: the application has not polled for %.0f s; this member leaves and others get its partitions. "
-            "Raise max.poll.interval.ms (%d), or lower max.poll.records to process fewer records per poll",
-            printable(self._dialogue.group, SHOWN),
-            self._pulse.idle(now),
-            int(self._policy.group.max_poll_interval * 1000),
-        )
+        warn_of_silence(self._policy, self._pulse.idle(now))
         self._dialogue.leave("the application did not poll within max.poll.interval.ms", lambda _: None)
         self._end_membership()
         self._to(ClassicState.AWAY)

@@ -59,6 +59,9 @@ SENDS_HEARTBEATS: Final = frozenset(
 # A member, or about to become one.
 MEMBER: Final = SENDS_HEARTBEATS | {ClassicState.JOINING}
 
+# On its way to STABLE.
+REBALANCING: Final = (MEMBER - {ClassicState.STABLE}) | {ClassicState.LOSING}
+
 
 def checked(now: ClassicState, then: ClassicState) -> ClassicState:
     """The next state. A transition that is not in the table is a bug."""

@@ -24,9 +24,15 @@ from multilane.client.group.consumer_protocol.names import TopicIds
 from multilane.client.group.consumer_protocol.reconciler import ReconcileOutcome, Reconciler
 from multilane.client.group.consumer_protocol.reconciliation import Target, read_target
 from multilane.client.group.consumer_protocol.refusals import HeartbeatError, meaning, refusal, version_refusal
-from multilane.client.group.consumer_protocol.states import MEMBER, SENDS_HEARTBEATS, TRANSITIONS, MemberState
+from multilane.client.group.consumer_protocol.states import (
+    MEMBER,
+    REBALANCING,
+    SENDS_HEARTBEATS,
+    TRANSITIONS,
+    MemberState,
+)
 from multilane.client.group.consumer_protocol.wording import Wording
-from multilane.client.group.membership import Coordinators, Identity, Subscription
+from multilane.client.group.membership import Coordinators, Identity, Subscription, warn_of_silence
 from multilane.client.net.requests import NEVER, NOTHING, Poll, UnsentRequest
 from multilane.errors import (
     AuthenticationError,
@@ -93,6 +99,10 @@ class ConsumerMembership:
     @property
     def owned(self) -> frozenset[TopicPartition]:
         return self._reconciler.owned
+
+    @property
+    def is_rebalancing(self) -> bool:
+        return self.state in REBALANCING
 
     @property
     def refusal(self) -> MultilaneError | None:
@@ -198,13 +208,7 @@ class ConsumerMembership:
         return Poll((heartbeat_to(node, self._wording.leave_heartbeat(self._member_id), answered, answered),))
 
     def _go_stale(self, now: float) -> Poll:
-        log.warning(
-            "group %s: the application has not polled for %.1f s, longer than max.poll.interval.ms; %s leaves and "
-            "rejoins at the next poll. Process fewer records per poll (max.poll.records), or raise the interval",
-            self._group,
-            self._pulse.idle(now),
-            self._policy.name,
-        )
+        warn_of_silence(self._policy, self._pulse.idle(now))
         self._listeners.observer.count("group.stale", group=self._group)
         node = self._coordinators.of(self._group) if self._may_be_known else None
         self._heartbeat_timer.start_over()
@@ -212,8 +216,7 @@ class ConsumerMembership:
         if node is None:
             return Poll(wait=_STALE_CHECK_SECONDS)
 
-        def ignored(*_: object) -> None:
-            return None  # whether it arrived or not, the next request joins
+        def ignored(*_: object) -> None: ...  # whether it arrived or not, the next request joins
 
         leave_heartbeat = heartbeat_to(node, self._wording.leave_heartbeat(self._member_id), ignored, ignored)
         return Poll((leave_heartbeat,), _STALE_CHECK_SECONDS)

@@ -53,3 +53,6 @@ MEMBER: Final = frozenset(
     {MemberState.RECONCILING, MemberState.ACKNOWLEDGING, MemberState.STABLE}
 )  # the coordinator knows this member
 SENDS_HEARTBEATS: Final = MEMBER | {MemberState.JOINING}  # heartbeats are sent
+REBALANCING: Final = frozenset(
+    {MemberState.JOINING, MemberState.RECONCILING, MemberState.ACKNOWLEDGING, MemberState.FENCED}
+)  # on its way to STABLE
