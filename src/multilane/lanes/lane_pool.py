@@ -2,9 +2,9 @@
 
 Thread: loop.
 
-A lane is one task for its whole life, so that a function that never waits never touches the event loop. Idle lanes
-wait; new records wake as many lanes as there is work for. One sweep finds calls that take too long: a timer for each
-call would cost more than most calls. Owns its lanes. Never commits and never settles (see `work`).
+A lane is one task for its whole life, so that a function that never waits never touches the event loop. One sweep finds
+calls that take too long: a timer for each call would cost more than most calls. Owns its lanes. Never commits, never
+settles (see `work`) and never takes records in (see `supply`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from multilane.clock import Clock
 from multilane.errors import PublishStopped
 from multilane.lanes.begun import IDLE
 from multilane.lanes.chains import Chains
-from multilane.lanes.due_timer import DueTimer
-from multilane.lanes.gate import brings_first
 from multilane.lanes.lane import Lane, LaneTask, lanes_end
 from multilane.lanes.overdue import Overdue
 from multilane.lanes.partition_queue import PartitionQueue
 from multilane.lanes.row_chains import RowChains
+from multilane.lanes.supply import LaneSupply
 from multilane.lanes.threads import NotBegun
-from multilane.lanes.waiting_lanes import IdleLanes, RetryWaits
+from multilane.lanes.waiting_lanes import RetryWaits
 from multilane.lanes.work import Work
 from multilane.logs import logger
 from multilane.outcome.in_place import rests_until
@@ -48,15 +47,15 @@ class LanePool:
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()  # the context that every call starts with
         self._lanes: set[Lane] = set()
-        self._idle = IdleLanes()
+        self.supply = LaneSupply(queue, chains, work.window, clock)
+        # Its own, because every record looks at them.
+        self._idle = self.supply.idle
+        self._peers = self.supply.peers
+        self._feeds = self.supply.feeds
         self._rests = RetryWaits(clock)  # for lanes with rows that are retried in place
         self._overdue = Overdue(queue, work, clock, self._add_substitute)
         self._is_draining = False
         self._must_check = False  # lanes have to check `_stays` before they take more records
-        self._flushes = False  # windows that are not full are handled
-        self._flush_timer = DueTimer(self.flush, clock)
-        self._due_timer = DueTimer(self._wake_deferred, clock)
-        chains.on_defer = self._due_timer.set  # a timer, because all lanes may be busy for long
         self._size = work.window.size
         self._runs_ahead = work.runs_ahead and work.window.is_single
         self._watch = work.watch
@@ -67,8 +66,6 @@ class LanePool:
         self._is_plain = work.runs_plainly
         self._sweep_every = max(_SHORTEST_SWEEP, work.max_processing_time / 4)
         self._sweep_timer = self._loop.call_later(self._sweep_every, self._sweep)
-        self.peers: list[LanePool] = []  # of the same queue: one may take in records for another
-        self.on_hungry: Callable[[], object] = lambda: None
         self.on_failure: Callable[[BaseException], object] = lambda error: None
         self._watch.caution.join(self)
         self.resize(lanes)
@@ -81,11 +78,11 @@ class LanePool:
         # A thread that is done finds its next record waiting: going through the loop would be too slow.
         self._ahead = max(1, self._wanted // 2) if self._runs_ahead else 0
         self._allow_threads()
-        self._low = 2 * self._wanted if self._work.window.is_single else 2 * self._size
+        self.supply.set_lanes(self._wanted)
         while len(self._lanes) < self._wanted + self._ahead + self._overdue.substitutes:
             self._spawn(Lane())
         self.count_lanes()
-        self._idle.wake(len(self._idle))
+        self._idle.wake_all()
 
     def _allow_threads(self) -> None:
         if self._runs_ahead:
@@ -101,18 +98,14 @@ class LanePool:
         """Use the shortest loop unless some records must be handled alone. Lanes change their loop between calls."""
         self._is_plain = self._work.runs_plainly
         self.count_lanes()
-        self._idle.wake(len(self._idle))
+        self._idle.wake_all()
 
     async def _stays(self, lane: Lane) -> bool:
         """Whether this lane continues. Waits while the fence or the outage gate is shut."""
         self._watch.marks.words[lane.slot] = IDLE
         await self._fence.opens(self)
-        await self._gate.turn(self, lane, self._has_work)
+        await self._gate.turn(self, lane, self.supply.has_work)
         return not self._leaves(lane)
-
-    def _has_work(self, failed: bool | None) -> bool:
-        has_any = self._work_for() > 0 or (self._refill(self._wants_more) and self._work_for() > 0)
-        return has_any and (failed is None or brings_first(self._chains, self._refill, failed=failed))
 
     @property
     def in_flight(self) -> tuple[Record, ...]:
@@ -140,7 +133,7 @@ class LanePool:
         if self._is_draining or self._has_surplus:
             self._lanes.discard(lane)
             self.count_lanes()
-            self._idle.wake(self._work_for())  # the other lanes take over the keys that it released
+            self.supply.wake_lanes()  # the other lanes take over the keys that it released
             return True
         if lane.is_plain != self._is_plain:
             self._spawn(lane)
@@ -165,16 +158,10 @@ class LanePool:
 
     # --- the loops of a lane -----------------------------------------------------------------------------------------
 
-    @property
-    def _of_records(self) -> Chains:
-        """Chains of record objects: for lanes that take one at a time, and for deferred records."""
-        if isinstance(self._chains, RowChains):
-            raise TypeError("rows are taken by windows, and none is deferred")
-        return self._chains
-
     async def _plainly(self, lane: Lane) -> None:
         """One record at a time, with nothing between a record and its function: the loop that has to be short."""
-        chains, work, clock = self._of_records, self._work, self._clock.monotonic
+        chains, work, clock = self.supply.of_records, self._work, self._clock.monotonic
+        work_comes = self.supply.work_comes
         call, settle, ready, defers = work.plain_call, work.plain_settle, chains.ready, chains.defers
         cancels, begins_on_thread = work.listener.cancels, self._runs_ahead
         if begins_on_thread:
@@ -183,7 +170,7 @@ class LanePool:
         while not self._must_check or await self._stays(lane):
             if not ready:
                 words[slot] = IDLE
-                await self._work_comes()
+                await work_comes()
                 self._fence.check()
                 continue
             record = chains.take_one()
@@ -216,11 +203,11 @@ class LanePool:
                 self._fence.check()
 
     async def _singly(self, lane: Lane) -> None:
-        chains, work, clock = self._of_records, self._work, self._clock.monotonic
-        left = _TURN
+        chains, work, clock = self.supply.of_records, self._work, self._clock.monotonic
+        work_comes, left = self.supply.work_comes, _TURN
         while not self._must_check or await self._stays(lane):
             if not chains.ready:
-                await self._work_comes()
+                await work_comes()
                 continue
             if self._fence.check():
                 continue
@@ -241,16 +228,17 @@ class LanePool:
 
     async def _follow_key(self, lane: Lane, record: Record) -> None:
         """The waiting records of a key with a backlog go to the retry topic together, not one acknowledgement each."""
-        lane.window = [record, *self._of_records.take_more(record, self._work.must_follow, _FOLLOWERS - 1)]
+        chains = self.supply.of_records
+        lane.window = [record, *chains.take_more(record, self._work.must_follow, _FOLLOWERS - 1)]
         await self._work.follow(lane.window)
         lane.record, lane.window = None, ()
-        self._of_records.release(record, self._clock.monotonic())
+        chains.release(record, self._clock.monotonic())
 
     async def _by_windows(self, lane: Lane) -> None:
-        chains = self._chains
+        chains, supply = self._chains, self.supply
         while not self._must_check or await self._stays(lane):
-            if not self._window_is_ready():
-                await self._work_comes()
+            if not supply.has_window():
+                await supply.work_comes()
                 continue
             if self._fence.check():
                 continue
@@ -265,7 +253,7 @@ class LanePool:
             lane.window = ()
             chains.release_all(records, self._clock.monotonic(), again)
             del records, again  # an idle lane keeps no records alive
-            self._idle.wake(self._work_for() - 1)  # this lane takes one of the windows
+            supply.wake_lanes(besides=1)  # this lane takes one of the windows
             if self._is_changed(lane):
                 return
 
@@ -275,80 +263,13 @@ class LanePool:
             self._overdue.dismiss_substitute(lane)
             self._allow_threads()
             self.count_lanes()
-        if self._idle or self.peers:
-            for pool in (self, *self.peers):
-                pool.feed()  # for room that became free: this lane may be busy with one key for long
+        if self._idle or self._peers:
+            for feed in self._feeds:
+                feed()  # for room that became free: this lane may be busy with one key for long
         if copy_context() == self._context and not lane.is_cancelled:
             return False
         self._spawn(lane)
         return True
-
-    def _window_is_ready(self) -> bool:
-        if self._chains.takeable < self._size:
-            self._refill(self._wants_more)
-        takeable = self._chains.takeable
-        if takeable >= self._size:
-            return True
-        if takeable == 0:
-            self._flushes = False
-        return self._flushes and takeable > 0
-
-    # --- waiting for records -----------------------------------------------------------------------------------------
-
-    async def _work_comes(self) -> None:
-        """Take in records, or wait until there are some."""
-        if self._refill(self._wants_more):
-            return
-        self._set_flush_timer()
-        await self._idle.wait()
-
-    def feed(self) -> None:
-        """The queue has new records, or room for some."""
-        if self._idle:
-            self._refill(self._wants_more)
-
-    def _refill(self, wanted: Callable[[], bool]) -> bool:
-        if self._is_draining or not wanted():
-            return False
-        came = self._queue.refill(wanted, self._clock.monotonic())
-        if came:
-            for pool in (self, *self.peers):
-                pool.poke()
-        self.on_hungry()
-        return came
-
-    def poke(self) -> None:
-        """There may be work for idle lanes."""
-        if self._idle:
-            self._idle.wake(self._work_for())
-            self._set_flush_timer()
-
-    def _wants_more(self) -> bool:
-        waiting = len(self._of_records.ready) if self._work.window.is_single else self._chains.takeable
-        return waiting < self._low
-
-    def _work_for(self) -> int:
-        """How many lanes there is work for."""
-        if self._work.window.is_single:
-            return len(self._of_records.ready)
-        full, rest = divmod(self._chains.takeable, self._size)
-        return full + (1 if rest and self._flushes else 0)
-
-    def flush(self) -> None:
-        """Handle windows that are not full: their latency is over, or no more records will come."""
-        self._flushes = True
-        self._idle.wake(len(self._idle))
-
-    def _set_flush_timer(self) -> None:
-        if not self._work.window.is_single and self._chains.takeable:
-            self._flush_timer.set(self._clock.monotonic() + self._work.window.latency)
-
-    def _wake_deferred(self) -> None:
-        due = self._of_records.wake(self._clock.monotonic())
-        self._idle.wake(self._work_for())
-        self._set_flush_timer()
-        if due is not None:
-            self._due_timer.set(due)
 
     # --- overdue and fenced calls ------------------------------------------------------------------------------------
 
@@ -373,9 +294,7 @@ class LanePool:
     async def rest(self, deadline: float) -> None:
         """Take no more records, and wait for those in flight until the deadline. Later ones keep running."""
         self._is_draining = self._must_check = True
-        self._due_timer.end()
-        self._flush_timer.end()
-        self._idle.wake(len(self._idle))
+        self.supply.end()
         self._rests.end()
         self._gate.leave(self)
         self._fence.leave(self)

@@ -42,8 +42,9 @@ class PartitionProcessor:
         self._on_end = on_end
         self._clock = clock
         self._pools = {name: LanePool(queue, queue.chains(name), work, many, clock) for name, many in lanes.items()}
-        for pool in self._pools.values():
-            pool.peers = [other for other in self._pools.values() if other is not pool]
+        self._supplies = {name: pool.supply for name, pool in self._pools.items()}
+        for supply in self._supplies.values():
+            supply.share([other for other in self._supplies.values() if other is not supply])
         self._acknowledging = work.acknowledging
         self._retried = work.retried
         work.on_again = self._put_back
@@ -61,7 +62,7 @@ class PartitionProcessor:
         self, on_hungry: Callable[[PartitionProcessor], object], on_failure: Callable[[BaseException], object]
     ) -> None:
         for pool in self._pools.values():
-            pool.on_hungry = lambda: on_hungry(self)
+            pool.supply.on_hungry = lambda: on_hungry(self)
             pool.on_failure = on_failure
         if self._acknowledging is not None:
             self._acknowledging.on_failure = on_failure
@@ -72,18 +73,18 @@ class PartitionProcessor:
         self.queue.intakes[TopicPartition(block.topic, block.partition)].accept(block)
 
     def feed(self) -> None:
-        for pool in self._pools.values():
-            pool.feed()
+        for supply in self._supplies.values():
+            supply.feed()
 
     def release_held(self, records: Iterable[Record]) -> None:
         """These were in flight elsewhere and are settled: the next records of their keys may be taken."""
         now, done = self._clock.monotonic(), list(records)
-        for name, pool in self._pools.items():
+        for name, supply in self._supplies.items():
             chains = self.queue.chains(name)
             if isinstance(chains, Chains):  # rows are never held: a processor that has to hold keys has chains
                 for record in done:
                     chains.release_held(record, now)
-                pool.poke()
+                supply.poke()
 
     def _put_back(self, records: Sequence[Record]) -> None:
         """Rejected by hand after later records of their keys were taken: handled again, behind what waits."""
@@ -92,7 +93,7 @@ class PartitionProcessor:
             chains = self.queue.chains(name)
             if isinstance(chains, Chains):  # rows are not acknowledged manually
                 chains.put_rested(some, now)
-                self._pools[name].poke()
+                self._supplies[name].poke()
 
     def wants_blocks(self, partition: TopicPartition) -> bool:
         intake = self.queue.intakes[partition]
@@ -100,8 +101,8 @@ class PartitionProcessor:
 
     def flush(self) -> None:
         """No more blocks come for now: handle windows that are not full."""
-        for pool in self._pools.values():
-            pool.flush()
+        for supply in self._supplies.values():
+            supply.flush()
 
     def apply_overrides(self, *, is_paused: bool, lanes: Mapping[str, int], waiting_per_lane: int) -> None:
         """While it is paused no record is taken in; those taken in before are handled."""

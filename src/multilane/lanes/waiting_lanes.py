@@ -52,3 +52,6 @@ class IdleLanes(deque["asyncio.Future[None]"]):
             if not woken.done():
                 woken.set_result(None)
                 lanes -= 1
+
+    def wake_all(self) -> None:
+        self.wake(len(self))

@@ -64,7 +64,7 @@ class Guarded(World):
 
     async def after(self, seconds: float) -> None:
         self.clock.advance(seconds)
-        self.pool._wake_deferred()
+        self.pool.supply.wake_deferred()
         self.gate._tick()
         await turns(60)
 
@@ -260,7 +260,7 @@ async def test_windows(as_rows):
         for _ in range(20):
             world.clock.advance(1.0)
             if not as_rows:
-                world.pool._wake_deferred()
+                world.pool.supply.wake_deferred()
             world.gate._tick()
             await turns(60)
         await until(lambda: world.is_done)

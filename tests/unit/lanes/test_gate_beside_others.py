@@ -68,7 +68,7 @@ class Gated(World):
 
     async def after(self, seconds: float) -> None:
         self.clock.advance(seconds)
-        self.pool._wake_deferred()
+        self.pool.supply.wake_deferred()
         self.gate._tick()
         await turns()
 

@@ -98,11 +98,11 @@ async def test_others_do_not_wait_for_a_back_off():
         await world.give("a", "b", "a", "b")
         assert sorted(world.handled) == [0, 1, 3]
         world.clock.advance(9.0)
-        world.pool._wake_deferred()
+        world.pool.supply.wake_deferred()
         await turns()
         assert len(world.handled) == 3
         world.clock.advance(2.0)
-        world.pool._wake_deferred()
+        world.pool.supply.wake_deferred()
         await until(lambda: world.is_done)
         assert world.handled[3:] == [0, 2]
 

@@ -40,7 +40,7 @@ class Kept(World):
 
     async def after(self, seconds: float) -> None:
         self.clock.advance(seconds)
-        self.pool._wake_deferred()
+        self.pool.supply.wake_deferred()
         await turns()
 
 

@@ -294,7 +294,7 @@ async def test_what_is_not_due_waits_without_assignment_others():
         await world.give("late", "late", "quick")
         assert handled == [2]
         world.clock.advance(5.0)
-        world.pool._wake_deferred()
+        world.pool.supply.wake_deferred()
         await until(lambda: world.is_done)
         assert handled == [2, 0, 1]
 

@@ -32,7 +32,7 @@ async def test_a_window_goes_when_it_is_full_and_the_rest_when_its_time_is_up(as
     async with World(handler, as_rows=as_rows, window=Window(3, 60.0)) as world:
         await world.give(*"abcdefgh")
         assert windows == [[0, 1, 2], [3, 4, 5]]
-        world.pool.flush()
+        world.pool.supply.flush()
         await until(lambda: world.is_done)
         assert windows[2:] == [[6, 7]]
         await world.give("a", "b")
@@ -269,7 +269,7 @@ async def test_windows_that_wait_behind_one_go_at_once_when_it_ends(as_rows):
         await turns()
         assert most > 1
         gate.set()
-        world.pool.flush()
+        world.pool.supply.flush()
         await until(lambda: world.is_done)
 
 

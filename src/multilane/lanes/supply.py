@@ -1,0 +1,140 @@
+"""The records that a lane pool is supplied with: takes them in when lanes run low, and wakes idle lanes for them.
+
+Thread: loop.
+
+Idle lanes wait; new records wake as many lanes as there is work for. Windows that are not full wait for their latency,
+deferred records for their time. Owns the idle lanes and both timers. Never takes a record for a lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from multilane.clock import Clock
+from multilane.lanes.chains import Chains
+from multilane.lanes.due_timer import DueTimer
+from multilane.lanes.gate import brings_first
+from multilane.lanes.partition_queue import PartitionQueue
+from multilane.lanes.row_chains import RowChains
+from multilane.lanes.waiting_lanes import IdleLanes
+from multilane.listeners.window import Window
+
+
+class LaneSupply:
+    def __init__(self, queue: PartitionQueue, chains: Chains | RowChains, window: Window, clock: Clock) -> None:
+        self.idle = IdleLanes()
+        self.peers: list[LaneSupply] = []  # of the same queue: one may take in records for another
+        self.feeds: list[Callable[[], None]] = [self.feed]  # of this one and its peers
+        self.on_hungry: Callable[[], object] = lambda: None
+        self._queue = queue
+        self._chains = chains
+        self._window = window
+        self._clock = clock
+        self._low = 0  # with fewer takeable records more are taken in
+        self._flushes = False  # windows that are not full are handled
+        self._is_over = False
+        self._flush_timer = DueTimer(self.flush, clock)
+        self._due_timer = DueTimer(self.wake_deferred, clock)
+        chains.on_defer = self._due_timer.set  # a timer, because all lanes may be busy for long
+
+    @property
+    def of_records(self) -> Chains:
+        """Chains of record objects: for lanes that take one at a time, and for deferred records."""
+        if isinstance(self._chains, RowChains):
+            raise TypeError("rows are taken by windows, and none is deferred")
+        return self._chains
+
+    def set_lanes(self, lanes: int) -> None:
+        self._low = 2 * lanes if self._window.is_single else 2 * self._window.size
+
+    def share(self, peers: list[LaneSupply]) -> None:
+        """These have the same queue."""
+        self.peers += peers
+        self.feeds += [peer.feed for peer in peers]
+
+    # --- what lanes ask ----------------------------------------------------------------------------------------------
+
+    async def work_comes(self) -> None:
+        """Take in records, or wait until there are some."""
+        if self._refill(self._wants_more):
+            return
+        self._set_flush_timer()
+        await self.idle.wait()
+
+    def has_work(self, failed: bool | None) -> bool:
+        """Whether there is a record to begin: see `HasWork` in `gate`."""
+        has_any = self._work_for() > 0 or (self._refill(self._wants_more) and self._work_for() > 0)
+        return has_any and (failed is None or brings_first(self._chains, self._refill, failed=failed))
+
+    def has_window(self) -> bool:
+        """Whether a window is full, or need not be."""
+        if self._chains.takeable < self._window.size:
+            self._refill(self._wants_more)
+        takeable = self._chains.takeable
+        if takeable >= self._window.size:
+            return True
+        if takeable == 0:
+            self._flushes = False
+        return self._flushes and takeable > 0
+
+    def wake_lanes(self, besides: int = 0) -> None:
+        """Wake as many lanes as there is work for; `besides`: so many that are awake have some of it."""
+        self.idle.wake(self._work_for() - besides)
+
+    # --- what comes --------------------------------------------------------------------------------------------------
+
+    def feed(self) -> None:
+        """The queue has new records, or room for some."""
+        if self.idle:
+            self._refill(self._wants_more)
+
+    def poke(self) -> None:
+        """There may be work for idle lanes."""
+        if self.idle:
+            self.idle.wake(self._work_for())
+            self._set_flush_timer()
+
+    def flush(self) -> None:
+        """Handle windows that are not full: their latency is over, or no more records will come."""
+        self._flushes = True
+        self.idle.wake_all()
+
+    def wake_deferred(self) -> None:
+        due = self.of_records.wake(self._clock.monotonic())
+        self.idle.wake(self._work_for())
+        self._set_flush_timer()
+        if due is not None:
+            self._due_timer.set(due)
+
+    def end(self) -> None:
+        """Take in no more records; all idle lanes wake and find out."""
+        self._is_over = True
+        self._due_timer.end()
+        self._flush_timer.end()
+        self.idle.wake_all()
+
+    def _refill(self, wanted: Callable[[], bool]) -> bool:
+        if self._is_over or not wanted():
+            return False
+        came = self._queue.refill(wanted, self._clock.monotonic())
+        if came:
+            self.poke()
+            for peer in self.peers:
+                peer.poke()
+        self.on_hungry()
+        return came
+
+    def _wants_more(self) -> bool:
+        waiting = len(self.of_records.ready) if self._window.is_single else self._chains.takeable
+        return waiting < self._low
+
+    def _work_for(self) -> int:
+        """How many lanes there is work for."""
+        if self._window.is_single:
+            return len(self.of_records.ready)
+        full, rest = divmod(self._chains.takeable, self._window.size)
+        return full + (1 if rest and self._flushes else 0)
+
+    def _set_flush_timer(self) -> None:
+        if not self._window.is_single and self._chains.takeable:
+            self._flush_timer.set(self._clock.monotonic() + self._window.latency)
