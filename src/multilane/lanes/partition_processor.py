@@ -46,8 +46,8 @@ class PartitionProcessor:
         for supply in self._supplies.values():
             supply.share([other for other in self._supplies.values() if other is not supply])
         self._acknowledging = work.acknowledging
-        self._retried = work.retried
-        work.on_again = self._put_back
+        self._retried = work.settling.retried
+        work.settling.on_again = self._put_back
         if self._acknowledging is not None:
             self._acknowledging.on_settled = self.feed
 

@@ -1,39 +1,31 @@
-"""Handles the records that a lane has taken, and settles each of them when it may be settled.
+"""Calls the function for the records that a lane has taken, and hands them over to be settled when the call has ended.
 
 Thread: loop.
 
-A record is settled after its function succeeded, after a select function skipped it, or after a broker acknowledged its
-copy in a retry or error topic; with manual acknowledgement, when it is acknowledged. Anything that ends earlier leaves
-it unsettled. Owns only the pending acknowledgements; never takes records and never commits.
+Decides what the end of a call means: success, failure, an overrun of its time, or a call that the fence has cancelled,
+whose records are put back. Owns nothing; never takes records, settles none itself (see `settling`) and never commits.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final
 
 from multilane.errors import ProcessingTimeout
-from multilane.lanes.acknowledging import Acknowledging, Pending
+from multilane.lanes.acknowledging import Pending
 from multilane.lanes.lane import Lane
 from multilane.lanes.partition_queue import PartitionQueue
+from multilane.lanes.settling import Settling
 from multilane.lanes.threads import failure_of
-from multilane.lanes.work_rules import (
-    OF_A_CALL,
-    FailureSide,
-    WorkRules,
-    cannot_put_back,
-    cannot_settle_offset,
-    echoes,
-    is_behind,
-)
-from multilane.listeners.listener import Failures, Listener
+from multilane.lanes.work_rules import FailureSide, WorkRules, cannot_settle_offset, is_behind
+from multilane.listeners.listener import Listener
 from multilane.listeners.signature import ListenerKind
 from multilane.listeners.window import Select, Selection, newest_of_each_key
 from multilane.outcome.parking import Parking
 from multilane.outcome.raised import as_failure
-from multilane.wire.records.keyed_rows import TakenRows, offsets_of
+from multilane.wire.records.keyed_rows import TakenRows
 from multilane.wire.records.record import Record
 
 _ALWAYS_OPEN: Final = nullcontext()
@@ -56,16 +48,20 @@ class Work:
         self.gate = rules.gate
         self.fence = rules.fence
         self.slow_calls = rules.slow_calls
+        self.watch = rules.watch
         self._order_of = rules.order_of
-        self._queue = queue
-        self._failures = failures
-        self._parking = parking
-        self._retries_in_place = rules.retries_in_place
+        self._parks = parking is not None
         self._by_topic = dict(by_topic or {})
-        self._settle_offset = queue.settle_offset if parking is None else None
-        self._settle_offsets = (queue.settle_offsets if parking is None else None) or cannot_settle_offset
+        self.settling = settling = Settling(queue, listener.interceptors, failures, rules, parking)
+        self.acknowledging = settling.acknowledging
+        # Its own, because every record calls some of them.
+        self.must_follow = settling.must_follow
+        self.follow = settling.follow
+        self._settle_done = settling.done
+        self._fail = settling.fail
+        self._fail_all = settling.fail_all
         self.is_plain = (
-            self._settle_offset is not None
+            settling.settle_offset is not None
             and not rules.is_manual
             and not failures.wants_successes
             and listener.gate is None
@@ -74,11 +70,7 @@ class Work:
         self.one_each = parking is not None and listener.window.select is None
         self.runs_ahead = self.is_plain and rules.runs_ahead and listener.is_plain_function
         self.plain_call = listener.call_one
-        self.plain_settle: Callable[[int], None] = self._settle_offset or cannot_settle_offset
-        self.retried: dict[tuple[str, int], Record] = {}  # retried in place, with the attempts counted
-        self.on_again: Callable[[Sequence[Record]], object] = cannot_put_back
-        self.acknowledging = Acknowledging(self._settle_done, self._reject) if rules.is_manual else None
-        self.watch = rules.watch
+        self.plain_settle: Callable[[int], None] = settling.settle_offset or cannot_settle_offset
 
     @property
     def runs_plainly(self) -> bool:
@@ -87,18 +79,6 @@ class Work:
 
     def _of(self, record: Record) -> Listener:
         return self._by_topic.get(record.topic, self.listener)
-
-    # --- keys with a backlog in the retry topic ----------------------------------------------------------------------
-
-    def must_follow(self, record: Record) -> bool:
-        return self._parking is not None and self._parking.must_follow(record)
-
-    async def follow(self, records: Sequence[Record]) -> None:
-        """These go to the retry topic in order, unhandled."""
-        if records and self._parking is not None:
-            await self._failures.follow_key(records, self._parking)
-            for record in records:
-                self._settle(record)
 
     # --- one record --------------------------------------------------------------------------------------------------
 
@@ -166,7 +146,7 @@ class Work:
     def _put_back(self, lane: Lane, records: Sequence[Record], pending: Pending | None) -> list[Record]:
         """Other members may own these: their calls were cancelled, and have not failed."""
         self._late(lane, None)
-        self._failures.note_interrupted(records)
+        self.settling.failures.note_interrupted(records)
         self.gate.lost(lane)
         self.listener.interceptors.forget(records)
         if pending is not None and self.acknowledging is not None:
@@ -208,8 +188,7 @@ class Work:
     async def _carefully(self, lane: Lane, records: Sequence[Record]) -> list[Record]:
         """A window in which some records must be handled alone, or not at all."""
         if isinstance(records, TakenRows) and records.skipped:
-            self._failures.note_skipped_rows(records)
-            self._settle_offsets(records.skipped)
+            self.settling.skip_rows(records)
         again: list[Record] = []
         for piece in self.watch.pieces(records):
             keys = set(map(self._order_of, again)) - {None}  # records behind one that stays wait for it
@@ -222,22 +201,19 @@ class Work:
         return again
 
     async def _window(self, lane: Lane, records: Sequence[Record]) -> list[Record]:
-        if self._parking is not None:
+        if self._parks:
             # Before the select function runs: records from the topic belong behind those in the retry topic.
-            records = await self._without_followers(records, self._parking)
+            records = await self.settling.without_followers(records)
         handled = records
         if self.window.select is newest_of_each_key and isinstance(records, TakenRows):
             if records.skipped:
-                self._failures.note_skipped_rows(records)
-                self._settle_offsets(records.skipped)  # they were selected when the window was taken
+                self.settling.skip_rows(records)  # they were selected when the window was taken
         elif self.window.select is not None:
             try:
                 handled, skipped = self._selected(records, self.window.select)
             except BaseException as error:  # noqa: BLE001 - the user's function may raise anything
                 return await self._fail_all(records, dict.fromkeys(records, as_failure(error)), None)
-            self._failures.note_skipped(skipped)
-            for record in skipped:
-                self._settle(record)
+            self.settling.skip(skipped)
         if self.listener.kind is ListenerKind.SINGLE:
             return await self._one_by_one(lane, handled)
         if not self._by_topic:
@@ -267,11 +243,6 @@ class Work:
             raise ValueError(f"the select function of {self.listener} must return each record of its window once")
         return selection
 
-    async def _without_followers(self, records: Sequence[Record], parking: Parking) -> Sequence[Record]:
-        followers = [record for record in records if parking.must_follow(record)]
-        await self.follow(followers)
-        return [record for record in records if record not in followers] if followers else records
-
     async def _batch(self, lane: Lane, listener: Listener, records: Sequence[Record]) -> list[Record]:
         async with self._turn(listener, records):
             if self.fence.check():
@@ -296,105 +267,6 @@ class Work:
         if failures:
             await lane.go_on()
         try:
-            return await self._settle_batch(records, failures, pending)
+            return await self.settling.batch(records, failures, pending)
         finally:
             failures.clear()  # the errors' tracebacks reference it: a cycle that keeps all of these records alive
-
-    async def _settle_batch(
-        self, records: Sequence[Record], failures: Failures, pending: Pending | None
-    ) -> list[Record]:
-        if failures and self._parking is not None:
-            return await self._settle_in_order(records, failures)
-        if failures and self._retries_in_place and pending is None:
-            return await self._settle_around_failures(records, failures)
-        if pending is None:
-            self._settle_done([record for record in records if record not in failures] if failures else records)
-        return await self._fail_all([r for r in records if r in failures], failures, pending) if failures else []
-
-    async def _settle_in_order(self, records: Sequence[Record], failures: Failures) -> list[Record]:
-        """With order across retries: what succeeded behind a failed record of its key is handled again after it."""
-        self.gate.note_echoes(echoes(failures))
-        again: list[Record] = []
-        for record in records:
-            if record in failures:
-                back = await self._fail(record, failures[record])
-                again += [] if back is None else [back]
-            elif is_behind(record, again, self._order_of):
-                self._failures.note_interrupted((record,))
-                again.append(record)
-            elif self.must_follow(record):
-                self._failures.note_interrupted((record,))
-                await self.follow([record])
-            else:
-                self._settle_done((record,))
-        return again
-
-    async def _settle_around_failures(self, records: Sequence[Record], failures: Failures) -> list[Record]:
-        """Failed records may stay in place: what succeeded behind one of its key is handled again after it."""
-        order_of = self._order_of
-        keys = set(map(order_of, failures)) - {None}
-        self._settle_done([r for r in records if r not in failures and order_of(r) not in keys])
-        failed = [record for record in records if record in failures]
-        staying = {record: record for record in await self._fail_all(failed, failures, None)}
-        blocked: set[Hashable] = set()
-        again: list[Record] = []
-        for record in records:
-            if record in staying:
-                again.append(staying[record])
-                blocked |= {order_of(record)} - {None}
-            elif record not in failures and order_of(record) in blocked:
-                again.append(record)
-            elif record not in failures and order_of(record) in keys:
-                self._settle_done((record,))
-        self._failures.note_interrupted([record for record in again if record not in staying])
-        return again
-
-    # --- settling ----------------------------------------------------------------------------------------------------
-
-    async def _fail_all(self, failed: Sequence[Record], failures: Failures, pending: Pending | None) -> list[Record]:
-        if pending is not None and self.acknowledging is not None:
-            undecided = self.acknowledging.fail(pending, failed)
-            self.listener.interceptors.forget([record for record in failed if record not in undecided])
-            failed = undecided
-        if len(failed) > OF_A_CALL:
-            self.gate.note_echoes(echoes({record: failures[record] for record in failed}))
-        if len(failed) == 1 or self._parking is not None:
-            again = [await self._fail(record, failures[record]) for record in failed]
-        else:
-            again = await asyncio.gather(*(self._fail(record, failures[record]) for record in failed))
-        return [record for record in again if record is not None]
-
-    async def _fail(self, record: Record, error: BaseException) -> Record | None:
-        again = await self._failures.take_over(record, error, self._parking)
-        if again is None:
-            self._settle(record)
-        elif self._parking is not None and again.headers is not record.headers:
-            self.retried[record.topic, record.offset] = again
-        return again
-
-    def _settle_done(self, records: Sequence[Record]) -> None:
-        self._failures.note_done(records)
-        if self._settle_offset is not None:
-            self._settle_offsets(offsets_of(records))
-            return
-        for record in records:
-            self._settle(record)
-
-    def _settle(self, record: Record) -> None:
-        if self._settle_offset is not None:
-            self._settle_offset(record.offset)
-            return
-        self._queue.settle(record)
-        if self._parking is not None:
-            self._parking.settled(record)
-            if self.retried:
-                self.retried.pop((record.topic, record.offset), None)
-
-    def _reject(self, records: Sequence[Record], error: BaseException) -> asyncio.Future[list[Record]]:
-        return asyncio.ensure_future(self._rejected(records, error))
-
-    async def _rejected(self, records: Sequence[Record], error: BaseException) -> list[Record]:
-        again = await self._fail_all(records, dict.fromkeys(records, error), None)
-        if again:
-            self.on_again(again)
-        return again

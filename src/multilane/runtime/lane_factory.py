@@ -212,7 +212,7 @@ class LaneFactory:
             parking,
             {self.config.retry: retry_listener} if parking is not None and self.config.retry else None,
         )
-        work.retried.update(handover.retried)
+        work.settling.retried.update(handover.retried)
         bounds = None
         if self._audit is not None and notes is self._audit.journal:
             topic_ids = {p: start.topic_id for p, start in starts.items()}

@@ -255,7 +255,7 @@ async def test_a_function_that_cancels_its_own_task_has_failed_and_nothing_else_
     handler = cancelling.single if many == 1 else cancelling.batch
     window = Window(many, 0.01) if many > 1 else Window()
     async with World(handler, lanes=lanes, window=window, rules=WorkRules(60.0)) as world:
-        world.work._failures = world.failures = Waiting()
+        world.work.settling.failures = world.failures = Waiting()
         await world.give("a", "b", "bad", "bad", "c", "d", "e", "f")
         await until(lambda: world.is_done)
         assert world.failures.failed == [(2, expected), (3, expected)]

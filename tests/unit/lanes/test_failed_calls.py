@@ -147,7 +147,7 @@ async def test_a_call_that_takes_too_long_fails_with_the_line_at_which_it_waited
     """The log had a class and a limit, but not which of the calls inside hung."""
     failures.clear()
     async with World(handler, window=window) as world:
-        taken = world.work._failures = Stacks()
+        taken = world.work.settling.failures = Stacks()
         gc.collect()
         gc.disable()
         try:

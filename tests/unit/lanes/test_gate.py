@@ -49,7 +49,7 @@ class Guarded(World):
         clock.clock = self.clock
         self.gate.count_in(self.queue)
         routes = FailureRoutes(FLOW, self.published, gate=self.gate)
-        self.work._failures = Failing(routes, InterceptorChain("g"), self.clock, self.counts)
+        self.work.settling.failures = Failing(routes, InterceptorChain("g"), self.clock, self.counts)
 
     def fails(self, record: Record) -> bool:
         self.handled.append(record.offset)
@@ -311,7 +311,7 @@ async def test_a_retried_record_that_has_rested_stays_in_place_in_the_next_suspi
         world.is_down = True
         await world.give(*(f"k{n}" for n in range(20)))
         await until(lambda: world.outage.state is OutageState.SUSPECTED)
-        failing, error = world.work._failures, ConnectionError("refused")
+        failing, error = world.work.settling.failures, ConnectionError("refused")
         retried = record_of("r", 900, FLOW.retry, headers=(("X-RetryCount", b"0"),))
         for stage in range(2):
             rested = await failing.take_over(retried, error, Parking(FLOW.retry))
@@ -333,7 +333,7 @@ async def test_records_that_follow_their_key_lower_no_count_before_they_are_sett
     async with Guarded() as world:
         await world.give(*(f"k{n}" for n in range(10)))
         assert world.gate._count(world.clock.monotonic() + 1.0) == 10
-        failing = world.work._failures
+        failing = world.work.settling.failures
         failing._publisher = Slow()
         await failing.follow_key([record_of("a", n) for n in range(5)], Parking(FLOW.retry))
 

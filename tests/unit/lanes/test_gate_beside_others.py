@@ -59,7 +59,7 @@ class Gated(World):
             5.0, is_manual, retries_in_place=True, gate=self.gate, fence=self.fence, watch=watch or Watch()
         )
         super().__init__(handler, rules=rules, **more)
-        self.failures = self.work._failures = Staying()
+        self.failures = self.work.settling.failures = Staying()
         self.failures.guard = self.gate
         self.gate.count_in(self.queue)
 
@@ -248,7 +248,7 @@ async def test_windows_with_suspects_keep_the_order_of_a_key():
             return retried(record, None, 0.0)
 
     async with Gated(handler, watch=watch, window=Window(3, 60.0)) as world:
-        world.work._failures = Keeping()
+        world.work.settling.failures = Keeping()
         watch.caution.begin(PARTITION, Suspicion(((1, 1),)), world.intake.frontier)
         await world.give("a", "a", "b")
         await until(lambda: world.frontier == 0 and 2 in handled)

@@ -39,7 +39,7 @@ class Placed(World):
         self.in_place = InPlace(flow or RetryFlow("t"), again, backoff, self.now)
         super().__init__(handler or self.one, rules=RULES, **more)
         routes = FailureRoutes(self.in_place.flow, self.published, last_step, None, self.in_place)
-        self.work._failures = Failing(routes, InterceptorChain("g"), self.clock)
+        self.work.settling.failures = Failing(routes, InterceptorChain("g"), self.clock)
 
     def now(self):
         return self.clock.monotonic()
@@ -65,7 +65,7 @@ async def test_a_key_waits_for_its_failed_record():
         await until(lambda: world.is_done)
         assert [offset for offset in world.handled if offset != 1] == [0, 0, 0, 2]
         assert world.in_place.take_exhausted() == ()
-        assert world.work.retried == {}
+        assert world.work.settling.retried == {}
 
 
 async def test_its_attempts_are_exhausted_and_its_key_continues():

@@ -28,7 +28,7 @@ class Kept(World):
         rules = WorkRules(max_processing_time=60.0, is_manual=is_manual, retries_in_place=keeping is not None)
         super().__init__(handler or self.one, rules=rules, **more)
         routes = FailureRoutes(RetryFlow("t"), None, keeping=keeping)
-        self.work._failures = Failing(routes, InterceptorChain("g"), self.clock)
+        self.work.settling.failures = Failing(routes, InterceptorChain("g"), self.clock)
 
     def fails(self, record: Record) -> bool:
         self.handled.append(record.offset)

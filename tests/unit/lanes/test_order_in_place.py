@@ -47,7 +47,7 @@ async def test_what_is_behind_a_record_that_stays(order_of, keys, handled, as_ba
 
     rules = WorkRules(retries_in_place=True, order_of=order_of)
     async with World(several if as_batch else one, lanes=2, window=Window(2, 60.0), rules=rules) as world:
-        world.work._failures = failures = Keeping()
+        world.work.settling.failures = failures = Keeping()
         world.queue.chains(MAIN)._order_of = order_of
         await world.give(*keys)
         world.processor.flush()

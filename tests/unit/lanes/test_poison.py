@@ -49,7 +49,7 @@ class Poisoned(World):
         caution = Caution()
         rules = WorkRules(max_processing_time=60.0, retries_in_place=keeping is not None, watch=Watch(caution))
         super().__init__(self.one, rules=rules)
-        self.work._failures = Failing(
+        self.work.settling.failures = Failing(
             FailureRoutes(RetryFlow("t"), None, keeping=keeping), InterceptorChain("g"), self.clock
         )
         caution.begin(PARTITION, Suspicion(convicted={1: 3}), lambda: self.frontier)
