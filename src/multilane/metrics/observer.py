@@ -52,7 +52,9 @@ class _NoObserver(Observer):
 NO_OBSERVER: Observer = _NoObserver()
 
 
-class _CountsOnly(Observer):
+class CountsOnly(Observer):
+    """Forwards counts, and nothing else: nobody has to measure durations for it."""
+
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
 
@@ -63,7 +65,7 @@ class _CountsOnly(Observer):
 def completed(observer: Observer) -> Observer:
     """An observer of an application may have only the method `count`."""
     has_all = all(callable(getattr(observer, method, None)) for method in ("duration", "gauges"))
-    return observer if has_all else _CountsOnly(observer)
+    return observer if has_all else CountsOnly(observer)
 
 
 def takes_durations(observer: Observer) -> bool:

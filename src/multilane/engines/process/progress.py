@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from multilane.clock import Clock
 from multilane.lanes.progress import SETTLED, Progress
-from multilane.metrics.observer import NO_OBSERVER, Count, Gauge, Observer, ReportBuffer
+from multilane.metrics.observer import NO_OBSERVER, Count, CountsOnly, Gauge, Observer, ReportBuffer
 
 _NOTE_EVERY: Final = 1.0  # seconds: how fresh the numbers of `multilane top --control` are
 
@@ -45,11 +45,13 @@ class SettledCounts:
 
 
 class ProcessProgress:
-    """For one run. The lanes count into `counts`, and report failures to `progress.failures`."""
+    """For one run. The lanes count into `counts`, and report failures to `progress.failures`. It has no use for
+    durations, so without another observer no call is timed."""
 
     def __init__(self, clock: Clock, observer: Observer = NO_OBSERVER) -> None:
         """`observer` receives the settled counts, which the lanes do not report themselves."""
-        self.counts = ReportBuffer()
+        self._counts = ReportBuffer()
+        self.counts = CountsOnly(self._counts)
         self._observer = observer
         self.progress = Progress(observer, clock)
         self._clock = clock
@@ -73,6 +75,6 @@ class ProcessProgress:
 
     def _note(self, groups: Groups) -> None:
         settled = self._settled.take(groups)
-        self.progress.note([*self.counts.take(), *settled])
+        self.progress.note([*self._counts.take(), *settled])
         for name, labels, value in settled:
             self._observer.count(name, value, **labels)
