@@ -16,9 +16,11 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-RESULTS: Final = Path(__file__).parent / "results"
+from bench.headlines import RESULTS, redraw_after
+
+__all__ = ["RESULTS", "Bar", "Report", "Row", "conclude", "load_average", "machine_facts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ class Report:
         rows = [asdict(row) for row in self.rows]
         content = {"name": self.name, "machine": self.facts, "notes": self.notes, "rows": rows, "bars": bars}
         path.write_text(json.dumps(content, indent=1) + "\n")
+        redraw_after(path)
         return path
 
     def table(self, metrics: Sequence[str]) -> str:
