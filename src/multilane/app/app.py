@@ -36,7 +36,7 @@ from multilane.lanes.partition_events import PartitionFunction
 from multilane.lanes.progress import Progress
 from multilane.listeners.interceptors import ConsumerInterceptor, ErrorInterceptor, Tracer
 from multilane.logs import logger
-from multilane.metrics.observer import NO_OBSERVER, Observer, ObserverPair, completed
+from multilane.metrics.observer import NO_OBSERVER, Observer, completed, pair
 from multilane.runtime.crash_watch import CrashWatch
 from multilane.runtime.lane_factory import LaneFactory
 from multilane.runtime.producing import ProducerInterceptor, Producers
@@ -258,7 +258,7 @@ class App:
                 self.config.cluster(registration.config.cluster),
                 registration.interceptors.within(self._interceptors),
                 self._clock,
-                ObserverPair(self.observer, observer),
+                pair(self.observer, observer),
             ).share_crash_watch(crash_watch)
             for name, registration in self._registrations.items()
         }
@@ -273,7 +273,7 @@ class App:
 
     def error_consumers(self, observer: Observer = NO_OBSERVER) -> ErrorConsumers:
         return ErrorConsumers(
-            self.config, self._registrations, self._interceptors, self._clock, ObserverPair(self.observer, observer)
+            self.config, self._registrations, self._interceptors, self._clock, pair(self.observer, observer)
         )
 
     def check_runnable(self) -> None:
@@ -355,7 +355,7 @@ class App:
     @contextmanager
     def observed_by(self, observer: Observer) -> Iterator[None]:
         """Add an observer for runs that begin in this context."""
-        before, self.observer = self.observer, ObserverPair(self.observer, observer)
+        before, self.observer = self.observer, pair(self.observer, observer)
         try:
             yield
         finally:

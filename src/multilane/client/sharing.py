@@ -1,4 +1,4 @@
-"""Shares one network thread between clients with the same brokers, protocol and credentials.
+"""Shares one network thread between clients with the same brokers, protocol, credentials, clock and observer.
 
 Thread: any; a lock guards the table.
 
@@ -39,10 +39,11 @@ class ThreadTable:
     def acquire(
         self, config: ConnectionConfig, clock: Clock | None = None, observer: Observer | None = None
     ) -> NetworkThreadLease:
-        """A running network thread for this configuration. A client with its own clock or observer gets its own
-        thread."""
-        private = object() if clock is not None or observer is not None else None
-        key = (connection_key(config), private)
+        """A running network thread for this configuration, for clients with this very clock and observer."""
+        # The thread holds both, so their ids stay theirs while it is in the table. All system clocks are the same one.
+        clock_id = None if clock is None or type(clock) is SystemClock else id(clock)
+        observer_id = id(NO_OBSERVER if observer is None else observer)
+        key = (connection_key(config), clock_id, observer_id)
         with self._lock:
             shared = self._threads.get(key)
             if shared is None or shared.thread.failure is not None:

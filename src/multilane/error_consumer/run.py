@@ -63,7 +63,9 @@ class ErrorRun(RebalanceListener):
         # Not a static member: it joins for one run, and so do other processes of the application.
         self._properties = {k: v for k, v in properties.items() if fold(k) != "group.instance.id"}
         self._consumer = AsyncConsumer(
-            {"auto.offset.reset": "earliest", **self._properties, "enable.auto.commit": False}, clock=clock
+            {"auto.offset.reset": "earliest", **self._properties, "enable.auto.commit": False},
+            clock=clock,
+            observer=steps.observer,
         )
 
     def stop(self) -> None:

@@ -17,6 +17,7 @@ from multilane.commit.completion_map import Run
 from multilane.commit.ledger import Ledger
 from multilane.errors import OperationTimeout
 from multilane.lanes.uninterrupted import uninterrupted
+from multilane.metrics.observer import NO_OBSERVER
 from multilane.outcome.parking import Parking
 from multilane.types import TopicPartition
 
@@ -34,6 +35,7 @@ class Backlogs:
         """`properties`: those of the scanning consumer."""
         self._properties = properties
         self._clock = clock
+        self.observer = NO_OBSERVER  # the group's own, when it has one: then a scan uses its network thread
         self._ends: Mapping[TopicPartition, int] = {}
         self._known_until = 0.0
 
@@ -46,32 +48,30 @@ class Backlogs:
         end = self._ends.get(partition) if self._clock.monotonic() < self._known_until else None
         if end is not None and start >= end:
             return Parking(partition.topic)
-        return await scan(self._properties, partition, start, done)
+        async with AsyncConsumer(self._properties, clock=self._clock, observer=self.observer) as consumer:
+            return await scan(consumer, partition, start, done)
 
 
-async def scan(
-    properties: Mapping[str, object], partition: TopicPartition, start: int, done: tuple[Run, ...]
-) -> Parking:
+async def scan(consumer: AsyncConsumer, partition: TopicPartition, start: int, done: tuple[Run, ...]) -> Parking:
     """The keys of the records in the partition from `start` on, except for those that are settled already. Raises
     OperationTimeout if the partition's leader stops answering: the caller may have been stopped meanwhile."""
     parking = Parking(partition.topic)
     ledger = Ledger(start, done)
-    async with AsyncConsumer(properties) as consumer:
-        end = (await consumer.end_offsets([partition]))[partition]
-        begin = (await consumer.beginning_offsets([partition]))[partition]
-        if max(start, begin) >= end:
-            return parking
-        consumer.assign([partition])
-        consumer.seek(partition, max(start, begin))
-        idle, before = 0, -1
-        while (position := await consumer.position(partition)) < end:
-            idle, before = idle + 1 if position == before else 0, position
-            if idle > _IDLE_POLLS:
-                raise OperationTimeout(f"{partition} was read up to offset {position} of {end}, then no records came")
-            for block in await consumer.poll(_POLL):
-                fresh = ledger.fresh(block.offsets)
-                keys = block.keys.to_pylist()
-                for row, (offset, key) in enumerate(zip(block.offsets.tolist(), keys, strict=True)):
-                    if fresh is None or fresh[row]:
-                        parking.seen(key, offset)
+    end = (await consumer.end_offsets([partition]))[partition]
+    begin = (await consumer.beginning_offsets([partition]))[partition]
+    if max(start, begin) >= end:
+        return parking
+    consumer.assign([partition])
+    consumer.seek(partition, max(start, begin))
+    idle, before = 0, -1
+    while (position := await consumer.position(partition)) < end:
+        idle, before = idle + 1 if position == before else 0, position
+        if idle > _IDLE_POLLS:
+            raise OperationTimeout(f"{partition} was read up to offset {position} of {end}, then no records came")
+        for block in await consumer.poll(_POLL):
+            fresh = ledger.fresh(block.offsets)
+            keys = block.keys.to_pylist()
+            for row, (offset, key) in enumerate(zip(block.offsets.tolist(), keys, strict=True)):
+                if fresh is None or fresh[row]:
+                    parking.seen(key, offset)
     return parking

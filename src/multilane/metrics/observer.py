@@ -95,6 +95,13 @@ class ObserverPair(Observer):
         self._second.gauges(source, known)
 
 
+def pair(first: Observer, second: Observer) -> Observer:
+    """Both as one. With only one of them it is that one itself, so that clients that compare observers see the same."""
+    if first is NO_OBSERVER or second is NO_OBSERVER:
+        return second if first is NO_OBSERVER else first
+    return ObserverPair(first, second)
+
+
 class Counts(Observer):
     """Keeps totals by name and by (name, labels), for tests, `stats()` and exporters."""
 

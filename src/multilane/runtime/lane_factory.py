@@ -125,8 +125,10 @@ class LaneFactory:
         again = self._in_place is not None and self._in_place.retries > 0
         return again or self._keeping is not None or self._gate is not None
 
-    def bind_to(self, consumer: AsyncConsumer) -> PartitionEvents:
-        """Set the group member that feeds or leases out these lanes. Returns the handler of its partition events."""
+    def bind_to(self, consumer: AsyncConsumer, observer: Observer) -> PartitionEvents:
+        """Set the group member that feeds or leases out these lanes, and its observer. Returns the handler of its
+        partition events."""
+        self._backlogs.observer = observer
         self.fence.watch(consumer)
         self._chain.member_id = lambda: consumer.member_id
         return PartitionEvents(self.config, self._interceptors.partitions, self._chain.member_id)

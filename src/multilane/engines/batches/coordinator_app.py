@@ -154,7 +154,7 @@ class CoordinatorGroup:
         self._consumer = consumer
         timing = Timing(config.commit_interval, config.rebalance_timeout / 2)
         member = GroupMembership(consumer, self._assignment, timing, self._clock, sift=self._within_logs)
-        member.events = self._lane_factory.bind_to(consumer)
+        member.events = self._lane_factory.bind_to(consumer, self._observer)
         log.info(
             "consumer %s: group %s reads %s",
             self._name,
@@ -256,7 +256,9 @@ class CoordinatorGroup:
 
     async def _watch_ends(self) -> None:
         """Notice new records in the logs. Uses a consumer of its own: the member's is busy with its group."""
-        async with AsyncConsumer(self._lane_factory.source.reader_properties, clock=self._clock) as consumer:
+        async with AsyncConsumer(
+            self._lane_factory.source.reader_properties, clock=self._clock, observer=self._observer
+        ) as consumer:
             while True:
                 is_known = True
                 partitions = list(self._assignment.partitions)

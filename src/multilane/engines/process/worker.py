@@ -64,7 +64,7 @@ class ProcessGroup:
             self._consumer = consumer
             timing = Timing(config.commit_interval, config.rebalance_timeout / 2)
             self._pump = Pump(consumer, topics, lane_factory.build, timing, self._clock, lane_factory.try_write_audit)
-            self._pump.set_events(lane_factory.bind_to(consumer))
+            self._pump.set_events(lane_factory.bind_to(consumer, self._observer))
             if self._stopping.is_set():
                 self._pump.stop()
             log.info("consumer %s: group %s reads %s", config.name, config.group_id, ", ".join(topics.names))
