@@ -110,11 +110,8 @@ def _run_here(target: str, members: int, control: Path | None, metrics: str | No
     from multilane.app.targets import find_app
 
     if members > 1:
-        if control is not None:
-            raise typer.BadParameter("--control works with one process: omit it with several --members, or use Spark")
-        if metrics is not None:
-            raise typer.BadParameter("--metrics works with one process: omit it with several --members, or use Spark")
-        run_member_processes(target, members, logging.getLevelName(logging.getLogger().level))
+        log_level = logging.getLevelName(logging.getLogger().level)
+        run_member_processes(target, members, log_level, metrics=metrics, control=control)
         return
     app = find_app(target)
     with served(app, metrics), controlled_at(app, control):

@@ -50,7 +50,7 @@ log = logger(__name__)
 
 CONTINUOUS: Final = "continuous"
 BATCHES: Final = "batches"
-_MEMBER: Final = "multilane.engines.continuous.worker_app:AppMember"
+_MEMBER: Final = "multilane.app.member:AppMember"
 COORDINATOR: Final = "multilane.engines.batches.coordinator_app:CoordinatorApp"
 WORKER: Final = "multilane.engines.batches.worker_app:LeaseWorkerApp"
 _REUSE: Final = "spark.python.worker.reuse"

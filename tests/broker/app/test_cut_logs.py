@@ -21,9 +21,9 @@ from multilane.engines.batches.coordinator_app import CoordinatorGroup
 from multilane.engines.batches.lease_table import LeaseTable
 from multilane.engines.batches.messages import LogReset, PartitionLease, TaskLease
 from multilane.engines.batches.worker_app import LeaseWorkerApp
-from multilane.engines.continuous.worker_app import ReportBuffer
 from multilane.error_consumer.reading import ErrorLog
 from multilane.errors import DataLoss
+from multilane.metrics.observer import ReportBuffer
 from multilane.outcome.redrive import ReplayMarks
 from multilane.spark.offset_spec import to_json
 from multilane.spark.options import source_options

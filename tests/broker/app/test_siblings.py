@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
+import select
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
+from multilane.app.control import ask
 from multilane.client.admin.admin import Admin
+from multilane.dev.ports import ReservedPorts
 from multilane.errors import BrokerError
 
 pytestmark = [pytest.mark.broker]
@@ -57,11 +63,11 @@ class Run:
 @pytest.fixture
 def run(shop, eventually):
     @contextmanager
-    def begin(**settings: object) -> Iterator[Run]:
+    def begin(*options: str, **settings: object) -> Iterator[Run]:
         shop.fill([], partitions=4)
         shop.app(**settings)
         (shop.folder / "shop_program.py").write_text(PROGRAM)
-        arguments = ["run", "shop_program:app", "--engine", "process", "--members", str(MEMBERS)]
+        arguments = ["run", "shop_program:app", "--engine", "process", "--members", str(MEMBERS), *options]
         command = [sys.executable, "-m", "multilane", *arguments]
         pipe = subprocess.PIPE
         with subprocess.Popen(command, cwd=shop.folder, stdout=pipe, stderr=pipe, text=True) as child:
@@ -122,6 +128,45 @@ def test_one_that_is_killed_is_started_again_and_the_others_go_on(run, shop, eve
     assert killed not in siblings.processes
     assert "was killed by signal 9. Restarting it in 1 s" in said
     assert "Traceback" not in said
+
+
+SETTLED = 'multilane_lanes_records_settled_total{consumer="orders"}'
+
+
+def test_metrics_probes_and_control_are_those_of_all_members(run, shop, eventually):
+    with ReservedPorts(1) as ports, run("--metrics", f":{ports.ports[0]}", "--control", "control") as siblings:
+        address, control = f"127.0.0.1:{ports.ports[0]}", shop.folder / "control"
+        eventually(lambda: f"{SETTLED} {RECORDS}.0" in _get(address, "metrics"), 30)
+        # The gauges of a report are of the second before it.
+        eventually(lambda: _get(address, "readyz") == "ok\n", 30)
+        assert _get(address, "livez") == "ok\n"
+        ask(control, {"do": "pause", "consumer": "orders"})
+        killed = min(siblings.processes)
+        os.kill(killed, signal.SIGKILL)
+        shop.fill([f"k{n}" for n in range(20)], topic=shop.main)
+        eventually(lambda: siblings.members() == [2, 2], 60)
+        assert not select.select([siblings.child.stdout], [], [], 1.0)[0], "it is paused, also where it was restarted"
+        siblings.lines.clear()
+        ask(control, {"do": "resume", "consumer": "orders"})
+        siblings.read(20)
+        assert ask(control, {"do": "progress"})["progress"]["orders"]["paused"] is False
+        siblings.child.terminate()
+        _, log = siblings.child.communicate(timeout=60)
+    assert siblings.child.returncode == 0, log
+    assert len(siblings.processes) == MEMBERS
+    assert killed not in siblings.processes
+    total = re.search(r"run total \(\d+ s\): settled (\d+), failed 0", log)
+    assert total is not None, log
+    assert int(total[1]) >= RECORDS + 20, "of all members; what the killed one had not committed was handled twice"
+
+
+def _get(address: str, page: str) -> str:
+    try:
+        with urllib.request.urlopen(f"http://{address}/{page}", timeout=10) as answer:
+            return answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.read().decode()
 
 
 def test_they_end_in_order_when_their_parent_is_gone(run, shop, eventually):

@@ -21,8 +21,8 @@ def test_metrics_and_probes_of_a_run(shop, engine):
         address = f"127.0.0.1:{reserved.ports[0]}"
         with shop.running(*ENGINES[engine], "--metrics", address, MULTILANE_MEMBER="0") as (process, log):
             shop.wait_for(shop.is_all_settled, log)
-            assert [get(address, page) for page in ("/readyz", "/livez")] == ["ok\n", "ok\n"]
             shop.wait_for(lambda: is_drained(values(address)), log)  # reports come once a second
+            assert [get(address, page) for page in ("/readyz", "/livez")] == ["ok\n", "ok\n"]
             found = values(address)
             process.send_signal(signal.SIGTERM)
             assert process.wait(PATIENCE) == 0, log.read_text()[-4_000:]

@@ -26,10 +26,6 @@ from multilane.engines.batches.lease_table import LeaseTerms
         (["shop:app", "--max-batch-duration", "20s", "--flow", "continuous"], "are for the batches flow on"),
         (["shop:app", "--target-batch-duration", "3s", "--engine", "process"], "are for the batches flow on"),
         (["no_such_shop:app", "--engine", "process", "--members", "2"], "there is no module"),
-        (
-            ["shop:app", "--engine", "process", "--members", "2", "--control", "here"],
-            "--control works with one process",
-        ),
     ],
 )
 def test_the_command_is_used_wrongly(arguments, message):

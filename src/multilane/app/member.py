@@ -1,9 +1,9 @@
-"""A member of an application in a Spark worker: the composition root there.
+"""A member of an application in a process that another one started: the composition root there.
 
-Thread: `run` on the worker's own, `stop` and `counts` from any.
+Thread: `run` on its own, the rest from any.
 
-It is the process engine with the same groups, pumps and lanes, on an event loop in the worker. The differences: the
-driver stops it, and the driver collects its counts.
+It is the process engine with the same groups, pumps and lanes. The differences: the process that started it (a Spark
+driver, or the parent of `multilane run --members`) stops it and collects its counts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from multilane.metrics.observer import Count, Duration, Gauge, ReportBuffer
 
 
 class AppMember:
-    """Made from `module:name`; the driver names this class by its import path."""
+    """Made from `module:name`; a Spark driver names this class by its import path."""
 
     def __init__(self, target: str) -> None:
         self._app = find_app(target)

@@ -1,4 +1,4 @@
-"""A member of an application, as a worker of Spark's has it."""
+"""A member of an application in a process that another one started."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from multilane.engines.continuous.worker_app import AppMember
+from multilane.app.member import AppMember
 from multilane.metrics.observer import Counts, ReportBuffer
 
 MODULE = """
